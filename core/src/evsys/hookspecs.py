@@ -1,0 +1,91 @@
+"""The hooks: what listeners may hear. Keyword only, `ctx` first where a run is meant, triples where they make sense.
+
+Implementations may take any subset of a hook's arguments and may be async. Only `evsys_write_conclusion` has a value
+that is used. An implementation that raises is logged and counted, and the others still run. To end a run early, call
+`ctx.request_stop(reason)`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from evsys.types import (
+        ArmResult,
+        Checkpoint,
+        Conclusion,
+        EvaluationResult,
+        ExperimentResult,
+        Failure,
+        Rollout,
+        RunContext,
+    )
+
+__all__ = ["PROJECT", "hookimpl", "hookspec"]
+
+PROJECT = "evsys"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def evsys_experiment_started(experiment_id: str, directory: Path, arms: Sequence[str]) -> None:
+    """The record exists and every arm is valid; `arms` are the run ids to come."""
+
+
+@hookspec
+def evsys_experiment_finished(result: ExperimentResult) -> None:
+    """All arms ended and the conclusion is written."""
+
+
+@hookspec
+def evsys_run_started(ctx: RunContext, total_steps: int | None) -> None:
+    """An arm begins to train; `total_steps` is None where unknown."""
+
+
+@hookspec
+def evsys_run_finished(ctx: RunContext, result: ArmResult) -> None:
+    """An arm ended, whatever its status."""
+
+
+@hookspec
+def evsys_run_failed(ctx: RunContext, failure: Failure) -> None:
+    """An arm failed; `evsys_run_finished` follows."""
+
+
+@hookspec
+def evsys_data_prepared(ctx: RunContext, rows: int, dropped: Mapping[str, int]) -> None:
+    """The arm's rows are ready; `dropped` counts rows by the reason they were left out."""
+
+
+@hookspec
+def evsys_step_finished(ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
+    """`step` optimiser steps are done."""
+
+
+@hookspec
+def evsys_checkpoint_saved(ctx: RunContext, checkpoint: Checkpoint) -> None:
+    """A checkpoint is complete."""
+
+
+@hookspec
+def evsys_rollouts_finished(ctx: RunContext, step: int, phase: str, rollouts: Sequence[Rollout]) -> None:
+    """A group or an evaluation's rollouts ended."""
+
+
+@hookspec
+def evsys_evaluation_finished(ctx: RunContext, evaluation: EvaluationResult) -> None:
+    """A benchmark entry was scored, or failed to be."""
+
+
+@hookspec(firstresult=True)
+def evsys_write_conclusion(result: ExperimentResult, conclusion: Conclusion) -> str | None:
+    """Prose for conclusion.md. Numbers and verdict are fixed before this is asked."""
+
+
+HOOKS: Mapping[str, Any] = {name: value for name, value in globals().items() if name.startswith("evsys_")}

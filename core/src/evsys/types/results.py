@@ -1,0 +1,185 @@
+"""What runs, evaluations and experiments end with; the published result files are made from these shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+from evsys.types.rollouts import Usage
+
+__all__ = [
+    "ArmResult",
+    "Comparison",
+    "Conclusion",
+    "EvaluationResult",
+    "ExperimentResult",
+    "Failure",
+    "MetricValue",
+    "Outcome",
+    "RunResult",
+    "Status",
+    "Verdict",
+]
+
+Status = Literal[
+    "completed", "partial", "failed", "cancelled", "stalled", "collapsed", "budget_stopped", "invalid", "skipped"
+]
+Outcome = Literal["win", "tie", "loss", "inconclusive", "unscored"]
+Verdict = Literal["INVALID", "SUPPORTED", "CANDIDATE", "REFUTED", "INCONCLUSIVE"]
+Direction = Literal["max", "min"]
+
+
+@attrs.frozen(kw_only=True)
+class Failure:
+    """Why something failed: the boundary it crossed, the plugin called there, and where the traceback ended."""
+
+    boundary: str
+    message: str
+    error_type: str
+    plugin: str | None = None
+    place: str | None = None
+    hint: str | None = None
+    traceback: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class MetricValue:
+    """A metric over a benchmark. `value` None is "not available". The interval is at 95 %; `n` counts scored tasks,
+    `excluded` those left out for want of samples.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    direction: Direction = "max"
+    n: int = 0
+    excluded: int = 0
+    method: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class EvaluationResult:
+    """One scoring of one benchmark entry. `step` counts optimiser steps behind the weights; 0 is untrained.
+
+    `task_rewards` has the rewards of each task's scored samples, `clusters` each task's cluster where the entry names a
+    `cluster_key`. `scored + no_score` is tasks times samples.
+    """
+
+    benchmark: str
+    split: Literal["val", "test"]
+    step: int
+    status: Literal["completed", "failed", "invalid", "missing"]
+    metrics: Mapping[str, MetricValue] = attrs.field(factory=dict)
+    tasks: int = 0
+    num_samples: int = 1
+    scored: int = 0
+    no_score: int = 0
+    task_rewards: Mapping[str, tuple[float, ...]] = attrs.field(factory=dict)
+    clusters: Mapping[str, str] = attrs.field(factory=dict)
+    breakdown: Mapping[str, Mapping[str, Mapping[str, MetricValue]]] = attrs.field(factory=dict)
+    benchmark_hash: str | None = None
+    verifier_hash: str | None = None
+    usage: Usage = attrs.field(factory=Usage)
+    model: str | None = None
+    seconds: float = 0.0
+    failure: Failure | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class RunResult:
+    """What `Algorithm.train` returns: how far it came and why it ended there.
+
+    The runner fills in whose result it is, the evaluations and the failure.
+    """
+
+    status: Status
+    steps: int = 0
+    run_id: str = ""
+    evaluations: tuple[EvaluationResult, ...] = ()
+    failure: Failure | None = None
+    stop_reason: str | None = None
+    final_checkpoint: str | None = None
+    metrics: Mapping[str, float] = attrs.field(factory=dict)
+    usage: Usage = attrs.field(factory=Usage)
+    warnings: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ArmResult:
+    """One arm at one repeat: its training, its evaluations, its failure if it had one."""
+
+    run_id: str
+    arm: str
+    repeat: int
+    seed: int
+    status: Status
+    identity: str
+    run: RunResult | None = None
+    evaluations: tuple[EvaluationResult, ...] = ()
+    failure: Failure | None = None
+    attempt: int = 1
+    seconds: float = 0.0
+    usage: Usage = attrs.field(factory=Usage)
+    run_dir: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Comparison:
+    """An arm against the baseline on the success metric; positive `effect` is better in the metric's direction."""
+
+    arm: str
+    outcome: Outcome
+    before: float | None = None
+    after: float | None = None
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    p_corrected: float | None = None
+    smallest_detectable_effect: float | None = None
+    method: str | None = None
+    claim: Literal["checkpoint", "recipe"] | None = None
+    n_tasks: int = 0
+    n_seeds: int = 0
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Conclusion:
+    """What may be said, made from the numbers alone. `warnings` holds whatever weakens it."""
+
+    verdict: Verdict | None
+    reason: str
+    metric: str | None = None
+    direction: Direction | None = None
+    baseline: str | None = None
+    minimum_effect: float | None = None
+    best_arm: str | None = None
+    comparisons: tuple[Comparison, ...] = ()
+    correction: str | None = None
+    usage: Usage = attrs.field(factory=Usage)
+    warnings: tuple[str, ...] = ()
+    test_looks: Mapping[str, int] = attrs.field(factory=dict)
+    settle: str | None = None
+    extra: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class ExperimentResult:
+    """The whole experiment; `directory` is where its record lies."""
+
+    experiment_id: str
+    name: str
+    status: Status
+    directory: str
+    conclusion: Conclusion
+    arms: tuple[ArmResult, ...] = ()
+    dry: bool = False
+    seconds: float = 0.0
+    usage: Usage = attrs.field(factory=Usage)
+    warnings: tuple[str, ...] = ()
+    exit_code: int = 0
