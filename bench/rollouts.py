@@ -1,0 +1,120 @@
+"""Rollouts a second of the `direct` engine with a model that answers at once: everything around the model, records on disk.
+
+    python bench/rollouts.py [--tasks 1000] [--samples 4] [--concurrent 64] [--rounds 3] [--wave] [--check]
+
+Prints one JSON document; `rollouts_per_second` is the best round by wall time, `cpu_ms_per_rollout` its processor time.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from evsys import Registry
+from evsys.types import HarborTask, SampledSequence, SampleResult, SamplingParams, VerifierSpec
+from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.evaluation.benchmarks import bind_benchmark
+from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.record.run_record import RunRecord
+from evsys_runtime.rendering.resolve import load_renderer
+
+ANSWER = "the answer is 42"
+TARGET = 1000
+
+
+class InstantModel:
+    """A sampling client that gives every prompt the same answer after one turn of the event loop."""
+
+    version = 0
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._sequence = SampledSequence(tokens=tokens, logprobs=[-0.5] * len(tokens), finish_reason="stop")
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
+        await asyncio.sleep(0)
+        return SampleResult(sequences=[self._sequence] * n)
+
+    async def compute_logprobs(self, tokens: Sequence[int]) -> np.ndarray:
+        return np.full(len(tokens), -0.5, dtype=np.float32)
+
+    async def close(self) -> None:
+        pass
+
+
+def one_round(args: argparse.Namespace, folder: Path) -> dict[str, float]:
+    renderer = load_renderer("evsys/tiny")
+    tasks = [
+        HarborTask(
+            task_id=f"task-{i}",
+            instruction=f"What is {i} plus {i + 1}? Answer with the number alone.",
+            verifier=VerifierSpec(name="exact_match", expected=ANSWER),
+        )
+        for i in range(args.tasks)
+    ]
+    entry = BenchmarkConfig(
+        name="bench",
+        path="tasks.jsonl",
+        metrics=("mean_reward", "pass@1"),
+        num_samples=args.samples,
+        n_concurrent=args.concurrent,
+    )
+    registry = Registry()
+    benchmark = bind_benchmark(entry, tasks, registry=registry)
+    record = RunRecord(folder)
+    record.create(run_id="bench")
+    record.start_attempt()
+    evaluator = Evaluator(
+        [benchmark],
+        renderer,
+        seeds=Seeds(),
+        registry=registry,
+        record=record,
+        deterministic=args.wave,
+    )
+    model = InstantModel(renderer.tokenizer.encode(f"{ANSWER}<|im_end|>"))
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = asyncio.run(evaluator.score(benchmark, model, 0))
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    record.close()
+    total = args.tasks * args.samples
+    assert result.status == "completed"
+    assert result.scored == total == sum(1 for _ in record.read_rollouts("validation"))
+    assert result.metrics["mean_reward"].value == 1.0
+    return {"rollouts_per_second": total / wall, "cpu_ms_per_rollout": 1000 * cpu / total}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int, default=1000)
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--concurrent", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--wave", action="store_true")
+    parser.add_argument("--check", action="store_true", help=f"end with 1 below {TARGET} rollouts a second")
+    args = parser.parse_args()
+    rounds = []
+    for _ in range(args.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            rounds.append(one_round(args, Path(folder) / "run"))
+    best = max(rounds, key=lambda found: found["rollouts_per_second"])
+    report = {
+        "format": 1,
+        "bench": "rollouts",
+        **{name: value for name, value in vars(args).items() if name != "check"},
+        **{name: round(value, 3) for name, value in best.items()},
+        "target_rollouts_per_second": TARGET,
+    }
+    print(json.dumps(report))
+    if args.check and best["rollouts_per_second"] < TARGET:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Dependencies point one way: between distributions, and between the rooms of the runtime."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from house import ROOT, Distribution, Import, distributions, imports
+
+ALL = distributions()
+OURS = {dist.import_name: dist.name for dist in ALL}
+STANDARD_SET = {
+    *("evsys-algo-sft", "evsys-backend-local", "evsys-backend-mock", "evsys-cli"),
+    *("evsys-core", "evsys-runtime", "evsys-std", "evsys-verifiers-std"),
+}
+
+# A room imports only rooms on lower floors, and none on its own.
+FLOORS = {
+    "losses": 0,
+    **dict.fromkeys(["accounting", "config", "data", "record", "rendering"], 1),
+    **dict.fromkeys(["evaluation", "serving"], 2),
+    "training": 3,
+    "experiment": 4,
+}
+
+# The highest floor that a distribution may reach into; others may reach all.
+REACH = {"evsys-backend-local": 1, "evsys-backend-mock": 1, "evsys-std": 2, "evsys-algo-sft": 3}
+
+# Imported inside functions when the user has them, and never a dependency of ours.
+WHEN_INSTALLED = {"evsys-runtime": {"torch", "jax"}}
+
+DISTRIBUTION_OF = {"ruamel": "ruamel.yaml", "attr": "attrs", "_pytest": "pytest", "yaml": "pyyaml"}
+
+
+def allowed(name: str) -> set[str]:
+    """The distributions of this workspace that one of them may depend on and import."""
+    if name == "evsys-core":
+        return set()
+    if name in {"evsys-runtime", "evsys-conformance"}:
+        return {"evsys-core"}
+    if name == "evsys-sdk":
+        return STANDARD_SET
+    return {"evsys-core", "evsys-runtime"}
+
+
+def requirement_names(requirements: list[str]) -> set[str]:
+    return {re.match(r"[\w.-]+", requirement)[0].lower() for requirement in requirements}
+
+
+def all_imports(dist: Distribution) -> list[Import]:
+    return [found for path in dist.modules for found in imports(path, dist.package)]
+
+
+def room(module: str) -> str | None:
+    """The room of a module of the runtime; None for the package itself and for other packages."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] == "evsys_runtime" and parts[1] in FLOORS else None
+
+
+@pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)
+def test_declared_dependencies_point_one_way(dist: Distribution):
+    ours = requirement_names(dist.pyproject["project"]["dependencies"]) & set(OURS.values())
+    assert ours <= allowed(dist.name)
+
+
+@pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)
+def test_extras_name_no_plugin_but_in_the_sdk_and_the_conformance_suite(dist: Distribution):
+    extras = {
+        "evsys-sdk": STANDARD_SET | {"evsys-conformance"},
+        "evsys-conformance": {"evsys-core", "evsys-runtime", "evsys-backend-mock"},
+    }.get(dist.name, set())
+    for requirements in dist.pyproject["project"].get("optional-dependencies", {}).values():
+        assert requirement_names(requirements) & set(OURS.values()) <= extras
+
+
+@pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)
+def test_imports_between_distributions_point_one_way(dist: Distribution):
+    reachable = allowed(dist.name) | {dist.name}
+    wrong = [
+        str(found) for found in all_imports(dist) if found.top in OURS and OURS[found.top] not in reachable
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)
+def test_every_third_party_import_is_declared(dist: Distribution):
+    project = dist.pyproject["project"]
+    declared = requirement_names(project["dependencies"]) | WHEN_INSTALLED.get(dist.name, set())
+    for requirements in project.get("optional-dependencies", {}).values():
+        declared |= requirement_names(requirements)
+    if any(group == "evsys.commands" for group, _, _ in dist.entry_points):
+        declared.add("click")  # a command is loaded by the command line only, which brings click
+    wrong = [
+        str(found)
+        for found in all_imports(dist)
+        if found.top not in OURS
+        and not found.typing_only
+        and found.top not in sys.stdlib_module_names
+        and DISTRIBUTION_OF.get(found.top, found.top) not in declared
+    ]
+    assert not wrong
+
+
+def test_every_room_of_the_runtime_has_a_floor():
+    package = next(dist.package for dist in ALL if dist.name == "evsys-runtime")
+    rooms = {path.name for path in package.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert rooms <= set(FLOORS)
+
+
+def test_a_room_of_the_runtime_imports_only_rooms_below_it():
+    runtime = next(dist for dist in ALL if dist.name == "evsys-runtime")
+    wrong = []
+    for path in runtime.modules:
+        here = room(f"evsys_runtime.{path.relative_to(runtime.package).parts[0].removesuffix('.py')}")
+        for found in imports(path, runtime.package):
+            there = room(found.module)
+            if here and there and here != there and FLOORS[there] >= FLOORS[here]:
+                wrong.append(f"{found} (from {here}/ to {there}/)")
+    assert not wrong
+
+
+@pytest.mark.parametrize("dist", [dist for dist in ALL if dist.name in REACH], ids=lambda dist: dist.name)
+def test_a_plugin_reaches_no_room_above_its_floor(dist: Distribution):
+    wrong = [
+        str(found)
+        for found in all_imports(dist)
+        if (there := room(found.module)) and FLOORS[there] > REACH[dist.name]
+    ]
+    assert not wrong
+
+
+def test_no_module_of_ours_imports_pydantic():
+    assert not [str(found) for dist in ALL for found in all_imports(dist) if found.top == "pydantic"]
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("def f():\n    from ..record import index", "evsys_runtime.record"),
+        ("from evsys_runtime import training", "evsys_runtime.training"),
+        ("import importlib\nimportlib.import_module('evsys_algo_sft')", "evsys_algo_sft"),
+        ("from .. import experiment", "evsys_runtime.experiment"),
+        ("if False:\n    import numpy.linalg", "numpy.linalg"),
+    ],
+)
+def test_imports_are_found_wherever_they_stand(tmp_path: Path, source: str, module: str):
+    path = tmp_path / "evsys_runtime" / "config" / "model.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(source, encoding="utf-8")
+    assert module in [found.module for found in imports(path, tmp_path / "evsys_runtime")]
+
+
+def test_all_distributions_are_found():
+    assert {dist.folder.relative_to(ROOT).parts[0] for dist in ALL} == {
+        *("core", "plugins", "evsys-cli", "conformance-tests"),
+    }
+    assert STANDARD_SET | {"evsys-sdk", "evsys-conformance"} <= set(OURS.values())
