@@ -126,7 +126,13 @@ class DataError(EvsysError, ValueError):
     exit_code = 4
 
     def __init__(
-        self, message: str, *, source: str | None = None, line: int | None = None, hint: str | None = None, **facts: Any
+        self,
+        message: str,
+        *,
+        source: str | None = None,
+        line: int | None = None,
+        hint: str | None = None,
+        **facts: Any,
     ) -> None:
         super().__init__(message, hint=hint, **facts)
         self.source = source
@@ -189,10 +195,13 @@ class StoreError(EvsysError, OSError):
     """A record or a data store can't be read or written."""
 
 
+_RUN_ERRORS: list[type[RunError]] = [RunError, *RunError.__subclasses__()]
 _BOUNDARIES: dict[str, type[EvsysError]] = {
-    cls.boundary: cls
-    for cls in (RunError, BackendError, AlgorithmError, RolloutError, VerifierError, EvaluationError, DeployError)
-} | {"data": DataError, "store": StoreError, "plugin": PluginContractError}
+    **{cls.boundary: cls for cls in _RUN_ERRORS},
+    "data": DataError,
+    "store": StoreError,
+    "plugin": PluginContractError,
+}
 
 
 @contextmanager

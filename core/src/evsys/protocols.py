@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         Score,
         TrainingBatch,
         Usage,
-        Verify,
     )
 
 __all__ = [
@@ -115,7 +114,6 @@ class Algorithm(Protocol):
 
     async def train(self, ctx: RunContext) -> RunResult:
         """Train until done or until `ctx.stop_requested`, and say how it ended."""
-        ...
 
 
 class StepBuilder(Protocol):
@@ -123,15 +121,12 @@ class StepBuilder(Protocol):
 
     async def setup(self, ctx: RunContext) -> None:
         """Prepare once, after the training client is there and before the first batch."""
-        ...
 
     async def build_batch(self, step_idx: int) -> TrainingBatch:
         """Make the batch of step `step_idx`, counted from 0."""
-        ...
 
     def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
         """Measure a finished step."""
-        ...
 
 
 class Loss(Protocol):
@@ -141,9 +136,10 @@ class Loss(Protocol):
     evsys), a scalar with metrics, or a `LossResult` that brings its own gradients. The loss is a sum over tokens.
     """
 
-    def __call__(self, data: Sequence[Datum], logprobs: Sequence[Any]) -> float | tuple[float, dict[str, float]] | LossResult:
+    def __call__(
+        self, data: Sequence[Datum], logprobs: Sequence[Any]
+    ) -> float | tuple[float, dict[str, float]] | LossResult:
         """Compute the loss."""
-        ...
 
 
 class Tokenizer(Protocol):
@@ -152,61 +148,58 @@ class Tokenizer(Protocol):
     @property
     def vocab_size(self) -> int:
         """Number of token ids."""
-        ...
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """Ids that end a turn."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; special tokens written in it become their ids."""
-        ...
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of whole sequences; special tokens are kept."""
-        ...
 
 
 class Renderer(Protocol):
     """Messages to token ids and loss weights, and sampled ids back to a message."""
 
-    def render_prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def render_prompt(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """Token ids of a conversation, ending where the assistant starts to speak."""
-        ...
 
     def render_training(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), train_on: str = "all_assistant"
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        train_on: str = "all_assistant",
     ) -> list[tuple[list[int], list[float]]]:
         """`(tokens, weights)` of equal length, one pair a sequence: several when history is rewritten between turns."""
-        ...
 
     def parse(self, tokens: Sequence[int]) -> Message:
         """The assistant message that these sampled tokens are."""
-        ...
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Ids at which sampling ends."""
-        ...
 
 
 class SamplingClient(Protocol):
-    """A frozen snapshot of a model's weights. `version` counts the optimiser steps behind it."""
+    """A frozen snapshot of a model's weights."""
 
-    version: int
+    @property
+    def version(self) -> int:
+        """Optimiser steps behind the weights."""
+        ...
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
         """Draw `n` continuations of one prompt of token ids. Concurrent calls may be batched."""
-        ...
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logprob of each token given those before it, [N]; entry 0 is NaN."""
-        ...
 
     async def close(self) -> None:
         """Release the snapshot. Safe to call twice."""
-        ...
 
 
 class TrainingClient(Protocol):
@@ -217,34 +210,27 @@ class TrainingClient(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
-        ...
 
     @property
     def renderer(self) -> Renderer:
         """The model's renderer."""
-        ...
 
     def forward(self, data: Sequence[Datum]) -> Awaitable[ForwardResult]:
         """Logprobs of the targets, without gradients."""
-        ...
 
     def forward_backward(
         self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
     ) -> Awaitable[ForwardResult]:
         """Add the loss's gradient to what is accumulated. Callables need the capability `custom_loss`."""
-        ...
 
     def optim_step(self, params: AdamParams) -> Awaitable[OptimResult]:
         """Apply the accumulated gradient and clear it."""
-        ...
 
     async def save_state(self, directory: Path) -> Mapping[str, Any]:
         """Save weights and optimiser, in `directory` or elsewhere; returns JSON values that `prepare` restores from."""
-        ...
 
     async def sampling_client(self) -> SamplingClient:
         """A snapshot after every `optim_step` submitted before this call."""
-        ...
 
 
 class Backend(Protocol):
@@ -260,11 +246,9 @@ class Backend(Protocol):
         self, model: ModelSpec, run_dir: Path, seed: int, restore: Checkpoint | None = None
     ) -> TrainingClient:
         """Load the model, with its state from `restore` if given."""
-        ...
 
     async def teardown(self, client: TrainingClient | None) -> None:
         """Release everything; `client` is None after a failed `prepare`."""
-        ...
 
 
 # --- data and scoring -------------------------------------------------------------------------------------------
@@ -275,7 +259,6 @@ class Transform(Protocol):
 
     def __call__(self, rows: Iterable[Row]) -> Iterable[Row]:
         """Transform rows."""
-        ...
 
 
 class Verifier(Protocol):
@@ -285,7 +268,6 @@ class Verifier(Protocol):
         self, model_output: str, expected: Any, params: Mapping[str, Any]
     ) -> float | Score | NoScore | Awaitable[float | Score | NoScore]:
         """Judge `model_output`, the final assistant text."""
-        ...
 
 
 class Metric(Protocol):
@@ -293,7 +275,6 @@ class Metric(Protocol):
 
     def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
         """`task_rewards` maps a task's id to the rewards of its scored samples."""
-        ...
 
 
 class RolloutMetric(Protocol):
@@ -301,7 +282,6 @@ class RolloutMetric(Protocol):
 
     def compute_rollouts(self, task_rollouts: Mapping[str, Sequence[Rollout]]) -> float:
         """`task_rollouts` maps a task's id to its rollouts."""
-        ...
 
 
 class DataStore(Protocol):
@@ -309,7 +289,6 @@ class DataStore(Protocol):
 
     async def pull(self, ref: str) -> Iterable[Row]:
         """Rows of `ref`, in a stable order: same ref, same bytes."""
-        ...
 
 
 class LogStore(Protocol):
@@ -317,11 +296,9 @@ class LogStore(Protocol):
 
     async def write(self, record: Mapping[str, Any]) -> None:
         """Keep one record."""
-        ...
 
     async def close(self) -> None:
         """Flush and release."""
-        ...
 
 
 class InferenceClient(Protocol):
@@ -336,7 +313,6 @@ class InferenceClient(Protocol):
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> Sequence[Completion]:
         """`n` completions of one conversation."""
-        ...
 
 
 class Agent(Protocol):
@@ -346,15 +322,15 @@ class Agent(Protocol):
         self, task: HarborTask, model: InferenceClient, tools: Sequence[Any], ctx: AgentContext
     ) -> Rollout | str:
         """Act until done and return the rollout or just the final text; the engine records turns and scores."""
-        ...
 
 
 class RolloutEngine(Protocol):
     """Runs tasks by samples. Yields each finished rollout exactly once, crashed ones included, in completion order."""
 
-    def run(self, tasks: Sequence[HarborTask], policy: Policy, limits: RolloutLimits) -> AsyncIterator[Rollout]:
+    def run(
+        self, tasks: Sequence[HarborTask], policy: Policy, limits: RolloutLimits
+    ) -> AsyncIterator[Rollout]:
         """Yield `len(tasks) * policy.num_samples` rollouts."""
-        ...
 
 
 class Environment(Protocol):
@@ -362,11 +338,9 @@ class Environment(Protocol):
 
     async def start(self) -> None:
         """Make it ready."""
-        ...
 
     async def stop(self) -> None:
         """Release it. Safe to call twice."""
-        ...
 
 
 # --- around a run -----------------------------------------------------------------------------------------------
@@ -381,7 +355,6 @@ class Deployer(Protocol):
 
     async def deploy(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         """Deploy and say where."""
-        ...
 
 
 class Search(Protocol):
@@ -389,7 +362,6 @@ class Search(Protocol):
 
     def ask(self, history: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """The next arms, as mappings of dotted path to value; empty when done."""
-        ...
 
 
 class Launcher(Protocol):
@@ -397,7 +369,6 @@ class Launcher(Protocol):
 
     async def launch(self, arms: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Run each arm's config and return its result record."""
-        ...
 
 
 # --- what a RunContext carries ----------------------------------------------------------------------------------
@@ -409,7 +380,6 @@ class Dataset(Protocol):
     @property
     def fingerprint(self) -> str:
         """Content hash."""
-        ...
 
     def __len__(self) -> int: ...
 
@@ -423,19 +393,15 @@ class Recorder(Protocol):
 
     def metrics(self, step: int, values: Mapping[str, float], *, phase: str = "training") -> None:
         """One line of metrics."""
-        ...
 
     def rollout(self, step: int, rollout: Rollout, *, phase: str = "training", **facts: Any) -> None:
         """One line a rollout."""
-        ...
 
     def intent(self, step: int, batch_id: str, row_ids: Sequence[str]) -> None:
         """Journal: this step is about to be submitted."""
-        ...
 
     def done(self, step: int, batch_id: str) -> None:
         """Journal: this step has been applied."""
-        ...
 
 
 class Checkpoints(Protocol):
@@ -443,16 +409,13 @@ class Checkpoints(Protocol):
 
     async def save(self, step: int, client: TrainingClient, loop: Mapping[str, Any]) -> Checkpoint:
         """Save a complete checkpoint; it is listed only once it is whole."""
-        ...
 
     def latest(self) -> Checkpoint | None:
         """The last complete checkpoint of the live lineage."""
-        ...
 
     @property
     def restored(self) -> Checkpoint | None:
         """What this attempt started from."""
-        ...
 
 
 class Evaluate(Protocol):
@@ -460,23 +423,21 @@ class Evaluate(Protocol):
 
     def due(self, step: int) -> bool:
         """True when an entry wants scoring after `step` optimiser steps."""
-        ...
 
     async def submit(self, step: int, snapshot: SamplingClient) -> None:
         """Score what is due at `step` and close the snapshot afterwards."""
-        ...
 
     async def drain(self) -> Sequence[EvaluationResult]:
         """Wait for what was submitted; all results so far, in order of step."""
-        ...
 
 
 class Rollouts(Protocol):
     """Makes training rollouts from a snapshot through the configured engine and agent."""
 
-    def collect(self, tasks: Sequence[HarborTask], snapshot: SamplingClient, num_samples: int) -> AsyncIterator[Rollout]:
+    def collect(
+        self, tasks: Sequence[HarborTask], snapshot: SamplingClient, num_samples: int
+    ) -> AsyncIterator[Rollout]:
         """Yield scored rollouts."""
-        ...
 
 
 class Budget(Protocol):
@@ -488,7 +449,6 @@ class Budget(Protocol):
         Raises:
             BudgetExceeded: nothing is left.
         """
-        ...
 
 
 class Hooks(Protocol):
@@ -496,7 +456,6 @@ class Hooks(Protocol):
 
     async def emit(self, hook: str, /, **arguments: Any) -> Sequence[Any]:
         """Call each implementation of `hook` by keyword and return the results that aren't None."""
-        ...
 
 
 class Log(Protocol):
@@ -504,16 +463,12 @@ class Log(Protocol):
 
     def debug(self, event: str, **facts: Any) -> Any:
         """Detail."""
-        ...
 
     def info(self, event: str, **facts: Any) -> Any:
         """Something happened."""
-        ...
 
     def warning(self, event: str, **facts: Any) -> Any:
         """Something odd happened."""
-        ...
 
     def error(self, event: str, **facts: Any) -> Any:
         """Something failed."""
-        ...

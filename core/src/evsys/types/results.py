@@ -24,7 +24,15 @@ __all__ = [
 ]
 
 Status = Literal[
-    "completed", "partial", "failed", "cancelled", "stalled", "collapsed", "budget_stopped", "invalid", "skipped"
+    "completed",
+    "partial",
+    "failed",
+    "cancelled",
+    "stalled",
+    "collapsed",
+    "budget_stopped",
+    "invalid",
+    "skipped",
 ]
 Outcome = Literal["win", "tie", "loss", "inconclusive", "unscored"]
 Verdict = Literal["INVALID", "SUPPORTED", "CANDIDATE", "REFUTED", "INCONCLUSIVE"]

@@ -1,0 +1,51 @@
+"""The shorthand for a field of a Config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+from attrs import validators
+
+__all__ = ["option"]
+
+
+def option(
+    default: Any,
+    help: str,  # noqa: A002 - the word that every tool uses for it
+    *,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: Iterable[Any] | None = None,
+    source: str | None = None,
+    aliases: Iterable[str] = (),
+    min_len: int | None = None,
+) -> Any:
+    """A field of an attrs Config: its default, what it means, and what it allows. None is let through by all bounds.
+
+    Args:
+        default: the value when none is given, `attrs.Factory(list)` for one made anew, `...` for a required field.
+        help: one sentence, shown by `evsys schema`.
+        ge: smallest value.
+        gt: value that it must be above.
+        le: largest value.
+        lt: value that it must be below.
+        choices: the values that it may have.
+        source: where the default comes from, such as a paper.
+        aliases: other names under which a file may give it.
+        min_len: fewest characters or items.
+    """
+    wanted: list[tuple[Callable[[Any], Any], Any]] = [
+        *((validators.ge, ge), (validators.gt, gt), (validators.le, le), (validators.lt, lt)),
+        *((validators.in_, None if choices is None else tuple(choices)), (validators.min_len, min_len)),
+    ]
+    checks = [make(value) for make, value in wanted if value is not None]
+    metadata = {"help": help, "source": source, "aliases": tuple(aliases)}
+    return attrs.field(
+        default=attrs.NOTHING if default is ... else default,
+        validator=validators.optional(checks) if checks else None,
+        metadata={key: value for key, value in metadata.items() if value},
+    )

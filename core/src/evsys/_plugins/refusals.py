@@ -1,0 +1,61 @@
+"""Names that mean nothing or too much: the errors that say what to write or install instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from evsys._plugins.scan import PluginEntry
+from evsys.errors import PluginConflictError, PluginNotFoundError
+from evsys.protocols import KINDS
+
+__all__ = ["ambiguous", "closest", "not_found", "registered_twice"]
+
+
+def closest(name: object, names: Iterable[str]) -> str | None:
+    """A hint that names what is spelt most like `name`, or None where nothing is near."""
+    near = get_close_matches(str(name), list(names), n=1)
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def not_found(
+    kind: str, name: str, entries: Sequence[PluginEntry], blocked: Sequence[PluginEntry]
+) -> PluginNotFoundError:
+    """The error for a name that nothing has; `known.json` lists what isn't installed but could be."""
+    if kind not in KINDS:
+        hint = closest(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
+        return PluginNotFoundError(f"there is no kind of plugin called {kind!r}", hint=hint, kind=kind)
+    from importlib.resources import files
+    from json import loads
+
+    known = loads(files("evsys._plugins").joinpath("known.json").read_text(encoding="utf-8"))
+    names = dict.fromkeys(entry.name for entry in entries)
+    stopped = [
+        str(entry) for entry in blocked if entry.kind == kind and name in {entry.name, entry.qualified}
+    ]
+    if name in known["planned"]:
+        hint = known["planned"][name]
+    elif stopped:
+        hint = f"{stopped[0]} is installed, but EVSYS_PLUGINS_ALLOW or EVSYS_PLUGINS_DENY keeps it out"
+    elif package := known["install"].get(kind, {}).get(name):
+        hint = f"install it with: pip install {package}"
+    else:
+        installed = f"installed: {', '.join(names)}" if names else f"no {kind} is installed"
+        hint = closest(name, [*names, *(entry.qualified for entry in entries)]) or installed
+    return PluginNotFoundError(f"no {kind} is called {name!r}", hint=hint, kind=kind, name=name)
+
+
+def ambiguous(kind: str, name: str, matches: Sequence[PluginEntry]) -> PluginConflictError:
+    """The error for a name that several distributions offer."""
+    spellings = dict.fromkeys(repr(entry.qualified) for entry in matches)
+    owners = " and ".join(f"{entry.distribution} {entry.version} ({entry.value})" for entry in matches)
+    hint = f"write {' or '.join(spellings)}" if len(spellings) > 1 else f"reinstall {matches[0].distribution}"
+    return PluginConflictError(f"{kind} {name!r} is offered by {owners}", hint=hint, kind=kind, name=name)
+
+
+def registered_twice(known: PluginEntry, other: PluginEntry) -> PluginConflictError:
+    """The error for a second object under a project's name."""
+    message = f"{known.kind} {known.name!r} is registered twice: {known.value} and {other.value}"
+    return PluginConflictError(
+        message, hint="give one of them another name", kind=known.kind, name=known.name
+    )

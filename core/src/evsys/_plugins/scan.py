@@ -1,0 +1,101 @@
+"""One pass over the installed metadata: every evsys entry point, without importing any plugin.
+
+`importlib.metadata` would do the same in ten times the time (it imports the email parser and reads each group anew).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from evsys.protocols import KINDS
+
+__all__ = ["LOCAL", "PluginEntry", "normalized", "scan"]
+
+LOCAL = "project"
+"""What stands for the distribution in the qualified name of a project's own plugin."""
+
+_KIND_OF_GROUP = {group: kind for kind, group in KINDS.items()}
+
+
+class PluginEntry(NamedTuple):
+    """A plugin by its metadata. `value` is `module:attribute`; `params` are those that a family's name fixes.
+
+    A named tuple rather than an attrs class, since listing what is installed has to be cheaper than importing attrs.
+    """
+
+    kind: str
+    name: str
+    distribution: str
+    version: str = ""
+    value: str = ""
+    local: bool = False
+    params: Mapping[str, Any] = {}
+
+    @property
+    def qualified(self) -> str:
+        """The spelling that is never ambiguous: `distribution/name`."""
+        name = f"{self.name[:-1]}{self.params['k']}" if self.params else self.name
+        return f"{self.distribution}/{name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.qualified}" + (f" ({self.version})" if self.version else "")
+
+
+def normalized(distribution: str) -> str:
+    """The one spelling of a distribution's name: lower case, hyphens."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def scan() -> tuple[tuple[PluginEntry, ...], tuple[str, ...]]:
+    """Entries of all distributions on `sys.path` and what is wrong with their lists, read once per process and path."""
+    return _scan(tuple(sys.path))
+
+
+@lru_cache(maxsize=8)
+def _scan(path: tuple[str, ...]) -> tuple[tuple[PluginEntry, ...], tuple[str, ...]]:
+    seen: set[str] = set()
+    entries: list[PluginEntry] = []
+    warnings: list[str] = []
+    for folder in filter(os.path.isdir, (part or os.curdir for part in path)):
+        for info in sorted(os.listdir(folder)):  # noqa: PTH208 - here too pathlib is ten times slower
+            stem, _, extension = info.rpartition(".")
+            project, _, version = stem.partition("-")
+            name = normalized(project)
+            # Of two with one name the first on the path wins; `~name` is what a broken uninstall leaves behind.
+            if extension in {"dist-info", "egg-info"} and not info.startswith("~") and name not in seen:
+                seen.add(name)
+                _read(f"{folder}/{info}", name, version, entries, warnings)
+    return tuple(entries), tuple(warnings)
+
+
+def _read(info: str, name: str, version: str, entries: list[PluginEntry], warnings: list[str]) -> None:
+    try:
+        with open(f"{info}/entry_points.txt", encoding="utf-8") as file:  # noqa: PTH123 - pathlib is ten times slower
+            text = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, UnicodeDecodeError) as exc:
+        warnings.append(f"{name}: its entry_points.txt can't be read: {exc}")
+        return
+    for group, line in _lines(text) if "evsys." in text else ():
+        plugin, found, value = (part.strip() for part in line.partition("="))
+        if group not in _KIND_OF_GROUP:
+            warnings.append(f"{name}: {plugin!r} is in the unknown group {group!r} and can't be found")
+        elif not (plugin and found and value):
+            warnings.append(f"{name}: {line!r} in its group {group!r} isn't `name = module:attribute`")
+        else:
+            entries.append(PluginEntry(_KIND_OF_GROUP[group], plugin, name, version, value))
+
+
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    group = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            group = line.strip("[] ")
+        elif line and line[0] not in "#;" and group.startswith("evsys."):
+            yield group, line

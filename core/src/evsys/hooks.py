@@ -1,0 +1,119 @@
+"""The hook manager: who listens to an experiment and its runs, and how they are told.
+
+pluggy holds specs and implementations. Calling is our own: pluggy stops at the first exception, calls the newest
+listener first and leaves coroutines unawaited.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pluggy
+
+from evsys import hookspecs
+from evsys._plugins.refusals import closest
+from evsys.errors import PluginContractError
+
+__all__ = ["HookManager"]
+
+_LOG = logging.getLogger("evsys.hooks")
+
+
+class _Listeners(pluggy.PluginManager):
+    """Takes functions for hook implementations by their name alone, marked or not."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        marked = super().parse_hookimpl_opts(plugin, name)
+        by_name = name.startswith("evsys_") and inspect.isroutine(inspect.getattr_static(plugin, name, None))
+        return marked or ({"specname": name} if by_name else None)
+
+
+class HookManager:
+    """The listeners of an experiment, or by `child` those of one of its runs."""
+
+    def __init__(self, parent: HookManager | None = None) -> None:
+        self._parent = parent
+        self._listeners = _Listeners(hookspecs.PROJECT)
+        self._listeners.add_hookspecs(hookspecs)
+        self._failures: Counter[str] = Counter()
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each way in which listeners failed here, with how often they did."""
+        return [text if n == 1 else f"{text} ({n} times)" for text, n in self._failures.items()]
+
+    def child(self) -> HookManager:
+        """A manager for one run: what it emits reaches the listeners of this one first, then its own."""
+        return HookManager(self)
+
+    def register(self, plugin: Any, name: str | None = None) -> None:
+        """Add a listener: an object or a module with `evsys_*` functions, marked with `hookimpl` or not.
+
+        Raises:
+            PluginContractError: it knows a hook or an argument that there isn't, or is registered already.
+        """
+        label: str = name or getattr(plugin, "__name__", None) or type(plugin).__name__
+        for attribute in dir(plugin):
+            options = self._listeners.parse_hookimpl_opts(plugin, attribute)
+            if options:
+                _check(label, options, options["specname"] or attribute, getattr(plugin, attribute))
+        same = sum(known.partition("#")[0] == label for known, _ in self._listeners.list_name_plugin())
+        try:
+            self._listeners.register(plugin, f"{label}#{same + 1}" if same else label)
+            self._listeners.check_pending()
+        except (ValueError, pluggy.PluginValidationError) as exc:
+            raise PluginContractError(f"listener {label!r} can't be registered: {exc}") from exc
+
+    async def emit(self, hook: str, /, **arguments: Any) -> list[Any]:
+        """Tell every listener, in the order of registration, and return the results that aren't None."""
+        results = [await self._tell(listener, hook, arguments) for listener in self._heard_by(hook)]
+        return [result for result in results if result is not None]
+
+    async def first(self, hook: str, /, **arguments: Any) -> Any:
+        """Ask the listeners in turn and return the first result that isn't None, or None."""
+        for listener in self._heard_by(hook):
+            result = await self._tell(listener, hook, arguments)
+            if result is not None:
+                return result
+        return None
+
+    def _heard_by(self, hook: str) -> Iterator[pluggy.HookImpl]:
+        if hook not in hookspecs.HOOKS:
+            raise PluginContractError(f"there is no hook {hook!r}", hint=closest(hook, hookspecs.HOOKS))
+        if self._parent:
+            yield from self._parent._heard_by(hook)  # noqa: SLF001 - its own kind
+        caller: pluggy.HookCaller = getattr(self._listeners.hook, hook)
+        yield from sorted(caller.get_hookimpls(), key=lambda listener: listener.trylast - listener.tryfirst)
+
+    async def _tell(self, listener: pluggy.HookImpl, hook: str, arguments: dict[str, Any]) -> Any:
+        try:
+            parameters = inspect.signature(listener.function).parameters.values()
+            everything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+            names = arguments if everything else [p.name for p in parameters if p.name in arguments]
+            result = listener.function(**{name: arguments[name] for name in names})
+            return await result if inspect.isawaitable(result) else result
+        except Exception as exc:
+            text = f"listener {listener.plugin_name!r} failed in {hook}: {type(exc).__name__}: {exc}"
+            self._failures[text] += 1
+            _LOG.warning(text, exc_info=exc)
+            return None
+
+
+def _check(label: str, options: Mapping[str, Any], hook: str, function: Callable[..., Any]) -> None:
+    """See that an implementation has a hook and arguments that there are."""
+    if hook not in hookspecs.HOOKS:
+        hint = closest(hook, hookspecs.HOOKS) or f"hooks: {', '.join(hookspecs.HOOKS)}"
+        raise PluginContractError(f"listener {label!r}: there is no hook {hook!r}", hint=hint)
+    if options.get("wrapper") or options.get("hookwrapper"):
+        raise PluginContractError(
+            f"listener {label!r}: {hook} can't be wrapped", hint="leave out `wrapper=True`"
+        )
+    known = inspect.signature(hookspecs.HOOKS[hook]).parameters
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in known and parameter.kind is not parameter.VAR_KEYWORD:
+            hint = closest(name, known) or f"its arguments: {', '.join(known)}"
+            raise PluginContractError(f"listener {label!r}: {hook} has no argument {name!r}", hint=hint)

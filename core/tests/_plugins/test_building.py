@@ -1,0 +1,216 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
+import attrs
+import pydantic
+import pytest
+
+import evsys
+from evsys import Registry
+from evsys.errors import ConfigError, PluginContractError
+
+
+@attrs.frozen(kw_only=True)
+class AttrsConfig:
+    field: str = "x"
+    limit: int = evsys.option(3, "How many.", ge=1, aliases=("max",))
+    _private: float = 0.5
+
+
+@dataclass
+class DataclassConfig:
+    field: str = "x"
+    limit: int = 3
+    private: float = 0.5
+
+
+class PydanticConfig(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    field: str = "x"
+    limit: int = pydantic.Field(3, ge=1)
+    private: float = 0.5
+
+
+def transform_with(config: type | None) -> type:
+    class Thing:
+        name = "thing"
+
+        def __init__(self, **kw):
+            self.kw = kw
+
+        def __call__(self, rows):
+            return rows
+
+    if config:
+        Thing.Config = config
+    return Thing
+
+
+def problems(registry: Registry, kind: str, params: dict, path: str = "$", name: str = "thing") -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        registry.build(kind, name, params, path=path)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("config", [AttrsConfig, DataclassConfig, PydanticConfig])
+def test_a_plugin_gets_all_fields_of_its_config_by_keyword_defaults_included(registry, config):
+    registry.register("transform", "thing", transform_with(config))
+    built = registry.build("transform", "thing", {"field": "y"})
+    assert built.kw == {"field": "y", "limit": 3, "private": 0.5}
+    assert registry.build("transform", "thing").kw["field"] == "x"
+
+
+@pytest.mark.parametrize("config", [AttrsConfig, DataclassConfig, PydanticConfig])
+def test_all_problems_come_at_once_under_the_path(registry, config):
+    registry.register("transform", "thing", transform_with(config))
+    found = problems(registry, "transform", {"feild": "y", "limit": "no"}, "$.run.data.transforms[0].params")
+    assert len(found) == 2
+    assert any(each.startswith("$.run.data.transforms[0].params.feild: ") for each in found)
+    assert any("did you mean 'field'?" in each for each in found)
+    assert any(each.startswith("$.run.data.transforms[0].params.limit: ") for each in found)
+
+
+def test_fields_are_built_from_structured_values_under_their_alias(registry):
+    registry.register("transform", "thing", transform_with(AttrsConfig))
+    built = registry.build("transform", "thing", {"private": 1, "max": 7})
+    assert built.kw == {"field": "x", "limit": 7, "private": 1.0}
+    assert isinstance(built.kw["private"], float)
+
+
+def test_a_pydantic_model_that_allows_more_keys_hands_them_on(registry):
+    class Open(pydantic.BaseModel, extra="allow"):
+        field: str = "x"
+
+    registry.register("transform", "thing", transform_with(Open))
+    assert registry.build("transform", "thing", {"other": 1}).kw == {"field": "x", "other": 1}
+
+
+def test_a_plugin_without_config_takes_nothing(registry):
+    registry.register("transform", "thing", transform_with(None))
+    assert registry.build("transform", "thing").kw == {}
+    assert problems(registry, "transform", {"a": 1}, "$.p") == ["$.p: transform 'thing' takes no params"]
+
+
+def test_a_plugin_that_is_an_attrs_class_is_its_own_config(registry):
+    @attrs.define(kw_only=True)
+    class Own:
+        name: ClassVar[str] = "own"
+        limit: int = 3
+
+        def __call__(self, rows):
+            return rows
+
+    registry.register("transform", "thing", Own)
+    assert registry.build("transform", "thing", {"limit": 5}) == Own(limit=5)
+    assert registry.config_of("transform", "thing") is Own
+
+
+def test_a_config_that_is_nothing_of_the_kind_is_named(registry):
+    class Settings:
+        pass
+
+    registry.register("transform", "thing", transform_with(Settings))
+    with pytest.raises(
+        PluginContractError, match=r"Thing\.Config is no attrs class, dataclass or pydantic model"
+    ):
+        registry.build("transform", "thing")
+
+
+def test_a_constructor_that_refuses_the_values_is_a_problem_of_the_params(registry):
+    class Thing(transform_with(AttrsConfig)):
+        def __init__(self, **kw):
+            raise ValueError("field and limit exclude each other")
+
+    registry.register("transform", "thing", Thing)
+    assert problems(registry, "transform", {}, "$.p") == [
+        "$.p: transform 'thing': field and limit exclude each other"
+    ]
+
+
+def test_a_constructor_with_other_arguments_breaks_the_contract(registry):
+    class Thing(transform_with(AttrsConfig)):
+        def __init__(self, field): ...
+
+    registry.register("transform", "thing", Thing)
+    with pytest.raises(PluginContractError, match=r"from field, limit, private: TypeError: .*by keyword"):
+        registry.build("transform", "thing")
+
+
+# --- functions --------------------------------------------------------------------------------------------------
+
+
+def test_a_function_comes_back_as_it_is(registry):
+    def loss(data, logprobs): ...
+
+    registry.register("loss", "thing", loss)
+    assert registry.build("loss", "thing") is loss
+    assert problems(registry, "loss", {"beta": 1}) == ["$: loss 'thing' takes no params"]
+
+
+def test_a_function_with_a_config_gets_its_params_bound(registry):
+    @attrs.frozen(kw_only=True)
+    class Config:
+        beta: float = 0.1
+
+    def loss(data, logprobs, *, beta):
+        return beta
+
+    loss.Config = Config
+    registry.register("loss", "thing", loss)
+    assert registry.build("loss", "thing", {"beta": 2})(None, None) == 2.0
+    assert registry.build("loss", "thing")(None, None) == 0.1
+    assert problems(registry, "loss", {"beta": "x"}, "$.l") == ["$.l.beta: expected a finite number, got 'x'"]
+
+
+def test_a_verifier_function_takes_any_params_since_it_gets_them_when_called(registry):
+    def judge(model_output, expected, params):
+        return params["weight"]
+
+    registry.register("verifier", "thing", judge)
+    assert registry.build("verifier", "thing", {"weight": 2}) is judge
+    assert registry.schema("verifier", "thing")["additionalProperties"] is True
+
+
+def test_an_instance_comes_back_as_it_is(registry):
+    thing = transform_with(None)()
+    registry.register("transform", "thing", thing)
+    assert registry.build("transform", "thing") is thing
+
+
+# --- families ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def family(registry):
+    @attrs.frozen(kw_only=True)
+    class PassAtK:
+        k: int = evsys.option(..., "Samples.", ge=1)
+        threshold: float = 1.0
+
+        def compute(self, task_rewards):
+            return 0.0
+
+    registry.register("metric", "pass@k", PassAtK)
+    return registry
+
+
+def test_a_member_of_a_family_is_built_with_its_number(family):
+    built = family.build("metric", "pass@3", {"threshold": 2})
+    assert (built.k, built.threshold) == (3, 2.0)
+    assert family.build("metric", "pass@k", {"k": 4}).k == 4
+
+
+def test_the_number_in_the_name_obeys_the_config(family):
+    assert problems(family, "metric", {}, "$.metrics[0]", "pass@0") == ["$.metrics[0].k: 'k' must be >= 1: 0"]
+
+
+def test_the_number_in_the_name_can_not_be_given_again(family):
+    assert problems(family, "metric", {"k": 3}, "$.m", "pass@3") == [
+        "$.m.k: the name 'project/pass@3' has it already; leave it out"
+    ]
+
+
+def test_the_schema_of_a_member_leaves_the_number_out(family):
+    assert set(family.schema("metric", "pass@3")["properties"]) == {"threshold"}
+    assert "k" not in family.schema("metric", "pass@3").get("required", [])
+    assert family.schema("metric", "pass@k")["required"] == ["k"]

@@ -1,0 +1,63 @@
+"""The reference pages of core are whole, and their code runs."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from evsys import Registry, errors, hookspecs, protocols, use_registry
+
+PAGES = Path(__file__).parents[2] / "docs/reference"
+BLOCKS = [
+    pytest.param(code, id=f"{page}-{number}")
+    for page in ("plugins", "errors", "hooks")
+    for number, code in enumerate(
+        re.findall(
+            r"^```python\n(.*?)^```",
+            (PAGES / f"{page}.md").read_text(encoding="utf-8"),
+            re.MULTILINE | re.DOTALL,
+        )
+    )
+]
+
+
+def table(page: str) -> set[str]:
+    """The first cells of the tables of a page, without their backticks."""
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    return set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("code", BLOCKS)
+def test_examples_run(code):
+    with use_registry(Registry(entry_points=())) as registry:
+        exec(compile(code, "example", "exec"), {"__name__": "example"})
+    assert [str(error) for _, error in registry.check() if error] == []
+
+
+def test_every_kind_with_its_group_is_there():
+    text = (PAGES / "plugins.md").read_text(encoding="utf-8")
+    assert [kind for kind, group in protocols.KINDS.items() if f"| `{kind}` | `{group}` |" not in text] == []
+
+
+def test_every_environment_variable_is_there():
+    source = "".join(
+        path.read_text(encoding="utf-8") for path in Path(__file__).parents[1].glob("src/**/*.py")
+    )
+    assert set(re.findall(r"\bEVSYS_[A-Z_]+\b", source)) <= table("plugins")
+
+
+def test_every_error_with_its_exit_code_is_there():
+    text = (PAGES / "errors.md").read_text(encoding="utf-8")
+    classes = {name: getattr(errors, name) for name in errors.__all__ if name not in {"Problem", "boundary"}}
+    rows = {row[0]: int(row[1]) for row in re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", text, re.MULTILINE)}
+    assert rows == {name: cls.exit_code for name, cls in classes.items()}
+
+
+def test_every_hook_with_its_arguments_is_there():
+    text = (PAGES / "hooks.md").read_text(encoding="utf-8")
+    rows = {
+        row[0]: re.findall(r"`(\w+)`", row[1])
+        for row in re.findall(r"^\| `(evsys_\w+)` \| ([^|]*) \|", text, re.MULTILINE)
+    }
+    assert rows == {name: list(inspect.signature(hook).parameters) for name, hook in hookspecs.HOOKS.items()}
