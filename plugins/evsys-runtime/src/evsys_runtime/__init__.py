@@ -1,0 +1,1 @@
+"""The toolkit behind evsys runs: configuration, training loop, losses, evaluation, record."""

@@ -1,0 +1,220 @@
+"""The axes of a matrix: which values go together, and in which order.
+
+The first axis of the file varies slowest. Axes of a `zip` group advance together. An axis with `when` is left out of
+the arms in which its condition doesn't hold; it is decided after the axes that the condition reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import attrs
+
+from evsys_runtime.config import paths
+from evsys_runtime.config.document import Document
+from evsys_runtime.config.model import AxisConfig, MatrixConfig
+from evsys_runtime.config.paths import Segment
+from evsys_runtime.config.report import Report
+
+__all__ = ["NOT_SET", "Axis", "Condition", "Step", "in_order", "read_axes", "run_path", "steps_of"]
+
+NOT_SET = -1
+"""Stands for the value of an axis in an arm that it doesn't apply to."""
+
+
+@attrs.frozen(kw_only=True)
+class Condition:
+    """One entry of a `when`: the value at `path` is one of `accepted`."""
+
+    path: tuple[Segment, ...]
+    accepted: tuple[Any, ...]
+    place: str
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Axis:
+    """One axis. `path` leads into a run, `place` and `places` are where the axis and its values stand in the file."""
+
+    name: str
+    path: tuple[Segment, ...]
+    values: tuple[Any, ...]
+    place: str
+    places: tuple[str, ...]
+    when: tuple[Condition, ...] = ()
+
+    @property
+    def run_path(self) -> str:
+        """Its path as problems of a run print it."""
+        return paths.join(self.path)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Step:
+    """Axes that advance together."""
+
+    axes: tuple[int, ...]
+    size: int
+
+
+def run_path(name: str) -> tuple[Segment, ...]:
+    """The path inside a run; `run.seed` and `seed` are the same.
+
+    Raises:
+        ValueError: the text isn't a path.
+    """
+    segments = paths.parse(name)
+    return segments[1:] if len(segments) > 1 and segments[0] in {"run", "base_run"} else segments
+
+
+def read_axes(matrix: MatrixConfig, document: Document, report: Report) -> list[Axis]:
+    """The axes of a matrix, those that can't be used left out and reported."""
+    axes: list[Axis] = []
+    root = "$.matrix.axes"
+    if not matrix.axes:
+        report.add(document.problem(root, "there is no axis", "give at least one, or use `run`"))
+    for name, given in matrix.axes.items():
+        place = paths.child(root, name)
+        conditional = isinstance(given, AxisConfig)
+        values = given.values if isinstance(given, AxisConfig) else given
+        inner = paths.child(place, "values") if conditional else place
+        try:
+            path = run_path(name)
+            when = _conditions(given.when, place) if isinstance(given, AxisConfig) else ()
+        except ValueError as exc:
+            report.add(document.problem(place, str(exc)))
+            continue
+        twin = next((axis for axis in axes if axis.path == path), None)
+        if twin is not None:
+            report.add(document.problem(place, f"this is the same axis as {twin.name!r}", "keep one of them"))
+        elif not values:
+            report.add(
+                document.problem(place, "the axis has no values", "give at least one, or remove the axis")
+            )
+        else:
+            places = tuple(paths.child(inner, index) for index in range(len(values)))
+            axes.append(Axis(name=name, path=path, values=values, place=place, places=places, when=when))
+    return axes
+
+
+def _conditions(when: Mapping[str, Any], place: str) -> tuple[Condition, ...]:
+    conditions = []
+    for name, accepted in when.items():
+        options = tuple(accepted) if isinstance(accepted, list | tuple) else (accepted,)
+        where = paths.child(paths.child(place, "when"), name)
+        conditions.append(Condition(path=run_path(name), accepted=options, place=where))
+    return tuple(conditions)
+
+
+def steps_of(axes: Sequence[Axis], matrix: MatrixConfig, document: Document, report: Report) -> list[Step]:
+    """Axes grouped by `zip`, in the order of the file but after the axes that their conditions read."""
+    group_of: dict[int, int] = {}
+    groups: list[list[int]] = []
+    for number, names in enumerate(matrix.zip):
+        members: list[int] = []
+        for position, name in enumerate(names):
+            place = f"$.matrix.zip[{number}][{position}]"
+            index = _axis_named(name, axes, document, report, place)
+            if index is not None and index in group_of:
+                report.add(document.problem(place, f"the axis {name!r} is zipped already", "name it once"))
+            elif index is not None:
+                group_of[index] = number
+                members.append(index)
+        groups.append(members)
+        sizes = {len(axes[index].values) for index in members}
+        if len(sizes) > 1:
+            listed = ", ".join(f"{axes[index].name} has {len(axes[index].values)}" for index in members)
+            report.add(
+                document.problem(f"$.matrix.zip[{number}]", f"zipped axes need equally many values: {listed}")
+            )
+    steps = []
+    for index in range(len(axes)):
+        members = groups[group_of[index]] if index in group_of else [index]
+        if index == min(members):
+            steps.append(
+                Step(axes=tuple(sorted(members)), size=min(len(axes[member].values) for member in members))
+            )
+    return _by_dependency(steps, axes, document, report)
+
+
+def _axis_named(
+    name: str, axes: Sequence[Axis], document: Document, report: Report, place: str
+) -> int | None:
+    try:
+        path = run_path(name)
+    except ValueError as exc:
+        report.add(document.problem(place, str(exc)))
+        return None
+    for index, axis in enumerate(axes):
+        if axis.path == path:
+            return index
+    near = get_close_matches(name, [axis.name for axis in axes], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"axes: {', '.join(axis.name for axis in axes)}"
+    report.add(document.problem(place, f"there is no axis {name!r}", hint))
+    return None
+
+
+def _by_dependency(steps: list[Step], axes: Sequence[Axis], document: Document, report: Report) -> list[Step]:
+    """Steps in the order of the file, but each after those that its conditions read."""
+
+    def reads(step: Step, other: Step) -> bool:
+        read = [condition.path for index in step.axes for condition in axes[index].when]
+        written = [axes[index].path for index in other.axes]
+        return any(_touch(a, b) for a in read for b in written)
+
+    ordered: list[Step] = []
+    waiting = list(steps)
+    while waiting:
+        ready = next(
+            (
+                step
+                for step in waiting
+                if not any(reads(step, other) for other in waiting if other is not step)
+            ),
+            None,
+        )
+        if ready is None:
+            axis = axes[waiting[0].axes[0]]
+            report.add(
+                document.problem(
+                    axis.place, "the conditions of axes wait for each other", "remove one `when`"
+                )
+            )
+            return [*ordered, *waiting]
+        waiting.remove(ready)
+        ordered.append(ready)
+    return ordered
+
+
+def _touch(a: tuple[Segment, ...], b: tuple[Segment, ...]) -> bool:
+    """True where one path is the other or leads into it."""
+    shorter = min(len(a), len(b))
+    return a[:shorter] == b[:shorter]
+
+
+def in_order(steps: Sequence[Step], axes: Sequence[Axis], holds: Any) -> Iterator[tuple[int, ...]]:
+    """Each arm as the index of its value on every axis, `NOT_SET` where an axis doesn't apply.
+
+    Args:
+        steps: what varies, slowest first.
+        axes: the axes that the steps number.
+        holds: `(condition, chosen) -> bool`.
+    """
+    chosen = [NOT_SET] * len(axes)
+
+    def from_step(number: int) -> Iterator[tuple[int, ...]]:
+        if number == len(steps):
+            yield tuple(chosen)
+            return
+        step = steps[number]
+        conditions = [condition for index in step.axes for condition in axes[index].when]
+        applies = all(holds(condition, chosen) for condition in conditions)
+        for value in range(step.size) if applies else (NOT_SET,):
+            for index in step.axes:
+                chosen[index] = value
+            yield from from_step(number + 1)
+        for index in step.axes:
+            chosen[index] = NOT_SET
+
+    return from_step(0)

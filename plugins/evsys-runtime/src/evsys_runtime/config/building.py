@@ -1,0 +1,120 @@
+"""Plugins that the file names: each distinct one is built once, and what is wrong with it is noted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from evsys import Registry
+from evsys._plugins.shape import fields_of
+from evsys.errors import ConfigError, PluginConflictError, PluginError, PluginNotFoundError, Problem
+from evsys_runtime.config import paths, placeholders, trees
+from evsys_runtime.config.later import NOT_YET, PLANNED
+
+__all__ = ["Built", "Plugins"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Built:
+    """A plugin object, None where it couldn't be built, and the problems of its spec."""
+
+    plugin: Any = None
+    problems: tuple[Problem, ...] = ()
+
+
+@attrs.define(eq=False)
+class Plugins:
+    """Builds plugins by name. `broken` holds what is wrong with plugins rather than with the file, by message."""
+
+    registry: Registry
+    broken: dict[str, PluginError] = attrs.field(factory=dict)
+    _built: dict[tuple[Any, ...], tuple[Built, Any]] = attrs.field(factory=dict)
+
+    def build(
+        self,
+        kind: str,
+        name: str,
+        params: Mapping[str, Any],
+        path: str,
+        *,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Built:
+        """Build one plugin.
+
+        Args:
+            kind: a kind of plugin.
+            name: any spelling of its name.
+            params: its params as the file has them; the same object is built once for each path.
+            path: where the spec stands; problems are at `path.kind` and under `path.params`.
+            extra: params that come from elsewhere in the file, used where the plugin takes them.
+        """
+        key = (kind, name, id(params), path)
+        if key not in self._built:
+            # The params are kept, so that their identity can't be given to another mapping.
+            self._built[key] = self._build(kind, name, params, path, extra or {}), params
+        return self._built[key][0]
+
+    def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
+        """What is wrong with a plugin that is only named at `path` and built by somebody else."""
+        try:
+            self.registry.get(kind, name)
+        except PluginError as exc:
+            return (self._refused(exc, kind, name, path),)
+        return ()
+
+    def _build(
+        self, kind: str, name: str, params: Mapping[str, Any], path: str, extra: Mapping[str, Any]
+    ) -> Built:
+        inside = f"{path}.params"
+        secret = placeholders.mentions(params)
+        unset = tuple(_unset(params, inside)) if secret else ()
+        try:
+            if extra:
+                params = {**self._taken(kind, name, extra), **params}
+            resolved = placeholders.resolve(params) if secret else params
+            plugin = self.registry.build(kind, name, resolved, path=inside)
+        except ConfigError as exc:
+            problems = tuple(self._redacted(problem, params, inside) for problem in exc.problems)
+            unset_places = {problem.path for problem in unset}
+            return Built(problems=(*unset, *(each for each in problems if each.path not in unset_places)))
+        except PluginError as exc:
+            return Built(problems=(*unset, self._refused(exc, kind, name, f"{path}.kind")))
+        return Built(plugin=plugin, problems=unset)
+
+    def _taken(self, kind: str, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of some params that the plugin's Config names."""
+        config = self.registry.config_of(kind, name)
+        if config is None:
+            return {}
+        pydantic = getattr(config, "model_fields", None)
+        names = set(pydantic) if pydantic is not None else {field.key for field in fields_of(config)}
+        return {key: value for key, value in extra.items() if key in names}
+
+    def _refused(self, exc: PluginError, kind: str, name: str, path: str) -> Problem:
+        if isinstance(exc, PluginNotFoundError) and (kind, name) in PLANNED:
+            return Problem(path=path, message=f"{kind} {name!r} is {NOT_YET}", hint=PLANNED[kind, name])
+        if not isinstance(exc, PluginNotFoundError | PluginConflictError):
+            self.broken[exc.message] = exc
+        return Problem(path=path, message=exc.message, hint=exc.hint)
+
+    def _redacted(self, problem: Problem, params: Mapping[str, Any], inside: str) -> Problem:
+        """A problem with a value that came from the environment, without that value."""
+        if not placeholders.mentions(params):
+            return problem
+        hint = problem.hint and placeholders.redact(problem.hint, params)
+        segments = paths.parse(problem.path)[len(paths.parse(inside)) :]
+        value = trees.get(params, segments)
+        names = [name for _, name in placeholders.find(value)] if isinstance(value, str) else []
+        if names:
+            hint = f"the value of {names[0]} is text; it isn't shown here"
+        return attrs.evolve(problem, message=placeholders.redact(problem.message, params), hint=hint)
+
+
+def _unset(params: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for place, name in placeholders.find(params, path):
+        if name not in os.environ:
+            message = f"the environment variable {name} isn't set"
+            yield Problem(path=place, message=message, hint=f"export {name}=...")

@@ -1,0 +1,77 @@
+"""What the experiment file may name but this version doesn't do. Whoever builds one of these deletes its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from evsys_runtime.config import paths, trees
+
+__all__ = ["LATER_IN_RUN", "NOT_YET", "PLANNED", "later_keys", "later_names"]
+
+NOT_YET = "not in this version"
+
+_EXPERIMENT = (
+    "control",
+    "confirm",
+    "continual",
+    "stages",
+    "search",
+    "budget",
+    "log_store",
+    "deploy",
+    "launcher",
+)
+_RUN = ("teacher", "reference")
+_BENCHMARK = ("models", "model", "environment")
+_KEYS = {"experiment": _EXPERIMENT, "run": _RUN, "benchmark": _BENCHMARK}
+_HINTS = {
+    "budget": "the plan's steps bound what is spent",
+    "confirm": "n_repeats gives each arm several seeds",
+    "log_store": "the record in output_dir is always written",
+    "models": "score API models apart from this experiment",
+    "search": "list the values in matrix.axes",
+    "stages": "run one experiment after the other, with model.init_from_checkpoint",
+}
+
+LATER_IN_RUN = frozenset(str(paths.parse(name)[0]) for name in _RUN)
+"""The keys of a run that are, or hold, something for a later version."""
+
+PLANNED: Mapping[tuple[str, str], str | None] = {
+    **{("algorithm", name): None for name in ("dpo", "opd", "rl", "sdft")},
+    ("backend", "tinker"): "`local` trains on this machine",
+    **{("callback", name): None for name in ("csv_metrics", "early_stopping", "mlflow", "tensorboard", "trackio", "wandb")},
+    ("callback", "evsys_logger"): "`local_logger` writes the same record",
+    ("environment", "bwrap"): None,
+    ("launcher", "ray"): None,
+    **{("metric", name): None for name in ("best_of_k", "cost_per_task", "time_per_task", "tokens_per_task")},
+    ("rollout_engine", "harbor"): "`direct` runs chat tasks",
+    **{("search", name): None for name in ("asha", "grid", "optuna", "random", "sobol")},
+    **{
+        ("verifier", name): None
+        for name in ("code_tests", "composite", "format_only", "json_schema", "llm_judge", "math_equal", "numeric")
+    },
+}  # fmt: skip
+"""Plugins that are planned, with what to use meanwhile; asked only where none of that name is installed."""
+
+
+def later_keys(scope: str, tree: Mapping[str, Any], root: str = "$") -> Iterator[tuple[str, str | None]]:
+    """The path of each key in use that this version doesn't act on, with a hint.
+
+    Args:
+        scope: what `tree` is: `experiment`, `run` or `benchmark`.
+        tree: its plain values.
+        root: its path.
+    """
+    for name in _KEYS[scope]:
+        segments = paths.parse(name)
+        if trees.get(tree, segments) not in (None, trees.MISSING):
+            yield paths.join(segments, root), _HINTS.get(name)
+    arms = tree.get("max_concurrent_arms") if scope == "experiment" else None
+    if isinstance(arms, int) and arms > 1:
+        yield f"{root}.max_concurrent_arms", "arms run one after another; write 1, or leave it out"
+
+
+def later_names(scope: str) -> tuple[str, ...]:
+    """The keys of an experiment, a run or a benchmark entry that this version doesn't act on at all."""
+    return _KEYS[scope]

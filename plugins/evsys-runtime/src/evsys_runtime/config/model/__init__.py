@@ -1,0 +1,39 @@
+"""Every key of the experiment file, as classes with help texts. `validate.load_experiment` makes them."""
+
+from __future__ import annotations
+
+from evsys_runtime.config.model.benchmark import BenchmarkConfig, Split
+from evsys_runtime.config.model.experiment import (
+    AxisConfig,
+    BudgetConfig,
+    ConfirmConfig,
+    ContinualConfig,
+    ControlConfig,
+    ExperimentConfig,
+    MatrixConfig,
+    MetadataConfig,
+    StageConfig,
+)
+from evsys_runtime.config.model.plugins import AgentConfig, PluginSpec
+from evsys_runtime.config.model.run import DataConfig, ModelConfig, RoleConfig, RunConfig, SourceKind
+
+__all__ = [
+    "AgentConfig",
+    "AxisConfig",
+    "BenchmarkConfig",
+    "BudgetConfig",
+    "ConfirmConfig",
+    "ContinualConfig",
+    "ControlConfig",
+    "DataConfig",
+    "ExperimentConfig",
+    "MatrixConfig",
+    "MetadataConfig",
+    "ModelConfig",
+    "PluginSpec",
+    "RoleConfig",
+    "RunConfig",
+    "SourceKind",
+    "Split",
+    "StageConfig",
+]

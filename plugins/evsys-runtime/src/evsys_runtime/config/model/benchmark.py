@@ -1,0 +1,81 @@
+# ruff: noqa: RUF009 - `key` declares a field, it is no default
+"""What a model is scored on."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Literal
+
+import attrs
+
+from evsys_runtime.config.model.fields import key
+from evsys_runtime.config.model.plugins import AgentConfig, PluginSpec
+
+__all__ = ["BenchmarkConfig", "Split"]
+
+Split = Literal["val", "test"]
+
+
+@attrs.frozen(kw_only=True)
+class BenchmarkConfig:
+    """A set of tasks and how they are scored."""
+
+    name: str | None = key("Label of the entry; alone, also the name that is looked up.", None)
+    path: str | None = key(
+        "File of tasks, or a folder with `tasks.jsonl`, relative to the project root.", None
+    )
+    id: str | None = key("Id of a stored benchmark.", None)
+    split: Split = key("`val` may steer decisions, `test` is only reported.", "val")
+    tags: tuple[Split, ...] = key("Older spelling of `split`.", factory=tuple)
+    run_every: int | None = key(
+        "Score every so many steps while training; by default once, after it.", None, ge=1
+    )
+    metrics: tuple[str | PluginSpec, ...] = key(
+        "Metrics by name, such as `pass@3`, or as `{kind, params}`; by default the success metric, else `mean_reward`.",
+        factory=tuple,
+        plugin="metric",
+    )
+    num_samples: int = key("Samples of each task.", 1, ge=1)
+    max_tokens: int = key("Longest completion in tokens.", 256, ge=1)
+    temperature: float | None = key("Of sampling; by default 0 for one sample and 1 for several.", None, ge=0)
+    limit: int | None = key("Score only the first tasks.", None, ge=1)
+    breakdown_keys: tuple[str, ...] = key("Metadata keys to give scores by.", factory=tuple)
+    cluster_key: str | None = key("Metadata key of tasks that belong together; widens the intervals.", None)
+    n_concurrent: int = key("Rollouts in flight.", 64, ge=1)
+    engine: str | PluginSpec = key("Rollout engine by name, or `auto`.", "auto", plugin="rollout_engine")
+    agent: AgentConfig | None = key("Who acts; by default the run's agent.", None, plugin="agent")
+    environment: PluginSpec | None = key("Where the agent acts.", None, plugin="environment")
+    inference: PluginSpec | None = key(
+        "How completions are made; by default by the trained model.", None, plugin="inference_client"
+    )
+    models: tuple[str | PluginSpec, ...] = key("API models, scored once for comparison.", factory=tuple)
+    model: str | PluginSpec | None = key("One API model; see `models`.", None)
+    system_prompt: str | None = key("Goes before each task.", None)
+    pass_threshold: float = key("A reward from here on counts as passed.", 1.0)
+    allow_test_selection: bool = key("Let the success metric read this `test` entry; see `metadata`.", False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.tags:
+            object.__setattr__(self, "split", self.tags[0])
+        if self.temperature is None:
+            object.__setattr__(self, "temperature", 0.0 if self.num_samples == 1 else 1.0)
+
+    @property
+    def label(self) -> str:
+        """What results call it: its name, its id, or the last telling part of its path."""
+        if self.name or self.id or not self.path:
+            return self.name or self.id or ""
+        path = PurePosixPath(self.path.replace("\\", "/"))
+        return path.parent.name or path.stem if path.stem == "tasks" else path.stem
+
+    @property
+    def metric_specs(self) -> tuple[PluginSpec, ...]:
+        """The metrics, each as `{kind, params}`."""
+        return tuple(
+            metric if isinstance(metric, PluginSpec) else PluginSpec(kind=metric) for metric in self.metrics
+        )
+
+    @property
+    def engine_spec(self) -> PluginSpec:
+        """The engine as `{kind, params}`; the kind `auto` leaves the choice to the evaluation."""
+        return self.engine if isinstance(self.engine, PluginSpec) else PluginSpec(kind=self.engine)

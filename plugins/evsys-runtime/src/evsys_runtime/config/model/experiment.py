@@ -1,0 +1,155 @@
+# ruff: noqa: RUF009 - `key` declares a field, it is no default
+"""The experiment file as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+from evsys_runtime.config.model.benchmark import BenchmarkConfig
+from evsys_runtime.config.model.fields import key
+from evsys_runtime.config.model.plugins import PluginSpec
+from evsys_runtime.config.model.run import DataConfig, RunConfig
+
+__all__ = [
+    "AxisConfig",
+    "BudgetConfig",
+    "ConfirmConfig",
+    "ContinualConfig",
+    "ControlConfig",
+    "ExperimentConfig",
+    "MatrixConfig",
+    "MetadataConfig",
+    "StageConfig",
+]
+
+
+@attrs.frozen(kw_only=True)
+class MetadataConfig:
+    """Why the experiment is run and how it is judged."""
+
+    hypothesis: str | None = key("Why this is run.", None)
+    tags: tuple[str, ...] = key("How it is found again.", factory=tuple)
+    project_goal_id: str | None = key("The goal it serves.", None)
+    parent_experiment_id: str | None = key("The experiment it follows.", None)
+    success_metric: str | None = key(
+        "`benchmark.metric`, or a metric's name alone, which then is the only `val` entry's.", None
+    )
+    direction: Literal["max", "min"] | None = key("Which way is better; by default the metric's own.", None)
+    baseline: str = key(
+        "An arm's name, or `base_model`: the untrained model, scored at step 0.", "base_model"
+    )
+    minimum_effect: float | None = key("Smallest difference worth acting on.", None, ge=0)
+    allow_test_selection: bool = key("Let the success metric read a `test` entry.", False)
+    benchmark: BenchmarkConfig | tuple[BenchmarkConfig, ...] = key(
+        "What the models are scored on: one entry or a list.", factory=tuple
+    )
+
+    @property
+    def benchmarks(self) -> tuple[BenchmarkConfig, ...]:
+        """The entries as a tuple, however many there are."""
+        return (self.benchmark,) if isinstance(self.benchmark, BenchmarkConfig) else self.benchmark
+
+
+@attrs.frozen(kw_only=True)
+class AxisConfig:
+    """An axis that applies to some arms only."""
+
+    values: tuple[Any, ...] = key("The values.")
+    when: Mapping[str, Any] = key(
+        "Applies where each of these paths has the given value, or one of a list.", factory=dict
+    )
+
+
+@attrs.frozen(kw_only=True)
+class MatrixConfig:
+    """All combinations of some values."""
+
+    axes: Mapping[str, tuple[Any, ...] | AxisConfig] = key(
+        "Dotted path inside a run to the list of its values, or to `{values, when}`."
+    )
+    base_run: Mapping[str, Any] | None = key("The run that the axes vary; may stand beside `matrix`.", None)
+    name_template: str | None = key(
+        "Names of the arms, such as `lr-{algorithm.params.learning_rate}`; by default made of the axes.", None
+    )
+    zip: tuple[tuple[str, ...], ...] = key(
+        "Groups of axes that advance together instead of multiplying.", factory=tuple
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ControlConfig:
+    """Identical repeats of the baseline, which show how far apart equal arms fall."""
+
+    repeats: int = key("How many.", 2, ge=1)
+
+
+@attrs.frozen(kw_only=True)
+class ConfirmConfig:
+    """Scores the winner and the baseline once more, so that luck in choosing it doesn't count."""
+
+    seeds: int = key("Fresh seeds for both.", 1, ge=1)
+    benchmark: str | None = key("The entry that they are scored on.", None)
+
+
+@attrs.frozen(kw_only=True)
+class ContinualConfig:
+    """One recipe over datasets in order; each starts from the weights that the one before ended with."""
+
+    datasets: tuple[DataConfig, ...] = key("The datasets in order.")
+
+
+@attrs.frozen(kw_only=True)
+class StageConfig:
+    """One stage of a recipe in several."""
+
+    name: str = key("Name of the stage.")
+    data: DataConfig = key("Its data.")
+    algorithm: PluginSpec = key("Its algorithm.", plugin="algorithm")
+
+
+@attrs.frozen(kw_only=True)
+class BudgetConfig:
+    """What the experiment may spend."""
+
+    usd: float | None = key("Money.", None, gt=0)
+    tokens: int | None = key("Tokens, trained and sampled.", None, ge=1)
+    wall_seconds: float | None = key("Time.", None, gt=0)
+    steps: int | None = key("Optimiser steps of all arms.", None, ge=1)
+    arms: int | None = key("Arms.", None, ge=1)
+
+
+@attrs.frozen(kw_only=True)
+class ExperimentConfig:
+    """An experiment: the arms, how they are judged, and what goes with them."""
+
+    version: Literal[1] = key("Version of this format.", 1)
+    name: str = key("Becomes part of folder names.")
+    description: str | None = key("Free text.", None)
+    metadata: MetadataConfig = key("Why it is run and how it is judged.", factory=MetadataConfig)
+    run: RunConfig | None = key("The only arm.", None)
+    runs: tuple[RunConfig, ...] | None = key("Arms written out.", None)
+    matrix: MatrixConfig | None = key("Arms as combinations.", None)
+    base_run: Mapping[str, Any] | None = key("The run that `matrix` varies.", None)
+    n_repeats: int = key("Repeats of each arm, over seeds that differ and that the arms share.", 1, ge=1)
+    base_seed: int = key("What all seeds are derived from.", 0, ge=0)
+    deterministic: bool | None = key(
+        "The same bits each time; by default where the backend can promise it.", None
+    )
+    control: ControlConfig | None = key("A noise floor.", None)
+    confirm: ConfirmConfig | None = key("Re-scoring of the winner.", None)
+    max_concurrent_arms: int | None = key("Arms side by side.", None, ge=1)
+    continual: ContinualConfig | None = key("Learn dataset after dataset.", None)
+    stages: tuple[StageConfig, ...] = key("A recipe in stages.", factory=tuple)
+    search: PluginSpec | None = key("A strategy instead of all combinations.", None, plugin="search")
+    budget: BudgetConfig | None = key("What may be spent.", None)
+    data_store: PluginSpec | None = key(
+        "Where datasets and benchmarks are pulled from.", None, plugin="data_store"
+    )
+    log_store: PluginSpec | None = key("A second place for records.", None, plugin="log_store")
+    callbacks: tuple[PluginSpec, ...] = key("Listeners.", factory=tuple, plugin="callback")
+    deploy: PluginSpec | None = key("Where the winner goes.", None, plugin="deployer")
+    launcher: PluginSpec | None = key("Runs arms in other processes.", None, plugin="launcher")
+    output_dir: str = key("Folder of the records, relative to the project root.", ".evsys/experiments")

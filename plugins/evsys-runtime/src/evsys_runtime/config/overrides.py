@@ -1,0 +1,102 @@
+"""`--set path=value`: amend an experiment as it was read.
+
+The value is a YAML scalar, or a list or mapping in flow style. The path is that of the file (`metadata.baseline`,
+`runs[0].seed`, `matrix.axes.seed`). A path that starts with `run.` means every arm, whichever way the arms are given:
+the run itself, each entry of `runs`, or the base run of a matrix, where an axis that varies the same value is an error
+rather than the silent winner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+import attrs
+
+from evsys.errors import ConfigError, Problem
+from evsys_runtime.config import axes, paths, trees
+from evsys_runtime.config.document import Document, parse_value
+from evsys_runtime.config.model import ExperimentConfig, RunConfig
+from evsys_runtime.config.paths import Segment
+from evsys_runtime.config.report import Report
+
+__all__ = ["apply"]
+
+_TOP = tuple(field.name for field in attrs.fields(ExperimentConfig))
+_RUN = tuple(field.name for field in attrs.fields(RunConfig))
+
+
+def apply(document: Document, overrides: Sequence[str], report: Report) -> Document:
+    """The document with every override set, later ones winning; those that can't be set are reported."""
+    tree = document.tree
+    places: dict[str, str] = {}
+    for override in overrides:
+        try:
+            segments, value = _split(override)
+            for target in _targets(segments, tree):
+                tree = trees.put(tree, target, value)
+                places[paths.join(target)] = override
+        except (ConfigError, ValueError) as exc:
+            found = exc.problems if isinstance(exc, ConfigError) else [Problem(path="", message=str(exc))]
+            report.add(*(attrs.evolve(problem, source=f"--set {override}") for problem in found))
+    return attrs.evolve(document, tree=tree, overrides={**document.overrides, **places})
+
+
+def _split(override: str) -> tuple[tuple[Segment, ...], Any]:
+    name, found, text = override.partition("=")
+    if not found:
+        raise ConfigError("there is no '=' in it", hint="write --set path=value")
+    segments = paths.parse(name.strip())
+    if segments[0] not in _TOP:
+        near = get_close_matches(str(segments[0]), _TOP, n=1)
+        if segments[0] in _RUN:
+            hint = f"did you mean run.{name.strip()}?"
+        else:
+            hint = f"did you mean {near[0]!r}?" if near else f"the file's keys: {', '.join(_TOP)}"
+        raise ConfigError(f"there is no key {segments[0]!r}", hint=hint)
+    return segments, parse_value(text, override)
+
+
+def _targets(segments: tuple[Segment, ...], tree: Mapping[str, Any]) -> list[tuple[Segment, ...]]:
+    """The paths of the file that an override means."""
+    if segments[:2] == ("matrix", "axes") and len(segments) > 2:
+        return [("matrix", "axes", _axis_key(segments[2:], tree))]
+    if segments[0] == "base_run" and isinstance(trees.get(tree, ("matrix", "base_run")), Mapping):
+        return [("matrix", *segments)]
+    if segments[0] != "run" or "run" in tree or len(segments) == 1:
+        return [segments]
+    inside = segments[1:]
+    if isinstance(runs := tree.get("runs"), list):
+        return [("runs", index, *inside) for index in range(len(runs))]
+    if "matrix" in tree:
+        _refuse_axis(inside, tree)
+        within = isinstance(trees.get(tree, ("matrix", "base_run")), Mapping)
+        return [("matrix", "base_run", *inside) if within else ("base_run", *inside)]
+    return [segments]
+
+
+def _axis_key(segments: tuple[Segment, ...], tree: Mapping[str, Any]) -> str:
+    """The key of an axis as the file spells it; an axis that is new gets its dotted path."""
+    name = ".".join(map(str, segments))
+    meant = axes.run_path(name)
+    return next((key for key, path in _axis_paths(tree).items() if path == meant), name)
+
+
+def _axis_paths(tree: Mapping[str, Any]) -> dict[str, tuple[Segment, ...]]:
+    given = trees.get(tree, ("matrix", "axes"))
+    known: dict[str, tuple[Segment, ...]] = {}
+    for key in given if isinstance(given, Mapping) else ():
+        with suppress(ValueError):  # an axis whose name is no path is reported where the axes are read
+            known[key] = axes.run_path(key)
+    return known
+
+
+def _refuse_axis(inside: tuple[Segment, ...], tree: Mapping[str, Any]) -> None:
+    for key, path in _axis_paths(tree).items():
+        if inside[: len(path)] == path:
+            raise ConfigError(
+                f"the axis {key!r} of the matrix varies this, so setting it changes no arm",
+                hint=f"set the axis: --set matrix.axes.{key}=[...]",
+            )

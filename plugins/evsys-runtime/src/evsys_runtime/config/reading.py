@@ -1,0 +1,76 @@
+"""Plain values to the classes of the model, with problems that know their place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, get_type_hints
+
+import attrs
+
+from evsys import structure
+from evsys.errors import ConfigError, Problem
+from evsys_runtime.config import paths
+from evsys_runtime.config.document import Document
+from evsys_runtime.config.report import Report
+
+__all__ = ["Reader"]
+
+_PLUGIN_KEYS = frozenset(
+    {
+        *("agent", "algorithm", "backend", "callbacks", "data_store", "deploy", "environment", "inference"),
+        *("launcher", "log_store", "search", "transforms"),
+    }
+)
+_NO_MAPPING = "expected a mapping, got '"
+
+
+@attrs.frozen(eq=False)
+class Reader:
+    """Structures parts of one document and reports what is wrong with them."""
+
+    document: Document
+    report: Report
+
+    def add(self, path: str, message: str, hint: str | None = None) -> None:
+        """Report a problem at a path of the file."""
+        self.report.add(self.document.problem(path, message, hint))
+
+    def add_all(self, problems: Collection[Problem]) -> None:
+        """Report problems whose paths are those of the file."""
+        self.report.add(*map(self.placed, problems))
+
+    def fields(
+        self, cls: type, tree: Mapping[str, Any], path: str, *, skip: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """The fields of `cls` that can be made from a tree, each on its own, so that one bad key hides no other."""
+        values: dict[str, Any] = {}
+        for key, annotation in get_type_hints(cls).items():
+            if key in tree and key not in skip:
+                try:
+                    values[key] = structure(annotation, tree[key], path=paths.child(path, key))
+                except ConfigError as exc:
+                    self.add_all(exc.problems)
+        try:
+            structure(cls, {key: value for key, value in tree.items() if key not in skip}, path=path)
+        except ConfigError as exc:
+            # Keys that are missing or unknown and values out of bounds; what the fields said is said again, and counts once.
+            self.add_all(exc.problems)
+            refused = {problem.path for problem in exc.problems}
+            values = {key: value for key, value in values.items() if paths.child(path, key) not in refused}
+        return values
+
+    def placed(self, problem: Problem, suffix: str = "") -> Problem:
+        """A problem of structuring with its place, and with the hints that only the file can give."""
+        message, hint = problem.message, problem.hint
+        literal = self.document.literals.get(problem.path)
+        if literal is not None and hint and hint.startswith("write it in quotes"):
+            hint = f'write it in quotes: "{literal}"'
+        elif problem.path == "$.version":
+            hint = "this evsys reads version 1"
+        elif hint is None and message.startswith(_NO_MAPPING) and self._names_plugin(problem.path):
+            hint = f"write {{kind: {message[len(_NO_MAPPING) : -1]}}}"
+        return self.document.problem(problem.path, f"{message}{suffix}", hint)
+
+    def _names_plugin(self, path: str) -> bool:
+        keys = [segment for segment in paths.parse(path) if isinstance(segment, str)] if path != "$" else []
+        return bool(keys) and keys[-1] in _PLUGIN_KEYS

@@ -1,0 +1,166 @@
+"""How the experiment is judged: which number of which benchmark, which way is better, against which arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import attrs
+
+from evsys.errors import PluginError
+from evsys_runtime.config import trees
+from evsys_runtime.config.benchmarks import samples_needed, too_few
+from evsys_runtime.config.building import Plugins
+from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
+from evsys_runtime.config.names import slug
+from evsys_runtime.config.plan import SuccessMetric
+from evsys_runtime.config.reading import Reader
+
+__all__ = ["BASE_MODEL", "Selection"]
+
+BASE_MODEL = "base_model"
+"""The baseline that is no arm: the model as it was before training."""
+DEFAULT_METRIC = "mean_reward"
+
+_PLACE = "$.metadata.success_metric"
+
+
+@attrs.define(kw_only=True, eq=False)
+class Selection:
+    """Resolves `success_metric`, `direction` and `baseline`."""
+
+    reader: Reader
+    plugins: Plugins
+    metadata: MetadataConfig
+
+    def success_metric(self) -> SuccessMetric | None:
+        """What decides; None where nothing is scored, or nothing can be told."""
+        entries = self.metadata.benchmarks
+        asked = self.metadata.success_metric
+        if asked is None:
+            val = [entry for entry in entries if entry.split == "val"]
+            return self._directed(val[0], _first_metric(val[0])) if len(val) == 1 else None
+        if not entries:
+            self._add(f"{asked!r} names a number, but nothing is scored", "add a 'metadata.benchmark'")
+            return None
+        found = self._named(asked, entries)
+        if found is None:
+            return None
+        entry, metric = found
+        if entry.split == "test" and not (self.metadata.allow_test_selection or entry.allow_test_selection):
+            hint = "choose a 'val' entry, or set metadata.allow_test_selection: true and say so when you report it"
+            self._add(f"{entry.label!r} is a 'test' entry, and choosing by it would spoil it", hint)
+            return None
+        names = [spec.kind for spec in entry.metric_specs]
+        if names and metric not in names:
+            near = get_close_matches(metric, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"add it to the metrics of {entry.label!r}"
+            self._add(f"{entry.label!r} has no metric {metric!r}, only {', '.join(names)}", hint)
+            return None
+        return self._directed(entry, metric)
+
+    def _named(self, asked: str, entries: Sequence[BenchmarkConfig]) -> tuple[BenchmarkConfig, str] | None:
+        label, dot, metric = asked.rpartition(".")
+        labels = [entry.label for entry in entries]
+        if dot:
+            entry = next((entry for entry in entries if entry.label == label), None)
+            if entry is None:
+                near = get_close_matches(label, labels, n=1)
+                hint = f"did you mean '{near[0]}.{metric}'?" if near else f"benchmarks: {', '.join(labels)}"
+                self._add(f"no benchmark is called {label!r}", hint)
+                return None
+            return entry, metric
+        val = [entry for entry in entries if entry.split == "val"]
+        if len(val) == 1:
+            return val[0], asked
+        if val:
+            choices = ", ".join(f"{entry.label}.{asked}" for entry in val)
+            self._add(f"{asked!r} could be of any of {len(val)} 'val' benchmarks", f"write one of {choices}")
+        else:
+            self._add(
+                f"{asked!r} is read from a 'val' entry, and there is none",
+                f"'test' entries: {', '.join(labels)}",
+            )
+        return None
+
+    def _add(self, message: str, hint: str | None = None, place: str = _PLACE) -> None:
+        self.reader.add(place, message, hint)
+
+    def _directed(self, entry: BenchmarkConfig, metric: str) -> SuccessMetric | None:
+        own = self._direction_of(entry, metric)
+        if own is None:
+            return None
+        asked = self.metadata.direction
+        if asked and own not in {"undeclared", asked}:
+            message = f"'direction' is {asked!r}, but for {metric!r} {own!r} is better"
+            self._add(message, "leave 'direction' out", "$.metadata.direction")
+            return None
+        if asked:
+            return SuccessMetric(benchmark=entry.label, metric=metric, direction=asked)
+        if own == "undeclared":
+            self.reader.report.warn(
+                f"the metric {metric!r} doesn't declare which way is better; taken as 'max'"
+            )
+            return SuccessMetric(benchmark=entry.label, metric=metric, direction="max", declared=False)
+        return SuccessMetric(benchmark=entry.label, metric=metric, direction=own)
+
+    def _direction_of(self, entry: BenchmarkConfig, metric: str) -> Any:
+        """`max`, `min`, `undeclared`, or None where the metric isn't usable, which is reported."""
+        try:
+            plugin = self.plugins.registry.get("metric", metric)
+        except PluginError as exc:
+            if metric not in [
+                spec.kind for spec in entry.metric_specs
+            ]:  # else it is reported where it is listed
+                built = self.plugins.build("metric", metric, {}, _PLACE)
+                self._add(exc.message if not built.problems else built.problems[0].message, exc.hint)
+            return None
+        direction = getattr(plugin, "direction", "undeclared")
+        if direction not in {"max", "min", "undeclared"}:
+            self._add(f"the metric {metric!r} declares the direction {direction!r}", "it is 'max' or 'min'")
+            return None
+        return direction
+
+    def baseline(self, arms: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        """The name of the baseline, as the arms are called."""
+        asked = self.metadata.baseline
+        if asked == BASE_MODEL:
+            models = {id(tree.get("model")): tree.get("model") for _, tree in arms}
+            different = len({trees.canonical(model) for model in models.values()})
+            if different > 1:
+                message = (
+                    f"the arms start from {different} different models; a verdict needs an arm as 'baseline'"
+                )
+                self.reader.report.warn(message)
+            return BASE_MODEL
+        names = [name for name, _ in arms]
+        if asked in names:
+            return asked
+        if slug(asked) in names:
+            return slug(asked)
+        near = get_close_matches(slug(asked), names, n=1, cutoff=0.5)
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        hint = f"did you mean {near[0]!r}?" if near else f"arms: {shown}; or {BASE_MODEL}"
+        self._add(f"no arm is called {asked!r}", hint, "$.metadata.baseline")
+        return asked
+
+    def filled(self, success: SuccessMetric | None) -> tuple[BenchmarkConfig, ...]:
+        """The entries, those without metrics given the success metric, or where they can't have it the plain mean."""
+        entries = []
+        for entry in self.metadata.benchmarks:
+            metric = success.metric if success is not None else DEFAULT_METRIC
+            if not entry.metrics:
+                needed = samples_needed(self.plugins.build("metric", metric, {}, _PLACE).plugin)
+                if needed > entry.num_samples:
+                    if success is not None and entry.label == success.benchmark:
+                        self._add(*too_few(metric, needed, entry.num_samples))
+                    metric = DEFAULT_METRIC
+                entry = attrs.evolve(entry, metrics=(metric,))
+            entries.append(entry)
+        return tuple(entries)
+
+
+def _first_metric(entry: BenchmarkConfig) -> str:
+    specs = entry.metric_specs
+    return specs[0].kind if specs else DEFAULT_METRIC

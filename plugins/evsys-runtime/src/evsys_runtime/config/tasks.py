@@ -1,0 +1,53 @@
+"""What is asked of the data room: the only place in this room that knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+from evsys.errors import DataError
+from evsys.types import HarborTask
+
+__all__ = ["Tasks", "load_tasks", "suffixes"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Tasks:
+    """The tasks of a file and where they stand."""
+
+    tasks: tuple[HarborTask, ...]
+    file: Path
+
+    def line_of(self, task_id: str) -> int | None:
+        """The physical line of a task's row; None where the format has no lines."""
+        from evsys_runtime.data.readers import ReadReport, read_rows
+
+        report = ReadReport()
+        for row in read_rows(self.file, report=report):
+            if str(row.get("task_id")) == task_id:
+                return report.line
+        return None
+
+
+def load_tasks(path: Path, name: str, project_root: Path) -> Tasks:
+    """Read a benchmark's file, or the `tasks.jsonl` of its folder; `name` is what messages call it.
+
+    Raises:
+        DataError: with every problem of the file.
+    """
+    from evsys_runtime.data.benchmark import load_tasks as load
+    from evsys_runtime.data.benchmark import tasks_file
+
+    try:
+        tasks, _ = load(path, name=name, project_root=project_root)
+    except OSError as exc:
+        raise DataError(f"can't be read: {exc.strerror or exc}", source=name) from exc
+    return Tasks(tasks=tasks, file=tasks_file(path))
+
+
+def suffixes() -> frozenset[str]:
+    """The suffixes of files that can be read without naming their format."""
+    from evsys_runtime.data.readers import FORMATS
+
+    return frozenset(FORMATS)

@@ -1,0 +1,218 @@
+"""The only entrance: an experiment file to a `Plan`, or all that is wrong with it at once.
+
+Nothing is trained, downloaded or paid for here: the file is read, expanded and structured, its plugins are built, and the
+files that it names are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys import Registry, structure, use_registry
+from evsys.errors import DataError, Problem
+from evsys_runtime.config import document as documents
+from evsys_runtime.config import files
+from evsys_runtime.config import overrides as overrides_
+from evsys_runtime.config.arms import Arms
+from evsys_runtime.config.building import Plugins
+from evsys_runtime.config.document import Document
+from evsys_runtime.config.expand import ArmTree, expand_document
+from evsys_runtime.config.judging import Judging, check_metadata
+from evsys_runtime.config.later import NOT_YET, later_keys
+from evsys_runtime.config.model import ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.project import find_project_root, import_project_code, project_registry
+from evsys_runtime.config.reading import Reader
+from evsys_runtime.config.report import Report
+
+__all__ = ["load_experiment"]
+
+_ARMS = ("run", "runs", "matrix", "base_run")
+_OLD_BLOCKS = ("eval", "validation")
+_BENCHMARK_HINT = "list what is scored under 'metadata.benchmark', with split: val for what steers decisions"
+
+type CheckedArms = list[tuple[ArmTree, RunConfig | None]]
+
+
+def load_experiment(
+    path: str | Path, *, overrides: Sequence[str] = (), registry: Registry | None = None
+) -> Plan:
+    """Read and check an experiment file.
+
+    Args:
+        path: the file.
+        overrides: `path=value` texts, see `overrides`.
+        registry: where plugins are looked up, and where the project's own are registered; by default a registry of the
+            project: what is installed and what was registered before.
+
+    Raises:
+        ConfigError: with every problem of the file and of all arms, sorted by place.
+        PluginError: nothing is wrong but a plugin.
+        DataError: nothing is wrong but a benchmark's file.
+    """
+    document = documents.read(path)
+    root = find_project_root(path)
+    registry = registry if registry is not None else project_registry()
+    import_project_code(root, registry)
+    with use_registry(registry):
+        return _plan(document, root, registry, tuple(overrides))
+
+
+def _plan(document: Document, root: Path, registry: Registry, overrides: tuple[str, ...]) -> Plan:
+    report = Report()
+    report.add(*document.problems)
+    report.settled.update(problem.path for problem in document.problems if problem.path != "$")
+    document = overrides_.apply(document, overrides, report)
+    reader, plugins = Reader(document, report), Plugins(registry)
+    tree = document.tree
+    _refuse_keys(tree, reader)
+    values = reader.fields(ExperimentConfig, tree, "$", skip=_ARMS)
+    has_store = values.get("data_store") is not None
+    checks = Arms(plugins, root, has_store)
+    arms = _arms(tree, reader, checks)
+    _around(values, reader, plugins, root)
+    promised = _determinism(values.get("deterministic"), arms, reader, checks)
+    named = [(arm.name, arm.tree) for arm, _ in arms]
+    judging = check_metadata(reader, plugins, root, tree.get("metadata"), named, has_store=has_store)
+    _raise_what_was_found(report, plugins, judging.data_errors)
+    experiment = _experiment(tree, values, arms, judging)
+    return Plan(
+        document=document,
+        experiment=experiment,
+        arms=_repeated(experiment, arms, promised),
+        project_root=root,
+        registry=registry,
+        success=judging.success,
+        warnings=(*report.warnings, *registry.warnings),
+        overrides=overrides,
+    )
+
+
+def _refuse_keys(tree: Mapping[str, Any], reader: Reader) -> None:
+    """Blocks of older files, and keys that this version doesn't act on."""
+    for key in _OLD_BLOCKS:
+        if key in tree:
+            reader.add(f"$.{key}", f"the block {key!r} is of an older format", _BENCHMARK_HINT)
+            reader.report.settled.add(f"$.{key}")
+    for path, hint in later_keys("experiment", tree):
+        reader.add(path, NOT_YET, hint)
+        reader.report.settled.add(path)
+
+
+def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins, root: Path) -> None:
+    """What goes with all arms: stores, callbacks, the folder of the records."""
+    specs = [(key, values.get(key), f"$.{key}") for key in ("data_store", "log_store")]
+    specs += [
+        ("callback", spec, f"$.callbacks[{index}]") for index, spec in enumerate(values.get("callbacks", ()))
+    ]
+    for kind, spec, place in specs:
+        if isinstance(spec, PluginSpec):
+            reader.add_all(plugins.build(kind, spec.kind, spec.params, place).problems)
+    folder = values.get("output_dir", attrs.fields(ExperimentConfig).output_dir.default)
+    wrong = files.unwritable(folder, root)
+    if wrong:
+        reader.add("$.output_dir", *wrong)
+
+
+def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> CheckedArms:
+    """The arms, and the problems in them: each once, where its value came from, with the number of arms it is in."""
+    matrix = None
+    if isinstance(tree.get("matrix"), Mapping):
+        given = {key: value for key, value in tree["matrix"].items() if key != "base_run"}
+        parts = reader.fields(MatrixConfig, given, "$.matrix")
+        if "axes" not in parts:
+            return []
+        matrix = MatrixConfig(**parts)
+    elif "matrix" in tree:
+        reader.add("$.matrix", "a matrix is a mapping", "give it 'axes', and a 'base_run' to vary")
+        return []
+    arms: CheckedArms = []
+    found: dict[tuple[str, str], tuple[str | None, list[str]]] = {}
+    for arm in expand_document(reader.document, reader.report, matrix):
+        run, problems = checks.check(arm.tree)
+        arms.append((arm, run))
+        for problem in problems:
+            key = (arm.origins.locate(problem.path), problem.message)
+            found.setdefault(key, (problem.hint, []))[1].append(arm.name)
+    for (place, message), (hint, names) in found.items():
+        problem = Problem(path=place, message=message, hint=hint)
+        reader.report.add(reader.placed(problem, _count(names, len(arms))))
+    return arms
+
+
+def _count(names: Sequence[str], total: int) -> str:
+    """How many arms a problem is in, where there are several."""
+    if total == 1:
+        return ""
+    if len(names) == total:
+        return f" (in all {total} arms)"
+    if len(names) == 1:
+        return f" (in the arm {names[0]!r})"
+    return f" (in {len(names)} of {total} arms, the first is {names[0]!r})"
+
+
+def _determinism(said: bool | None, arms: CheckedArms, reader: Reader, checks: Arms) -> list[bool]:
+    """Whether each arm gives the same bits each time: what the file says, else what its backend promises."""
+    promised = []
+    for arm, run in arms:
+        capable = run is not None and "deterministic" in getattr(checks.backend(arm.tree), "capabilities", ())
+        if said and run is not None and not capable:
+            message = f"backend {run.backend.kind!r} can't promise it"
+            reader.add("$.deterministic", message, "leave it out, or use another backend")
+        promised.append(capable if said is None else said)
+    return promised
+
+
+def _raise_what_was_found(report: Report, plugins: Plugins, data_errors: Sequence[DataError]) -> None:
+    """Raise what is wrong as the class that says whose fault it is: the file's, unless it is all one other's."""
+    problems = report.ordered()
+    if problems and all(
+        any(message in problem.message for message in plugins.broken) for problem in problems
+    ):
+        raise next(iter(plugins.broken.values()))
+    damaged = {error.source for error in data_errors}
+    if data_errors and all(problem.source in damaged for problem in problems):
+        raise data_errors[0]
+    report.raise_if_any()
+
+
+def _experiment(
+    tree: Mapping[str, Any], values: Mapping[str, Any], arms: CheckedArms, judging: Judging
+) -> ExperimentConfig:
+    runs = tuple(run for _, run in arms if run is not None)
+    form: dict[str, Any] = {}
+    if "run" in tree:
+        form["run"] = runs[0]
+    elif "runs" in tree:
+        form["runs"] = runs
+    else:
+        form["matrix"] = structure(MatrixConfig, tree["matrix"], path="$.matrix")
+        form["base_run"] = tree.get("base_run")
+    experiment = ExperimentConfig(**values, **form)
+    metadata = attrs.evolve(experiment.metadata, benchmark=judging.benchmarks, baseline=judging.baseline)
+    return attrs.evolve(experiment, metadata=metadata)
+
+
+def _repeated(
+    experiment: ExperimentConfig, arms: CheckedArms, promised: Sequence[bool]
+) -> tuple[ArmConfig, ...]:
+    benchmarks = experiment.metadata.benchmarks
+    return tuple(
+        ArmConfig(
+            name=arm.name,
+            repeat=repeat,
+            seed_override=run.seed,
+            run=run,
+            tree=arm.tree,
+            digest=arm.digest,
+            deterministic=deterministic,
+            benchmarks=benchmarks,
+        )
+        for repeat in range(experiment.n_repeats)
+        for (arm, run), deterministic in zip(arms, promised, strict=True)
+        if run is not None
+    )

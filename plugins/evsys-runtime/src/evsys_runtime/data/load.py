@@ -1,0 +1,226 @@
+"""`load_dataset`: a run's `data` block to its dataset."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+
+from evsys.errors import ConfigError, DataError, Problem, StoreError, boundary
+from evsys_runtime.data import pipeline
+from evsys_runtime.data.blocking import wait_for
+from evsys_runtime.data.dataset import MaterializedDataset
+from evsys_runtime.data.lineage import source_hash
+from evsys_runtime.data.parse import ParseReport, Shape
+from evsys_runtime.data.readers import FORMATS, OnBadRow, ReadReport, read_rows
+from evsys_runtime.data.scope import DataScope, use_scope
+
+__all__ = ["Pull", "Source", "load_dataset", "open_source"]
+
+type Pull = Callable[[str], Any]
+"""Rows of a stored dataset by id or name: a path of rows.jsonl, an object that has it as `path`, or rows; or an awaitable
+of one of these. It raises `StoreError` when the store can't be reached and nothing is cached."""
+
+
+@attrs.define(kw_only=True)
+class Source:
+    """Rows before any transform, with how to name them."""
+
+    rows: Iterable[Mapping[str, Any]]
+    report: ReadReport
+    lineage: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+def load_dataset(
+    config: Any,
+    *,
+    shape: Shape,
+    project_root: Path,
+    registry: Any,
+    pull: Pull | None = None,
+    spool_dir: Path | None = None,
+    seed: int = 0,
+    path: str = "$.run.data",
+    limit: int | None = None,
+    source_hash: Callable[[Any], str | None] = source_hash,
+    check_mutation: bool = False,
+) -> MaterializedDataset:
+    """Read, transform, type and keep the rows of a run.
+
+    Blocking; call it in a thread where an event loop runs.
+
+    Args:
+        config: a `data` block: an object with the attributes, or a mapping with the keys, of the experiment file.
+        shape: what the algorithm takes: `chat`, `prompt` or `task`.
+        project_root: what relative paths start from.
+        registry: where transforms and data stores are looked up.
+        pull: fetches `dataset_id` or `dataset_name`.
+        spool_dir: where the file of a dataset goes that doesn't fit in memory.
+        seed: what transforms without a seed of their own derive theirs from; arms share it.
+        path: the block's place in the experiment file, for problems.
+        limit: stop after this many rows (a preview).
+        source_hash: gives the hash of a plugin's code for the lineage.
+        check_mutation: find transforms that change the rows they are given.
+
+    Raises:
+        ConfigError: the block names no source, or one that can't be used.
+        DataError: rows can't be read, transformed or typed, or none is left.
+        StoreError: a store failed and there is no fallback.
+    """
+    scope = DataScope(project_root=project_root, spool_dir=spool_dir)
+    with use_scope(scope):
+        on_bad_row: OnBadRow = _get(config, "on_bad_row", "error")
+        stages = pipeline.build_stages(
+            _get(config, "transforms", ()),
+            registry,
+            seed=seed,
+            path=f"{path}.transforms",
+            source_hash=source_hash,
+        )
+        source = open_source(config, scope, registry, pull, path=path)
+        rows = pipeline.apply(source.rows, stages, source=source.report, check_mutation=check_mutation)
+        exact = pipeline.keeps_position(stages)
+        parsed = ParseReport()
+        dataset = MaterializedDataset.from_rows(
+            rows if limit is None else _first(rows, limit),
+            shape,
+            spool_dir=spool_dir,
+            on_bad_row=on_bad_row,
+            place=lambda: source.report.place() if exact and source.report.line is not None else None,
+            report=parsed,
+            lineage=(source.lineage, *(stage.lineage.as_dict() for stage in stages)),
+            warnings=source.warnings,
+        )
+    if not len(dataset):
+        raise DataError("holds no rows", source=source.report.source or None)
+    dropped = {f"reading: {kind}": count for kind, count in source.report.skipped.items()}
+    dropped |= pipeline.dropped(stages)
+    dropped |= {f"{shape}: {kind}": count for kind, count in parsed.skipped.items()}
+    return attrs.evolve(dataset, dropped=dropped)
+
+
+def open_source(
+    config: Any, scope: DataScope, registry: Any, pull: Pull | None = None, *, path: str = "$.run.data"
+) -> Source:
+    """Find the rows that a `data` block names, without reading more than it must.
+
+    `dataset_id` and `dataset_name` win over `path`, which then is what is read when the store can't be reached.
+
+    Raises:
+        ConfigError: no source, or one that can't be used here.
+        DataError: no such file.
+        StoreError: the store failed.
+    """
+    reference = _get(config, "dataset_id") or _get(config, "dataset_name")
+    kind, rows = _get(config, "source_kind"), _get(config, "rows")
+    if reference:
+        return _pulled(config, reference, scope, pull)
+    if _get(config, "hf_dataset") and kind in {None, "hf_dataset"}:
+        return _hugging_face(config, scope, registry)
+    if rows and kind in {None, "in_memory"}:
+        return _in_memory(rows)
+    if _get(config, "path") and kind in {None, *FORMATS.values()}:
+        return _file(config, scope)
+    raise ConfigError([_no_source(kind, path)])
+
+
+def _file(config: Any, scope: DataScope) -> Source:
+    given = str(_get(config, "path"))
+    lineage = {"source": "file", "path": given}
+    return _file_source(config, scope.resolve(given), given, lineage, _get(config, "source_kind"))
+
+
+def _file_source(
+    config: Any, path: Path, name: str, lineage: Mapping[str, Any], format_name: str | None = None
+) -> Source:
+    report = ReadReport(source=name)
+    on_bad_row: OnBadRow = _get(config, "on_bad_row", "error")
+    rows = read_rows(path, format=format_name, on_bad_row=on_bad_row, report=report)
+    return Source(rows=rows, report=report, lineage=lineage)
+
+
+def _in_memory(rows: Any) -> Source:
+    lineage = {"source": "in_memory", "rows": len(rows)}
+    return Source(rows=_copies(rows), report=ReadReport(source="rows"), lineage=lineage)
+
+
+def _copies(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The experiment file's own rows belong to all arms, so each reading works on copies."""
+    for index, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise DataError(f"row {index} of `rows` is no mapping of columns", source="rows")
+        yield copy.deepcopy(dict(row))
+
+
+def _hugging_face(config: Any, scope: DataScope, registry: Any) -> Source:
+    name = _get(config, "hf_dataset")
+    split = _get(config, "hf_split") or "train"
+    store = registry.build("data_store", "hf", {"split": split})
+    with use_scope(scope), boundary("store", "hf"):
+        rows = wait_for(store.pull(name))
+    return Source(
+        rows=rows,
+        report=ReadReport(source=f"{name} ({split})"),
+        lineage={"source": "hf_dataset", "dataset": name, "split": split},
+    )
+
+
+def _pulled(config: Any, reference: str, scope: DataScope, pull: Pull | None) -> Source:
+    given = _get(config, "path")
+    try:
+        if pull is None:
+            raise StoreError(
+                f"no data store is set up to pull dataset {reference!r} from", hint="set `data_store`"
+            )
+        with boundary("store", "data_store"):
+            found = wait_for(pull(reference))
+    except StoreError as exc:
+        if not given or exc.facts.get("reachable"):
+            raise
+        source = _file(config, scope)
+        warning = f"dataset {reference!r} could not be pulled ({exc.message}); read from {given} instead"
+        return attrs.evolve(
+            source,
+            warnings=(warning,),
+            lineage={**source.lineage, "instead_of": reference, "because": exc.message},
+        )
+    lineage = {"source": "dataset", "ref": reference}
+    rows_path = found if isinstance(found, str | Path) else getattr(found, "path", None)
+    if rows_path is None:
+        rows = cast("Iterable[Mapping[str, Any]]", found)
+        return Source(rows=rows, report=ReadReport(source=reference), lineage=lineage)
+    content_hash = getattr(found, "content_hash", None)
+    if content_hash is not None:
+        lineage["content_hash"] = content_hash
+    return _file_source(config, Path(rows_path), reference, lineage)
+
+
+def _no_source(kind: str | None, path: str) -> Problem:
+    needs = {"in_memory": "rows", "hf_dataset": "hf_dataset"}
+    if kind is not None and kind not in {*FORMATS.values(), *needs}:
+        known = ", ".join([*sorted(set(FORMATS.values())), *needs])
+        return Problem(
+            path=f"{path}.source_kind", message=f"no source kind {kind!r}", hint=f"known are {known}"
+        )
+    wanted = needs.get(kind or "", "path")
+    return Problem(
+        path=path,
+        message=f"no rows: `source_kind: {kind}` needs `{wanted}`" if kind else "no rows",
+        hint=f"give `{wanted}`"
+        if kind
+        else "give one of `path`, `rows`, `hf_dataset`, `dataset_id`, `dataset_name`",
+    )
+
+
+def _first(rows: Iterator[Mapping[str, Any]], limit: int) -> Iterator[Mapping[str, Any]]:
+    for _, row in zip(range(limit), rows, strict=False):
+        yield row
+
+
+def _get(config: Any, key: str, default: Any = None) -> Any:
+    value = config.get(key) if isinstance(config, Mapping) else getattr(config, key, None)
+    return default if value is None else value

@@ -1,0 +1,286 @@
+"""Rows to typed values, once, after the last transform: `chat`, `prompt` or `task`."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import attrs
+
+from evsys.errors import DataError
+from evsys.types import ChatMessagesRow, HarborTask, Message, PromptExample, VerifierSpec
+from evsys_runtime.data import messages as msg
+from evsys_runtime.data.json_rows import is_row, row_type_name
+from evsys_runtime.data.messages import RowProblem
+from evsys_runtime.data.readers import OnBadRow
+
+__all__ = ["SHAPES", "ParseReport", "RowProblem", "Shape", "parse_row", "parse_rows"]
+
+Shape = Literal["chat", "prompt", "task"]
+_SHOWN_PROBLEMS = 10
+_VERIFIER_KEYS = ("name", "expected", "params")
+
+
+@attrs.define(kw_only=True)
+class ParseReport:
+    """What typing found: `skipped` counts rows by the kind of their problem, `problems` has the first few in words."""
+
+    rows: int = 0
+    seen: int = 0
+    skipped: Counter[str] = attrs.field(factory=Counter)
+    problems: list[str] = attrs.field(factory=list)
+
+
+def parse_row(row: Mapping[str, Any], shape: Shape, index: int) -> Any:
+    """One row as `ChatMessagesRow`, `PromptExample` or `HarborTask`.
+
+    Raises:
+        RowProblem: says what is missing or wrong.
+    """
+    return SHAPES[shape](row, index)
+
+
+def parse_rows(
+    rows: Iterable[Mapping[str, Any]],
+    shape: Shape,
+    *,
+    on_bad_row: OnBadRow = "error",
+    report: ParseReport | None = None,
+    place: Callable[[], str | None] = lambda: None,
+    most_problems: int | None = _SHOWN_PROBLEMS,
+) -> Iterator[Any]:
+    """Stream typed rows.
+
+    Args:
+        rows: what the last transform yields.
+        shape: `chat`, `prompt` or `task`.
+        on_bad_row: `error` fails with all problems found (it stops looking after `most_problems`), `skip` counts.
+        report: filled while parsing.
+        place: where the current row came from, `file:line`, or None where no longer known.
+        most_problems: how many problems end the search; None reads on to the end.
+
+    Raises:
+        DataError: rows that lack what the shape needs; each names its index, its line where known, and what is missing.
+    """
+    make = SHAPES[shape]
+    report = report if report is not None else ParseReport()
+    try:
+        for row in rows:
+            try:
+                typed = make(row, report.rows)
+            except RowProblem as exc:
+                _note(report, exc, place())
+                if on_bad_row == "error" and len(report.problems) == most_problems:
+                    break
+            else:
+                report.rows += 1
+                report.seen += 1
+                yield typed
+    except DataError:
+        if on_bad_row == "error" and report.problems:
+            raise _problems(report, shape) from None
+        raise
+    if report.problems and (on_bad_row == "error" or not report.rows):
+        raise _problems(report, shape)
+
+
+def _note(report: ParseReport, problem: RowProblem, place: str | None) -> None:
+    where = f"row {report.seen}" + (f" ({place})" if place else "")
+    report.seen += 1
+    report.skipped[problem.kind] += 1
+    report.problems.append(f"{where}: {problem}")
+
+
+def _problems(report: ParseReport, shape: Shape) -> DataError:
+    shown = report.problems[:_SHOWN_PROBLEMS] if report.rows else report.problems
+    count = sum(report.skipped.values())
+    head = (
+        f"{count} of {report.seen} rows can't be used as {shape!r}"
+        if count > 1
+        else f"a row can't be used as {shape!r}"
+    )
+    return DataError("\n  ".join([f"{head}:", *shown]), hint=_HINTS[shape], counts=dict(report.skipped))
+
+
+_HINTS: dict[Shape, str] = {
+    "chat": "a row needs `messages`, `prompt` and `completion`, or `chosen` and `rejected`; `jsonl_to_chat` makes them",
+    "prompt": "a row needs `prompt` or `messages`",
+    "task": "a row needs `task_id`, `instruction` and `verifier {name, expected, params}`; `jsonl_to_tasks` makes them",
+}
+
+
+# --- chat -------------------------------------------------------------------------------------------------------
+
+
+def _chat(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
+    rejected: tuple[Message, ...] | None = None
+    rest = dict(row)
+    given = rest.pop("messages", None)
+    if given is not None:
+        said = msg.messages(given, "messages")
+        if rest.get("rejected") is not None:
+            rejected = msg.conversation(rest.pop("rejected"), "rejected", "assistant")
+    elif rest.get("chosen") is not None and rest.get("rejected") is not None:
+        said, rejected = _pair(rest)
+    elif rest.get("prompt") is not None and rest.get("completion") is not None:
+        prompt = msg.conversation(rest.pop("prompt"), "prompt", "user")
+        said = prompt + msg.conversation(rest.pop("completion"), "completion", "assistant")
+    else:
+        raise _missing(
+            row, "messages", "neither `messages` nor `prompt` with `completion` nor `chosen` with `rejected`"
+        )
+    schemas = msg.tools(rest.pop("tools")) if "tools" in rest else ()
+    row_id = _row_id(rest, index)
+    return msg.chat_row(said, _metadata(rest), row_id, schemas, rejected)
+
+
+def _pair(rest: dict[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """A preference pair; a prompt beside it is put in front of each side that doesn't begin with it already."""
+    chosen = msg.conversation(rest.pop("chosen"), "chosen", "assistant")
+    rejected = msg.conversation(rest.pop("rejected"), "rejected", "assistant")
+    given = rest.pop("prompt", None)
+    prompt = () if given is None else msg.conversation(given, "prompt", "user")
+    sides = [side if side[: len(prompt)] == prompt else prompt + side for side in (chosen, rejected)]
+    return sides[0], sides[1]
+
+
+# --- prompt -----------------------------------------------------------------------------------------------------
+
+
+def _prompt(row: Mapping[str, Any], index: int) -> PromptExample:
+    rest = dict(row)
+    demonstration: tuple[Message, ...] = ()
+    if rest.get("prompt") is not None:
+        prompt = msg.conversation(rest.pop("prompt"), "prompt", "user")
+        for column in ("demonstration", "completion"):
+            if not demonstration and rest.get(column) is not None:
+                demonstration = msg.conversation(rest.pop(column), column, "assistant")
+    elif rest.get("messages") is not None:
+        prompt, demonstration = _without_answer(msg.messages(rest.pop("messages"), "messages"))
+    else:
+        raise _missing(row, "prompt", "neither `prompt` nor `messages`")
+    schemas = msg.tools(rest.pop("tools")) if "tools" in rest else ()
+    row_id = _row_id(rest, index)
+    return PromptExample(
+        prompt=prompt, demonstration=demonstration, tools=schemas, metadata=_metadata(rest), row_id=row_id
+    )
+
+
+def _without_answer(said: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """A conversation cut where the last answer begins: what follows the last user message is the demonstration."""
+    cut = next((at + 1 for at in range(len(said) - 1, -1, -1) if said[at].role == "user"), None)
+    if cut is None:
+        raise RowProblem("no user message", "'messages' has no message of the user, so there is no prompt")
+    return said[:cut], said[cut:]
+
+
+# --- task -------------------------------------------------------------------------------------------------------
+
+
+def _task(row: Mapping[str, Any], _index: int) -> HarborTask:
+    rest = dict(row)
+    path = rest.pop("path", None)
+    if path is not None and not isinstance(path, str):
+        raise RowProblem("'path' is no text", f"'path' is {row_type_name(path)}, not the folder of a task")
+    task_id = rest.pop("task_id", None)
+    if isinstance(task_id, int) and not isinstance(task_id, bool):
+        task_id = str(task_id)
+    if not isinstance(task_id, str) or not task_id.strip():
+        raise (
+            _missing(row, "task_id", "no `task_id`")
+            if task_id is None
+            else RowProblem(f"`task_id` is {task_id!r}")
+        )
+    try:
+        return HarborTask(
+            task_id=task_id,
+            instruction=_instruction(rest, path),
+            verifier=_verifier(rest, path),
+            tools=msg.tools(rest.pop("tools")) if "tools" in rest else (),
+            path=path,
+            metadata=_metadata(rest, strict=True),
+        )
+    except RowProblem as exc:
+        raise RowProblem(exc.kind, f"task {task_id!r}: {exc}") from exc
+
+
+def _instruction(rest: dict[str, Any], path: str | None) -> str | tuple[Message, ...]:
+    value = rest.pop("instruction", None)
+    if value is None and rest.get("messages") is not None:
+        return msg.messages(rest.pop("messages"), "messages")
+    if isinstance(value, str) and (value.strip() or path):
+        return value
+    if value is None and path:
+        return ""
+    if value is None:
+        raise _missing(rest, "instruction", "no `instruction`")
+    if isinstance(value, str):
+        raise RowProblem("`instruction` is empty")
+    return msg.messages(value, "instruction")
+
+
+def _verifier(rest: dict[str, Any], path: str | None) -> VerifierSpec | None:
+    value = rest.pop("verifier", None)
+    if value is None:
+        if path:  # a folder brings its own tests
+            return None
+        raise _missing(rest, "verifier", "no `verifier`")
+    if not is_row(value):
+        raise RowProblem(
+            "`verifier` is no object", f"`verifier` is {row_type_name(value)}, not {{name, expected, params}}"
+        )
+    for key in value:
+        if key not in _VERIFIER_KEYS:
+            close = difflib.get_close_matches(str(key), _VERIFIER_KEYS, 1)
+            meant = f"; did you mean `{close[0]}`?" if close else "; settings of a verifier go under `params`"
+            raise RowProblem("unknown key in `verifier`", f"`verifier` has an unknown key {key!r}{meant}")
+    name, params = value.get("name"), value.get("params")
+    if not isinstance(name, str) or not name:
+        raise RowProblem("`verifier` has no name")
+    if params is not None and not is_row(params):
+        raise RowProblem(
+            "`verifier.params` is no object", f"`verifier.params` is {row_type_name(params)}, not an object"
+        )
+    return VerifierSpec(name=name, expected=value.get("expected"), params=params or {})
+
+
+# --- shared -----------------------------------------------------------------------------------------------------
+
+
+def _metadata(rest: dict[str, Any], *, strict: bool = False) -> Mapping[str, Any]:
+    """All other columns, and what a `metadata` column holds, which wins where both name the same."""
+    inner = rest.get("metadata")
+    if inner is None:
+        rest.pop("metadata", None)
+        return rest
+    if is_row(inner):
+        del rest["metadata"]
+        return {**rest, **inner}
+    if strict:
+        raise RowProblem("`metadata` is no object", f"`metadata` is {row_type_name(inner)}, not an object")
+    return rest
+
+
+def _row_id(rest: dict[str, Any], index: int) -> str:
+    """The row's own `row_id`, else its number among the rows."""
+    found = rest.pop("row_id", None)
+    return f"{index}" if found is None else str(found)
+
+
+def _missing(row: Mapping[str, Any], wanted: str, message: str) -> RowProblem:
+    columns = [str(column) for column in row]
+    close = difflib.get_close_matches(wanted, columns, 1)
+    has = f"it has {', '.join(columns[:12])}" if columns else "it has no columns"
+    return RowProblem(
+        message, f"{message}; {has}" + (f"; did you mean `{wanted}` by `{close[0]}`?" if close else "")
+    )
+
+
+SHAPES: Mapping[Shape, Callable[[Mapping[str, Any], int], Any]] = {
+    "chat": _chat,
+    "prompt": _prompt,
+    "task": _task,
+}
+"""What makes each shape."""

@@ -1,0 +1,265 @@
+"""Rows through transforms: lazily, every failure with the transform and the row it happened at, every row counted.
+
+Transforms get the rows of the one before. A transform that changes rows it was given does no harm to anyone else,
+since every reading makes its rows anew; `check_mutation` finds such transforms.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from evsys.errors import DataError, EvsysError, PluginContractError
+from evsys_runtime.data.json_rows import is_row, row_type_name
+from evsys_runtime.data.lineage import TransformLineage, derive_seed, source_hash
+from evsys_runtime.data.messages import RowProblem
+from evsys_runtime.data.readers import ReadReport
+
+__all__ = ["Stage", "apply", "build_stages", "dropped", "keeps_position"]
+
+NO_REASON = "no reason given"
+_ABSENT = object()
+
+
+@attrs.define(kw_only=True)
+class Stage:
+    """A transform in a pipeline, with what went in and came out.
+
+    A transform may offer `dropped`, a mapping of reason to count that it resets when it starts, and `streaming`, True
+    when it handles one row at a time, in order: then a later problem can still name the line it came from.
+    """
+
+    name: str
+    transform: Callable[[Iterable[Mapping[str, Any]]], Iterable[Mapping[str, Any]]]
+    lineage: TransformLineage
+    rows_out: int = 0
+    _taken: int = attrs.field(default=0, init=False)
+    _before: Stage | None = attrs.field(default=None, init=False, repr=False)
+
+    @property
+    def rows_in(self) -> int:
+        """Rows that the transform has taken."""
+        return self._taken if self._before is None else self._before.rows_out
+
+    def start(self, before: Stage | None) -> None:
+        """Begin anew, behind `before`."""
+        self.rows_out = self._taken = 0
+        self._before = before
+
+    def took_one(self) -> None:
+        """Count a row taken from the source."""
+        self._taken += 1
+
+    @property
+    def streaming(self) -> bool:
+        """True when the transform says that it handles one row at a time."""
+        return getattr(self.transform, "streaming", False) is True
+
+    def reasons(self) -> Counter[str]:
+        """How many rows did not come through, by reason; transforms that add rows have none."""
+        given = getattr(self.transform, "dropped", None)
+        reasons: Counter[str] = Counter(given if isinstance(given, Mapping) else {})
+        unexplained = self.rows_in - self.rows_out - reasons.total()
+        if unexplained > 0:
+            reasons[NO_REASON] += unexplained
+        return reasons
+
+
+def build_stages(
+    specs: Sequence[Any],
+    registry: Any,
+    *,
+    seed: int = 0,
+    path: str = "$.transforms",
+    source_hash: Callable[[Any], str | None] = source_hash,
+) -> list[Stage]:
+    """Build transforms from `{kind, params}` entries (mappings or objects).
+
+    A transform that has `seed` and was given none gets one derived from `seed`, its kind and how many of its kind came
+    before it, so adding a filter in front of a shuffle changes no order.
+
+    Args:
+        specs: the entries, in order.
+        registry: where kinds are looked up (`evsys.Registry`).
+        seed: what missing seeds are derived from; arms of an experiment share it.
+        path: the place of the list in the experiment file.
+        source_hash: gives the hash of a plugin's code for the lineage.
+    """
+    stages: list[Stage] = []
+    built: Counter[str] = Counter()
+    for index, spec in enumerate(specs):
+        kind, params = _kind_and_params(spec)
+        transform = registry.build("transform", kind, params, path=f"{path}[{index}].params")
+        given_seed = None
+        if getattr(transform, "seed", 0) is None:
+            given_seed = transform.seed = derive_seed(seed, kind, built[kind])
+        built[kind] += 1
+        uses = {name: source_hash(used) for name, used in getattr(transform, "uses", {}).items()}
+        lineage = TransformLineage(
+            kind=kind, params=params, source_hash=source_hash(transform), seed=given_seed, uses=uses
+        )
+        stages.append(Stage(name=kind, transform=transform, lineage=lineage))
+    return stages
+
+
+def apply(
+    rows: Iterable[Mapping[str, Any]],
+    stages: Sequence[Stage],
+    *,
+    source: ReadReport | None = None,
+    check_mutation: bool = False,
+) -> Iterator[Mapping[str, Any]]:
+    """Stream `rows` through all stages.
+
+    Args:
+        rows: what a reader or a store gives.
+        stages: from `build_stages`; their counts are filled.
+        source: the reader's report, to name lines in errors.
+        check_mutation: compare each row before and after each transform saw it (slow, for tests and debugging).
+
+    Raises:
+        DataError: a transform failed, or none of its rows came through; names the transform, the row, the reasons.
+        PluginContractError: a transform yields what is no mapping, or changed a row that it was given.
+    """
+    source = source if source is not None else ReadReport()
+    stream = _from_source(rows, stages[0] if stages else None, source)
+    before: Stage | None = None
+    watches: list[_Watch] = []
+    for stage in stages:
+        stage.start(before)
+        before = stage
+        if check_mutation:
+            watches.append(_Watch(stage))
+            stream = watches[-1].over(stream)
+        stream = _through(stream, stage, source)
+    yield from stream
+    for watch in watches:
+        watch.check_all()
+    _check_left(stages)
+
+
+def _from_source(
+    rows: Iterable[Mapping[str, Any]], first: Stage | None, source: ReadReport
+) -> Iterator[Mapping[str, Any]]:
+    """Count what the first stage takes, and attribute what fails in a source that isn't ours."""
+    try:
+        if first is None:
+            yield from rows
+            return
+        for row in rows:
+            first.took_one()
+            yield row
+    except EvsysError:
+        raise
+    except Exception as exc:
+        raise DataError(
+            f"reading failed: {_words(exc)}", source=source.source or None, line=source.line
+        ) from exc
+
+
+def _through(
+    rows: Iterator[Mapping[str, Any]], stage: Stage, source: ReadReport
+) -> Iterator[Mapping[str, Any]]:
+    try:
+        output: Any = stage.transform(rows)
+        if not isinstance(output, Iterable) or isinstance(output, Mapping | str):
+            raise PluginContractError(
+                f"transform {stage.name!r} returned {row_type_name(output)}, not rows",
+                hint="yield each row, or return a list of them",
+            )
+        for row in output:
+            if type(row) is not dict and not is_row(row):  # the first question is a third of the cost
+                raise PluginContractError(
+                    f"transform {stage.name!r} gave {row_type_name(row)} as row {stage.rows_out}, not a mapping",
+                    hint="yield the row's columns as a dict",
+                )
+            stage.rows_out += 1
+            yield row
+    except EvsysError:
+        raise
+    except Exception as exc:
+        place = f" ({source.place()})" if source.line is not None else ""
+        after = f"after taking row {stage.rows_in - 1}{place}" if stage.rows_in else "before taking a row"
+        raise DataError(
+            f"transform {stage.name!r} failed {after}: {_words(exc)}",
+            plugin=stage.name,
+            row=stage.rows_in - 1,
+        ) from exc
+
+
+def _words(exc: Exception) -> str:
+    if isinstance(exc, RowProblem):  # says what is wrong with the row, so its type adds nothing
+        return str(exc)
+    return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+
+
+class _Watch:
+    """Copies of all rows that a transform takes, compared when it asks for the next one and again at the end."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._seen: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
+
+    def over(self, rows: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        for row in rows:
+            self._seen.append((row, copy.deepcopy(row)))
+            yield row
+            self._check(len(self._seen) - 1)
+
+    def check_all(self) -> None:
+        for index in range(len(self._seen)):
+            self._check(index)
+
+    def _check(self, index: int) -> None:
+        row, before = self._seen[index]
+        if row == before:
+            return
+        columns = sorted(
+            {str(key) for key in {*row, *before} if row.get(key, _ABSENT) != before.get(key, _ABSENT)}
+        )
+        raise PluginContractError(
+            f"transform {self._stage.name!r} changed row {index} that it was given, in {', '.join(columns)}",
+            hint="make a new one: `{**row, 'column': value}`",
+        )
+
+
+def _check_left(stages: Sequence[Stage]) -> None:
+    """No silent nothing: rows went in and none came out."""
+    for stage in stages:
+        if stage.rows_out:
+            continue
+        if not stage.rows_in:
+            hint = "the source is empty, or the transform doesn't read the rows it is given"
+            raise DataError(
+                f"transform {stage.name!r} took no row and gave none", hint=hint, plugin=stage.name
+            )
+        reasons = stage.reasons()
+        told = "; ".join(f"{reason}: {count}" for reason, count in reasons.most_common(10))
+        raise DataError(
+            f"transform {stage.name!r} let none of {stage.rows_in} rows through ({told})",
+            hint="look at the reasons, and at the columns with `evsys data preview`",
+            plugin=stage.name,
+            reasons=dict(reasons),
+        )
+
+
+def dropped(stages: Sequence[Stage]) -> Counter[str]:
+    """All rows that did not come through, as `transform: reason`."""
+    return Counter(
+        {f"{stage.name}: {reason}": n for stage in stages for reason, n in stage.reasons().items()}
+    )
+
+
+def keeps_position(stages: Sequence[Stage]) -> bool:
+    """True when the row that comes out last is made from the row that was read last."""
+    return all(stage.streaming for stage in stages)
+
+
+def _kind_and_params(spec: Any) -> tuple[str, dict[str, Any]]:
+    if isinstance(spec, Mapping):
+        return spec["kind"], dict(spec.get("params") or {})
+    return spec.kind, dict(spec.params or {})

@@ -1,0 +1,1 @@
+"""Scoring: benchmarks bound to verifiers and metrics, rollouts of a snapshot, rewards, metrics with intervals."""

@@ -1,0 +1,171 @@
+"""Agents by name or import path, and plain async functions as agents."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from evsys.errors import ConfigError, PluginContractError, PluginLoadError, Problem, boundary
+
+if TYPE_CHECKING:
+    from evsys import Registry
+    from evsys.protocols import Agent, InferenceClient
+    from evsys.types import AgentContext, HarborTask, Rollout
+
+__all__ = ["DEFAULT_AGENT", "AgentSpec", "FunctionAgent", "resolve_agent"]
+
+DEFAULT_AGENT = "chat"
+
+_ARGUMENTS = ("task", "model", "tools", "ctx")
+
+
+class AgentSpec(Protocol):
+    """How the experiment file names an agent: a registered `kind`, or an `import_path`; and its `params`."""
+
+    @property
+    def kind(self) -> str | None:
+        """Name of a registered agent."""
+
+    @property
+    def import_path(self) -> str | None:
+        """`module:attribute` or `module.attribute`."""
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Its parameters."""
+
+
+class FunctionAgent:
+    """A plain async function as an agent.
+
+    Args:
+        function: takes `task`, `model`, `tools` and `ctx` by these names, or as many of them in this order as it has
+            other positional arguments; returns the final text or a `Rollout`.
+        params: further keyword arguments of each call.
+
+    Raises:
+        PluginContractError: it isn't async, or takes something else.
+    """
+
+    def __init__(self, function: Callable[..., Any], params: Mapping[str, Any] | None = None) -> None:
+        self.name = getattr(function, "__qualname__", repr(function))
+        if not inspect.iscoroutinefunction(inspect.unwrap(function)):
+            raise PluginContractError(
+                f"agent {self.name!r} is no async function", hint="define it with `async def`"
+            )
+        self._function = function
+        self._params = dict(params or {})
+        self._by_name = self._named_arguments()
+
+    def _named_arguments(self) -> frozenset[str] | None:
+        """The arguments that are passed by name; None where they are passed in order."""
+        parameters = inspect.signature(self._function).parameters
+        own = [name for name in parameters if name not in self._params]
+        if set(own) <= {*_ARGUMENTS}:
+            return frozenset(own)
+        required = [name for name in own if parameters[name].default is inspect.Parameter.empty]
+        if len(required) > len(_ARGUMENTS) or any(name in _ARGUMENTS for name in required):
+            raise PluginContractError(
+                f"agent {self.name!r} takes {', '.join(required)}",
+                hint="its arguments are task, model, tools and ctx, and its params by keyword",
+            )
+        self._count = len(required)
+        return None
+
+    async def run(
+        self, task: HarborTask, model: InferenceClient, tools: Sequence[Any], ctx: AgentContext
+    ) -> Rollout | str:
+        """Call the function with what it asks for."""
+        values = dict(zip(_ARGUMENTS, (task, model, tools, ctx), strict=True))
+        if self._by_name is None:
+            said: Rollout | str = await self._function(*list(values.values())[: self._count], **self._params)
+        else:
+            chosen = {name: value for name, value in values.items() if name in self._by_name}
+            said = await self._function(**chosen, **self._params)
+        return said
+
+
+def resolve_agent(spec: AgentSpec | None, registry: Registry, *, path: str = "$") -> Agent:
+    """The agent that a spec names; the registered `chat` for None or an empty one.
+
+    Args:
+        spec: `kind` is looked up in the registry. An `import_path` names a class, built as `Plugin(**params)` like any
+            plugin, an async function, or an object with an async `run`.
+        registry: where `kind` is looked up.
+        path: the place of `spec` in its file, under which problems are reported.
+
+    Raises:
+        ConfigError: both `kind` and `import_path`, or wrong params.
+        PluginError: no such agent, or it can't be loaded or used.
+    """
+    kind, import_path, params = (spec.kind, spec.import_path, spec.params) if spec else (None, None, {})
+    if kind is not None and import_path is not None:
+        raise ConfigError([Problem(path=path, message="an agent has a `kind` or an `import_path`, not both")])
+    if import_path is None:
+        name = kind or DEFAULT_AGENT
+        plugin = registry.get("agent", name)
+        if _is_function(plugin):
+            return FunctionAgent(plugin, params)
+        return _checked(registry.build("agent", name, params, path=f"{path}.params"), name)
+    return _imported(import_path, params, path)
+
+
+def _imported(import_path: str, params: Mapping[str, Any], path: str) -> Agent:
+    plugin = _load(import_path, path)
+    if _is_function(plugin):
+        return FunctionAgent(plugin, params)
+    if isinstance(plugin, type):
+        from evsys import Registry
+
+        own = Registry(entry_points=())
+        own.register("agent", import_path, plugin)
+        has_config = own.config_of("agent", import_path) is not None
+        if has_config or not params:
+            return _checked(own.build("agent", import_path, params, path=f"{path}.params"), import_path)
+        with boundary("plugin", import_path):
+            return _checked(plugin(**params), import_path)
+    if params:
+        message = f"{import_path} is an object that exists already, so it takes no params"
+        raise ConfigError([Problem(path=f"{path}.params", message=message)])
+    return _checked(plugin, import_path)
+
+
+def _load(import_path: str, path: str) -> Any:
+    """Import `module:attribute`, or `module.attribute` cut at the last dot."""
+    module, separator, attribute = import_path.partition(":")
+    if not separator:
+        module, _, attribute = import_path.rpartition(".")
+    if not module or not attribute:
+        message = f"{import_path!r} is no import path"
+        raise ConfigError([Problem(path=f"{path}.import_path", message=message, hint="write module:Class")])
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as exc:
+        message = f"agent {import_path!r} can't be loaded: {type(exc).__name__}: {exc}"
+        raise PluginLoadError(message, plugin=import_path, cause=str(exc)) from exc
+    return found
+
+
+def _is_function(plugin: Any) -> bool:
+    return callable(plugin) and not isinstance(plugin, type) and not hasattr(plugin, "run")
+
+
+def _checked(agent: Any, name: str) -> Agent:
+    """An object with an async `run`.
+
+    Raises:
+        PluginContractError: it has none.
+    """
+    if _is_function(agent):
+        return FunctionAgent(agent)
+    run = getattr(agent, "run", None)
+    if not inspect.iscoroutinefunction(run):
+        raise PluginContractError(
+            f"agent {name!r} has no async `run`", hint="define `async def run(self, task, model, tools, ctx)`"
+        )
+    checked: Agent = agent
+    return checked

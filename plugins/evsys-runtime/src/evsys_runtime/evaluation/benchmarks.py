@@ -1,0 +1,291 @@
+"""A benchmark entry bound to everything that scores it: tasks, verifiers, metrics, agent, engine. Nothing is spent yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from evsys.errors import ConfigError, EvsysError, PluginError, Problem
+from evsys.types import HarborTask, SamplingParams
+from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
+from evsys_runtime.data.benchmark import load_tasks
+from evsys_runtime.evaluation.agents import resolve_agent
+from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
+from evsys_runtime.evaluation.verify import BoundVerifier, bind_verifier
+from evsys_runtime.record.hashing import digest, source_hash
+
+if TYPE_CHECKING:
+    from evsys import Registry
+    from evsys.protocols import Agent, InferenceClient, RolloutEngine
+
+__all__ = ["BoundBenchmark", "bind_benchmark", "load_benchmark"]
+
+type Pull = Callable[[str], str | Path | Iterable[Mapping[str, Any]]]
+"""Finds the tasks of a stored benchmark by its id or name: a file, a folder, or rows."""
+
+DEFAULT_METRICS = ("mean_reward",)
+MOST_PROBLEMS = 20
+
+
+@attrs.frozen(kw_only=True)
+class BoundBenchmark:
+    """One benchmark entry, ready to be scored any number of times.
+
+    `inference` answers instead of the trained model where the entry names a client. `benchmark_hash` covers the tasks that
+    are scored, `verifier_hash` the source of every verifier that they name.
+    """
+
+    name: str
+    tasks: tuple[HarborTask, ...]
+    agent: Agent
+    engine: RolloutEngine
+    metrics: tuple[BoundMetric, ...]
+    split: Literal["val", "test"] = "val"
+    run_every: int | None = None
+    num_samples: int = 1
+    sampling: SamplingParams = attrs.field(factory=SamplingParams)
+    system_prompt: str | None = None
+    n_concurrent: int = 64
+    breakdown_keys: tuple[str, ...] = ()
+    cluster_key: str | None = None
+    inference: InferenceClient | None = None
+    benchmark_hash: str | None = None
+    verifier_hash: str | None = None
+
+    @property
+    def phase(self) -> str:
+        """The part of the record that its scorings go to."""
+        return "validation" if self.split == "val" else "test"
+
+    @property
+    def clusters(self) -> dict[str, str]:
+        """The cluster of each task that has one; empty without a `cluster_key`."""
+        return self._labels(self.cluster_key) if self.cluster_key is not None else {}
+
+    @property
+    def labels(self) -> dict[str, dict[str, str]]:
+        """For each breakdown key the label of each task that has one."""
+        return {key: self._labels(key) for key in self.breakdown_keys}
+
+    def _labels(self, key: str) -> dict[str, str]:
+        return {task.task_id: str(task.metadata[key]) for task in self.tasks if key in task.metadata}
+
+    def metric(self, name: str) -> BoundMetric:
+        """The metric of this name.
+
+        Raises:
+            KeyError: it isn't among the entry's metrics.
+        """
+        return {metric.name: metric for metric in self.metrics}[name]
+
+
+def load_benchmark(
+    entry: BenchmarkConfig,
+    *,
+    registry: Registry,
+    project_root: Path,
+    pull: Pull | None = None,
+    agent: AgentConfig | None = None,
+    path: str = "$",
+) -> BoundBenchmark:
+    """Read an entry's tasks and bind them.
+
+    Args:
+        entry: the entry of the experiment file.
+        registry: where verifiers, metrics, agents and engines are looked up.
+        project_root: what the entry's `path` starts from.
+        pull: finds a stored benchmark; None looks into the project and its cache.
+        agent: the run's agent, for an entry without its own.
+        path: the place of the entry in the experiment file, under which problems are reported.
+
+    Raises:
+        ConfigError: what is wrong with the entry or the verifiers of its tasks, everything at once.
+        DataError: the tasks can't be read.
+    """
+    source: str | Path | Iterable[Mapping[str, Any]]
+    if entry.path is not None:
+        source = project_root / entry.path
+    else:
+        wanted = entry.id or entry.name
+        if wanted is None:
+            message = "the entry says neither `path` nor `id` nor `name`"
+            raise ConfigError([Problem(path=path, message=message, hint="say where its tasks are")])
+        source = (pull or _workspace(project_root))(wanted)
+    tasks, content_hash = load_tasks(source, name=entry.path or entry.label, project_root=project_root)
+    return bind_benchmark(entry, tasks, content_hash, registry=registry, agent=agent, path=path)
+
+
+def _workspace(project_root: Path) -> Pull:
+    from evsys_runtime.record.workspace import Workspace
+
+    return lambda name_or_id: Workspace(project_root).pull_benchmark(name_or_id).path
+
+
+def bind_benchmark(
+    entry: BenchmarkConfig,
+    tasks: Sequence[HarborTask],
+    content_hash: str | None = None,
+    *,
+    registry: Registry,
+    agent: AgentConfig | None = None,
+    path: str = "$",
+) -> BoundBenchmark:
+    """Bind an entry to tasks that are read already; see `load_benchmark`.
+
+    Raises:
+        ConfigError: everything that is wrong, at once.
+    """
+    scored = tuple(tasks[: entry.limit])
+    problems: list[Problem] = []
+    noting = partial(_bound, problems)
+    bound_agent = noting(f"{path}.agent", resolve_agent, entry.agent or agent, registry)
+    specs = entry.metric_specs or tuple(PluginSpec(kind=name) for name in DEFAULT_METRICS)
+    metrics = [
+        noting(f"{path}.metrics[{place}]", _metric, spec, entry, registry) for place, spec in enumerate(specs)
+    ]
+    engine = noting(f"{path}.engine", _engine, entry, scored, registry)
+    inference = noting(f"{path}.inference", _inference, entry, registry)
+    problems += _key_problems(entry, scored, path)
+    problems += _task_problems(entry, scored, registry, path)
+    if problems or bound_agent is None or engine is None:
+        raise ConfigError(problems)
+    return BoundBenchmark(
+        name=entry.label,
+        tasks=scored,
+        agent=bound_agent,
+        engine=engine,
+        metrics=tuple(metric for metric in metrics if metric is not None),
+        split=entry.split,
+        run_every=entry.run_every,
+        num_samples=entry.num_samples,
+        sampling=SamplingParams(max_tokens=entry.max_tokens, temperature=entry.temperature or 0.0),
+        system_prompt=entry.system_prompt,
+        n_concurrent=entry.n_concurrent,
+        breakdown_keys=entry.breakdown_keys,
+        cluster_key=entry.cluster_key,
+        inference=inference,
+        benchmark_hash=_content_hash(content_hash, entry, tasks),
+        verifier_hash=_verifier_hash(scored, registry),
+    )
+
+
+def _bound(problems: list[Problem], path: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    """What `make` makes; where it can't, None, and the problem is noted."""
+    try:
+        return make(*arguments, path=path)
+    except ConfigError as exc:
+        problems.extend(exc.problems)
+    except PluginError as exc:
+        problems.append(Problem(path=path, message=exc.message, hint=exc.hint))
+    return None
+
+
+def _metric(spec: PluginSpec, entry: BenchmarkConfig, registry: Registry, *, path: str) -> BoundMetric:
+    return bind_metric(
+        spec.kind,
+        spec.params,
+        registry=registry,
+        num_samples=entry.num_samples,
+        pass_threshold=entry.pass_threshold,
+        path=path,
+    )
+
+
+def _engine(
+    entry: BenchmarkConfig, tasks: Sequence[HarborTask], registry: Registry, *, path: str
+) -> RolloutEngine:
+    """The engine by name; `auto` is `direct`, or `harbor` where tasks are folders or an environment is asked for."""
+    spec = entry.engine_spec
+    kind = spec.kind
+    if kind == "auto":
+        needs_harbor = entry.environment is not None or any(task.path is not None for task in tasks)
+        kind = "harbor" if needs_harbor else "direct"
+    engine: RolloutEngine = registry.build("rollout_engine", kind, spec.params, path=f"{path}.params")
+    return engine
+
+
+def _inference(entry: BenchmarkConfig, registry: Registry, *, path: str) -> InferenceClient | None:
+    if entry.inference is None:
+        return None
+    client: InferenceClient = registry.build(
+        "inference_client", entry.inference.kind, entry.inference.params, path=f"{path}.params"
+    )
+    return client
+
+
+def _key_problems(entry: BenchmarkConfig, tasks: Sequence[HarborTask], path: str) -> Iterator[Problem]:
+    """Metadata keys that no task has: misspelt, or of another benchmark."""
+    known = sorted({key for task in tasks for key in task.metadata})
+    named = [(f"{path}.breakdown_keys[{place}]", key) for place, key in enumerate(entry.breakdown_keys)]
+    if entry.cluster_key is not None:
+        named.append((f"{path}.cluster_key", entry.cluster_key))
+    for place, key in named:
+        if key not in known:
+            hint = f"their metadata has {', '.join(known)}" if known else "the tasks have no metadata"
+            yield Problem(
+                path=place, message=f"no task of {entry.label!r} has the metadata key {key!r}", hint=hint
+            )
+
+
+def _task_problems(
+    entry: BenchmarkConfig, tasks: Sequence[HarborTask], registry: Registry, path: str
+) -> list[Problem]:
+    """What is wrong with the tasks themselves: verifiers that can't judge, two system messages."""
+    verifiers: dict[str, BoundVerifier | EvsysError] = {}
+    found: list[str] = []
+    for task in tasks:
+        wrong = _unjudgeable(task, verifiers, registry)
+        if wrong is not None:
+            found.append(f"task {task.task_id!r}: {wrong}")
+        if entry.system_prompt is not None and _has_system_message(task):
+            found.append(
+                f"task {task.task_id!r}: it has a system message, and the entry sets `system_prompt` too"
+            )
+    problems = [Problem(path=path, message=message) for message in found[:MOST_PROBLEMS]]
+    if len(found) > MOST_PROBLEMS:
+        problems.append(
+            Problem(path=path, message=f"and {len(found) - MOST_PROBLEMS} more problems of tasks")
+        )
+    return problems
+
+
+def _unjudgeable(
+    task: HarborTask, verifiers: dict[str, BoundVerifier | EvsysError], registry: Registry
+) -> str | None:
+    """Why a task's verifier can't judge it; None where it can, or where the task's folder brings its own tests."""
+    if task.verifier is None:
+        return None if task.path is not None else "it has no verifier"
+    key = digest([task.verifier.name, task.verifier.params])
+    if key not in verifiers:
+        try:
+            verifiers[key] = bind_verifier(task.verifier, registry, path="verifier")
+        except (ConfigError, PluginError) as exc:
+            verifiers[key] = exc
+    verifier = verifiers[key]
+    if isinstance(verifier, EvsysError):
+        return str(verifier)
+    try:
+        verifier.check(task.verifier.expected)
+    except Exception as exc:
+        return f"verifier {verifier.name!r}: {exc}"
+    return None
+
+
+def _has_system_message(task: HarborTask) -> bool:
+    return not isinstance(task.instruction, str) and any(m.role == "system" for m in task.instruction)
+
+
+def _content_hash(content_hash: str | None, entry: BenchmarkConfig, tasks: Sequence[HarborTask]) -> str:
+    """Of the tasks that are scored: of the whole file, and of how much of it."""
+    whole = content_hash or digest(list(tasks))
+    limited = entry.limit is not None and entry.limit < len(tasks)
+    return digest([whole, entry.limit]) if limited else whole
+
+
+def _verifier_hash(tasks: Sequence[HarborTask], registry: Registry) -> str:
+    names = sorted({task.verifier.name for task in tasks if task.verifier is not None})
+    return digest({name: source_hash(registry.get("verifier", name)) for name in names})

@@ -1,0 +1,42 @@
+"""A failure as data: attributed once, told in one line, the traceback kept beside it."""
+
+from __future__ import annotations
+
+import traceback
+
+from evsys.errors import ConfigError, DataError, EvsysError, PluginError, RunError, StoreError
+from evsys.types import Failure
+
+__all__ = ["boundary_of", "failure_of"]
+
+_BOUNDARIES: tuple[tuple[type[EvsysError], str], ...] = (
+    (DataError, "data"),
+    (ConfigError, "config"),
+    (PluginError, "plugin"),
+    (StoreError, "store"),
+)
+
+
+def boundary_of(error: Exception, default: str) -> str:
+    """The boundary that an error crossed; `default` for one that nobody attributed."""
+    if isinstance(error, RunError):
+        return error.boundary
+    return next((name for cls, name in _BOUNDARIES if isinstance(error, cls)), default)
+
+
+def failure_of(error: Exception, default: str = "evaluation") -> Failure:
+    """The failure that an error is; `place` is where its first cause was raised."""
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    frames = traceback.extract_tb(root.__traceback__)
+    facts = error.facts if isinstance(error, EvsysError) else {}
+    return Failure(
+        boundary=boundary_of(error, default),
+        message=error.message if isinstance(error, EvsysError) else f"{type(error).__name__}: {error}",
+        error_type=type(root).__name__,
+        plugin=facts.get("plugin"),
+        place=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None,
+        hint=error.hint if isinstance(error, EvsysError) else None,
+        traceback="".join(traceback.format_exception(error)),
+    )

@@ -1,0 +1,231 @@
+"""Metrics of a benchmark: built by name, computed over scored rewards only, each with its interval and its direction.
+
+What a metric class may declare: `direction` ("max" or "min"), `needs_samples` (tasks with fewer scored samples are left
+out and counted), and `task_value(rewards) -> float` where the metric is the mean over tasks of such a value, which gives
+it an exact interval. Any other metric gets its interval by bootstrap over tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import attrs
+
+from evsys.errors import ConfigError, EvsysError, PluginContractError, Problem, boundary
+from evsys.types import MetricValue, Rollout, Score
+from evsys_runtime.evaluation.intervals import bootstrap_interval, mean_interval
+
+if TYPE_CHECKING:
+    from evsys import Registry
+
+__all__ = ["BoundMetric", "Scores", "bind_metric", "breakdown", "rewards_by_task", "score"]
+
+Direction = Literal["max", "min"]
+
+
+@attrs.frozen(kw_only=True)
+class BoundMetric:
+    """A metric ready to compute. `declared` is False where the plugin names no direction and "max" is assumed."""
+
+    name: str
+    plugin: Any
+    direction: Direction = "max"
+    declared: bool = True
+    needs_samples: int = 1
+
+    @property
+    def over_rollouts(self) -> bool:
+        """True for a metric of whole rollouts (tokens, seconds, money), crashed ones included."""
+        return not hasattr(self.plugin, "compute")
+
+    def task_value(self, rewards: Sequence[float]) -> float | None:
+        """The metric of one task alone; None where its samples don't suffice, or where it needs whole rollouts."""
+        if self.over_rollouts or len(rewards) < self.needs_samples:
+            return None
+        own = getattr(self.plugin, "task_value", None)
+        with boundary("evaluation", self.name):
+            value = own(rewards) if own is not None else self.plugin.compute({"task": rewards})
+            return float(value)
+
+
+@attrs.frozen(kw_only=True)
+class Scores:
+    """What metrics are computed from.
+
+    `rewards` has the scored rewards of every task that has any, in sample order; `rollouts` all rollouts by task;
+    `clusters` the cluster of each task, empty where tasks are independent.
+    """
+
+    rewards: Mapping[str, Sequence[float]]
+    rollouts: Mapping[str, Sequence[Rollout]]
+    clusters: Mapping[str, str] = attrs.field(factory=dict)
+
+    def of(self, tasks: Sequence[str]) -> Scores:
+        """The part of some tasks."""
+        wanted = set(tasks)
+        return Scores(
+            rewards={task: value for task, value in self.rewards.items() if task in wanted},
+            rollouts={task: value for task, value in self.rollouts.items() if task in wanted},
+            clusters=self.clusters,
+        )
+
+
+def bind_metric(
+    name: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    registry: Registry,
+    num_samples: int | None = None,
+    pass_threshold: float | None = None,
+    path: str = "$",
+) -> BoundMetric:
+    """Build a metric by its name; families such as `pass@3` bring their own k.
+
+    Args:
+        name: as the experiment file has it; it names the metric in results.
+        params: its params. `pass_threshold` is added for a metric whose Config has it, and for no other.
+        registry: where it is looked up.
+        num_samples: samples of each task; a metric that needs more is refused.
+        pass_threshold: of the benchmark entry.
+        path: the place of the metric in the experiment file.
+
+    Raises:
+        ConfigError: wrong params, or more samples needed than are drawn.
+        PluginError: no such metric, or it can't be loaded.
+    """
+    given = dict(params or {})
+    if pass_threshold is not None and "pass_threshold" not in given and _has_threshold(registry, name):
+        given["pass_threshold"] = pass_threshold
+    plugin = registry.build("metric", name, given, path=f"{path}.params" if params else path)
+    needs = int(getattr(plugin, "needs_samples", 1))
+    if num_samples is not None and needs > num_samples:
+        message = f"{name} needs {needs} samples of each task, and the entry draws {num_samples}"
+        raise ConfigError([Problem(path=path, message=message, hint=f"set num_samples to at least {needs}")])
+    direction = getattr(plugin, "direction", None)
+    if direction not in (None, "max", "min"):
+        raise PluginContractError(f"metric {name!r} declares direction {direction!r}; use 'max' or 'min'")
+    return BoundMetric(
+        name=name,
+        plugin=plugin,
+        direction=cast("Direction", direction or "max"),
+        declared=direction is not None,
+        needs_samples=max(1, needs),
+    )
+
+
+def _has_threshold(registry: Registry, name: str) -> bool:
+    config: Any = registry.config_of("metric", name)
+    names = {field.name for field in attrs.fields(config)} if config and attrs.has(config) else None
+    if names is None:
+        names = set(getattr(config, "model_fields", None) or getattr(config, "__dataclass_fields__", {}))
+    return "pass_threshold" in names
+
+
+def rewards_by_task(rollouts: Mapping[str, Sequence[Rollout]]) -> dict[str, tuple[float, ...]]:
+    """The rewards of each task's scored samples, in sample order; tasks without any are left out."""
+    rewards = {
+        task: tuple(
+            rollout.score.value
+            for rollout in sorted(samples, key=lambda rollout: rollout.sample_index)
+            if isinstance(rollout.score, Score)
+        )
+        for task, samples in rollouts.items()
+    }
+    return {task: values for task, values in rewards.items() if values}
+
+
+def score(
+    metrics: Sequence[BoundMetric], scores: Scores, *, seed: int = 0
+) -> tuple[dict[str, MetricValue], list[EvsysError]]:
+    """Each metric's value with its interval, and what went wrong.
+
+    A metric without a task to compute on has the value None. So has one that failed or gave no finite number; its
+    error is among the second value, and the other metrics are computed all the same.
+    """
+    values: dict[str, MetricValue] = {}
+    failures: list[EvsysError] = []
+    for metric in metrics:
+        try:
+            values[metric.name] = _value(metric, scores, seed)
+        except EvsysError as exc:
+            failures.append(exc)
+            values[metric.name] = MetricValue(value=None, direction=metric.direction, method="failed")
+    return values, failures
+
+
+def breakdown(
+    metrics: Sequence[BoundMetric], scores: Scores, labels: Mapping[str, Mapping[str, str]], *, seed: int = 0
+) -> dict[str, dict[str, dict[str, MetricValue]]]:
+    """The metrics of parts of a benchmark: `{key: {label: {metric: value}}}`.
+
+    Args:
+        metrics: what is computed.
+        scores: of the whole benchmark.
+        labels: for each key the label of each task that has one.
+        seed: of bootstraps.
+    """
+    parts: dict[str, dict[str, dict[str, MetricValue]]] = {}
+    for key, by_task in labels.items():
+        groups: dict[str, list[str]] = {}
+        for task, label in by_task.items():
+            groups.setdefault(label, []).append(task)
+        parts[key] = {
+            label: score(metrics, scores.of(groups[label]), seed=seed)[0] for label in sorted(groups)
+        }
+    return parts
+
+
+def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
+    compute: Callable[[Mapping[str, Any]], float]
+    usable: Mapping[str, Sequence[Any]]
+    if metric.over_rollouts:
+        compute, usable = metric.plugin.compute_rollouts, scores.rollouts
+    else:
+        compute = metric.plugin.compute
+        usable = {task: value for task, value in scores.rewards.items() if len(value) >= metric.needs_samples}
+    excluded = len(scores.rollouts) - len(usable)
+    if not usable:
+        return MetricValue(value=None, direction=metric.direction, excluded=excluded, method="not available")
+    value = _finite(metric, compute, usable)
+    task_value = getattr(metric.plugin, "task_value", None)
+    if task_value is not None and not metric.over_rollouts:
+        with boundary("evaluation", metric.name):
+            values = {task: float(task_value(rewards)) for task, rewards in usable.items()}
+        interval = mean_interval(values, scores.clusters, binary=all(len(r) == 1 for r in usable.values()))
+    else:
+        interval = bootstrap_interval(
+            list(usable), _resampled(metric, compute, usable), scores.clusters, seed=seed
+        )
+    return MetricValue(
+        value=value,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        direction=metric.direction,
+        n=len(usable),
+        excluded=excluded,
+        method=interval.method if interval else None,
+    )
+
+
+def _finite(
+    metric: BoundMetric, compute: Callable[[Mapping[str, Any]], float], usable: Mapping[str, Any]
+) -> float:
+    with boundary("evaluation", metric.name):
+        value = float(compute(usable))
+        if not math.isfinite(value):
+            raise ValueError(f"it gave {value}, which is no finite number")
+    return value
+
+
+def _resampled(
+    metric: BoundMetric, compute: Callable[[Mapping[str, Any]], float], usable: Mapping[str, Sequence[Any]]
+) -> Callable[[Sequence[str]], float]:
+    """The metric of a list of tasks in which some come several times; each time is a task of its own."""
+
+    def of(tasks: Sequence[str]) -> float:
+        with boundary("evaluation", metric.name):
+            return float(compute({f"{task}#{place}": usable[task] for place, task in enumerate(tasks)}))
+
+    return of

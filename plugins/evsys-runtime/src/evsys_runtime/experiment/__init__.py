@@ -1,0 +1,28 @@
+"""The experiment: its arms one after another, their seeds and identities, and what may be concluded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evsys_runtime.experiment.experiment import Experiment
+    from evsys_runtime.experiment.runner import arun_experiment, run_experiment
+    from evsys_runtime.experiment.schemas import schema_for
+
+__all__ = ["Experiment", "arun_experiment", "run_experiment", "schema_for"]
+
+_HOME = {
+    "Experiment": "evsys_runtime.experiment.experiment",
+    "arun_experiment": "evsys_runtime.experiment.runner",
+    "run_experiment": "evsys_runtime.experiment.runner",
+    "schema_for": "evsys_runtime.experiment.schemas",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        msg = f"module 'evsys_runtime.experiment' has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

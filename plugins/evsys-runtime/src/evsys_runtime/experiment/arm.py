@@ -1,0 +1,309 @@
+"""One arm from its data to its scores. Phases follow each other; a failure belongs to the phase and plugin it came from,
+and what was trained and scored before it stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+
+from evsys import HookManager
+from evsys.errors import boundary
+from evsys.protocols import Algorithm, Backend, Log, TrainingClient
+from evsys.types import (
+    ArmResult,
+    Clients,
+    EvaluationResult,
+    Failure,
+    LoraSpec,
+    ModelSpec,
+    RunContext,
+    RunResult,
+    Status,
+    Usage,
+)
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.data.dataset import MaterializedDataset
+from evsys_runtime.data.load import load_dataset
+from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.evaluation.failures import failure_of
+from evsys_runtime.experiment.identity import arm_identity
+from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
+from evsys_runtime.experiment.untrained import untrained_key
+from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
+from evsys_runtime.record.hashing import digest
+from evsys_runtime.record.logging import context
+from evsys_runtime.record.run_record import KeepRollouts, RunRecord
+from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint
+
+__all__ = ["run_arm"]
+
+TEARDOWN_SECONDS = 60.0
+
+
+async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
+    """Train and score one arm at one repeat, and record it. Never raises for a failure of the arm itself."""
+    run_id = run_id_of(arm)
+    record = session.record.run(
+        run_id,
+        hypothesis=session.plan.experiment.metadata.hypothesis,
+        facts={"arm": arm.name, "repeat": arm.repeat, "dry": session.options.dry, "deterministic": arm.deterministic},
+        keep_rollouts=KeepRollouts() if session.options.dry else _keep_rollouts(session),
+        log_settings=session.log_settings,
+    )
+    attempt = record.start_attempt()
+    run = _ArmRun(session=session, arm=arm, record=record, log=record.logger(arm=arm.name), attempt=attempt.n)
+    started = time.monotonic()
+    try:
+        with context(arm=arm.name):
+            result = await run.live()
+    except asyncio.CancelledError:
+        run.finish(RunResult(status="cancelled", run_id=run_id, stop_reason="interrupted"), time.monotonic() - started)
+        raise
+    except Exception as exc:
+        failure = failure_of(exc, "run")
+        run.log.error("run.failed", boundary=failure.boundary, reason=failure.message, exc_info=exc)
+        if run.ctx is not None:
+            await run.hooks.emit("evsys_run_failed", ctx=run.ctx, failure=failure)
+        result = RunResult(status="failed", run_id=run_id, failure=failure)
+    return await run.end(result, time.monotonic() - started)
+
+
+def _keep_rollouts(session: Session) -> KeepRollouts | None:
+    """What a `local_logger` among the callbacks asks for."""
+    for spec in session.plan.experiment.callbacks:
+        if spec.kind.rpartition("/")[2] == "local_logger":
+            kept = spec.params.get("keep_rollouts")
+            return KeepRollouts(**kept) if isinstance(kept, Mapping) else None
+    return None
+
+
+@attrs.define(kw_only=True, eq=False)
+class _ArmRun:
+    """The state of one attempt: what each phase has made so far."""
+
+    session: Session
+    arm: ArmConfig
+    record: RunRecord
+    log: Log
+    attempt: int
+    identity: str = ""
+    warnings: list[str] = attrs.field(factory=list)
+    hooks: HookManager = attrs.field(factory=HookManager)
+    ctx: RunContext | None = None
+    evaluator: Evaluator | None = None
+    trained: RunResult | None = None
+    dropped: Mapping[str, int] = attrs.field(factory=dict)
+
+    async def live(self) -> RunResult:
+        """All phases; the backend is torn down whatever happens."""
+        arm, registry = self.arm, self.session.plan.registry
+        self.hooks = self.session.hooks.child()
+        algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
+        data = await self._load_data(algorithm)
+        backend = registry.build("backend", arm.run.backend.kind, resolve(arm.run.backend.params))
+        model = self._model_spec(algorithm)
+        async with self._client(backend, model) as client:
+            ctx = self.ctx = self._context(client, model, data)
+            self.evaluator.bind(ctx)  # type: ignore[union-attr]  # set by _context
+            await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=len(data), dropped=dict(data.dropped))
+            await self._score_untrained(client)
+            with boundary("algorithm", arm.run.algorithm.kind, run_id_of(arm)):
+                self.trained = await algorithm.train(ctx)
+            await self._score_trained(client, self.trained.steps)
+        return self.trained
+
+    # --- phases -------------------------------------------------------------------------------------------------
+
+    async def _load_data(self, algorithm: Algorithm) -> MaterializedDataset:
+        session, arm = self.session, self.arm
+        data = await asyncio.to_thread(
+            load_dataset,
+            arm.run.data,
+            shape=getattr(algorithm, "shape", "chat"),
+            project_root=session.plan.project_root,
+            registry=session.plan.registry,
+            pull=session.pull,
+            spool_dir=self.record.directory / "data",
+            seed=session.seeds(arm)("data"),
+        )
+        self.warnings += data.warnings
+        self.identity = arm_identity(
+            arm.tree,
+            seed=session.seeds(arm)("run"),
+            data_hash=data.fingerprint,
+            benchmark_hashes={b.name: b.benchmark_hash or "" for b in session.benchmarks},
+            plugin_versions=self._plugin_versions(),
+        )
+        self.record.note(
+            identity=self.identity,
+            data={
+                "fingerprint": data.fingerprint,
+                "rows": len(data),
+                "dropped": dict(data.dropped),
+                "lineage": list(data.lineage),
+            },
+            plugins=self._plugin_versions(),
+            seed=session.seeds(arm).base_seed,
+        )
+        await asyncio.to_thread(
+            self.record.write_training_data, data.rows(), session.workspace.cache("datasets"), {"of": data.fingerprint}
+        )
+        return data
+
+    def _plugin_versions(self) -> dict[str, str]:
+        run, registry = self.arm.run, self.session.plan.registry
+        named = [("algorithm", run.algorithm.kind), ("backend", run.backend.kind)]
+        named += [("transform", spec.kind) for spec in run.data.transforms]
+        entries = [registry.find(kind, name) for kind, name in named]
+        return {f"{entry.kind}:{entry.qualified}": entry.version or "local" for entry in entries}
+
+    def _model_spec(self, algorithm: Algorithm) -> ModelSpec:
+        config = self.arm.run.model
+        lora = getattr(algorithm, "lora", None)
+        return ModelSpec(
+            name=config.name,
+            lora=lora() if callable(lora) else LoraSpec(),
+            renderer=config.renderer,
+            init_from_checkpoint=config.init_from_checkpoint,
+            load_checkpoint_path=config.load_checkpoint_path,
+        )
+
+    @asynccontextmanager
+    async def _client(self, backend: Backend, model: ModelSpec) -> AsyncIterator[TrainingClient]:
+        name = self.arm.run.backend.kind
+        client: TrainingClient | None = None
+        restore = find_checkpoint(model, self.session.plan.project_root)
+        try:
+            with boundary("backend", name, run_id_of(self.arm)):
+                client = await backend.prepare(
+                    model, self.record.directory, self.session.seeds(self.arm)("model"), restore
+                )
+            self.record.note(backend=dict(getattr(client, "facts", None) or {}))
+            yield client
+        finally:
+            with boundary("backend", name, run_id_of(self.arm)):
+                async with asyncio.timeout(TEARDOWN_SECONDS):
+                    await backend.teardown(client)
+
+    def _context(self, client: TrainingClient, model: ModelSpec, data: MaterializedDataset) -> RunContext:
+        session, arm = self.session, self.arm
+        seeds = session.seeds(arm)
+        self.evaluator = Evaluator(
+            session.benchmarks,
+            client.renderer,
+            seeds=seeds,
+            registry=session.plan.registry,
+            record=self.record,
+            log=self.log,
+            deterministic=arm.deterministic,
+            score_untrained=session.plan.experiment.metadata.baseline == BASE_MODEL,
+            known=self._shared_scores(model),
+        )
+        return RunContext(
+            run_id=run_id_of(arm),
+            arm=arm.name,
+            repeat=arm.repeat,
+            attempt=self.attempt,
+            run_dir=self.record.directory,
+            config=arm.tree,
+            model=model,
+            seeds=seeds,
+            data=data,
+            clients=Clients(policy=client),
+            record=self.record,
+            checkpoints=RunCheckpoints(self.record.checkpoints, model, attempt=self.attempt, attempts=self.record.attempts),
+            hooks=self.hooks,
+            log=self.log,
+            evaluate=self.evaluator,
+            deterministic=arm.deterministic,
+            max_steps=DRY_STEPS if session.options.dry else None,
+            warn=self.warnings.append,
+        )
+
+    # --- scores -------------------------------------------------------------------------------------------------
+
+    def _untrained_key(self, model: ModelSpec, benchmark_name: str) -> str:
+        benchmark = next(b for b in self.session.benchmarks if b.name == benchmark_name)
+        return untrained_key(self.arm, model, benchmark, self.session.plan.registry)
+
+    def _shared_scores(self, model: ModelSpec) -> list[EvaluationResult]:
+        """Scores of these starting weights that an earlier arm made."""
+        known = self.session.untrained
+        return [
+            known[key] for b in self.session.benchmarks if (key := self._untrained_key(model, b.name)) in known
+        ]
+
+    async def _score_untrained(self, client: TrainingClient) -> None:
+        evaluator, ctx = self.evaluator, self.ctx
+        if evaluator is None or ctx is None or not evaluator.due(0):
+            return
+        with boundary("backend", self.arm.run.backend.kind, ctx.run_id):
+            snapshot = await client.sampling_client()
+        await evaluator.submit(0, snapshot)
+        for result in await evaluator.drain():
+            if result.step == 0 and result.status == "completed":
+                self.session.untrained[self._untrained_key(ctx.model, result.benchmark)] = result
+
+    async def _score_trained(self, client: TrainingClient, steps: int) -> None:
+        if self.evaluator is None:
+            return
+        try:
+            with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
+                snapshot = await client.sampling_client()
+        except Exception as exc:  # the weights are trained and kept; that they can't be scored is recorded as such
+            self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
+            await self.evaluator.final(steps, None, reason=str(exc))
+            return
+        await self.evaluator.final(steps, snapshot)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    async def end(self, result: RunResult, seconds: float) -> RunResult:
+        """Record how the arm ended and tell the listeners."""
+        if self.evaluator is not None:
+            result = attrs.evolve(result, evaluations=tuple(await self.evaluator.drain()))
+        result = attrs.evolve(result, run_id=run_id_of(self.arm))
+        if result.failure is not None and self.trained is not None:
+            result = attrs.evolve(self.trained, **_kept(result))
+        arm_result = self.finish(result, seconds)
+        if self.ctx is not None:
+            await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=arm_result)
+        return result
+
+    def finish(self, result: RunResult, seconds: float) -> ArmResult:
+        """Write the result; nothing is awaited, so it works after Ctrl-C."""
+        evaluated = sum((e.usage for e in result.evaluations), Usage())
+        arm_result = ArmResult(
+            run_id=result.run_id,
+            arm=self.arm.name,
+            repeat=self.arm.repeat,
+            seed=self.session.seeds(self.arm).base_seed,
+            status=result.status,
+            identity=self.identity or digest(self.arm.digest),
+            run=result,
+            evaluations=result.evaluations,
+            failure=result.failure,
+            attempt=self.attempt,
+            seconds=seconds,
+            usage=result.usage + evaluated,
+            run_dir=str(self.record.directory),
+            warnings=tuple(dict.fromkeys((*result.warnings, *self.warnings, *self.hooks.warnings))),
+        )
+        self.record.write_result(arm_result)
+        self.record.close()
+        self.session.results[arm_result.run_id] = arm_result
+        return arm_result
+
+
+def _kept(failed: RunResult) -> dict[str, Any]:
+    """What a failure after training changes in the training's result: weights and steps stay."""
+    status: Status = failed.status
+    failure: Failure | None = failed.failure
+    return {"status": status, "failure": failure, "evaluations": failed.evaluations, "run_id": failed.run_id}

@@ -1,0 +1,171 @@
+"""`Experiment`: from a YAML file to a conclusion. The command line and Python take this one path."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import attrs
+
+from evsys.types import ExperimentResult
+from evsys_runtime.config.plan import Plan
+from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.experiment.outcome import outcome_of
+from evsys_runtime.experiment.runner import train
+from evsys_runtime.experiment.session import Options, Session, run_id_of
+from evsys_runtime.experiment.verdict.conclude import conclude
+from evsys_runtime.experiment.verdict.prose import conclusion_markdown
+from evsys_runtime.experiment.verdict.question import question_of
+
+if TYPE_CHECKING:
+    from evsys import Registry
+    from evsys_runtime.experiment.session import InferenceFactory, ScoreFn, TrainFn
+
+__all__ = ["Experiment"]
+
+
+class Experiment:
+    """An experiment that is known to be valid and hasn't started.
+
+    Args:
+        plan: what `load_experiment` made of a file.
+        dry: a few steps and tasks, every rollout kept, no verdict.
+        fail_fast: stop at the first arm that fails; the others are `skipped`.
+        quiet: nothing on standard error.
+        store: serves data by id or name; `pull(ref) -> rows`.
+        train_fn: trains all arms, sync (then in a thread) or async; by default `arun_experiment`.
+        benchmark: scores what an own `train_fn` trained.
+        inference_factory: makes the model client that such a run is scored through.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        dry: bool = False,
+        fail_fast: bool = False,
+        quiet: bool = False,
+        store: object | None = None,
+        train_fn: TrainFn | None = None,
+        benchmark: ScoreFn | None = None,
+        inference_factory: InferenceFactory | None = None,
+    ) -> None:
+        self.plan = plan
+        self.options = Options(
+            dry=dry,
+            fail_fast=fail_fast,
+            quiet=quiet,
+            store=store,
+            train_fn=train_fn,
+            benchmark=benchmark,
+            inference_factory=inference_factory,
+        )
+
+    @classmethod
+    def from_yaml(
+        cls,
+        path: str | Path,
+        *,
+        overrides: Sequence[str] = (),
+        registry: Registry | None = None,
+        dry: bool = False,
+        fail_fast: bool = False,
+        quiet: bool = False,
+        store: object | None = None,
+        train_fn: TrainFn | None = None,
+        benchmark: ScoreFn | None = None,
+        inference_factory: InferenceFactory | None = None,
+    ) -> Self:
+        """Read and check a file; see the class for the other arguments.
+
+        Args:
+            path: the experiment file.
+            overrides: `path=value` changes, as `evsys run --set` takes them.
+            registry: where plugins are looked up; by default what is installed and the project's own.
+
+        Raises:
+            ConfigError: every problem of the file and of each arm.
+        """
+        return cls(
+            load_experiment(path, overrides=overrides, registry=registry),
+            dry=dry,
+            fail_fast=fail_fast,
+            quiet=quiet,
+            store=store,
+            train_fn=train_fn,
+            benchmark=benchmark,
+            inference_factory=inference_factory,
+        )
+
+    def run(self) -> ExperimentResult:
+        """Run to the end.
+
+        Raises:
+            RuntimeError: an event loop runs in this thread already; `await experiment.arun()` there.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.arun())
+        msg = "Experiment.run() can't be called while an event loop runs; use: result = await experiment.arun()"
+        raise RuntimeError(msg)
+
+    async def arun(self) -> ExperimentResult:
+        """Run to the end, inside a running event loop."""
+        started = time.monotonic()
+        session = await asyncio.to_thread(Session.open, self.plan, self.options)
+        with session.record.lock:
+            await session.hooks.emit(
+                "evsys_experiment_started",
+                experiment_id=session.record.experiment_id,
+                directory=session.record.directory,
+                arms=[run_id_of(arm) for arm in self.plan.arms],
+            )
+            try:
+                await train(session)
+            except asyncio.CancelledError:
+                # Ctrl-C: what was trained and scored so far stays, and the record says how it ended.
+                self._finish(session, time.monotonic() - started, cancelled=True)
+                raise
+            result = self._finish(session, time.monotonic() - started)
+            prose = await session.hooks.first(
+                "evsys_write_conclusion", result=result, conclusion=result.conclusion
+            )
+            if prose:
+                _write(session, result, prose)
+            await session.hooks.emit("evsys_experiment_finished", result=result)
+        return result
+
+    def _finish(self, session: Session, seconds: float, *, cancelled: bool = False) -> ExperimentResult:
+        """Conclude and write; needs nothing but what is in memory and on disk, so it works after Ctrl-C too."""
+        arms = tuple(session.results.values())
+        warnings = list(dict.fromkeys((*session.warnings, *session.hooks.warnings, *(w for arm in arms for w in arm.warnings))))
+        question = None if self.options.dry else question_of(self.plan, session.benchmarks)
+        conclusion = conclude(question, arms, warnings=warnings)
+        if self.options.dry:
+            conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
+        status, exit_code = outcome_of(arms, conclusion, planned=len(self.plan.arms), cancelled=cancelled)
+        result = ExperimentResult(
+            experiment_id=session.record.experiment_id,
+            name=self.plan.experiment.name,
+            status=status,
+            directory=str(session.record.directory),
+            conclusion=conclusion,
+            arms=arms,
+            dry=self.options.dry,
+            seconds=seconds,
+            usage=conclusion.usage,
+            warnings=tuple(warnings),
+            exit_code=exit_code,
+        )
+        _write(session, result, None)
+        return result
+
+
+def _write(session: Session, result: ExperimentResult, prose: str | None) -> None:
+    hypothesis = session.plan.experiment.metadata.hypothesis
+    text = conclusion_markdown(result, result.conclusion, hypothesis=hypothesis, prose=prose)
+    session.record.write_result(result, text)

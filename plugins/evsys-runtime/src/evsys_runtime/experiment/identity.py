@@ -1,0 +1,46 @@
+"""An arm's identity: the hash of everything that can change its result, and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evsys_runtime.record.hashing import digest
+
+__all__ = ["arm_identity"]
+
+IGNORED_RUN_KEYS = frozenset({"name", "tags"})
+"""What a run may be called changes nothing."""
+
+IGNORED_BACKEND_PARAMS = frozenset(
+    {"base_url", "api_key_env", "api_key", "n_workers", "num_workers", "project_id"}
+)
+"""Where a backend is and how it is reached changes nothing."""
+
+
+def arm_identity(
+    run: Mapping[str, Any],
+    *,
+    seed: int,
+    data_hash: str,
+    benchmark_hashes: Mapping[str, str],
+    plugin_versions: Mapping[str, str],
+) -> str:
+    """`sha256:...` of the expanded run with the hashes of its data and benchmarks and the versions of its plugins.
+
+    Name, tags, description, concurrency, addresses, keys and output_dir don't enter.
+    """
+    relevant = {key: value for key, value in run.items() if key not in IGNORED_RUN_KEYS and value is not None}
+    backend = relevant.get("backend")
+    if isinstance(backend, Mapping) and isinstance(backend.get("params"), Mapping):
+        params = {k: v for k, v in backend["params"].items() if k not in IGNORED_BACKEND_PARAMS}
+        relevant["backend"] = {**backend, "params": params}
+    return digest(
+        {
+            "run": relevant,
+            "seed": seed,
+            "data": data_hash,
+            "benchmarks": dict(benchmark_hashes),
+            "plugins": dict(plugin_versions),
+        }
+    )

@@ -1,0 +1,42 @@
+"""How an experiment ended: its status and the exit code that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evsys.types import ArmResult, Conclusion, Status
+
+__all__ = ["outcome_of"]
+
+FAILED = 1
+INTERRUPTED = 130
+BUDGET = 5
+
+_CODES = {"config": 2, "plugin": 3, "data": 4}
+"""Exit codes of experiments in which nothing ran because of one kind of fault."""
+
+
+def outcome_of(arms: Sequence[ArmResult], conclusion: Conclusion, *, planned: int, cancelled: bool) -> tuple[Status, int]:
+    """The status and exit code. A partial success is `partial` and 1, never silently `completed`."""
+    if cancelled:
+        return "cancelled", INTERRUPTED
+    completed = [arm for arm in arms if arm.status == "completed"]
+    if arms and not completed:
+        return _all_failed(arms)
+    scored = all(evaluation.status == "completed" for arm in arms for evaluation in arm.evaluations)
+    if len(completed) < planned or not scored:
+        if any(arm.status == "budget_stopped" for arm in arms):
+            return "budget_stopped", BUDGET
+        return ("invalid" if conclusion.verdict == "INVALID" else "partial"), FAILED
+    if conclusion.verdict == "INVALID":
+        return "invalid", FAILED
+    return "completed", 0
+
+
+def _all_failed(arms: Sequence[ArmResult]) -> tuple[Status, int]:
+    statuses = {arm.status for arm in arms if arm.status != "skipped"}
+    if statuses == {"budget_stopped"}:
+        return "budget_stopped", BUDGET
+    boundaries = {arm.failure.boundary for arm in arms if arm.failure is not None}
+    code = _CODES.get(boundaries.pop(), FAILED) if len(boundaries) == 1 else FAILED
+    return (statuses.pop() if len(statuses) == 1 else "failed"), code

@@ -1,0 +1,26 @@
+"""Seeds: `seed = H(base_seed, repeat, purpose, index)`. Arms share them, so arms are paired; call order and names don't enter."""
+
+from __future__ import annotations
+
+import hashlib
+
+import attrs
+
+__all__ = ["Seeds", "derive"]
+
+
+def derive(base_seed: int, repeat: int, purpose: str, index: int = 0) -> int:
+    """The seed of one purpose, in [0, 2**63)."""
+    text = f"evsys-seed/1:{base_seed}:{repeat}:{purpose}:{index}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
+
+
+@attrs.frozen(kw_only=True)
+class Seeds:
+    """The seeds of one arm at one repeat: `seeds("data_order", epoch)`."""
+
+    base_seed: int = 0
+    repeat: int = 0
+
+    def __call__(self, purpose: str, index: int = 0) -> int:
+        return derive(self.base_seed, self.repeat, purpose, index)

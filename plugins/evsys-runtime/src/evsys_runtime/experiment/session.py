@@ -1,0 +1,161 @@
+"""An experiment under way: its plan, its record, its listeners, and what arms share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from evsys import HookManager
+from evsys.protocols import InferenceClient, Log
+from evsys.types import ArmResult, EvaluationResult, RunResult
+from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
+from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_runtime.record.logging import LogSettings, configure, run_logger
+from evsys_runtime.record.provenance import collect
+from evsys_runtime.record.workspace import Workspace
+
+__all__ = ["DRY_STEPS", "DRY_TASKS", "Options", "Session", "run_id_of"]
+
+DRY_STEPS = 2
+"""Optimiser steps of a dry run."""
+
+DRY_TASKS = 4
+"""Tasks of each benchmark in a dry run."""
+
+type TrainFn = Callable[[Any], Sequence[RunResult] | Awaitable[Sequence[RunResult]]]
+type InferenceFactory = Callable[[RunResult], InferenceClient]
+type ScoreFn = Callable[[RunResult], Sequence[EvaluationResult] | Awaitable[Sequence[EvaluationResult]]]
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """How an experiment is run, as against what it is.
+
+    `store` serves data by id or name, `train_fn` takes the place of the inner runner, `benchmark` scores a run that an
+    own `train_fn` trained, and `inference_factory` makes the client that such a run is scored through.
+    """
+
+    dry: bool = False
+    fail_fast: bool = False
+    quiet: bool = False
+    store: Any = None
+    train_fn: TrainFn | None = None
+    benchmark: ScoreFn | None = None
+    inference_factory: InferenceFactory | None = None
+
+
+def run_id_of(arm: ArmConfig) -> str:
+    """`<arm>-s<repeat>`."""
+    return f"{arm.name}-s{arm.repeat}"
+
+
+@attrs.define(kw_only=True, eq=False)
+class Session:
+    """What the arms of one experiment share. Nothing here is global: two sessions in one process don't meet.
+
+    `untrained` holds scores of starting weights by what they depend on, so each is made once.
+    """
+
+    plan: Plan
+    options: Options
+    record: ExperimentRecord
+    hooks: HookManager
+    log: Log
+    log_settings: LogSettings
+    benchmarks: tuple[BoundBenchmark, ...]
+    workspace: Workspace
+    untrained: dict[str, EvaluationResult] = attrs.field(factory=dict)
+    results: dict[str, ArmResult] = attrs.field(factory=dict)
+    warnings: list[str] = attrs.field(factory=list)
+
+    @classmethod
+    def open(cls, plan: Plan, options: Options) -> Session:
+        """Bind the benchmarks, make the record, and set up listeners and log.
+
+        Raises:
+            ConfigError, DataError, PluginError, StoreError: before anything is trained.
+        """
+        workspace = Workspace(plan.project_root)
+        benchmarks = tuple(
+            load_benchmark(
+                _limited(entry) if options.dry else entry,
+                registry=plan.registry,
+                project_root=plan.project_root,
+                path=f"$.metadata.benchmark[{index}]",
+            )
+            for index, entry in enumerate(plan.experiment.metadata.benchmarks)
+        )
+        hooks = HookManager()
+        for spec in plan.experiment.callbacks:
+            hooks.register(plan.registry.build("callback", spec.kind, resolve(spec.params)), spec.kind)
+        for entry in plan.registry.entries("plugin"):
+            hooks.register(plan.registry.get("plugin", entry.qualified), entry.qualified)
+        metadata = plan.experiment.metadata
+        record = ExperimentRecord.create(
+            plan.project_root / plan.experiment.output_dir,
+            plan.experiment.name,
+            plan.document.text.encode("utf-8"),
+            dry=options.dry,
+            hypothesis=metadata.hypothesis,
+            facts=_facts(plan, benchmarks),
+        )
+        record.write_resolved([{"run_id": run_id_of(arm), "run": arm.tree} for arm in plan.arms])
+        settings = configure(console_level=None if options.quiet else "warning")
+        return cls(
+            plan=plan,
+            options=options,
+            record=record,
+            hooks=hooks,
+            log=run_logger(record.directory / "experiment.log.jsonl", settings),
+            log_settings=settings,
+            benchmarks=benchmarks,
+            workspace=workspace,
+            warnings=list(plan.warnings),
+        )
+
+    def seeds(self, arm: ArmConfig) -> Seeds:
+        """The arm's seeds: `run.seed` takes the place of `base_seed`."""
+        base = self.plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
+        return Seeds(base_seed=base, repeat=arm.repeat)
+
+    def pull(self, reference: str) -> Any:
+        """Rows of a stored dataset by id or name: what was injected, the configured store, or the project's own."""
+        store = self.options.store
+        if store is not None:
+            return store.pull(reference)
+        spec = self.plan.experiment.data_store
+        if spec is not None:
+            return self.plan.registry.build("data_store", spec.kind, resolve(spec.params)).pull(reference)
+        return self.workspace.pull_dataset(reference)
+
+
+def _limited(entry: BenchmarkConfig) -> BenchmarkConfig:
+    return attrs.evolve(entry, limit=min(entry.limit or DRY_TASKS, DRY_TASKS))
+
+
+def _facts(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Mapping[str, Any]:
+    metadata = plan.experiment.metadata
+    return {
+        "description": plan.experiment.description,
+        "hypothesis": metadata.hypothesis,
+        "tags": list(metadata.tags),
+        "project_goal_id": metadata.project_goal_id,
+        "parent_experiment_id": metadata.parent_experiment_id,
+        "success_metric": str(plan.success) if plan.success else None,
+        "direction": plan.success.direction if plan.success else None,
+        "baseline": metadata.baseline,
+        "minimum_effect": metadata.minimum_effect,
+        "base_seed": plan.experiment.base_seed,
+        "overrides": list(plan.overrides),
+        "benchmarks": {
+            b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash} for b in benchmarks
+        },
+        "arms": [{"run_id": run_id_of(arm), "arm": arm.name, "repeat": arm.repeat} for arm in plan.arms],
+        "provenance": collect(plan.project_root),
+    }

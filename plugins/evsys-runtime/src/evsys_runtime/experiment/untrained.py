@@ -1,0 +1,27 @@
+"""Scores of untrained weights are made once for all arms that start from the same."""
+
+from __future__ import annotations
+
+from evsys import Registry
+from evsys.types import ModelSpec
+from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.record.hashing import digest
+
+__all__ = ["untrained_key"]
+
+
+def untrained_key(arm: ArmConfig, model: ModelSpec, benchmark: BoundBenchmark, registry: Registry) -> str:
+    """What the score of starting weights depends on: model, weights, backend, benchmark, sampling.
+
+    The adapter isn't part of it: before the first step it changes nothing.
+    """
+    return digest(
+        {
+            "model": [model.name, model.renderer, model.init_from_checkpoint, model.load_checkpoint_path],
+            "backend": [registry.find("backend", arm.run.backend.kind).qualified, dict(arm.run.backend.params)],
+            "benchmark": [benchmark.name, benchmark.benchmark_hash, benchmark.verifier_hash],
+            "sampling": [repr(benchmark.sampling), benchmark.num_samples, benchmark.system_prompt],
+            "agent": repr(arm.run.agent),
+        }
+    )

@@ -1,0 +1,255 @@
+"""The decision procedure: each arm against the baseline, corrected over arms, then the experiment's verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import attrs
+import numpy as np
+
+from evsys.types import ArmResult, Comparison, Conclusion, Outcome, Usage, Verdict
+from evsys_runtime.experiment.verdict.paired import Paired, holm, paired_difference
+from evsys_runtime.experiment.verdict.scores import ArmScore, TaskValue, arm_score, untrained_score
+
+__all__ = ["ALPHA", "BASE_MODEL", "MAX_NO_SCORE", "MIN_TASKS", "Question", "conclude"]
+
+ALPHA = 0.05
+MIN_TASKS = 10
+MAX_NO_SCORE = 0.05
+BASE_MODEL = "base_model"
+
+
+@attrs.frozen(kw_only=True)
+class Question:
+    """What the experiment asks, fixed before the first step.
+
+    `task_value` computes the success metric on one task; `seed` is the bootstrap's.
+    """
+
+    benchmark: str
+    metric: str
+    direction: Literal["max", "min"]
+    task_value: TaskValue
+    baseline: str = BASE_MODEL
+    minimum_effect: float = 0.0
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """`<benchmark>.<metric>`."""
+        return f"{self.benchmark}.{self.metric}"
+
+
+def conclude(
+    question: Question | None, results: Sequence[ArmResult], *, warnings: Sequence[str] = ()
+) -> Conclusion:
+    """Say what the numbers allow, and no more.
+
+    Args:
+        question: None when the experiment names nothing to decide by.
+        results: every arm at every repeat, failed ones included.
+        warnings: what weakens the conclusion, found on the way.
+    """
+    usage = sum((result.usage for result in results), Usage())
+    if question is None:
+        return Conclusion(
+            verdict=None,
+            reason="no success metric: nothing was to be decided",
+            usage=usage,
+            warnings=tuple(warnings),
+        )
+    arms: dict[str, list[ArmResult]] = {}
+    for result in results:
+        arms.setdefault(result.arm, []).append(result)
+    trained = {
+        name: arm_score(name, group, question.benchmark, question.metric, question.task_value)
+        for name, group in arms.items()
+    }
+    compared = [_compare(question, arms[name], trained, name) for name in arms if name != question.baseline]
+    comparisons = _corrected(question, compared)
+    verdict, reason = _verdict(question, comparisons, compared, trained)
+    return Conclusion(
+        verdict=verdict,
+        reason=reason,
+        metric=question.name,
+        direction=question.direction,
+        baseline=question.baseline,
+        minimum_effect=question.minimum_effect,
+        best_arm=_best(question, trained),
+        comparisons=comparisons,
+        correction="holm" if len(comparisons) > 1 else None,
+        usage=usage,
+        warnings=(*warnings, *_weakened(comparisons, trained)),
+        settle=_settle(question, comparisons) if verdict in ("INCONCLUSIVE", "CANDIDATE") else None,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class _Compared:
+    """A comparison before correction; `invalid` says why it can't be made at all."""
+
+    arm: ArmScore
+    base: ArmScore
+    paired: Paired | None = None
+    invalid: str | None = None
+
+
+def _compare(
+    question: Question, group: Sequence[ArmResult], trained: Mapping[str, ArmScore], name: str
+) -> _Compared:
+    arm = trained[name]
+    if question.baseline == BASE_MODEL:
+        base = untrained_score(group, question.benchmark, question.metric, question.task_value)
+    else:
+        base = trained[question.baseline]
+    if arm.value is None or base.value is None:
+        return _Compared(arm=arm, base=base)
+    common = [task for task in arm.values if task in base.values]
+    for score in (arm, base):
+        if score.no_score_share > MAX_NO_SCORE:
+            share = f"{score.no_score_share:.1%} of the rollouts of {score.arm} have no score, more than {MAX_NO_SCORE:.0%}"
+            return _Compared(arm=arm, base=base, invalid=share)
+    if len(arm.hashes | base.hashes) > 1:
+        changed = f"the benchmark or its verifier differs between {name} and {base.arm}"
+        return _Compared(arm=arm, base=base, invalid=changed)
+    if len(common) < MIN_TASKS:
+        few = f"{name} and {base.arm} share {len(common)} scored tasks, and at least {MIN_TASKS} are needed"
+        return _Compared(arm=arm, base=base, invalid=few)
+    labels = None
+    if arm.clusters:
+        names = {cluster: index for index, cluster in enumerate(sorted(set(arm.clusters.values())))}
+        labels = np.array(
+            [
+                names[arm.clusters[task]] if task in arm.clusters else len(names) + i
+                for i, task in enumerate(common)
+            ]
+        )
+    paired = paired_difference(
+        np.array([arm.values[task] for task in common]),
+        np.array([base.values[task] for task in common]),
+        labels,
+        sign=1.0 if question.direction == "max" else -1.0,
+        binary=arm.binary and base.binary,
+        seed=question.seed,
+    )
+    return _Compared(arm=arm, base=base, paired=paired)
+
+
+def _corrected(question: Question, compared: Sequence[_Compared]) -> tuple[Comparison, ...]:
+    made = [c for c in compared if c.paired is not None]
+    corrected = dict(
+        zip(
+            (c.arm.arm for c in made),
+            holm([c.paired.p_value for c in made if c.paired is not None]),
+            strict=True,
+        )
+    )
+    return tuple(_comparison(question, c, corrected.get(c.arm.arm)) for c in compared)
+
+
+def _comparison(question: Question, compared: _Compared, p_corrected: float | None) -> Comparison:
+    arm, base, paired = compared.arm, compared.base, compared.paired
+    if paired is None or p_corrected is None:
+        reason = compared.invalid or "; ".join((*arm.reasons, *(f"baseline: {r}" for r in base.reasons)))
+        return Comparison(
+            arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
+        )
+    return Comparison(
+        arm=arm.arm,
+        outcome=_outcome(paired, p_corrected, question.minimum_effect),
+        before=base.value,
+        after=arm.value,
+        effect=paired.effect,
+        low=paired.low,
+        high=paired.high,
+        p_value=paired.p_value,
+        p_corrected=p_corrected,
+        smallest_detectable_effect=paired.smallest_detectable_effect,
+        method=paired.method,
+        claim="checkpoint",
+        n_tasks=paired.n,
+        n_seeds=arm.repeats,
+        reason="one training run per recipe"
+        if arm.repeats == 1
+        else f"{arm.repeats} training runs per recipe",
+    )
+
+
+def _outcome(paired: Paired, p_corrected: float, minimum: float) -> Outcome:
+    """Statistics.md 4.6: significant and large enough; equivalent; or not known."""
+    significant = p_corrected <= ALPHA
+    if significant and paired.effect > 0 and paired.effect >= minimum:
+        return "win"
+    if significant and paired.effect < 0 and -paired.effect >= minimum:
+        return "loss"
+    if -minimum <= paired.low and paired.high <= minimum:
+        return "tie"
+    return "inconclusive"
+
+
+def _verdict(
+    question: Question,
+    comparisons: Sequence[Comparison],
+    compared: Sequence[_Compared],
+    trained: Mapping[str, ArmScore],
+) -> tuple[Verdict, str]:
+    invalid = [c.invalid for c in compared if c.invalid]
+    if invalid:
+        return "INVALID", invalid[0]
+    outcomes = [c.outcome for c in comparisons]
+    if not outcomes or all(outcome == "unscored" for outcome in outcomes):
+        why = next((c.reason for c in comparisons if c.reason), None) or "; ".join(
+            reason for score in trained.values() for reason in score.reasons
+        )
+        return (
+            "INCONCLUSIVE",
+            f"no arm could be compared with {question.baseline}: {why or 'nothing was scored'}",
+        )
+    winners = [c for c in comparisons if c.outcome == "win"]
+    if winners and len(comparisons) == 1:
+        return "SUPPORTED", f"{winners[0].arm} beats {question.baseline}"
+    if winners:
+        return (
+            "CANDIDATE",
+            f"{len(winners)} of {len(comparisons)} arms beat {question.baseline}; none was confirmed on fresh rollouts",
+        )
+    if all(outcome in ("tie", "loss") for outcome in outcomes):
+        return "REFUTED", f"every arm ties with or loses to {question.baseline}"
+    return "INCONCLUSIVE", f"no arm differs from {question.baseline} beyond what chance explains"
+
+
+def _best(question: Question, trained: Mapping[str, ArmScore]) -> str | None:
+    scored = [(score.value, name) for name, score in trained.items() if score.value is not None]
+    if not scored:
+        return None
+    pick = max if question.direction == "max" else min
+    best = pick(value for value, _ in scored)
+    return next(name for value, name in scored if value == best)
+
+
+def _weakened(comparisons: Sequence[Comparison], trained: Mapping[str, ArmScore]) -> list[str]:
+    lines = [f"{c.arm} was not scored: {c.reason}" for c in comparisons if c.outcome == "unscored"]
+    lines += [
+        f"{score.arm}: {len(score.reasons)} repeat(s) without a score: {'; '.join(score.reasons)}"
+        for score in trained.values()
+        if score.reasons and score.value is not None
+    ]
+    return lines
+
+
+def _settle(question: Question, comparisons: Sequence[Comparison]) -> str | None:
+    winners = [c.arm for c in comparisons if c.outcome == "win"]
+    if winners:
+        return f"score {', '.join(winners)} and {question.baseline} again on fresh rollouts or seeds"
+    open_arms = [c for c in comparisons if c.outcome == "inconclusive" and c.effect is not None]
+    if not open_arms:
+        return None
+    closest = max(open_arms, key=lambda c: c.effect or 0.0)
+    wanted = max(abs(closest.effect or 0.0), question.minimum_effect)
+    detectable = closest.smallest_detectable_effect or 0.0
+    if wanted <= 0 or detectable <= 0:
+        return "more tasks, or a minimum_effect to aim at"
+    tasks = max(closest.n_tasks + 1, math.ceil(closest.n_tasks * (detectable / wanted) ** 2))
+    return f"about {tasks} tasks would show an effect of {wanted:.3g} for {closest.arm} ({closest.n_tasks} were scored)"

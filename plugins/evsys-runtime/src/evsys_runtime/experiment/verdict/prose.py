@@ -1,0 +1,66 @@
+"""`conclusion.md` and the summary on the terminal: sentences made from the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evsys.types import Comparison, Conclusion, ExperimentResult
+
+__all__ = ["comparison_sentence", "conclusion_markdown", "verdict_line"]
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3f}"
+
+
+def verdict_line(conclusion: Conclusion) -> str:
+    """One line: the verdict and why."""
+    return f"{conclusion.verdict or 'NO VERDICT'}: {conclusion.reason}"
+
+
+def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
+    """One arm against the baseline in words."""
+    head = (
+        f"{comparison.arm}: {conclusion.metric} {_number(comparison.before)} -> {_number(comparison.after)}"
+    )
+    if comparison.effect is None:
+        return f"{head}; {comparison.outcome}: {comparison.reason}"
+    interval = f"95 % interval {_number(comparison.low)} to {_number(comparison.high)}"
+    p = comparison.p_value if comparison.p_corrected is None else comparison.p_corrected
+    runs = f"{comparison.n_tasks} tasks, {comparison.reason}"
+    return f"{head}, effect {comparison.effect:+.3f} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"
+
+
+def _list(lines: Sequence[str]) -> list[str]:
+    return [f"- {line}" for line in lines]
+
+
+def conclusion_markdown(
+    result: ExperimentResult, conclusion: Conclusion, *, hypothesis: str | None, prose: str | None
+) -> str:
+    """The whole page; `prose` is what an `evsys_write_conclusion` listener wrote, placed under the numbers."""
+    lines = [f"# {result.name}", "", f"**{verdict_line(conclusion)}**", ""]
+    if hypothesis:
+        lines += [f"Hypothesis: {hypothesis}", ""]
+    if conclusion.comparisons:
+        word = "higher" if conclusion.direction == "max" else "lower"
+        lines += [
+            f"Each arm against `{conclusion.baseline}` on `{conclusion.metric}` ({word} is better):",
+            "",
+        ]
+        lines += _list([comparison_sentence(conclusion, c) for c in conclusion.comparisons])
+        lines.append("")
+    if conclusion.best_arm:
+        lines += [f"Best arm by its own score: `{conclusion.best_arm}`.", ""]
+    if conclusion.settle:
+        lines += [f"What would settle it: {conclusion.settle}.", ""]
+    if prose:
+        lines += [prose.strip(), ""]
+    warnings = [*conclusion.warnings, *(w for w in result.warnings if w not in conclusion.warnings)]
+    if warnings:
+        lines += ["Warnings:", "", *_list(warnings), ""]
+    tokens = result.usage.prompt_tokens + result.usage.completion_tokens
+    lines.append(
+        f"Status {result.status}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {result.seconds:.1f} s."
+    )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,10 @@
+"""Losses: the built-in ones, and whatever a user writes in numpy, torch or jax, with gradients by the logprobs."""
+
+from __future__ import annotations
+
+from evsys_runtime.losses.builtin import BUILTIN_LOSSES
+from evsys_runtime.losses.compute import compute_loss, resolve_loss
+from evsys_runtime.losses.frameworks import loss
+from evsys_runtime.losses.tape import TapeError, stop_gradient
+
+__all__ = ["BUILTIN_LOSSES", "TapeError", "compute_loss", "loss", "resolve_loss", "stop_gradient"]

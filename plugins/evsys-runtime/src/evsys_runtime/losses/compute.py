@@ -1,0 +1,195 @@
+"""`compute_loss`: any loss, by name or callable, becomes a checked number and its gradients by the logprobs.
+
+A loss may return one of three things:
+
+1. a `LossResult` with gradients of its own, made with any library;
+2. a scalar, or `(scalar, metrics)`, computed with numpy on traced arrays, which evsys differentiates;
+3. the same computed with torch or jax, when the function is marked or annotated so.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evsys.errors import AlgorithmError, EvsysError, boundary
+from evsys.types import LossResult
+from evsys_runtime.losses.builtin import BUILTIN_LOSSES
+from evsys_runtime.losses.frameworks import framework_of, jax_loss, torch_loss
+from evsys_runtime.losses.tape import TapeError, Traced, gradients, stop_gradient, trace
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from evsys import Registry
+    from evsys.types import Datum, LossFn
+
+__all__ = ["compute_loss", "loss_name", "resolve_loss"]
+
+
+def compute_loss(
+    loss_fn: str | LossFn,
+    data: Sequence[Datum],
+    logprobs: Sequence[NDArray[Any]],
+    params: Mapping[str, Any] | None = None,
+    registry: Registry | None = None,
+) -> LossResult:
+    """Compute a loss and its gradients.
+
+    Args:
+        loss_fn: a built-in loss's name, a registered name, or a callable.
+        data: what the loss is computed on.
+        logprobs: one array a datum in the shape of its `target_tokens`, [N] or [N, K], in nats.
+        params: settings passed to the loss by keyword.
+        registry: where names are looked up; absent, built-ins first and then the current registry.
+
+    Returns:
+        The loss as a float, gradients in the shapes and types of `logprobs`, metrics as floats.
+
+    Raises:
+        AlgorithmError: the loss failed, isn't a finite scalar, or its gradients have the wrong shape or aren't finite.
+        PluginNotFoundError: no loss has this name.
+    """
+    name, function, settings = resolve_loss(loss_fn, params, registry)
+    with boundary("algorithm", f"loss {name}"):
+        result = _call(name, function, data, logprobs, settings)
+    return _checked(name, result, logprobs)
+
+
+def resolve_loss(
+    loss_fn: str | LossFn, params: Mapping[str, Any] | None = None, registry: Registry | None = None
+) -> tuple[str, Callable[..., Any], dict[str, Any]]:
+    """The name of a loss, the function behind it, and the settings it is still to be called with.
+
+    A registered class is built from `params`, which are then used up.
+
+    Raises:
+        PluginNotFoundError: no loss has this name.
+    """
+    settings = dict(params or {})
+    if not isinstance(loss_fn, str):
+        return loss_name(loss_fn), loss_fn, settings
+    if registry is None:
+        if loss_fn in BUILTIN_LOSSES:
+            return loss_fn, BUILTIN_LOSSES[loss_fn], settings
+        from evsys import current_registry
+
+        registry = current_registry()
+    found = registry.get("loss", loss_fn)
+    if inspect.isclass(found):
+        return loss_fn, registry.build("loss", loss_fn, settings), {}
+    return loss_fn, found, settings
+
+
+def loss_name(loss_fn: str | Callable[..., Any]) -> str:
+    """What a loss is called in messages and metrics."""
+    if isinstance(loss_fn, str):
+        return loss_fn
+    while isinstance(loss_fn, functools.partial):
+        loss_fn = loss_fn.func
+    return str(getattr(loss_fn, "__name__", None) or type(loss_fn).__name__)
+
+
+def _call(
+    name: str,
+    function: Callable[..., Any],
+    data: Sequence[Datum],
+    logprobs: Sequence[NDArray[Any]],
+    params: Mapping[str, Any],
+) -> LossResult:
+    if brings_gradients(function):
+        return _own_gradients(function(data, logprobs, **params))
+    framework = framework_of(function)
+    if framework == "numpy":
+        return _numpy_loss(function, data, logprobs, params)
+    result, grads = (torch_loss if framework == "torch" else jax_loss)(name, function, data, logprobs, params)
+    return _own_gradients(result) if grads is None else _with_gradients(result, grads)
+
+
+def brings_gradients(function: Callable[..., Any]) -> bool:
+    """True for a function annotated to return a `LossResult`, which then gets plain arrays."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    plain = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    annotation = getattr(plain, "__annotations__", {}).get("return")
+    return annotation is LossResult or (
+        isinstance(annotation, str) and annotation.split(".")[-1] == "LossResult"
+    )
+
+
+def _numpy_loss(
+    function: Callable[..., Any],
+    data: Sequence[Datum],
+    logprobs: Sequence[NDArray[Any]],
+    params: Mapping[str, Any],
+) -> LossResult:
+    leaves = trace(logprobs)
+    try:
+        result = function(data, leaves, **params)
+    except TapeError:
+        # Perhaps a loss that brings its own gradients and only forgot to say so in its annotation.
+        plain = function(data, [np.array(array, dtype=np.float64) for array in logprobs], **params)
+        if isinstance(plain, LossResult):
+            return plain
+        raise
+    if isinstance(result, LossResult):
+        return result
+    value = result[0] if isinstance(result, tuple) and result else result
+    if not isinstance(value, Traced):
+        return _own_gradients(result)
+    return _with_gradients(result, gradients(value, leaves))
+
+
+def _own_gradients(result: Any) -> LossResult:
+    """Accept only a `LossResult`: anything else has lost its gradient on the way."""
+    if isinstance(result, LossResult):
+        return result
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("a loss must be a plain function, not async")
+    value = result[0] if isinstance(result, tuple) and result else result
+    raise TypeError(
+        f"it returned {type(value).__name__}, which has no gradient: return the scalar as numpy made it from the "
+        "logprobs (without float() or .item()), or a LossResult with gradients"
+    )
+
+
+def _with_gradients(result: Any, grads: Sequence[NDArray[Any]]) -> LossResult:
+    if not isinstance(result, tuple):
+        return LossResult(loss=float(result), grads=grads)
+    if len(result) != 2 or not isinstance(result[1], Mapping):
+        raise TypeError("a loss returns a scalar, (scalar, metrics) or a LossResult")
+    return LossResult(loss=float(result[0]), grads=grads, metrics=result[1])
+
+
+def _checked(name: str, result: LossResult, logprobs: Sequence[NDArray[Any]]) -> LossResult:
+    """The result with plain numbers and arrays in it, or an error that says what is wrong with it."""
+
+    def wrong(what: str, hint: str | None = None) -> EvsysError:
+        return AlgorithmError(f"the loss {name!r} {what}", hint=hint, plugin=name)
+
+    value = np.asarray(stop_gradient(result.loss))
+    if value.size != 1:
+        raise wrong(f"must be a scalar, its shape is {list(value.shape)}", "sum it over all tokens")
+    if not np.isfinite(value).all():
+        raise wrong(f"is {value.item()}", "look for log(0), exp of a large number or a division by zero")
+    if len(result.grads) != len(logprobs):
+        raise wrong(f"brought gradients for {len(result.grads)} of {len(logprobs)} data")
+    grads = []
+    for i, (gradient, values) in enumerate(zip(result.grads, logprobs, strict=True)):
+        array = np.asarray(stop_gradient(gradient))
+        if array.shape != values.shape:
+            raise wrong(
+                f"brought a gradient of shape {list(array.shape)} for datum {i}, expected {list(values.shape)}"
+            )
+        if not np.isfinite(array).all():
+            where = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])
+            raise wrong(f"has a gradient of {array[where]} in datum {i} at position {where[0]}")
+        grads.append(array.astype(values.dtype, copy=False))
+    metrics = {key: float(stop_gradient(number)) for key, number in result.metrics.items()}
+    return LossResult(loss=float(value.item()), grads=grads, metrics=metrics)

@@ -1,0 +1,262 @@
+"""Data by content: an id stands for bytes that never change, a name for the id that it got last.
+
+```
+<root>/datasets/<id>/rows.jsonl  manifest.json     the rows; their hash, count and lineage, `complete` written last
+<root>/datasets/names.jsonl                        appended to: {"name", "id", "time"}, the last line of a name counts
+```
+
+An entry is written in a folder that nobody lists and gets its name when it is whole. Any number of processes may write
+and read at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from evsys.errors import DataError, StoreError
+from evsys_runtime.record.encoding import encode_record, now, utf8
+from evsys_runtime.record.files import (
+    make_directory,
+    read_json,
+    storing,
+    sweep,
+    sync_directory,
+    temporary_name,
+    write_all,
+    write_json,
+)
+from evsys_runtime.record.hashing import digest, file_digest
+from evsys_runtime.record.jsonl import append_record, read_jsonl
+from evsys_runtime.record.slugs import slug
+
+__all__ = ["CachedData", "DatasetCache", "Kind"]
+
+type Kind = Literal["datasets", "benchmarks"]
+
+ROWS = "rows.jsonl"
+MANIFEST = "manifest.json"
+_ID = re.compile(r"\w[\w.-]*", re.ASCII)
+_BUFFER = 1 << 20
+_ABANDONED_SECONDS = 86400.0
+
+
+@attrs.frozen(kw_only=True)
+class CachedData:
+    """A complete entry. `lineage` says where the rows came from, `ingredients` all that decided what they are; `key`
+    is the hash of the ingredients.
+    """
+
+    id: str
+    directory: Path
+    label: str
+    row_count: int
+    content_hash: str
+    size: int
+    created: str
+    lineage: Mapping[str, Any]
+    ingredients: Mapping[str, Any]
+    key: str | None
+
+    @property
+    def path(self) -> Path:
+        """The file of rows."""
+        return self.directory / ROWS
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows, one at a time."""
+        return read_jsonl(self.path)
+
+    def verify(self) -> None:
+        """Compare the rows with their hash.
+
+        Raises:
+            StoreError: they changed, or are gone.
+        """
+        found = self.path.stat().st_size if self.path.is_file() else None
+        if found == self.size and file_digest(self.path) == self.content_hash:
+            return
+        problem = "is missing" if found is None else f"isn't what was stored ({self.content_hash})"
+        raise StoreError(
+            f"cache entry {self.id} is corrupt: {self.path} {problem}",
+            hint=f"remove {self.directory} and pull the data again",
+            path=str(self.path),
+        )
+
+
+class DatasetCache:
+    """Entries of one kind below `root`, which is `.evsys/cache` of a project."""
+
+    def __init__(self, root: Path, kind: Kind = "datasets") -> None:
+        self.directory = root / kind
+        self._names = self.directory / "names.jsonl"
+
+    def put(
+        self,
+        ref: str,
+        rows: Iterable[Any],
+        lineage: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+        ingredients: Mapping[str, Any] | None = None,
+    ) -> CachedData:
+        """`store` rows, and let the name `ref` stand for them from now on."""
+        entry = self.store(rows, lineage, label=ref, id=id, ingredients=ingredients)
+        self.name(ref, entry.id)
+        return entry
+
+    def store(
+        self,
+        rows: Iterable[Any],
+        lineage: Mapping[str, Any] | None = None,
+        *,
+        label: str = "rows",
+        id: str | None = None,  # noqa: A002
+        ingredients: Mapping[str, Any] | None = None,
+    ) -> CachedData:
+        """Store rows, streaming; the same rows under the same label are stored once.
+
+        Args:
+            rows: mappings, or attrs objects such as `ChatMessagesRow`. Numbers that aren't finite become null.
+            lineage: where they came from.
+            label: what the id begins with; the hash of the rows follows.
+            id: the id that a store gave them, instead.
+            ingredients: all that decided what the rows are (source hash, transforms, tokenizer, ...), so that a miss
+                can be explained; `find` looks for them.
+
+        Raises:
+            StoreError: this id has other bytes, or the cache can't be written.
+            DataError: a row isn't a JSON object.
+        """
+        if id is not None and not _ID.fullmatch(id):
+            raise StoreError(f"{id!r} can't be an id", hint="ids hold letters, digits, '.', '_' and '-'")
+        make_directory(self.directory)
+        sweep(self.directory, older_than=_ABANDONED_SECONDS)
+        temporary = temporary_name(self.directory / "entry")
+        try:
+            with storing(self.directory):
+                temporary.mkdir()
+                facts = _write_rows(temporary / ROWS, rows)
+            entry_id = id or f"{slug(label, max_length=48)}-{facts['content_hash'][7:19]}"
+            manifest = {
+                "id": entry_id,
+                "label": label,
+                "created": now(),
+                "lineage": dict(lineage or {}),
+                "ingredients": dict(ingredients or {}),
+                "key": digest(ingredients) if ingredients else None,
+                **facts,
+                "complete": True,
+            }
+            write_json(temporary / MANIFEST, manifest)
+            return self._publish(temporary, entry_id, facts["content_hash"])
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # gone already when it was published
+
+    def name(self, ref: str, entry_id: str) -> None:
+        """Let a name stand for an id from now on."""
+        if self.names().get(ref) != entry_id:
+            append_record(self._names, {"name": ref, "id": entry_id, "time": now()})
+
+    def get(self, ref: str, *, verify: bool = True) -> CachedData | None:
+        """The entry of an id, or else the newest one of a name; None when there is none.
+
+        Raises:
+            StoreError: the entry is corrupt.
+        """
+        entry = self._entry(ref)
+        if entry is None:
+            named = self.names().get(ref)
+            entry = self._entry(named) if named else None
+        if entry is not None and verify:
+            entry.verify()
+        return entry
+
+    def find(self, ingredients: Mapping[str, Any]) -> CachedData | None:
+        """The entry that was made from exactly these ingredients."""
+        key = digest(ingredients)
+        return next((entry for entry in self.entries() if entry.key == key), None)
+
+    def entries(self) -> Iterator[CachedData]:
+        """All complete entries, by id."""
+        if self.directory.is_dir():
+            for path in sorted(self.directory.iterdir()):
+                if entry := self._entry(path.name):
+                    yield entry
+
+    def names(self) -> dict[str, str]:
+        """Each name with its id."""
+        return {line["name"]: line["id"] for line in read_jsonl(self._names, missing_ok=True)}
+
+    def _entry(self, entry_id: str) -> CachedData | None:
+        directory = self.directory / entry_id
+        if not _ID.fullmatch(entry_id):
+            return None
+        if not (directory / MANIFEST).is_file():
+            return None
+        manifest = read_json(directory / MANIFEST)
+        if manifest.get("complete") is not True:
+            return None
+        fields = [field.name for field in attrs.fields(CachedData) if field.name != "directory"]
+        try:
+            return CachedData(directory=directory, **{name: manifest[name] for name in fields})
+        except KeyError as exc:
+            raise StoreError(
+                f"cache entry {entry_id} is corrupt: its manifest lacks {exc}",
+                hint=f"remove {directory} and pull the data again",
+            ) from exc
+
+    def _publish(self, temporary: Path, entry_id: str, content_hash: str) -> CachedData:
+        """Give a whole entry its name; where another process was first, theirs stays if it is the same."""
+        final = self.directory / entry_id
+        with storing(final):
+            if not final.exists():
+                try:
+                    temporary.rename(final)
+                    sync_directory(self.directory)
+                except OSError:
+                    if not final.is_dir():
+                        raise
+        entry = self._entry(entry_id)
+        if entry is None:
+            raise StoreError(
+                f"cache entry {entry_id} is incomplete", hint=f"remove {final} and pull the data again"
+            )
+        if entry.content_hash != content_hash:
+            raise StoreError(
+                f"{entry_id} already stands for other rows ({entry.content_hash}, now {content_hash})",
+                hint="an id never changes its bytes; give the changed rows a new version",
+            )
+        return entry
+
+
+def _write_rows(path: Path, rows: Iterable[Any]) -> dict[str, Any]:
+    """Write, count and hash rows as they come."""
+    content, size, count = hashlib.sha256(), 0, 0
+    buffer = bytearray()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
+    try:
+        for count, row in enumerate(rows, start=1):
+            text = encode_record(row)
+            if not text.startswith("{"):
+                raise DataError(f"row {count} is a {type(row).__name__}, expected a mapping")
+            buffer += utf8(text + "\n")
+            if len(buffer) >= _BUFFER:
+                content.update(buffer)
+                size += len(buffer)
+                write_all(descriptor, bytes(buffer))
+                buffer.clear()
+        content.update(buffer)
+        size += len(buffer)
+        write_all(descriptor, bytes(buffer))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return {"content_hash": f"sha256:{content.hexdigest()}", "row_count": count, "size": size}

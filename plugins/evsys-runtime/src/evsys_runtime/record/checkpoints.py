@@ -1,0 +1,203 @@
+"""The files of checkpoints: a folder that appears whole or not at all, and one line about it.
+
+What is in a checkpoint is the business of training. A folder is complete when it has a manifest; one without is what
+a killed process left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import StoreError
+from evsys_runtime.record.attempts import Attempt, live
+from evsys_runtime.record.encoding import now
+from evsys_runtime.record.files import (
+    make_directory,
+    read_json,
+    storing,
+    sync_directory,
+    temporary_name,
+    write_json,
+)
+from evsys_runtime.record.hashing import file_digest
+from evsys_runtime.record.jsonl import append_record, read_jsonl
+
+__all__ = ["CheckpointEntry", "CheckpointFiles"]
+
+MANIFEST = "manifest.json"
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointEntry:
+    """A complete checkpoint: `manifest` is what it was committed with, `files` the hash and size of each file."""
+
+    step: int
+    attempt: int
+    directory: Path
+    manifest: Mapping[str, Any]
+    files: Mapping[str, Mapping[str, Any]]
+
+    def verify(self) -> None:
+        """Compare every file with its hash.
+
+        Raises:
+            StoreError: a file is missing or has changed.
+        """
+        for name, facts in self.files.items():
+            path = self.directory / name
+            if not path.is_file() or file_digest(path) != facts["sha256"]:
+                problem = "has changed" if path.is_file() else "is missing"
+                raise StoreError(
+                    f"checkpoint {self.directory}: {name} {problem} since it was saved",
+                    hint="resume from an earlier checkpoint",
+                    path=str(path),
+                )
+
+
+class CheckpointFiles:
+    """`checkpoints/<step>/` and `checkpoints.jsonl` of one run. One process writes, any number may read."""
+
+    def __init__(self, run_directory: Path, sequence: Callable[[], int] | None = None) -> None:
+        """`sequence` numbers the lines; a `RunRecord` gives its own."""
+        self._sequence = sequence or partial(next, count())
+        self.directory = run_directory / "checkpoints"
+        self.log = run_directory / "checkpoints.jsonl"
+
+    @contextmanager
+    def saving(self, step: int, attempt: int, manifest: dict[str, Any]) -> Iterator[Path]:
+        """A folder to save into; it becomes a checkpoint at the end of the block, or goes if the block raises.
+
+        Args:
+            step: optimiser steps behind the state.
+            attempt: the attempt that saves.
+            manifest: JSON values kept with it; the block may still add to them.
+        """
+        temporary = self.begin(step)
+        try:
+            yield temporary
+            self.commit(temporary, step=step, attempt=attempt, manifest=manifest)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # gone already when it was committed
+
+    def begin(self, step: int) -> Path:
+        """A fresh folder that no reader sees."""
+        temporary = temporary_name(self.directory / str(step))
+        return make_directory(temporary)
+
+    def commit(
+        self, temporary: Path, *, step: int, attempt: int, manifest: Mapping[str, Any]
+    ) -> CheckpointEntry:
+        """Make the folder a checkpoint: everything in it reaches the disk, then it gets its name, then its line.
+
+        The name is the step. Where another attempt has that name, it is `<step>-a<attempt>`: nothing is replaced.
+
+        Raises:
+            StoreError: the disk is full, ...
+        """
+        with storing(temporary, "save checkpoint"):
+            files = {path.relative_to(temporary).as_posix(): _synced(path) for path in _files(temporary)}
+            write_json(
+                temporary / MANIFEST,
+                {
+                    "step": step,
+                    "attempt": attempt,
+                    "saved": now(),
+                    "manifest": manifest,
+                    "files": files,
+                    "complete": True,
+                },
+            )
+            final = self._free_name(step, attempt)
+            temporary.rename(final)
+            sync_directory(self.directory)
+        entry = _entry(final)
+        self._list(entry)
+        return entry
+
+    def complete(self, attempts: Sequence[Attempt] = ()) -> list[CheckpointEntry]:
+        """Complete checkpoints, in the order in which they were saved; of the live lineage if attempts are given."""
+        entries = []
+        for line in live(read_jsonl(self.log, missing_ok=True), attempts):
+            directory = self.directory / line["name"]
+            if (directory / MANIFEST).is_file():
+                entries.append(_entry(directory))
+        return entries
+
+    def latest(self, attempts: Sequence[Attempt] = ()) -> CheckpointEntry | None:
+        """The complete checkpoint with the most steps; of the newest attempt among equals."""
+        return max(self.complete(attempts), key=lambda entry: (entry.step, entry.attempt), default=None)
+
+    def recover(self) -> list[Path]:
+        """Tidy up after a process that was killed: call it before a new attempt, with the experiment's lock.
+
+        Folders that never became checkpoints are removed and returned; a checkpoint that was whole but has no line
+        yet gets it.
+        """
+        if not self.directory.is_dir():
+            return []
+        listed = {line["name"] for line in read_jsonl(self.log, missing_ok=True)}
+        torn = []
+        for path in sorted(self.directory.iterdir()):
+            if path.name.startswith("."):
+                torn.append(path)
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name not in listed and (path / MANIFEST).is_file():
+                self._list(_entry(path))
+        return torn
+
+    def remove(self, entry: CheckpointEntry) -> None:
+        """Delete a checkpoint's files; its line stays, and readers pass it over."""
+        doomed = temporary_name(entry.directory)
+        with storing(entry.directory, "remove"):
+            entry.directory.rename(doomed)
+            shutil.rmtree(doomed)
+
+    def _list(self, entry: CheckpointEntry) -> None:
+        append_record(
+            self.log,
+            {
+                "attempt": entry.attempt,
+                "step": entry.step,
+                "seq": self._sequence(),
+                "name": entry.directory.name,
+                "time": now(),
+                "bytes": sum(facts["bytes"] for facts in entry.files.values()),
+                "manifest": entry.manifest,
+            },
+        )
+
+    def _free_name(self, step: int, attempt: int) -> Path:
+        names = [f"{step}", f"{step}-a{attempt}"]
+        names += [f"{step}-a{attempt}-{number}" for number in range(2, 1000)]
+        return next(path for name in names if not (path := self.directory / name).exists())
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _synced(path: Path) -> dict[str, Any]:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return {"bytes": path.stat().st_size, "sha256": file_digest(path)}
+
+
+def _entry(directory: Path) -> CheckpointEntry:
+    tree = read_json(directory / MANIFEST)
+    try:
+        facts = {name: tree[name] for name in ("step", "attempt", "manifest", "files")}
+    except KeyError as exc:
+        raise StoreError(f"{directory / MANIFEST} lacks {exc}", path=str(directory)) from exc
+    return CheckpointEntry(directory=directory, **facts)

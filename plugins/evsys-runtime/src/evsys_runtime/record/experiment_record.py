@@ -1,0 +1,289 @@
+"""The record of an experiment: `<output_dir>/<yyyymmdd-hhmmss>-<slug>/` and the runs below it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import ConfigError, Problem, StoreError
+from evsys.types import ExperimentResult
+from evsys_runtime.record.encoding import now
+from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
+from evsys_runtime.record.hashing import digest_bytes
+from evsys_runtime.record.lock import ExperimentLock
+from evsys_runtime.record.logging import LogSettings
+from evsys_runtime.record.result_schemas import result_tree
+from evsys_runtime.record.run_record import KeepRollouts, RunRecord, paragraph
+from evsys_runtime.record.secrets import Redactor
+from evsys_runtime.record.slugs import slug
+
+__all__ = ["ExperimentRecord", "ExperimentSummary", "list_experiments"]
+
+RUNNING = "running"
+INTERRUPTED = "interrupted"
+
+
+class ExperimentRecord:
+    """An experiment's folder. Its name is the experiment's id."""
+
+    def __init__(self, directory: Path, redactor: Redactor | None = None) -> None:
+        """Use `create` or `open`."""
+        self.directory = directory
+        self.lock = ExperimentLock(directory)
+        self._redactor = redactor or Redactor.from_environment()
+
+    @classmethod
+    def create(
+        cls,
+        output_dir: Path,
+        name: str,
+        config_bytes: bytes,
+        *,
+        dry: bool = False,
+        hypothesis: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+        redactor: Redactor | None = None,
+        moment: float | None = None,
+    ) -> ExperimentRecord:
+        """Make the folder of a new experiment. Two launches in one second get two folders.
+
+        Args:
+            output_dir: the folder of all experiments.
+            name: the experiment's name; its slug goes into the folder's name.
+            config_bytes: the user's file, kept byte for byte.
+            dry: mark the record as a trial: no verdict, no history, never resumed.
+            hypothesis: why this is run.
+            facts: what experiment.json holds besides (provenance, seeds, arms, tags, ...).
+            redactor: knows the secrets; by default those of the environment.
+            moment: seconds since 1970, now by default. The folder's name is in UTC.
+
+        Raises:
+            ConfigError: a secret's value stands in the config.
+            StoreError: the folder can't be written.
+        """
+        redactor = redactor or Redactor.from_environment()
+        _refuse_secrets(config_bytes, redactor)
+        _keep_out_of_git(make_directory(output_dir))
+        record = cls(_new_directory(output_dir, slug(name), moment), redactor)
+        write_atomic(record.directory / "config.yaml", config_bytes)
+        write_atomic(record.directory / "hypothesis.md", paragraph(hypothesis or "No hypothesis was stated."))
+        make_directory(record.directory / "runs")
+        own = {
+            "experiment_id": record.directory.name,
+            "name": name,
+            "status": RUNNING,
+            "dry": dry,
+            "created": now(),
+            "finished": None,
+            "config_hash": digest_bytes(config_bytes),
+        }
+        # Last, since a folder without this file isn't an experiment yet.
+        write_json(record.directory / "experiment.json", redactor.tree({**(facts or {}), **own}))
+        return record
+
+    @classmethod
+    def open(cls, directory: Path, redactor: Redactor | None = None) -> ExperimentRecord:
+        """Open a record, for reading or to go on with it.
+
+        Raises:
+            StoreError: there is no experiment in this folder.
+        """
+        if not (directory / "experiment.json").is_file():
+            raise StoreError(
+                f"no experiment in {directory}",
+                hint="give the folder that holds experiment.json",
+                path=str(directory),
+            )
+        return cls(directory, redactor)
+
+    @property
+    def experiment_id(self) -> str:
+        """The folder's name."""
+        return self.directory.name
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What experiment.json holds now."""
+        return read_json(self.directory / "experiment.json")
+
+    @property
+    def config_bytes(self) -> bytes:
+        """The user's file as it was."""
+        path = self.directory / "config.yaml"
+        with storing(path, "read"):
+            return path.read_bytes()
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to experiment.json, such as the arms with their identities."""
+        write_json(self.directory / "experiment.json", self._redactor.tree({**self.facts, **facts}))
+
+    def write_resolved(self, tree: Any) -> None:
+        """Write resolved.json: every arm as it runs, `${ENV}` unresolved.
+
+        Args:
+            tree: a mapping, or the list of arms, which is then kept under `arms`.
+        """
+        whole = tree if isinstance(tree, Mapping) else {"arms": tree}
+        write_json(self.directory / "resolved.json", self._redactor.tree(whole))
+
+    def write_result(self, result: ExperimentResult, conclusion: str | None = None) -> None:
+        """Write conclusion.json, conclusion.md if there is a text, and then the status, which makes it final."""
+        write_json(self.directory / "conclusion.json", self._redactor.tree(result_tree(result.conclusion)))
+        if conclusion is not None:
+            text = self._redactor.text(paragraph(conclusion))
+            write_atomic(self.directory / "conclusion.md", text)
+        kept = ("status", "seconds", "usage", "warnings", "exit_code")
+        self.note(**{name: getattr(result, name) for name in kept}, finished=now())
+
+    def read_result(self) -> dict[str, Any] | None:
+        """The whole result as `evsys run --json` prints it, from the files; None before there is one."""
+        facts, path = self.facts, self.directory / "conclusion.json"
+        if facts["finished"] is None or not path.exists():
+            return None
+        kept = ("experiment_id", "name", "status", "dry", "seconds", "usage", "warnings", "exit_code")
+        results = [result for run in self.runs() if (result := run.read_result()) is not None]
+        return {
+            "format": facts["format"],
+            **{name: facts[name] for name in kept},
+            "directory": str(self.directory),
+            "conclusion": _without_format(read_json(path)),
+            "arms": [_without_format(result) for result in results],
+        }
+
+    def run(
+        self,
+        run_id: str,
+        *,
+        hypothesis: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+        keep_rollouts: KeepRollouts | None = None,
+        log_settings: LogSettings | None = None,
+    ) -> RunRecord:
+        """The record of a run, to write to; made when there is none.
+
+        Args:
+            run_id: `<arm>-s<repeat>`; its slug is the folder's name.
+            hypothesis: text of a new run's hypothesis.md.
+            facts: what a new run's run.json holds besides (arm, repeat, seed, identity, ...).
+            keep_rollouts: which training rollouts are kept; all by default.
+            log_settings: how the run's log is written.
+        """
+        for name in _folder_names(run_id):
+            record = RunRecord(
+                self.directory / "runs" / name,
+                keep_rollouts=keep_rollouts,
+                log_settings=log_settings,
+                redactor=self._redactor,
+            )
+            if not record.exists:
+                record.create(run_id, hypothesis=hypothesis, facts=facts)
+                return record
+            if record.run_id == run_id:
+                return record
+        raise StoreError(f"no folder is left for run {run_id!r}", path=str(self.directory))
+
+    def find_run(self, run_id: str) -> RunRecord | None:
+        """The record of a run, to read; None when there is none."""
+        records = [RunRecord(self.directory / "runs" / name) for name in _folder_names(run_id)]
+        return next((record for record in records if record.exists and record.run_id == run_id), None)
+
+    def runs(self) -> list[RunRecord]:
+        """The runs that have a record: in the order of `arms` in experiment.json, then by folder."""
+        found = sorted((self.directory / "runs").glob("*/run.json"))
+        records = [RunRecord(path.parent, redactor=self._redactor) for path in found]
+        order = {arm.get("run_id"): place for place, arm in enumerate(self.facts.get("arms", ()))}
+        return sorted(records, key=lambda record: order.get(record.run_id, len(order)))
+
+    def recover(self) -> None:
+        """Tidy up what a killed process left, before going on with the experiment. Call it with the lock held."""
+        sweep(self.directory)
+        for run in self.runs():
+            sweep(run.directory)
+            run.checkpoints.recover()
+
+
+@attrs.frozen(kw_only=True)
+class ExperimentSummary:
+    """A line of the history. `status` is `interrupted` where a process ended without saying so; `problem` says why a
+    record can't be read.
+    """
+
+    experiment_id: str
+    directory: Path
+    name: str | None = None
+    status: str | None = None
+    dry: bool = False
+    created: str | None = None
+    finished: str | None = None
+    problem: str | None = None
+
+
+def list_experiments(output_dir: Path) -> list[ExperimentSummary]:
+    """All experiments of a folder, oldest first. A broken record is listed with what is wrong with it."""
+    found = sorted(output_dir.glob("*/experiment.json"))
+    return [_summary(path.parent) for path in found]
+
+
+def _summary(directory: Path) -> ExperimentSummary:
+    record = ExperimentRecord(directory)
+    try:
+        facts = record.facts
+        fields = {name: facts[name] for name in ("name", "status", "dry", "created", "finished")}
+    except (StoreError, KeyError) as exc:
+        return ExperimentSummary(experiment_id=directory.name, directory=directory, problem=str(exc))
+    if fields["status"] == RUNNING and record.lock.holder() is None:
+        fields["status"] = INTERRUPTED
+    return ExperimentSummary(experiment_id=directory.name, directory=directory, **fields)
+
+
+def _new_directory(output_dir: Path, name: str, moment: float | None) -> Path:
+    """A folder that this call made: `mkdir` fails for whoever comes second."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment if moment is not None else time.time()))
+    directory = output_dir / f"{stamp}-{name}"
+    number = 1
+    with storing(output_dir, "create a record in"):
+        while True:
+            try:
+                directory.mkdir()
+                return directory
+            except FileExistsError:
+                number += 1
+                directory = output_dir / f"{stamp}-{name}-{number}"
+
+
+def _folder_names(run_id: str) -> Sequence[str]:
+    """Names to try: the slug, then with a mark, for ids that differ only in what a slug drops."""
+    mark = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return slug(run_id), f"{slug(run_id, max_length=55)}-{mark}"
+
+
+def _keep_out_of_git(output_dir: Path) -> None:
+    """The record is no part of the project's sources, unless its owner says so."""
+    for folder in (output_dir, *output_dir.parents):
+        if folder.name == ".evsys":
+            path = folder / ".gitignore"
+            if not path.exists():
+                write_atomic(path, "# Written by evsys; yours to change.\n*\n")
+            return
+
+
+def _refuse_secrets(config_bytes: bytes, redactor: Redactor) -> None:
+    problems = [
+        Problem(
+            path="$",
+            message=f"the value of the environment variable {name} stands in the config, which the record keeps",
+            hint=f"write ${{{name}}} instead",
+        )
+        for name in redactor.leaked(config_bytes.decode("utf-8", "replace"))
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _without_format(tree: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in tree.items() if name != "format"}

@@ -1,0 +1,193 @@
+"""The log of a run: structured events, JSON lines in its folder and text on standard error.
+
+Nothing is configured for the whole process: each run has its own logger, so runs side by side don't meet. What is
+bound with `context` (run, arm, step) follows the task that bound it. structlog is imported by the first logger.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+import attrs
+
+from evsys_runtime.record.encoding import encode_record, now
+from evsys_runtime.record.jsonl import JsonlWriter
+from evsys_runtime.record.secrets import Redactor
+
+if TYPE_CHECKING:
+    from evsys.protocols import Log
+
+__all__ = ["LEVELS", "LogSettings", "configure", "context", "run_logger"]
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+
+_OURS = frozenset({"seq", "time", "level", "traceback"})
+"""Keys that the log fills; a fact of the same name gets an underscore."""
+
+_NUMBERS = frozenset({int, float, bool, type(None)})
+
+type Event = MutableMapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class LogSettings:
+    """How the logs of an experiment are written. A level of None writes nothing there.
+
+    `stream` None is standard error, looked up at each line.
+    """
+
+    console_level: str | None = "info"
+    file_level: str | None = "debug"
+    stream: TextIO | None = None
+    redactor: Redactor = attrs.field(factory=Redactor.from_environment)
+
+    @property
+    def output(self) -> TextIO:
+        """The stream for people. Standard output is never it: that belongs to results."""
+        return self.stream if self.stream is not None else sys.stderr
+
+
+def configure(
+    *,
+    console_level: str | None = "info",
+    file_level: str | None = "debug",
+    stream: TextIO | None = None,
+    redactor: Redactor | None = None,
+) -> LogSettings:
+    """Settings for the loggers of one experiment; changes nothing in the process.
+
+    Raises:
+        ValueError: an unknown level.
+    """
+    for level in (console_level, file_level):
+        if level is not None and level not in LEVELS:
+            raise ValueError(f"unknown log level {level!r}; use one of {', '.join(LEVELS)}")
+    return LogSettings(
+        console_level=console_level,
+        file_level=file_level,
+        stream=stream,
+        redactor=redactor or Redactor.from_environment(),
+    )
+
+
+def run_logger(
+    path: Path | None,
+    settings: LogSettings | None = None,
+    *,
+    sequence: Callable[[], int] | None = None,
+    **bound: Any,
+) -> Log:
+    """A logger with `bound` facts on each event.
+
+    Args:
+        path: the JSON lines file; None for the console alone.
+        settings: from `configure`.
+        sequence: numbers the events; with it each has `attempt`, `step` and `seq` like every record of a run.
+        **bound: facts of every event, such as `run_id`.
+    """
+    import structlog
+
+    settings = settings or configure()
+    levels = [
+        LEVELS[level] for level in (settings.console_level, settings.file_level if path else None) if level
+    ]
+    logger = structlog.wrap_logger(
+        _Outputs(path, settings),
+        processors=[structlog.contextvars.merge_contextvars, _dressed(settings.redactor, sequence)],
+        wrapper_class=structlog.make_filtering_bound_logger(min(levels, default=100)),
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    )
+    return cast("Log", logger.bind(**bound))
+
+
+def context(**facts: Any) -> AbstractContextManager[None]:
+    """Bind facts to every event of the current task, and of tasks that it starts, until the block ends."""
+    return _context(facts)
+
+
+@contextmanager
+def _context(facts: dict[str, Any]) -> Iterator[None]:
+    import structlog
+
+    with structlog.contextvars.bound_contextvars(**facts):
+        yield
+
+
+def _dressed(redactor: Redactor, sequence: Callable[[], int] | None) -> Any:
+    """The processor: place, time and level in front, the traceback as text, nothing secret."""
+
+    def process(_logger: Any, method: str, event: Event) -> tuple[tuple[Event], dict[str, Any]]:
+        error = event.pop("exc_info", None)
+        dressed: Event = {}
+        if sequence is not None:
+            dressed = {
+                "attempt": event.pop("attempt", None),
+                "step": event.pop("step", None),
+                "seq": sequence(),
+            }
+        dressed.update(time=now(), level=method, event=event.pop("event", ""))
+        for key, value in event.items():
+            plain = value if type(value) in _NUMBERS else redactor.tree(value, key)
+            dressed[f"{key}_" if key in _OURS else key] = plain
+        if error:
+            dressed["traceback"] = redactor.text(_traceback(error))
+        return (dressed,), {}
+
+    return process
+
+
+def _traceback(error: Any) -> str:
+    if isinstance(error, BaseException):
+        return "".join(traceback.format_exception(error))
+    kind, value, trace = error if isinstance(error, tuple) else sys.exc_info()
+    return "".join(traceback.format_exception(kind, value, trace)) if value is not None else ""
+
+
+class _Outputs:
+    """Where a dressed event goes. structlog calls the method that is named like the level."""
+
+    def __init__(self, path: Path | None, settings: LogSettings) -> None:
+        self._settings = settings
+        self._console_at = LEVELS[settings.console_level] if settings.console_level else 100
+        self._file_at = LEVELS[settings.file_level] if settings.file_level else 100
+        self._writer = JsonlWriter(path, scrub=settings.redactor.text) if path is not None else None
+
+    def _write(self, event: Event) -> None:
+        level = LEVELS[event["level"]]
+        if self._writer is not None and level >= self._file_at:
+            self._writer.write(event)
+        if level >= self._console_at:
+            output = self._settings.output
+            output.write(self._settings.redactor.text(_line(event, colours=output.isatty())) + "\n")
+            output.flush()
+
+    debug = info = warning = error = critical = _write
+
+
+_COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31"}
+
+
+def _line(event: Event, *, colours: bool) -> str:
+    """One event for people: time, level, event, facts; a traceback on the lines below."""
+    level, name = event["level"], event["event"]
+    facts = " ".join(
+        f"{key}={_short(value)}"
+        for key, value in event.items()
+        if key not in {"attempt", "seq", "time", "level", "event", "traceback"} and value is not None
+    )
+    mark = f"\x1b[{_COLOURS[level]}m{level:<7}\x1b[0m" if colours else f"{level:<7}"
+    text = f"{event['time'][11:19]} {mark} {name} {facts}".rstrip()
+    trace = event.get("traceback")
+    return f"{text}\n{trace.rstrip()}" if trace else text
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, str):
+        return value if value and value.isprintable() and " " not in value else encode_record(value)
+    return f"{value:.6g}" if isinstance(value, float) else encode_record(value)

@@ -1,0 +1,308 @@
+"""The record of one run: its folder, its attempts, and everything that is appended while it goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import attrs
+
+from evsys.errors import StoreError
+from evsys.protocols import Log
+from evsys.types import ArmResult, Rollout
+from evsys_runtime.record.attempts import Attempt, Record, read_live
+from evsys_runtime.record.cache import CachedData, DatasetCache
+from evsys_runtime.record.checkpoints import CheckpointFiles
+from evsys_runtime.record.encoding import encode_record, now
+from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
+from evsys_runtime.record.jsonl import JsonlWriter
+from evsys_runtime.record.logging import LogSettings, run_logger
+from evsys_runtime.record.result_schemas import result_tree
+from evsys_runtime.record.rollouts import rollout_tree
+from evsys_runtime.record.secrets import Redactor
+
+__all__ = ["PHASES", "KeepRollouts", "RunRecord"]
+
+PHASES = ("training", "validation", "test")
+"""The folders of metrics and rollouts. `validation` holds scorings of `val` entries, `test` those of `test` entries."""
+
+
+@attrs.frozen(kw_only=True)
+class KeepRollouts:
+    """Which training rollouts are kept; those of evaluations always are.
+
+    `every` keeps the steps that it divides (0: none). `share` keeps that part of a step's tasks with all their
+    samples, chosen by hash, so the same ones in each rerun. Rollouts with an error are kept whatever it says if
+    `errors` is true.
+    """
+
+    every: int = 1
+    share: float = 1.0
+    errors: bool = True
+
+    def keeps(self, step: int, rollout: Rollout) -> bool:
+        """True when this training rollout goes on file."""
+        if self.errors and rollout.error is not None:
+            return True
+        if self.every < 1 or step % self.every:
+            return False
+        return self.share >= 1.0 or _fraction(f"{step}/{rollout.task_id}") < self.share
+
+
+class RunRecord:
+    """`runs/<run>/`: implements `evsys.protocols.Recorder`.
+
+    One process writes, after `start_attempt`; its threads may write at once. Any number of processes may read.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        keep_rollouts: KeepRollouts | None = None,
+        log_settings: LogSettings | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        """Describe the record in a folder; `create` makes it, nothing is read yet."""
+        self.directory = directory
+        self.keep_rollouts = keep_rollouts or KeepRollouts()
+        self.log_path = directory / "run.log.jsonl"
+        self._redactor = redactor or Redactor.from_environment()
+        self._log_settings = log_settings or LogSettings(redactor=self._redactor)
+        self._writers: dict[str, JsonlWriter] = {}
+        self._lock = Lock()
+        self._sequence = 0
+        self._attempt: int | None = None
+
+    def create(
+        self, run_id: str, *, hypothesis: str | None = None, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        """Make the folder of a new run. `facts` (arm, repeat, seed, identity, ...) go into run.json."""
+        make_directory(self.directory)
+        write_atomic(self.directory / "hypothesis.md", paragraph(hypothesis or "No hypothesis was stated."))
+        self._write_facts({**(facts or {}), "run_id": run_id, "created": now(), "attempts": []})
+
+    # --- what is known of the run ---
+
+    @property
+    def exists(self) -> bool:
+        """True once `create` is done."""
+        return (self.directory / "run.json").exists()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What run.json holds now."""
+        return read_json(self.directory / "run.json")
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, which may hold characters that its folder's name can't."""
+        return str(self.facts["run_id"])
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every attempt so far, oldest first."""
+        return tuple(Attempt(**attempt) for attempt in self.facts["attempts"])
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that this object writes for.
+
+        Raises:
+            StoreError: none was started.
+        """
+        if self._attempt is None:
+            raise StoreError(f"no attempt was started at {self.directory}", hint="call start_attempt first")
+        return self._attempt
+
+    @cached_property
+    def checkpoints(self) -> CheckpointFiles:
+        """The run's checkpoint folders."""
+        return CheckpointFiles(self.directory, self._next)
+
+    def start_attempt(self, reason: str = "start", parent: int | None = None, from_step: int = 0) -> Attempt:
+        """Begin to write, and tidy up what a killed attempt left. Nothing that was acknowledged is removed.
+
+        Args:
+            reason: `start`, `resume`, `branch`, ...
+            parent: the attempt whose state this one continues; None starts over.
+            from_step: optimiser steps behind that state.
+        """
+        known = self.attempts
+        if parent is not None and parent not in {attempt.n for attempt in known}:
+            raise StoreError(f"attempt {parent} of {self.run_id} doesn't exist", path=str(self.directory))
+        sweep(self.directory)
+        self.checkpoints.recover()
+        number = max((attempt.n for attempt in known), default=0) + 1
+        attempt = Attempt(n=number, parent=parent, from_step=from_step, reason=reason, started=now())
+        self.note(attempts=[*known, attempt])
+        with self._lock:
+            self._attempt, self._sequence = number, 0
+        return attempt
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to run.json, such as the fingerprint of the data and the hashes of benchmarks and verifiers."""
+        self._write_facts({**self.facts, **facts})
+
+    def _write_facts(self, facts: Mapping[str, Any]) -> None:
+        write_json(self.directory / "run.json", self._redactor.tree(facts))
+
+    # --- Recorder ---
+
+    def metrics(self, step: int, values: Mapping[str, float], *, phase: str = "training") -> None:
+        """One line of `<phase>/metrics.jsonl`. A value that isn't finite is null there, and `not_finite` has its name."""
+        # x - x is 0 for a finite number alone.
+        odd = {name: str(float(value)) for name, value in values.items() if value - value != 0}
+        facts = {"values": values, "not_finite": odd} if odd else {"values": values}
+        self._append(_file(phase, "metrics"), step, facts)
+
+    def rollout(self, step: int, rollout: Rollout, *, phase: str = "training", **facts: Any) -> None:
+        """One line of `<phase>/rollouts.jsonl`, unless `keep_rollouts` leaves this training rollout out."""
+        if phase == "training" and not self.keep_rollouts.keeps(step, rollout):
+            return
+        name = _file(phase, "rollouts")
+        self._append(name, step, {"facts": facts, "rollout": self._rollout_tree(rollout)})
+
+    def _rollout_tree(self, rollout: Rollout) -> dict[str, Any]:
+        """What was said stays as it was said; what failed may tell addresses and headers."""
+        tree = rollout_tree(rollout)
+        tree["metadata"] = self._redactor.tree(tree["metadata"])
+        if rollout.error is not None:
+            tree["error"] = self._redactor.text(rollout.error)
+        if "reason" in tree["score"]:
+            tree["score"]["reason"] = self._redactor.text(tree["score"]["reason"])
+        return tree
+
+    def intent(self, step: int, batch_id: str, row_ids: Sequence[str]) -> None:
+        """Journal: this step is about to be submitted."""
+        facts = {"event": "intent", "batch_id": batch_id, "row_ids": row_ids}
+        self._append("journal.jsonl", step, facts)
+
+    def done(self, step: int, batch_id: str) -> None:
+        """Journal: this step has been applied."""
+        self._append("journal.jsonl", step, {"event": "done", "batch_id": batch_id})
+
+    def logger(self, **bound: Any) -> Log:
+        """The run's log: JSON lines in run.log.jsonl, text on standard error."""
+        bound = {"attempt": self.attempt, "run_id": self.run_id, **bound}
+        return run_logger(self.log_path, self._log_settings, sequence=self._next, **bound)
+
+    def _append(self, name: str, step: int, facts: Mapping[str, Any]) -> None:
+        """One line: where in the run it belongs, then `facts`. They are encoded outside of the lock."""
+        try:
+            text = encode_record(facts)
+        except (TypeError, ValueError, RecursionError) as exc:
+            raise StoreError(f"can't write to {self.directory / name}: {exc}") from exc
+        attempt = self.attempt
+        with self._lock:
+            writer = self._writers.get(name)
+            if writer is None:
+                writer = JsonlWriter(self.directory / name, scrub=self._redactor.values)
+                self._writers[name] = writer
+            place = f'"attempt":{attempt},"step":{int(step)},"seq":{self._sequence},"time":"{now()}"'
+            writer.write_text(f"{{{place},{text[1:]}")
+            self._sequence += 1
+
+    def _next(self) -> int:
+        with self._lock:
+            self._sequence += 1
+            return self._sequence - 1
+
+    # --- what is read back ---
+
+    def read_metrics(self, phase: str = "training") -> Iterator[Record]:
+        """Live metrics: each step once, whatever was interrupted and repeated."""
+        return read_live(self.directory / _file(phase, "metrics"), self.attempts, _metrics_key)
+
+    def read_rollouts(self, phase: str = "training") -> Iterator[Record]:
+        """Live rollouts; `rollouts.rollout_from_tree(record["rollout"])` makes one a `Rollout` again."""
+        return read_live(self.directory / _file(phase, "rollouts"), self.attempts, _rollout_key)
+
+    def read_journal(self) -> Iterator[Record]:
+        """The live journal."""
+        return read_live(self.directory / "journal.jsonl", self.attempts, _journal_key)
+
+    # --- results and data ---
+
+    def write_result(self, result: ArmResult) -> None:
+        """Write run_result.json, every field of it."""
+        write_json(self.directory / "run_result.json", self._redactor.tree(result_tree(result)))
+
+    def read_result(self) -> dict[str, Any] | None:
+        """What run_result.json holds; None while the run hasn't ended."""
+        path = self.directory / "run_result.json"
+        return read_json(path) if path.exists() else None
+
+    def write_conclusion(self, text: str) -> None:
+        """Write conclusion.md."""
+        write_atomic(self.directory / "conclusion.md", self._redactor.text(paragraph(text)))
+
+    def write_training_data(
+        self, rows: Iterable[Any], cache: DatasetCache, lineage: Mapping[str, Any] | None = None
+    ) -> CachedData:
+        """Keep the rows that this run trains on: once by content in the cache, and a hard link here.
+
+        Where links fail (another disk, a file system without them) a pointer file says where the rows are.
+        """
+        entry = cache.store(rows, lineage, label="training-data")
+        path = make_directory(self.directory / "data") / "training_data.jsonl"
+        with storing(path):
+            path.unlink(missing_ok=True)
+        try:
+            os.link(entry.path, path)
+        except OSError:
+            place = os.path.relpath(entry.path, path.parent)
+            write_json(_pointer(path), {"id": entry.id, "path": place, "content_hash": entry.content_hash})
+        return entry
+
+    def training_data(self) -> Path | None:
+        """The file of rows that this run trains on; None before it is written."""
+        path = self.directory / "data" / "training_data.jsonl"
+        if path.exists():
+            return path
+        if not _pointer(path).exists():
+            return None
+        return (path.parent / str(read_json(_pointer(path))["path"])).resolve()
+
+    def close(self) -> None:
+        """Release the files. Safe to call twice; what is recorded later opens them again."""
+        with self._lock:
+            for writer in self._writers.values():
+                writer.close()
+
+
+def _file(phase: str, name: str) -> str:
+    if phase not in PHASES:
+        raise StoreError(f"unknown phase {phase!r}", hint=f"use one of {', '.join(PHASES)}")
+    return f"{phase}/{name}.jsonl"
+
+
+def _pointer(path: Path) -> Path:
+    return path.with_suffix(".pointer.json")
+
+
+def paragraph(text: str) -> str:
+    """Text as a file ends it."""
+    return text.rstrip() + "\n"
+
+
+def _fraction(text: str) -> float:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8]) / 2**64
+
+
+def _metrics_key(record: Record) -> Any:
+    return record["step"], tuple(sorted(record["values"]))
+
+
+def _rollout_key(record: Record) -> Any:
+    facts, rollout = record["facts"], record["rollout"]
+    return record["step"], facts.get("benchmark"), rollout["task_id"], rollout["sample_index"]
+
+
+def _journal_key(record: Record) -> Any:
+    return record["step"], record["event"]

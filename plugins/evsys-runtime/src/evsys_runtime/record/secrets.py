@@ -1,0 +1,108 @@
+"""Taking secrets out of what is written.
+
+A secret is known by the name of its key (`api_key`, `Authorization`, ...), by its place (user and password in an
+address, what follows `Bearer`), or by its value: that of an environment variable whose name ends like a secret's.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from evsys_runtime.record.encoding import field_values
+
+__all__ = ["REDACTED", "Redactor", "is_secret_name", "redact"]
+
+REDACTED = "[redacted]"
+
+_VARIABLE = re.compile(r"(?i).*(_|^)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)")
+_NAME = re.compile(
+    r"(?i)(.*[_\-.])?("
+    r"(api|access|account|auth|encryption|private|secret|service|signing|subscription)[_-]?key|apikey"
+    r"|secret|password|passwd|passphrase|credentials?|authorization|cookie|set-cookie|token"
+    r")"
+)
+_NOT_SECRET = re.compile(
+    r"(?i)(.*[_\-.])?(begin|bos|cls|end|eos|first|image|last|mask|next|pad|sep|special|start|stop|unk)[_-]?token"
+)
+_USER_INFO = re.compile(r"(?<=://)[^\s/@\"'?#]+@")
+_BEARER = re.compile(r"(?i)(?<=bearer )[\w.~+/=-]{8,}")
+_RANDOM = re.compile(r"(?=\D*\d)(?=[^a-zA-Z]*[a-zA-Z])\S{16,}")
+_SHORTEST = 8
+"""Values shorter than this aren't looked for: `1` or `true` would be found everywhere."""
+
+
+@functools.lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """True when text under this key is a secret: `api_key`, `hf_token`, but not `cluster_key` or `eos_token`."""
+    return _NAME.fullmatch(name) is not None and _NOT_SECRET.fullmatch(name) is None
+
+
+class Redactor:
+    """Knows the secrets of this process. Cheap where there is nothing to take out, which is nearly always."""
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        """`values` maps names (of variables, say) to secrets."""
+        self._names = {value: name for name, value in (values or {}).items() if len(value) >= _SHORTEST}
+        # In a line of JSON a value stands escaped.
+        escaped = {json.dumps(value, ensure_ascii=False)[1:-1] for value in self._names}
+        self._values = tuple(sorted({*self._names, *escaped}, key=lambda value: (-len(value), value)))
+
+    @classmethod
+    def from_environment(
+        cls, environment: Mapping[str, str] | None = None, *, extra: Mapping[str, str] | None = None
+    ) -> Redactor:
+        """Know the values of variables named `*_KEY`, `*_TOKEN`, `*_SECRET`, `*_PASSWORD`, and those in `extra`."""
+        variables = os.environ if environment is None else environment
+        named = {name: value for name, value in variables.items() if _VARIABLE.fullmatch(name)}
+        return cls({**named, **(extra or {})})
+
+    def values(self, text: str) -> str:
+        """`text` without the values of secrets; everything else is left alone."""
+        for value in self._values:
+            if value in text:
+                text = text.replace(value, REDACTED)
+        return text
+
+    def text(self, text: str) -> str:
+        """`text` without values of secrets, user and password in addresses, and what follows `Bearer`."""
+        text = self.values(text)
+        if "://" in text and "@" in text:
+            text = _USER_INFO.sub(f"{REDACTED}@", text)
+        if "earer " in text or "EARER " in text:
+            text = _BEARER.sub(REDACTED, text)
+        return text
+
+    def tree(self, obj: Any, name: str = "") -> Any:
+        """A copy in which no text is a secret; what isn't text, a mapping or a list stays as it is."""
+        if isinstance(obj, str):
+            return REDACTED if obj and is_secret_name(name) and not _is_reference(obj) else self.text(obj)
+        if isinstance(obj, bytes):
+            return REDACTED if is_secret_name(name) else obj
+        if isinstance(obj, Mapping):
+            below = name if is_secret_name(name) else ""
+            return {key: self.tree(value, below or str(key)) for key, value in obj.items()}
+        if isinstance(obj, list | tuple):
+            return [self.tree(value, name) for value in obj]
+        fields = field_values(obj)
+        return obj if fields is None else self.tree(fields, name)
+
+    def leaked(self, text: str) -> list[str]:
+        """Names of the secrets whose value stands in `text`. Only values that can't be ordinary words count."""
+        return sorted(
+            name for value, name in self._names.items() if _RANDOM.fullmatch(value) and value in text
+        )
+
+
+def _is_reference(text: str) -> bool:
+    """True for `${NAME}`: it names a secret without telling it."""
+    return text.startswith("${") and text.endswith("}")
+
+
+def redact(obj: Any) -> Any:
+    """`Redactor.tree` with what the environment holds now."""
+    return Redactor.from_environment().tree(obj)

@@ -1,0 +1,1 @@
+"""Text to tokens: tokenizers, chat templates, loss masks, and the model client that keeps exact token ids."""

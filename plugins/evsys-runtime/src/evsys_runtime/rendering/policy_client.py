@@ -1,0 +1,84 @@
+"""The trained model as an inference client: messages in, messages out, with the sampler's own tokens and logprobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import boundary
+from evsys.types import Completion, FinishReason, Message, SampledSequence, SamplingParams, Usage
+
+if TYPE_CHECKING:
+    from evsys.protocols import Renderer, SamplingClient
+
+__all__ = ["PolicyClient"]
+
+
+class PolicyClient:
+    """A core `InferenceClient` over a sampling client.
+
+    Nothing is tokenised twice: `Completion.prompt_tokens` is what was sent, `tokens` and `logprobs` are what came back.
+
+    Args:
+        sampling_client: a frozen snapshot of the model.
+        renderer: the model's renderer.
+    """
+
+    def __init__(self, sampling_client: SamplingClient, renderer: Renderer) -> None:
+        self.sampling_client = sampling_client
+        self.renderer = renderer
+
+    @property
+    def version(self) -> int:
+        """Optimiser steps behind the snapshot."""
+        return self.sampling_client.version
+
+    async def generate(
+        self,
+        messages: Sequence[Message],
+        sampling: SamplingParams,
+        *,
+        n: int = 1,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> Sequence[Completion]:
+        """`n` completions of one conversation. The prompt's tokens are counted once, in the first of them.
+
+        Raises:
+            DataError: the conversation can't be rendered.
+            BackendError: sampling failed.
+        """
+        started = time.perf_counter()
+        prompt = self.renderer.render_prompt(messages, tools)
+        stops = tuple(dict.fromkeys((*sampling.stop_token_ids, *self.renderer.stop_token_ids)))
+        with boundary("backend", type(self.sampling_client).__name__):
+            result = await self.sampling_client.sample(
+                prompt, attrs.evolve(sampling, stop_token_ids=stops), n
+            )
+        seconds = time.perf_counter() - started
+        return [
+            self._completion(prompt, sequence, first=index == 0, seconds=seconds)
+            for index, sequence in enumerate(result.sequences)
+        ]
+
+    def _completion(
+        self, prompt: Sequence[int], sequence: SampledSequence, *, first: bool, seconds: float
+    ) -> Completion:
+        message = self.renderer.parse(sequence.tokens)
+        reason: FinishReason = sequence.finish_reason
+        if message.tool_calls and reason == "stop":
+            reason = "tool_calls"
+        return Completion(
+            message=message,
+            finish_reason=reason,
+            prompt_tokens=prompt,
+            tokens=sequence.tokens,
+            logprobs=sequence.logprobs,
+            usage=Usage(
+                prompt_tokens=len(prompt) if first else 0,
+                completion_tokens=len(sequence.tokens),
+                seconds=seconds if first else 0.0,
+            ),
+        )

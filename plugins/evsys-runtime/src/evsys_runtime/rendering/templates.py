@@ -1,0 +1,240 @@
+"""Chat templates: jinja2 in its immutable sandbox, set up as the templates inside models expect it.
+
+A template comes with a model from elsewhere, so it is bounded: no access to Python's internals, no huge repetitions, and
+no more than a fixed number of characters of output. Whatever goes wrong inside one is a `DataError` that names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evsys.errors import DataError
+from evsys_runtime.rendering.cache import TINY, find_model
+
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["CHATML", "ChatTemplate", "load_template"]
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""The template of `evsys/tiny`: plain ChatML, no default system prompt."""
+
+MAX_CHARACTERS = 4_000_000
+MAX_REPEATED = 100_000
+
+
+class ChatTemplate:
+    """A compiled chat template.
+
+    Args:
+        source: the jinja2 text.
+        name: what messages call it, usually a file.
+        variables: further variables of the template, such as `{"enable_thinking": False}` or `bos_token`.
+        max_characters: bound on one rendering's length.
+
+    Raises:
+        DataError: the text is no template.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        name: str = "chat template",
+        variables: Mapping[str, Any] | None = None,
+        max_characters: int = MAX_CHARACTERS,
+    ) -> None:
+        self.source = source
+        self.name = name
+        self.variables = dict(variables or {})
+        self.max_characters = max_characters
+        self._template = _compiled(source, name)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what decides the rendering: the source and the variables."""
+        text = json.dumps([self.source, self.variables], ensure_ascii=False, sort_keys=True, default=str)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def mentions(self, text: str) -> bool:
+        """True when the source contains `text`."""
+        return text in self.source
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_generation_prompt: bool = False,
+    ) -> str:
+        """The conversation as text.
+
+        Args:
+            messages: mappings with `role`, `content` and what else the template reads.
+            tools: tool schemas; templates see None when there are none.
+            add_generation_prompt: end where the assistant starts to speak.
+
+        Raises:
+            DataError: the template failed, refused the conversation, or wrote too much.
+        """
+        variables = {
+            **self.variables,
+            "messages": messages,
+            "tools": list(tools) or None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        parts: list[str] = []
+        size = 0
+        try:
+            for part in self._template.generate(variables):
+                size += len(part)
+                if size > self.max_characters:
+                    break
+                parts.append(part)
+        except Exception as exc:
+            raise DataError(
+                f"chat template failed: {_describe(exc)}", source=self.name, line=_line(exc)
+            ) from exc
+        if size > self.max_characters:
+            raise DataError(
+                f"chat template wrote more than {self.max_characters} characters", source=self.name
+            )
+        return "".join(parts)
+
+
+def load_template(name_or_folder: str | Path, *, variables: Mapping[str, Any] | None = None) -> ChatTemplate:
+    """The chat template of a model: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json`.
+
+    Raises:
+        ConfigError: no such model.
+        DataError: it has no template, or one that can't be compiled.
+    """
+    if name_or_folder == TINY:
+        return ChatTemplate(CHATML, name=f"{TINY}/chat_template.jinja", variables=variables)
+    folder = find_model(name_or_folder).folder
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return ChatTemplate(file.read_text(encoding="utf-8"), name=str(file), variables=variables)
+    config = folder / "tokenizer_config.json"
+    source = _embedded(config)
+    if source is None:
+        raise DataError(
+            "the model has no chat template",
+            source=str(folder),
+            hint="put one into chat_template.jinja beside tokenizer.json; base models without one need a renderer of their own",
+        )
+    return ChatTemplate(source, name=str(config), variables=variables)
+
+
+def _embedded(config: Path) -> str | None:
+    """`chat_template` of a tokenizer_config.json: one text, or a list of named ones of which `default` is used."""
+    try:
+        value = json.loads(config.read_text(encoding="utf-8")).get("chat_template")
+    except FileNotFoundError:
+        return None
+    except (ValueError, AttributeError) as exc:
+        raise DataError(f"not a JSON object ({exc})", source=str(config)) from exc
+    if isinstance(value, list):
+        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) else None
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(source: str, name: str) -> jinja2.Template:
+    from jinja2 import TemplateSyntaxError
+
+    try:
+        return _environment().from_string(source)
+    except TemplateSyntaxError as exc:
+        raise DataError(
+            f"chat template has a syntax error: {exc.message}", source=name, line=exc.lineno
+        ) from exc
+
+
+@functools.lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    from jinja2 import TemplateError, nodes
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class GenerationTag(Extension):
+        """`{% generation %}...{% endgeneration %}` marks what an assistant wrote; the text inside is kept as it is."""
+
+        tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as a plain class attribute
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    class Bounded(ImmutableSandboxedEnvironment):
+        """Repetition and powers are bounded, since both make little source into much memory."""
+
+        intercepted_binops = frozenset({"*", "**"})
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            sizes = [len(value) for value in (left, right) if isinstance(value, str | list | tuple)]
+            times = [value for value in (left, right) if isinstance(value, int)]
+            if operator == "*" and sizes and times and sizes[0] * times[0] > MAX_REPEATED:
+                raise TemplateError(f"repetition beyond {MAX_REPEATED} items")
+            if operator == "**" and any(abs(value) > 64 for value in times):
+                raise TemplateError("power of numbers beyond 64")
+            return super().call_binop(context, operator, left, right)
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    environment = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as models were trained on it: no escaping for HTML, characters of all scripts as they are."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _started() -> datetime:
+    return datetime.now(UTC)
+
+
+def _strftime_now(pattern: str) -> str:
+    """Today's date for templates that show it: one moment a process, so training and sampling see the same text."""
+    return _started().strftime(pattern)
+
+
+def _describe(exc: Exception) -> str:
+    return str(exc) or type(exc).__name__
+
+
+def _line(exc: Exception) -> int | None:
+    """The template's line in which it failed: the innermost frame that jinja2 mapped to template source."""
+    line = None
+    trace = exc.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<template>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,141 @@
+"""`BaseAlgorithm`: what algorithms have in common, so that one reads as its batches and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from evsys.types import ForwardResult, LoraSpec, ModelSpec, RunContext, RunResult, TrainingBatch
+from evsys_runtime.training.order import DataOrder
+from evsys_runtime.training.params import TrainingParams, lora_spec, resolve_steps
+from evsys_runtime.training.schedule import recommended_learning_rate
+from evsys_runtime.training.warning_counts import WarningCounts
+
+if TYPE_CHECKING:
+    from evsys.errors import ConfigError
+
+__all__ = ["BaseAlgorithm"]
+
+
+class BaseAlgorithm:
+    """A core `Algorithm` and `StepBuilder`. Override `build_batch`, and whatever else differs.
+
+    Class attributes:
+        Config: the params; `TrainingParams` or a subclass of it.
+        shape: of the rows: `chat`, `prompt` or `task`.
+        requires: capabilities that a backend must have.
+        prefetch: True lets the loop build the next batch while the backend computes. Then `build_batch(n + 1)` runs
+            before `step_metrics(n, ...)`, so leave it False where batches depend on results or sample from the model.
+
+    Attributes:
+        config: the params, made from the keyword arguments.
+        ctx: the run, once `setup` has been called.
+        order: the rows' order, once `setup` is done.
+        warnings: what `warn` has counted; the loop adds its own.
+    """
+
+    Config: ClassVar[type[Any]] = TrainingParams
+    shape: ClassVar[str] = "chat"
+    requires: ClassVar[frozenset[str]] = frozenset()
+    prefetch: ClassVar[bool] = False
+
+    ctx: RunContext
+    order: DataOrder
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = type(self).Config(**fields)
+        self.warnings = WarningCounts()
+
+    # --- what it trains -------------------------------------------------------------------------------------------
+
+    def lora(self) -> LoraSpec:
+        """What is trained of the model."""
+        return lora_spec(self.config)
+
+    def validate_model(self, model: ModelSpec) -> Iterable[str]:
+        """What can be known to be wrong with training this model, before anything is prepared."""
+        if self.config.learning_rate is None and self._recommended(model.name) is None:
+            yield _unknown_rate(model.name)
+
+    def peak_learning_rate(self) -> float:
+        """The highest learning rate: the one set, else the rule for the model.
+
+        Raises:
+            ConfigError: neither is there.
+        """
+        if self.config.learning_rate is not None:
+            return float(self.config.learning_rate)
+        found = self._recommended(self.ctx.model.name)
+        if found is None:
+            raise _unset(self.ctx.model.name)
+        return found
+
+    def _recommended(self, model: str) -> float | None:
+        steps = self.total_steps() if hasattr(self, "ctx") else 100
+        return recommended_learning_rate(model, lora=self.config.lora_rank is not None, steps=steps)
+
+    # --- how it goes over the rows ----------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are to train on."""
+        return len(self.ctx.data)
+
+    def total_steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return resolve_steps(self.config, self.rows)[0]
+
+    def take_rows(self, step_idx: int) -> list[int]:
+        """Numbers of the rows that belong to a step. A function of the step alone, however often it is called."""
+        size = self.config.batch_size
+        limit = resolve_steps(self.config, self.rows)[1]
+        start = step_idx * size
+        return self.order.take(start, size if limit is None else min(size, limit - start))
+
+    # --- what the loop calls --------------------------------------------------------------------------------------
+
+    async def setup(self, ctx: RunContext) -> None:
+        """Prepare once, before the first batch. Overriding it, call this first, or last if `rows` is not all rows."""
+        self.ctx = ctx
+        self.order = DataOrder(self.rows, lambda epoch: ctx.seeds("data_order", epoch))
+
+    async def build_batch(self, step_idx: int) -> TrainingBatch:
+        """Make the batch of step `step_idx`, counted from 0."""
+        raise NotImplementedError(f"{type(self).__name__} must override build_batch")
+
+    def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
+        """Numbers to record beside the loop's own."""
+        return {}
+
+    def state(self) -> Mapping[str, Any]:
+        """What the next batches depend on beside their step, as JSON values; stored with each checkpoint."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave; called after `setup` when a run resumes."""
+
+    def warn(self, message: str) -> None:
+        """Tell of something odd: it is counted and stands once in the run's result."""
+        if self.warnings.add(message):
+            self.ctx.log.warning("training.odd", what=message)
+
+    # --- the algorithm itself --------------------------------------------------------------------------------------
+
+    async def train(self, ctx: RunContext) -> RunResult:
+        """Train until done, or until somebody asks for a stop."""
+        from evsys_runtime.training.loop import TrainingLoop
+
+        return await TrainingLoop(self).run(ctx)
+
+
+def _unknown_rate(model: str) -> str:
+    return (
+        f"no learning rate is known for {model!r}; set algorithm.params.learning_rate "
+        "(with LoRA, ten times what full fine-tuning would use: try 1e-4, 3e-4 and 1e-3)"
+    )
+
+
+def _unset(model: str) -> ConfigError:
+    from evsys.errors import ConfigError, Problem
+
+    return ConfigError([Problem(path="$.algorithm.params.learning_rate", message=_unknown_rate(model))])

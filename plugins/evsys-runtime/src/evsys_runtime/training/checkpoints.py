@@ -1,0 +1,138 @@
+"""A run's checkpoints: the backend's files, the loop's position and the whole model spec, in one folder of the record."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evsys import structure, unstructure
+from evsys.errors import ConfigError, Problem, StoreError
+from evsys.types import Checkpoint, ModelSpec
+from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry, CheckpointFiles
+from evsys_runtime.record.files import read_json
+
+if TYPE_CHECKING:
+    from evsys.protocols import TrainingClient
+    from evsys_runtime.record.attempts import Attempt
+
+__all__ = ["RunCheckpoints", "find_checkpoint", "restorable"]
+
+
+class RunCheckpoints:
+    """A core `Checkpoints` over the record's files.
+
+    Args:
+        files: the run's checkpoint folders.
+        model: what is trained; stored whole beside each checkpoint.
+        attempt: the attempt that saves.
+        attempts: every attempt so far, which tells live checkpoints from abandoned ones.
+        restored: what this attempt started from, as `restorable` made it.
+    """
+
+    def __init__(
+        self,
+        files: CheckpointFiles,
+        model: ModelSpec,
+        *,
+        attempt: int,
+        attempts: Sequence[Attempt] = (),
+        restored: Checkpoint | None = None,
+    ) -> None:
+        self._files = files
+        self._model = model
+        self._attempt = attempt
+        self._attempts = tuple(attempts)
+        self._restored = restored
+
+    async def save(self, step: int, client: TrainingClient, loop: Mapping[str, Any]) -> Checkpoint:
+        """Save a complete checkpoint: it is listed once everything is on the disk, or not at all.
+
+        Args:
+            step: optimiser steps behind the weights.
+            client: saves weights and optimiser.
+            loop: JSON values that the loop and the algorithm go on from.
+
+        Raises:
+            StoreError: it can't be written.
+        """
+        folder = self._files.begin(step)
+        try:
+            state = dict(await client.save_state(folder))
+            entry = self._files.commit(
+                folder,
+                step=step,
+                attempt=self._attempt,
+                manifest={"model": unstructure(self._model), "state": state, "loop": dict(loop)},
+            )
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # gone already when it was committed
+        return restorable(entry)
+
+    def latest(self) -> Checkpoint | None:
+        """The last complete checkpoint of the live lineage."""
+        entry = self._files.latest(self._attempts)
+        return None if entry is None else restorable(entry)
+
+    @property
+    def restored(self) -> Checkpoint | None:
+        """What this attempt started from."""
+        return self._restored
+
+
+def restorable(entry: CheckpointEntry) -> Checkpoint:
+    """A checkpoint of the record as backends and loops take it.
+
+    Raises:
+        StoreError: it lacks what they need.
+    """
+    manifest = entry.manifest
+    if "state" not in manifest:
+        raise StoreError(f"{entry.directory} says nothing of the backend's state", path=str(entry.directory))
+    return Checkpoint(
+        step=entry.step, directory=entry.directory, state=manifest["state"], loop=manifest.get("loop", {})
+    )
+
+
+def find_checkpoint(model: ModelSpec, project_root: Path) -> Checkpoint | None:
+    """The checkpoint that a model starts from: another run's, so no step of this run is behind it.
+
+    `load_checkpoint_path` goes on with the optimiser's state, `init_from_checkpoint` takes the weights alone. Both name
+    a checkpoint folder, relative to the project root. An address (`scheme://...`) is the backend's own to understand.
+
+    Returns:
+        None where the model names no folder.
+
+    Raises:
+        ConfigError: there is no complete checkpoint, or what it trained doesn't fit the model.
+    """
+    key = "load_checkpoint_path" if model.load_checkpoint_path is not None else "init_from_checkpoint"
+    name = getattr(model, key)
+    if name is None or "://" in name:
+        return None
+    folder = project_root / name
+
+    def wrong(message: str, hint: str) -> ConfigError:
+        return ConfigError([Problem(path=f"$.model.{key}", message=message, hint=hint)])
+
+    try:
+        manifest = read_json(folder / MANIFEST)["manifest"]
+        saved, state = structure(ModelSpec, manifest["model"]), manifest["state"]
+    except (StoreError, KeyError, ConfigError) as error:
+        raise wrong(
+            f"{folder} is no complete checkpoint ({error})",
+            "name a folder like .../runs/<run>/checkpoints/<step>",
+        ) from error
+    for what, ours, theirs in (
+        ("base model", model.name, saved.name),
+        ("lora_rank", model.lora.rank, saved.lora.rank),
+        ("lora_alpha", model.lora.alpha, saved.lora.alpha),
+        ("target_modules", model.lora.targets, saved.lora.targets),
+    ):
+        if ours != theirs:
+            raise wrong(
+                f"the checkpoint was trained with {what} {theirs!r}, this run has {ours!r}",
+                f"use the same {what}, or another checkpoint",
+            )
+    return Checkpoint(step=0, directory=folder, state=state, with_optimizer=key == "load_checkpoint_path")

@@ -1,0 +1,153 @@
+"""Health checks: what must be true of rows, batches and results, so that nothing ends in a quiet success.
+
+What makes a run pointless is an error with counts and what to do; what is only odd is a warning that is counted and
+told once in the run's result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from evsys.errors import AlgorithmError, DataError, PluginContractError
+from evsys.types import Datum, ForwardResult, OptimResult, TrainingBatch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["check_batch", "check_result", "check_rows", "loss_positions", "trained_share_warning"]
+
+_LARGEST_SHARE = 0.98
+_SMALLEST_SHARE = 0.005
+
+
+def check_rows(rows: int, batch_size: int, dropped: Mapping[str, int]) -> None:
+    """There must be rows, and enough of them for one batch.
+
+    Args:
+        rows: how many are left.
+        batch_size: how many one step takes.
+        dropped: how many were left out, by reason.
+
+    Raises:
+        DataError: there are none, or fewer than a batch; says how many were dropped and why.
+    """
+    if rows >= batch_size:
+        return
+    lost = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
+    total = rows + sum(dropped.values())
+    if rows == 0:
+        raise DataError(
+            f"no row is left to train on: of {total} rows {lost}"
+            if lost
+            else "there are no rows to train on",
+            hint="raise max_length, or look at the rows with `evsys data preview`" if lost else None,
+        )
+    detail = f" (of {total}: {lost})" if lost else ""
+    raise DataError(
+        f"{rows} rows{detail} are fewer than one batch of {batch_size}",
+        hint=f"set algorithm.params.batch_size to at most {rows}",
+    )
+
+
+def trained_share_warning(trained: int, total: int, *, everything_is_meant: bool = False) -> str | None:
+    """A warning where the share of tokens with a loss lies outside what masks of conversations have.
+
+    Args:
+        trained: tokens with a loss.
+        total: all tokens.
+        everything_is_meant: True when all tokens are to be trained.
+    """
+    share = trained / max(total, 1)
+    if share > _LARGEST_SHARE and not everything_is_meant:
+        return (
+            f"{trained} of {total} tokens are trained, prompts included: the mask seems to cover everything; "
+            "look at the rows with `evsys data preview`"
+        )
+    if share < _SMALLEST_SHARE:
+        return f"only {trained} of {total} tokens are trained: is the right part of the rows masked?"
+    return None
+
+
+def loss_positions(datum: Datum) -> int:
+    """How many positions of a datum have a loss: non-zero `weights`, else non-zero `advantages`, else all of them."""
+    for name in ("weights", "advantages"):
+        if name in datum.loss_inputs:
+            array: NDArray[np.float64] = np.asarray(datum.loss_inputs[name])
+            return int(np.count_nonzero(array if array.ndim == 1 else array.any(axis=1)))
+    return len(datum.tokens)
+
+
+def check_batch(batch: TrainingBatch, step: int) -> int:
+    """Look at a batch before anything is spent on it.
+
+    Args:
+        batch: what `build_batch` returned.
+        step: which step it is for, counted from 0.
+
+    Returns:
+        The number of positions with a loss.
+
+    Raises:
+        PluginContractError: it isn't a batch, or its loss is neither a name nor a callable.
+        AlgorithmError: it has no data or no trainable token, or numbers in it aren't finite.
+    """
+    if not isinstance(batch, TrainingBatch):
+        raise PluginContractError(f"build_batch returned {type(batch).__name__}, expected a TrainingBatch")
+    if not (isinstance(batch.loss_fn, str) or callable(batch.loss_fn)):
+        raise PluginContractError(
+            f"the batch's loss_fn is a {type(batch.loss_fn).__name__}; it must be the name of a loss or a callable"
+        )
+    rows = (
+        f" (rows {', '.join(batch.row_ids[:5])}{', ...' if len(batch.row_ids) > 5 else ''})"
+        if batch.row_ids
+        else ""
+    )
+    if not batch.data:
+        raise AlgorithmError(
+            f"the batch of step {step + 1}{rows} has no data", hint="build_batch must add some"
+        )
+    for i, datum in enumerate(batch.data):
+        _check_datum(datum, i, step)
+    found = sum(map(loss_positions, batch.data))
+    if found == 0 and any("weights" in datum.loss_inputs for datum in batch.data):
+        total = sum(len(datum.tokens) for datum in batch.data)
+        raise AlgorithmError(
+            f"the batch of step {step + 1}{rows} has no trainable token: all {total} weights are 0",
+            hint="look at the rows with `evsys data preview`, and at max_length and the mask",
+        )
+    return found
+
+
+def _check_datum(datum: Datum, i: int, step: int) -> None:
+    if not isinstance(datum, Datum):
+        raise PluginContractError(f"item {i} of the batch is a {type(datum).__name__}, expected a Datum")
+    targets = datum.loss_inputs.get("target_tokens")
+    if targets is None:
+        raise PluginContractError(f"datum {i} of step {step + 1} has no target_tokens")
+    for name, array in datum.loss_inputs.items():
+        needed = name in {"weights", "advantages"}
+        if needed and not np.isfinite(array).all():
+            raise AlgorithmError(f"datum {i} of step {step + 1} has {name} that aren't finite")
+
+
+def check_result(step: int, forward: ForwardResult, optim: OptimResult) -> None:
+    """Look at what a step gave.
+
+    Args:
+        step: which step it was, counted from 1.
+        forward: with the loss.
+        optim: with the gradient's norm.
+
+    Raises:
+        AlgorithmError: one of them isn't finite.
+    """
+    for what, value in (("loss", forward.loss), ("gradient norm", optim.grad_norm)):
+        if value is not None and not math.isfinite(value):
+            raise AlgorithmError(
+                f"the {what} of step {step} is {value}; training can't go on from these weights",
+                hint="lower the learning rate, or look at the loss and its inputs; checkpoints up to here are kept",
+            )

@@ -1,0 +1,354 @@
+"""`TrainingLoop`: drives an algorithm's batches through a backend, and owns everything around them.
+
+A step is: build the batch, check it, write down the intent, submit forward/backward and optimiser together, wait for
+both, check what came, write down that it is done, record metrics, tell listeners, then score and save where it is time.
+Steps are counted from 1 in everything that is recorded: step n means that n optimiser steps are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+
+from evsys.errors import BudgetExceeded, DataError, boundary
+from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
+from evsys_runtime.training.health import check_batch, check_result
+from evsys_runtime.training.order import batch_id
+from evsys_runtime.training.params import adam_params
+from evsys_runtime.training.schedule import learning_rate_at
+from evsys_runtime.training.two_pass import forward_backward
+from evsys_runtime.training.warning_counts import WarningCounts
+
+if TYPE_CHECKING:
+    from evsys.types import AdamParams, Checkpoint
+    from evsys_runtime.training.algorithm import BaseAlgorithm
+
+__all__ = ["TrainingLoop", "capabilities_of"]
+
+
+class _Built(NamedTuple):
+    """A batch that passed its checks, and the algorithm's state right after it was built."""
+
+    batch: TrainingBatch
+    loss_positions: int
+    state: Mapping[str, Any]
+
+
+@attrs.define(kw_only=True)
+class _Progress:
+    """How far the run has come; what a checkpoint keeps of it."""
+
+    step: int = 0
+    saved: int | None = None
+    metrics: dict[str, float] = attrs.field(factory=dict)
+    tokens: int = 0
+    seconds: float = 0.0
+    state: Mapping[str, Any] = attrs.field(factory=dict)
+    checkpoint: Checkpoint | None = None
+
+
+class TrainingLoop:
+    """Runs one algorithm once.
+
+    Args:
+        algorithm: a `BaseAlgorithm`, or anything with its methods and a `config` with the fields of `TrainingParams`.
+    """
+
+    def __init__(self, algorithm: BaseAlgorithm) -> None:
+        self.algorithm = algorithm
+        self.warnings: WarningCounts = getattr(algorithm, "warnings", None) or WarningCounts()
+        self._ahead: asyncio.Task[_Built] | None = None
+
+    async def run(self, ctx: RunContext) -> RunResult:
+        """Train to the end, to `ctx.max_steps`, or until a stop is asked for; resumes where `ctx.checkpoints` says so.
+
+        Raises:
+            EvsysError: something failed; what was saved before stays. Cancellation passes through at once.
+        """
+        self.ctx = ctx
+        self._name = str(_kind(ctx, "algorithm") or type(self.algorithm).__name__)
+        self._backend = str(_kind(ctx, "backend") or type(ctx.clients.policy).__name__)
+        self._capabilities = capabilities_of(ctx)
+        try:
+            return await self._run()
+        except Exception:
+            for line in self.warnings.lines():  # a failed run has no result to carry them
+                ctx.warn(line)
+            raise
+        finally:
+            await self._drop_ahead()
+
+    # --- the run --------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> RunResult:
+        ctx, algorithm = self.ctx, self.algorithm
+        with self._attributed():
+            await algorithm.setup(ctx)
+            total = algorithm.total_steps()
+            self._peak = algorithm.peak_learning_rate()
+        self._total = total
+        self._limit = total if ctx.max_steps is None else min(total, ctx.max_steps)
+        progress = self._resumed()
+        await ctx.hooks.emit("evsys_run_started", ctx=ctx, total_steps=self._limit)
+        ctx.log.info("training.started", step=progress.step, total_steps=self._limit, algorithm=self._name)
+        await self._score(progress.step)
+        status: Status = "completed"
+        reason: str | None = None
+        try:
+            while progress.step < self._limit and ctx.stop_requested is None:
+                await self._step(progress)
+                await asyncio.sleep(0)  # a backend whose calls are done at once would never let others run
+        except BudgetExceeded as error:
+            status, reason = "budget_stopped", str(error)
+        if progress.saved != progress.step:
+            await self._save(progress)
+        return self._result(progress, status, reason)
+
+    def _result(self, progress: _Progress, status: Status, reason: str | None) -> RunResult:
+        ctx = self.ctx
+        if reason is None and progress.step < self._total:
+            reason = ctx.stop_requested or "max_steps"
+        ctx.log.info(
+            "training.finished", step=progress.step, status=status, reason=reason, **progress.metrics
+        )
+        saved = progress.checkpoint
+        return RunResult(
+            status=status,
+            steps=progress.step,
+            run_id=ctx.run_id,
+            stop_reason=reason,
+            final_checkpoint=None if saved is None else _relative(saved, ctx),
+            metrics=progress.metrics,
+            usage=Usage(trained_tokens=progress.tokens, seconds=progress.seconds),
+            warnings=self.warnings.lines(),
+        )
+
+    # --- one step -------------------------------------------------------------------------------------------------
+
+    async def _step(self, progress: _Progress) -> None:
+        ctx, index = self.ctx, progress.step
+        started = time.perf_counter()
+        ctx.heartbeat()
+        built = await self._next_batch(index)
+        batch = built.batch
+        adam = adam_params(self.algorithm.config, self._rate(index))
+        ctx.record.intent(index + 1, batch.batch_id, batch.row_ids)
+        forward, optim = await self._submit(batch, adam, index)
+        check_result(index + 1, forward, optim)
+        progress.step = index + 1
+        progress.state = built.state
+        progress.tokens += forward.tokens
+        progress.metrics = self._metrics(built, forward, optim, adam, index)
+        ctx.record.done(progress.step, batch.batch_id)
+        ctx.record.metrics(progress.step, progress.metrics)
+        ctx.heartbeat()
+        seconds = time.perf_counter() - started
+        progress.seconds += seconds
+        self._log(progress, seconds, forward.tokens)
+        await ctx.hooks.emit("evsys_step_finished", ctx=ctx, step=progress.step, metrics=progress.metrics)
+        await self._after(progress, forward.tokens, seconds)
+
+    async def _after(self, progress: _Progress, tokens: int, seconds: float) -> None:
+        """Score and save where it is time.
+
+        Scores come first: a run that is killed while it scores resumes from the checkpoint before, and scores again.
+        """
+        ctx, config = self.ctx, self.algorithm.config
+        await self._score(progress.step)
+        if config.save_every and progress.step % config.save_every == 0:
+            await self._save(progress)
+        if ctx.budget is not None:
+            ctx.budget.charge(Usage(trained_tokens=tokens, seconds=seconds), steps=1)
+
+    async def _next_batch(self, index: int) -> _Built:
+        ahead, self._ahead = self._ahead, None
+        return await ahead if ahead is not None else await self._build(index)
+
+    async def _build(self, index: int) -> _Built:
+        with self._attributed():
+            batch = await self.algorithm.build_batch(index)
+            positions = check_batch(batch, index)
+            if not batch.batch_id:
+                batch.batch_id = batch_id(batch.row_ids or [str(d.tokens.tolist()) for d in batch.data])
+            if positions == 0:
+                self._warn("a batch had no signal: all its advantages are 0")
+            return _Built(batch, positions, dict(self.algorithm.state()))
+
+    async def _submit(
+        self, batch: TrainingBatch, adam: AdamParams, index: int
+    ) -> tuple[ForwardResult, OptimResult]:
+        """Queue forward/backward and optimiser, one right behind the other, and wait for both."""
+        client = self.ctx.clients.policy
+        stepping: list[Awaitable[OptimResult]] = []
+
+        def submitted() -> None:
+            stepping.append(client.optim_step(adam))
+            if self.algorithm.prefetch and index + 1 < self._limit:
+                self._ahead = asyncio.create_task(self._build(index + 1))
+
+        with boundary("backend", self._backend, self.ctx.run_id):
+            try:
+                forward = await forward_backward(
+                    client,
+                    self._capabilities,
+                    batch.data,
+                    batch.loss_fn,
+                    batch.loss_params,
+                    submitted=submitted,
+                )
+            except BaseException:
+                for pending in stepping:
+                    _abandon(pending)
+                raise
+            return forward, await stepping[0]
+
+    def _metrics(
+        self, built: _Built, forward: ForwardResult, optim: OptimResult, adam: AdamParams, index: int
+    ) -> dict[str, float]:
+        found: dict[str, float] = {}
+        if forward.loss is not None:
+            found["loss"] = forward.loss
+        if optim.grad_norm is not None:
+            found["grad_norm"] = optim.grad_norm
+        found |= {
+            "learning_rate": adam.learning_rate,
+            "tokens": float(forward.tokens),
+            "loss_tokens": float(built.loss_positions),
+        }
+        with self._attributed():
+            own = self.algorithm.step_metrics(index, built.batch, forward)
+        return {
+            name: float(value)
+            for part in (found, forward.metrics, optim.metrics, built.batch.metrics, own)
+            for name, value in part.items()
+        }
+
+    def _rate(self, index: int) -> float:
+        config = self.algorithm.config
+        return learning_rate_at(index, self._total, self._peak, config.lr_schedule, config.warmup_steps)
+
+    def _log(self, progress: _Progress, seconds: float, tokens: int) -> None:
+        every = self.algorithm.config.log_every
+        if progress.step % every == 0 or progress.step == self._limit:
+            self.ctx.log.info(
+                "step.finished",
+                step=progress.step,
+                loss=progress.metrics.get("loss"),
+                seconds=round(seconds, 4),
+                tokens_per_second=round(tokens / max(seconds, 1e-9)),
+            )
+
+    # --- scores and checkpoints -------------------------------------------------------------------------------------
+
+    async def _score(self, step: int) -> None:
+        evaluate = self.ctx.evaluate
+        if evaluate is None or not evaluate.due(step):
+            return
+        with boundary("backend", self._backend, self.ctx.run_id):
+            snapshot = await self.ctx.clients.policy.sampling_client()
+        await evaluate.submit(step, snapshot)
+        self.ctx.heartbeat()
+
+    async def _save(self, progress: _Progress) -> None:
+        ctx = self.ctx
+        loop = {
+            "step": progress.step,
+            "algorithm": dict(progress.state),
+            "data": {"fingerprint": ctx.data.fingerprint, "rows": len(ctx.data)},
+            "tokens": progress.tokens,
+            "seconds": progress.seconds,
+            "metrics": progress.metrics,
+            "warnings": self.warnings.counts(),
+        }
+        with boundary("backend", self._backend, ctx.run_id):
+            checkpoint = await ctx.checkpoints.save(progress.step, ctx.clients.policy, loop)
+        progress.saved, progress.checkpoint = progress.step, checkpoint
+        ctx.heartbeat()
+        ctx.log.info("checkpoint.saved", step=progress.step, directory=str(checkpoint.directory))
+        await ctx.hooks.emit("evsys_checkpoint_saved", ctx=ctx, checkpoint=checkpoint)
+
+    def _resumed(self) -> _Progress:
+        """Where this attempt starts: at 0, or where its checkpoint was saved."""
+        ctx, restored = self.ctx, self.ctx.checkpoints.restored
+        if restored is None:
+            with self._attributed():
+                return _Progress(state=dict(self.algorithm.state()))
+        loop = restored.loop
+        then = loop.get("data", {}).get("fingerprint")
+        if then is not None and then != ctx.data.fingerprint:
+            raise DataError(
+                f"the rows have changed since step {restored.step} of this run ({then} then, {ctx.data.fingerprint} now)",
+                hint="restore the data, or start a new run",
+            )
+        state = loop.get("algorithm", {})
+        with self._attributed():
+            self.algorithm.load_state(state)
+        self.warnings.load(loop.get("warnings", {}))
+        return _Progress(
+            step=restored.step,
+            saved=restored.step,
+            metrics={name: value for name, value in loop.get("metrics", {}).items() if value is not None},
+            tokens=loop.get("tokens", 0),
+            seconds=loop.get("seconds", 0.0),
+            state=state,
+            checkpoint=restored,
+        )
+
+    # --- small things -----------------------------------------------------------------------------------------------
+
+    def _attributed(self) -> Any:
+        return boundary("algorithm", self._name, self.ctx.run_id)
+
+    def _warn(self, message: str) -> None:
+        if self.warnings.add(message):
+            self.ctx.log.warning("training.odd", what=message)
+
+    async def _drop_ahead(self) -> None:
+        """Give up a batch that nobody wants any more."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return
+        ahead.cancel()
+        outcome = (await asyncio.gather(ahead, return_exceptions=True))[0]
+        if isinstance(outcome, Exception):
+            self.ctx.log.warning("batch.discarded", reason=str(outcome))
+
+
+def capabilities_of(ctx: RunContext) -> frozenset[str]:
+    """What the backend of a run declares: by its client, else by the registered backend of the run's config.
+
+    Nothing declared means that nothing is taken for granted: custom losses then go in two passes.
+    """
+    declared = getattr(ctx.clients.policy, "capabilities", None)
+    kind = _kind(ctx, "backend")
+    if declared is None and kind is not None:
+        from evsys import current_registry
+
+        declared = getattr(current_registry().get("backend", kind), "capabilities", None)
+    return frozenset(declared or ())
+
+
+def _kind(ctx: RunContext, key: str) -> str | None:
+    part = ctx.config.get(key)
+    found = part.get("kind") if isinstance(part, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
+def _relative(checkpoint: Checkpoint, ctx: RunContext) -> str:
+    directory = checkpoint.directory
+    inside = directory.is_relative_to(ctx.run_dir)
+    return (directory.relative_to(ctx.run_dir) if inside else directory).as_posix()
+
+
+def _abandon(pending: Awaitable[Any]) -> None:
+    """Let go of something submitted whose outcome nobody will look at, so that nothing complains about it later."""
+    if inspect.iscoroutine(pending):
+        pending.close()
+    elif isinstance(pending, asyncio.Future):
+        pending.add_done_callback(lambda future: future.cancelled() or future.exception())
+        pending.cancel()

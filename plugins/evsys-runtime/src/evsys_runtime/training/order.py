@@ -1,0 +1,53 @@
+"""The order in which rows are trained: one seeded permutation an epoch, and names for batches.
+
+Where a row stands is a function of its position alone, so a resumed run needs nothing but a number to go on with
+exactly the rows that an uninterrupted run would take.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+__all__ = ["DataOrder", "batch_id"]
+
+
+class DataOrder:
+    """An endless sequence of row numbers: every epoch has each of `rows` once, in an order of its own.
+
+    Args:
+        rows: how many rows there are, at least one.
+        seed_of_epoch: gives the seed of each epoch's permutation.
+    """
+
+    def __init__(self, rows: int, seed_of_epoch: Callable[[int], int]) -> None:
+        if rows < 1:
+            raise ValueError("there are no rows to put in order")
+        self.rows = rows
+        self._seed_of_epoch = seed_of_epoch
+        self._epochs: dict[int, list[int]] = {}
+
+    def take(self, position: int, count: int) -> list[int]:
+        """Row numbers at `position` to `position + count - 1`, across the ends of epochs where it comes to that."""
+        found: list[int] = []
+        while len(found) < count:
+            epoch, offset = divmod(position + len(found), self.rows)
+            found += self._epoch(epoch)[offset : offset + count - len(found)]
+        return found
+
+    def _epoch(self, epoch: int) -> list[int]:
+        if epoch not in self._epochs:
+            import numpy as np
+
+            order: list[int] = (
+                np.random.default_rng(self._seed_of_epoch(epoch)).permutation(self.rows).tolist()
+            )
+            self._epochs = {other: kept for other, kept in self._epochs.items() if other == epoch - 1}
+            self._epochs[epoch] = order
+        return self._epochs[epoch]
+
+
+def batch_id(row_ids: Sequence[str]) -> str:
+    """The name of a batch: a hash of its rows' ids in their order."""
+    joined = "\n".join(row_id.replace("\\", "\\\\").replace("\n", "\\n") for row_id in row_ids)
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,262 @@
+from pathlib import Path
+
+import pytest
+
+from evsys.errors import DataError
+from evsys_runtime.config.selection import BASE_MODEL
+
+RUN = """\
+run:
+  data: {path: data/train.jsonl}
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft}
+  backend: {kind: mock}
+"""
+VAL = "{path: data/val.jsonl}"
+TEST = "{path: data/test.jsonl, split: test}"
+
+
+def file(metadata: str) -> str:
+    return f"version: 1\nname: x\nmetadata: {metadata}\n{RUN}"
+
+
+def only(problems: list[str]) -> str:
+    assert len(problems) == 1, problems
+    return problems[0]
+
+
+# --- the success metric ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (f"{{benchmark: {VAL}}}", ("val", "mean_reward", "max")),
+        (f"{{benchmark: [{VAL}, {TEST}], success_metric: val.pass_rate}}", ("val", "pass_rate", "max")),
+        (f"{{benchmark: [{VAL}, {TEST}], success_metric: nll}}", ("val", "nll", "min")),
+        ("{benchmark: {path: data/val.jsonl, name: a.b, metrics: [nll]}, success_metric: a.b.nll}", ("a.b", "nll", "min")),
+        ("{benchmark: {path: data/val.jsonl, metrics: [pass@3], num_samples: 4}, success_metric: pass@3}", ("val", "pass@3", "max")),
+        (f"{{benchmark: {TEST}, success_metric: test.nll, allow_test_selection: true}}", ("test", "nll", "min")),
+        ("{benchmark: {path: data/test.jsonl, split: test, allow_test_selection: true}, success_metric: test.nll}", ("test", "nll", "min")),
+        (f"{{benchmark: {VAL}, success_metric: odd, direction: min}}", ("val", "odd", "min")),
+        (f"{{benchmark: {VAL}, success_metric: nll, direction: min}}", ("val", "nll", "min")),
+        (f"{{benchmark: [{VAL}, {{path: data/test.jsonl, tags: [test]}}], success_metric: pass_rate}}", ("val", "pass_rate", "max")),
+    ],
+)  # fmt: skip
+def test_the_success_metric_is_found(load, metadata: str, expected: tuple):
+    success = load(file(metadata)).success
+    assert (success.benchmark, success.metric, success.direction) == expected
+
+
+@pytest.mark.parametrize(
+    "metadata", ["{}", f"{{benchmark: {TEST}}}", f"{{benchmark: [{VAL}, {{path: data/test.jsonl}}]}}"]
+)
+def test_without_a_success_metric_nothing_is_guessed_among_several_or_from_test(load, metadata: str):
+    assert load(file(metadata)).success is None
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ("{success_metric: nll}", "$.metadata.success_metric: 'nll' names a number, but nothing is scored"),
+        (f"{{benchmark: {VAL}, success_metric: vall.nll}}", "no benchmark is called 'vall'; did you mean 'val.nll'?"),
+        (f"{{benchmark: {VAL}, success_metric: quite.different}}", "no benchmark is called 'quite'; benchmarks: val"),
+        (f"{{benchmark: [{VAL}, {{path: data/test.jsonl}}], success_metric: nll}}", "'nll' could be of any of 2 'val' benchmarks; write one of val.nll, test.nll"),
+        (f"{{benchmark: {TEST}, success_metric: nll}}", "'nll' is read from a 'val' entry, and there is none; 'test' entries: test"),
+        (f"{{benchmark: [{VAL}, {TEST}], success_metric: test.nll}}", "'test' is a 'test' entry, and choosing by it would spoil it; choose a 'val' entry, or set metadata.allow_test_selection: true"),
+        ("{benchmark: {path: data/val.jsonl, metrics: [nll]}, success_metric: nl}", "'val' has no metric 'nl', only nll; did you mean 'nll'?"),
+        ("{benchmark: {path: data/val.jsonl, metrics: [nll]}, success_metric: val.pass_rate}", "'val' has no metric 'pass_rate', only nll; add it to the metrics of 'val'"),
+        (f"{{benchmark: {VAL}, success_metric: pass_rat}}", "no metric is called 'pass_rat'; did you mean 'pass_rate'?"),
+        (f"{{benchmark: {VAL}, success_metric: nll, direction: max}}", "$.metadata.direction: 'direction' is 'max', but for 'nll' 'min' is better"),
+        (f"{{benchmark: {VAL}, success_metric: nll, direction: up}}", "$.metadata.direction: expected 'max' or 'min'"),
+        (f"{{benchmark: {VAL}, success_metric: pass@3}}", "$.metadata.success_metric: pass@3 needs 3 samples of each task, and 'num_samples' is 1"),
+    ],
+)  # fmt: skip
+def test_a_success_metric_that_cannot_decide_is_refused(problems, metadata: str, message: str):
+    assert message in only(problems(file(metadata)))
+
+
+def test_a_metric_without_direction_counts_as_max_with_a_warning(load):
+    plan = load(file(f"{{benchmark: {VAL}, success_metric: odd}}"))
+    assert (plan.success.direction, plan.success.declared) == ("max", False)
+    assert plan.warnings == ("the metric 'odd' doesn't declare which way is better; taken as 'max'",)
+
+
+def test_a_metric_with_an_impossible_direction_is_refused(problems, registry):
+    class Sideways(registry.get("metric", "odd")):
+        direction = "sideways"
+
+    registry.register("metric", "sideways", Sideways)
+    assert "declares the direction 'sideways'" in only(problems(file(f"{{benchmark: {VAL}, success_metric: sideways}}")))
+
+
+def test_entries_without_metrics_get_the_success_metric_where_they_can_have_it(load):
+    plan = load(file("{benchmark: [{path: data/val.jsonl, num_samples: 3}, {path: data/test.jsonl, split: test}], success_metric: val.pass@2}"))
+    assert [entry.metrics for entry in plan.experiment.metadata.benchmarks] == [("pass@2",), ("mean_reward",)]
+    assert plan.arms[0].benchmarks == plan.experiment.metadata.benchmarks
+
+
+# --- the baseline ----------------------------------------------------------------------------------------------------------
+
+MATRIX = RUN.replace("run:", "base_run:", 1) + "matrix: {axes: {algorithm.params.lora_rank: [4, 8]}}\n"
+
+
+def test_the_baseline_names_an_arm_or_the_untrained_model(load, problems):
+    def text(baseline: str) -> str:
+        return f"version: 1\nname: x\nmetadata: {{baseline: {baseline}}}\n{MATRIX}"
+
+    assert load(text("base_model")).experiment.metadata.baseline == BASE_MODEL
+    assert load(text("lora_rank-4")).experiment.metadata.baseline == "lora_rank-4"
+    assert load(text("LoRA_rank 4")).experiment.metadata.baseline == "lora_rank-4"
+    assert only(problems(text("lora_rnk-4"))) == (
+        "exp.yaml:3:12: $.metadata.baseline: no arm is called 'lora_rnk-4'; did you mean 'lora_rank-4'?"
+    )
+    assert "no arm is called 'zzz'; arms: lora_rank-4, lora_rank-8; or base_model" in only(problems(text("zzz")))
+
+
+def test_arms_that_start_from_different_models_need_a_named_baseline(load):
+    text = f"version: 1\nname: x\n{MATRIX.replace('algorithm.params.lora_rank: [4, 8]', 'model.name: [a, b, b2]')}"
+    assert load(text).warnings == ("the arms start from 3 different models; a verdict needs an arm as 'baseline'",)
+
+
+# --- entries ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "split"),
+    [
+        (VAL, "val"),
+        ("{path: data/val.jsonl, split: test}", "test"),
+        ("{path: data/val.jsonl, tags: [val]}", "val"),
+        ("{path: data/val.jsonl, tags: [test]}", "test"),
+        ("{path: data/val.jsonl, tags: [test], split: test}", "test"),
+    ],
+)
+def test_an_entry_is_val_unless_it_says_otherwise(load, entry: str, split: str):
+    assert load(file(f"{{benchmark: {entry}}}")).experiment.metadata.benchmarks[0].split == split
+
+
+def test_one_entry_may_stand_alone_or_in_a_list(load):
+    one = load(file(f"{{benchmark: {VAL}}}")).experiment.metadata.benchmarks
+    assert load(file(f"{{benchmark: [{VAL}]}}")).experiment.metadata.benchmarks == one
+
+
+def test_labels_come_from_name_id_or_path(load, project: Path):
+    (project / "data" / "topics").mkdir()
+    (project / "data" / "topics" / "tasks.jsonl").write_bytes((project / "data" / "val.jsonl").read_bytes())
+    entries = "[{path: data/val.jsonl}, {path: data/val.jsonl, name: mine}, {path: data/topics}, {path: data/topics/tasks.jsonl, name: t}, {id: abc}, {name: stored}]"
+    plan = load(file(f"{{benchmark: {entries}}}") + "data_store: {kind: local}\n")
+    assert [entry.label for entry in plan.experiment.metadata.benchmarks] == ["val", "mine", "topics", "t", "abc", "stored"]
+
+
+def test_temperature_depends_on_the_number_of_samples_unless_given(load):
+    entries = "[{path: data/val.jsonl}, {path: data/val.jsonl, name: b, num_samples: 4}, {path: data/val.jsonl, name: c, num_samples: 4, temperature: 0}]"
+    plan = load(file(f"{{benchmark: {entries}}}"))
+    assert [entry.temperature for entry in plan.experiment.metadata.benchmarks] == [0.0, 1.0, 0.0]
+    assert plan.warnings == ("benchmark 'c': at temperature 0 all 4 samples of a task are the same",)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("{}", "$.metadata.benchmark: names no tasks; give 'path', 'id', or the 'name' of a stored benchmark"),
+        ("{path: data/val.jsonl, id: x}", "$.metadata.benchmark.id: both 'path' and 'id' say where the tasks are"),
+        ("{id: x}", "$.metadata.benchmark.id: the benchmark 'x' isn't in the project's cache"),
+        ("{path: data/vla.jsonl}", "$.metadata.benchmark.path: there is no file data/vla.jsonl; did you mean 'val.jsonl'"),
+        (f"[{VAL}, {VAL}]", "$.metadata.benchmark[1]: two entries are called 'val', the other at $.metadata.benchmark[0]; give it a 'name'"),
+        ("{path: data/val.jsonl, tags: [val, test]}", "$.metadata.benchmark.tags: an entry is 'val' or 'test', not both"),
+        ("{path: data/val.jsonl, tags: [val], split: test}", "$.metadata.benchmark.tags: 'tags' says 'val' and 'split' 'test'"),
+        ("{path: data/val.jsonl, tags: [easy]}", "$.metadata.benchmark.tags[0]: expected 'val' or 'test', got 'easy'"),
+        ("{path: data/val.jsonl, split: dev}", "$.metadata.benchmark.split: expected 'val' or 'test', got 'dev'"),
+        ("{path: data/val.jsonl, metrics: [pass@5], num_samples: 4}", "exp.yaml:3:56: $.metadata.benchmark.metrics[0]: pass@5 needs 5 samples of each task, and 'num_samples' is 4; set num_samples: 5 or more"),
+        ("{path: data/val.jsonl, metrics: [{kind: pass@k, params: {k: 9}}], num_samples: 4}", "pass@k needs 9 samples"),
+        ("{path: data/val.jsonl, metrics: [mean_rewrd]}", "exp.yaml:3:56: $.metadata.benchmark.metrics[0]: no metric is called 'mean_rewrd'; did you mean 'mean_reward'?"),
+        ("{path: data/val.jsonl, metrics: [best_of_k]}", "metric 'best_of_k' is not in this version"),
+        ("{path: data/val.jsonl, metrics: [{kind: pass@3, params: {thresh: 1}}], num_samples: 3}", "$.metadata.benchmark.metrics[0].params.thresh: unknown key 'thresh'"),
+        ("{path: data/val.jsonl, metrics: [pass_rate, pass_rate]}", "$.metadata.benchmark.metrics[1]: the metric 'pass_rate' is listed twice"),
+        ("{path: data/val.jsonl, engine: harbor}", "$.metadata.benchmark.engine: rollout_engine 'harbor' is not in this version; `direct` runs chat tasks"),
+        ("{path: data/val.jsonl, engine: {kind: dirct}}", "$.metadata.benchmark.engine.kind: no rollout_engine is called 'dirct'; did you mean 'direct'?"),
+        ("{path: data/val.jsonl, engine: direct, system_prompt: hi}", "$.metadata.benchmark.system_prompt: engine 'direct' would ignore 'system_prompt'"),
+        ("{path: data/val.jsonl, agent: {kind: chatt}}", "$.metadata.benchmark.agent.kind: no agent is called 'chatt'"),
+        ("{path: data/val.jsonl, inference: {kind: openai}}", "$.metadata.benchmark.inference.kind: no inference_client is called 'openai'"),
+        ("{path: data/val.jsonl, breakdown_keys: [topc]}", "$.metadata.benchmark.breakdown_keys[0]: no task of data/val.jsonl has 'topc' in its metadata; did you mean 'topic'?"),
+        ("{path: data/val.jsonl, cluster_key: source}", "$.metadata.benchmark.cluster_key: no task of data/val.jsonl has 'source' in its metadata; their metadata has: topic"),
+        ("{path: data/val.jsonl, num_samples: 0}", "'num_samples' must be >= 1"),
+        ("{path: data/val.jsonl, temperature: -1}", "'temperature' must be >= 0"),
+        ("[{path: data/val.jsonl}, 3]", "expected"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_cannot_be_scored_is_refused(problems, entry: str, message: str):
+    assert message in only(problems(file(f"{{benchmark: {entry}}}")))
+
+
+def test_good_entries_are_checked_beside_a_bad_one(problems):
+    found = "\n".join(problems(file("{benchmark: [{path: data/val.jsonl, num_samples: 0}, {path: data/test.jsonl, metrics: [zzz]}], baseline: nobody}")))
+    assert "'num_samples' must be >= 1" in found
+    assert "no metric is called 'zzz'" in found
+    assert "no arm is called 'nobody'" in found
+
+
+# --- task files ------------------------------------------------------------------------------------------------------------
+
+
+def tasks(project: Path, *lines: str) -> None:
+    (project / "data" / "val.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+GOOD = '{"task_id": "a", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "message"),
+    [
+        ((GOOD, GOOD), 2, "'a'"),
+        ((GOOD, '{"task_id": "b", "instruction": "x"}'), 2, "verifier"),
+        ((GOOD, "", '{"task_id": "b", '), 3, ""),
+        ((GOOD, "[]"), 2, ""),
+    ],
+)
+def test_a_file_of_tasks_that_cannot_be_used_is_a_data_error_with_file_and_line(load, project: Path, lines, line, message):
+    tasks(project, *lines)
+    with pytest.raises(DataError) as caught:
+        load(file(f"{{benchmark: {VAL}}}"))
+    assert (caught.value.source, caught.value.line) == ("data/val.jsonl", line)
+    assert message in str(caught.value)
+
+
+def test_it_is_listed_with_the_problems_of_the_experiment_file_where_there_are_some(problems, project: Path):
+    tasks(project, GOOD, GOOD)
+    found = problems(file(f"{{benchmark: {VAL}, baseline: nobody}}"))
+    assert len(found) == 2
+    assert any(text.startswith("data/val.jsonl:2: $.metadata.benchmark.path: ") for text in found)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "message"),
+    [
+        ('{"name": "exact_mtch", "expected": "a"}', "data/val.jsonl:2: $.metadata.benchmark.path: task 'b': no verifier is called 'exact_mtch'; did you mean 'exact_match'?"),
+        ('{"name": "llm_judge"}', "task 'b': verifier 'llm_judge' is not in this version"),
+        ('{"name": "exact_match", "expected": "a", "params": {"strp": true}}', "data/val.jsonl:2: $.metadata.benchmark.path: task 'b': params.strp: unknown key 'strp'; did you mean 'strip'?"),
+        ('{"name": "exact_match", "expected": null}', "data/val.jsonl:2: $.metadata.benchmark.path: task 'b': verifier 'exact_match' can't judge by what it expects: nothing is expected"),
+    ],
+)  # fmt: skip
+def test_verifiers_of_tasks_are_checked_and_named_with_file_and_line(problems, project: Path, verifier: str, message: str):
+    tasks(project, GOOD, f'{{"task_id": "b", "instruction": "x", "verifier": {verifier}}}')
+    assert message in only(problems(file(f"{{benchmark: {VAL}}}")))
+
+
+def test_a_verifier_that_is_a_function_takes_any_params(load, project: Path):
+    tasks(project, '{"task_id": "b", "instruction": "x", "verifier": {"name": "plain", "params": {"anything": 1}}}')
+    assert load(file(f"{{benchmark: {VAL}}}"))
+
+
+def test_the_same_unknown_verifier_in_many_tasks_is_reported_once(problems, project: Path):
+    tasks(project, *(f'{{"task_id": "t{n}", "instruction": "x", "verifier": {{"name": "zzz"}}}}' for n in range(50)))
+    assert "task 't0': no verifier is called 'zzz'" in only(problems(file(f"{{benchmark: {VAL}}}")))
+
+
+def test_tasks_that_lack_a_key_that_others_have_are_a_warning(load, project: Path):
+    tasks(project, GOOD.replace('"a", "inst', '"a", "metadata": {"topic": 1}, "inst'), GOOD.replace('"a", "inst', '"b", "inst'))
+    assert load(file("{benchmark: {path: data/val.jsonl, cluster_key: topic}}")).warnings == (
+        "benchmark 'val': 1 tasks have no 'topic'",
+    )

@@ -1,0 +1,264 @@
+"""Rows through transforms: what goes on, what is counted, and who is named when it goes wrong."""
+
+import pickle
+from collections import Counter
+from typing import ClassVar
+
+import attrs
+import pytest
+
+from evsys import Registry
+from evsys.errors import DataError, PluginContractError
+from evsys_runtime.data import pipeline
+from evsys_runtime.data.lineage import derive_seed, source_hash
+from evsys_runtime.data.parse import RowProblem
+from evsys_runtime.data.readers import ReadReport, read_rows
+
+ROWS = [{"n": n, "text": "x" * n} for n in range(5)]
+
+
+class Keep:
+    """A user's own transform, as plain as it can be."""
+
+    name = "keep"
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        least: int = 0
+
+    def __init__(self, **kw):
+        self.least = kw["least"]
+
+    def __call__(self, rows):
+        for row in rows:
+            if row.get("n", 0) >= self.least:
+                yield row
+
+
+class Explained(Keep):
+    """Says why it leaves rows out, and that it looks at one row at a time."""
+
+    name = "explained"
+    streaming: ClassVar[bool] = True
+
+    def __call__(self, rows):
+        self.dropped = Counter()
+        for row in rows:
+            if row["n"] >= self.least:
+                yield row
+            else:
+                self.dropped["too small"] += 1
+
+
+class Seeded:
+    @attrs.frozen(kw_only=True)
+    class Config:
+        seed: int | None = None
+
+    def __init__(self, **kw):
+        self.seed = kw["seed"]
+
+    def __call__(self, rows):
+        yield from rows
+
+
+def double(rows):
+    for row in rows:
+        yield row
+        yield {**row, "again": True}
+
+
+def failing(rows):
+    for row in rows:
+        yield {**row, "inverse": 1 / (3 - row["n"])}
+
+
+@pytest.fixture
+def registry():
+    found = Registry(entry_points=())
+    for plugin in (Keep, Explained):
+        found.register("transform", plugin.name, plugin)
+    for name, plugin in {
+        "seeded": Seeded,
+        "double": double,
+        "failing": failing,
+        "none": lambda rows: None,
+        "numbers": lambda rows: (1 for _ in rows),
+        "deaf": lambda rows: [],
+        "text": lambda rows: "rows",
+        "refusing": refusing,
+        "spoiling": spoiling,
+        "hoarding": hoarding,
+    }.items():
+        found.register("transform", name, plugin)
+    return found
+
+
+def refusing(rows):
+    for row in rows:
+        raise RowProblem("no column 'x'", f"no column 'x'; the row has {', '.join(row)}")
+    yield {}
+
+
+def spoiling(rows):
+    for row in rows:
+        row["n"] = -1
+        yield row
+
+
+def hoarding(rows):
+    kept = list(rows)
+    kept[0]["text"] = "spoilt"
+    yield from kept
+
+
+def stages(registry, *specs, **options):
+    entries = [
+        {"kind": spec} if isinstance(spec, str) else {"kind": spec[0], "params": spec[1]} for spec in specs
+    ]
+    return pipeline.build_stages(entries, registry, **options)
+
+
+def test_rows_go_through_lazily_and_are_counted(registry):
+    found = stages(registry, ("keep", {"least": 2}), "double")
+    seen = []
+
+    def source():
+        for row in ROWS:
+            seen.append(row["n"])
+            yield row
+
+    stream = pipeline.apply(source(), found)
+    assert next(stream) == {"n": 2, "text": "xx"}
+    assert seen == [0, 1, 2]
+    assert len(list(stream)) == 5
+    assert [(stage.rows_in, stage.rows_out) for stage in found] == [(5, 3), (3, 6)]
+
+
+def test_a_second_reading_counts_anew(registry):
+    found = stages(registry, ("keep", {"least": 2}))
+    for _ in range(2):
+        assert len(list(pipeline.apply(ROWS, found))) == 3
+        assert (found[0].rows_in, found[0].rows_out) == (5, 3)
+
+
+def test_dropped_rows_are_told_by_transform_and_reason(registry):
+    found = stages(registry, ("explained", {"least": 2}), ("keep", {"least": 4}), "double")
+    assert len(list(pipeline.apply(ROWS, found))) == 2
+    assert pipeline.dropped(found) == {"explained: too small": 2, "keep: no reason given": 2}
+
+
+def test_without_transforms_rows_pass(registry):
+    assert list(pipeline.apply(ROWS, [])) == ROWS
+
+
+def test_a_failure_names_the_transform_the_row_and_the_line(registry, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"n": 1}\n\n{"n": 2}\n{"n": 3}\n', encoding="utf-8")
+    report = ReadReport()
+    found = stages(registry, ("keep", {"least": 0}), "failing")
+    with pytest.raises(DataError) as caught:
+        list(pipeline.apply(read_rows(path, report=report), found, source=report))
+    message = f"transform 'failing' failed after taking row 2 ({path}:4): ZeroDivisionError: division by zero"
+    assert str(caught.value) == message
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == message
+
+
+def test_a_problem_with_a_row_is_told_without_its_class(registry):
+    with pytest.raises(
+        DataError, match=r"'refusing' failed after taking row 0: no column 'x'; the row has n, text$"
+    ):
+        list(pipeline.apply(ROWS, stages(registry, "refusing")))
+
+
+def test_a_broken_file_is_not_blamed_on_a_transform(registry, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"n": 1}\n{', encoding="utf-8")
+    with pytest.raises(DataError, match=r"rows\.jsonl:2: not valid JSON"):
+        list(pipeline.apply(read_rows(path), stages(registry, ("keep", {"least": 0}))))
+
+
+def test_a_failing_source_is_not_blamed_on_a_transform(registry):
+    def source():
+        yield ROWS[0]
+        raise ConnectionError("gone")
+
+    report = ReadReport(source="hub")
+    for found in ([], stages(registry, ("keep", {"least": 0}))):
+        with pytest.raises(DataError, match=r"^hub: reading failed: ConnectionError: gone"):
+            list(pipeline.apply(source(), found, source=report))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("none", "transform 'none' returned null, not rows"),
+        ("text", "transform 'text' returned a text, not rows"),
+        ("numbers", "transform 'numbers' gave a number as row 0, not a mapping"),
+    ],
+)
+def test_what_is_no_row_is_refused(registry, kind, message):
+    with pytest.raises(PluginContractError, match=message):
+        list(pipeline.apply(ROWS, stages(registry, kind)))
+
+
+def test_no_row_left_names_the_transform_and_its_reasons(registry):
+    found = stages(registry, "double", ("explained", {"least": 9}), ("keep", {"least": 0}))
+    with pytest.raises(DataError) as caught:
+        list(pipeline.apply(ROWS, found))
+    assert "transform 'explained' let none of 10 rows through (too small: 10)" in str(caught.value)
+    assert caught.value.facts["reasons"] == {"too small": 10}
+
+
+def test_a_transform_that_reads_nothing_is_named(registry):
+    with pytest.raises(DataError, match="transform 'deaf' took no row and gave none"):
+        list(pipeline.apply(ROWS, stages(registry, "deaf")))
+
+
+@pytest.mark.parametrize(("kind", "column"), [("spoiling", "n"), ("hoarding", "text")])
+def test_a_transform_that_changes_its_rows_is_found_when_asked_for(registry, kind, column):
+    rows = [dict(row) for row in ROWS]
+    with pytest.raises(PluginContractError, match=f"'{kind}' changed row 0 that it was given, in {column}"):
+        list(pipeline.apply(rows, stages(registry, kind), check_mutation=True))
+    clean = stages(registry, "double", ("keep", {"least": 0}))
+    assert len(list(pipeline.apply(ROWS, clean, check_mutation=True))) == 10
+
+
+def test_missing_seeds_come_from_the_run_and_stay_when_other_transforms_come(registry):
+    alone = stages(registry, "seeded", "seeded", seed=5)
+    beside = stages(registry, "double", "seeded", ("seeded", {"seed": 3}), "seeded", seed=5)
+    other = stages(registry, "seeded", seed=6)
+    assert alone[0].transform.seed == beside[1].transform.seed == alone[0].lineage.seed
+    assert alone[0].transform.seed != alone[1].transform.seed
+    assert other[0].transform.seed != alone[0].transform.seed
+    assert beside[2].transform.seed == 3
+    assert beside[2].lineage.seed is None
+
+
+def test_position_is_kept_only_by_transforms_that_say_so(registry):
+    assert pipeline.keeps_position([])
+    assert pipeline.keeps_position(stages(registry, ("explained", {"least": 0})))
+    assert not pipeline.keeps_position(stages(registry, ("explained", {"least": 0}), ("keep", {"least": 0})))
+
+
+def test_lineage_has_kind_params_and_the_hash_of_the_code(registry):
+    (stage,) = stages(registry, ("keep", {"least": 2}))
+    tree = stage.lineage.as_dict()
+    assert tree == {"kind": "keep", "params": {"least": 2}, "source_hash": source_hash(Keep)}
+    assert tree["source_hash"].startswith("sha256:")
+    assert source_hash(double) == source_hash(Keep(least=0)) == tree["source_hash"]  # one module, one hash
+    assert source_hash(len) is None
+
+
+def test_a_hash_function_of_the_caller_takes_the_place_of_ours(registry):
+    (stage,) = stages(registry, "double", source_hash=lambda plugin: f"hash of {plugin.__name__}")
+    assert stage.lineage.source_hash == "hash of double"
+
+
+def test_derived_seeds_differ_by_seed_purpose_and_index():
+    seeds = {
+        derive_seed(seed, purpose, index) for seed in (0, 1) for purpose in ("a", "b") for index in (0, 1)
+    }
+    assert len(seeds) == 8
+    assert all(0 <= seed < 2**63 for seed in seeds)

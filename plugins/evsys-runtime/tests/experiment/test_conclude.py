@@ -1,0 +1,199 @@
+"""Verdicts from numbers: what may be said, and what may not."""
+
+import attrs
+import numpy as np
+import pytest
+
+from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue
+from evsys_runtime.experiment.verdict.conclude import Question, conclude
+from evsys_runtime.experiment.verdict.prose import comparison_sentence, verdict_line
+
+QUESTION = Question(
+    benchmark="val",
+    metric="mean_reward",
+    direction="max",
+    task_value=lambda rewards: sum(rewards) / len(rewards),
+)
+
+
+def evaluation(step, rewards, *, no_score=0, status="completed", benchmark_hash="b", **fields):
+    values = {f"t{i}": (float(r),) for i, r in enumerate(rewards)}
+    mean = float(np.mean(rewards)) if len(rewards) else None
+    return EvaluationResult(
+        benchmark="val",
+        split="val",
+        step=step,
+        status=status,
+        metrics={"mean_reward": MetricValue(value=mean)},
+        tasks=len(rewards),
+        scored=len(rewards),
+        no_score=no_score,
+        task_rewards=values,
+        benchmark_hash=benchmark_hash,
+        verifier_hash="v",
+        **fields,
+    )
+
+
+def arm(name, before, after, *, repeat=0, **fields):
+    evaluations = tuple(
+        evaluation(step, rewards) for step, rewards in ((0, before), (10, after)) if rewards is not None
+    )
+    return ArmResult(
+        run_id=f"{name}-s{repeat}",
+        arm=name,
+        repeat=repeat,
+        seed=0,
+        status="completed",
+        identity=name,
+        evaluations=evaluations,
+        **fields,
+    )
+
+
+ZEROS, ONES = [0.0] * 30, [1.0] * 30
+
+
+def test_a_single_arm_that_wins_is_supported():
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, ONES)])
+    assert (conclusion.verdict, conclusion.best_arm, conclusion.comparisons[0].outcome) == (
+        "SUPPORTED",
+        "a",
+        "win",
+    )
+
+
+def test_an_arm_that_changed_nothing_is_refuted_when_the_wanted_effect_is_excluded():
+    question = attrs.evolve(QUESTION, minimum_effect=0.2)
+    conclusion = conclude(question, [arm("a", ZEROS, ZEROS)])
+    assert (conclusion.verdict, conclusion.comparisons[0].outcome) == ("REFUTED", "tie")
+
+
+def test_an_arm_that_changed_nothing_is_never_supported():
+    assert conclude(QUESTION, [arm("a", ZEROS, ZEROS)]).verdict == "INCONCLUSIVE"
+
+
+def test_a_harmful_arm_is_refuted():
+    conclusion = conclude(QUESTION, [arm("a", ONES, ZEROS)])
+    assert (conclusion.verdict, conclusion.comparisons[0].outcome) == ("REFUTED", "loss")
+
+
+def test_a_winner_among_several_is_only_a_candidate_and_says_what_settles_it():
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, ONES), arm("b", ZEROS, ZEROS)])
+    assert conclusion.verdict == "CANDIDATE"
+    assert conclusion.correction == "holm"
+    assert "fresh rollouts" in conclusion.settle
+
+
+def test_a_small_gain_on_few_tasks_is_inconclusive_and_names_the_tasks_needed():
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, [1.0, 1.0] + [0.0] * 28)])
+    assert conclusion.verdict == "INCONCLUSIVE"
+    assert "tasks would show" in conclusion.settle
+
+
+def test_a_significant_gain_below_the_minimum_effect_is_no_win():
+    question = attrs.evolve(QUESTION, minimum_effect=0.9)
+    assert conclude(question, [arm("a", ZEROS, [1.0] * 15 + [0.0] * 15)]).comparisons[0].outcome == "tie"
+
+
+def test_less_is_better_turns_outcomes_and_best_arm_around():
+    question = attrs.evolve(QUESTION, direction="min")
+    conclusion = conclude(question, [arm("low", ONES, ZEROS), arm("high", ONES, ONES)])
+    assert conclusion.best_arm == "low"
+    assert [c.outcome for c in conclusion.comparisons] == ["win", "inconclusive"]
+
+
+def test_another_arm_can_be_the_baseline_and_is_not_compared_with_itself():
+    question = attrs.evolve(QUESTION, baseline="plain")
+    conclusion = conclude(question, [arm("plain", ZEROS, ZEROS), arm("better", ZEROS, ONES)])
+    assert [c.arm for c in conclusion.comparisons] == ["better"]
+    assert conclusion.verdict == "SUPPORTED"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (evaluation(0, ZEROS), evaluation(5, ONES, no_score=3), "have no score"),
+        (evaluation(0, ZEROS[:9]), evaluation(5, ONES[:9]), "share 9 scored tasks"),
+        (evaluation(0, ZEROS), evaluation(5, ONES, benchmark_hash="other"), "differs"),
+    ],
+)
+def test_numbers_that_cannot_be_compared_are_invalid(before, after, words):
+    result = ArmResult(
+        run_id="a-s0",
+        arm="a",
+        repeat=0,
+        seed=0,
+        status="completed",
+        identity="a",
+        evaluations=(before, after),
+    )
+    conclusion = conclude(QUESTION, [result])
+    assert conclusion.verdict == "INVALID"
+    assert words in conclusion.reason
+
+
+def test_an_arm_whose_evaluation_failed_is_unscored_and_named():
+    failed = evaluation(
+        5,
+        [],
+        status="failed",
+        failure=Failure(boundary="verifier", message="judge is down", error_type="OSError"),
+    )
+    result = ArmResult(
+        run_id="a-s0",
+        arm="a",
+        repeat=0,
+        seed=0,
+        status="completed",
+        identity="a",
+        evaluations=(evaluation(0, ZEROS), failed),
+    )
+    conclusion = conclude(QUESTION, [result, arm("b", ZEROS, ONES)])
+    assert [c.outcome for c in conclusion.comparisons] == ["unscored", "win"]
+    assert any("judge is down" in warning for warning in conclusion.warnings)
+
+
+def test_nothing_scored_is_inconclusive_with_the_reason():
+    failure = Failure(boundary="backend", message="out of memory", error_type="MemoryError")
+    result = ArmResult(
+        run_id="a-s0", arm="a", repeat=0, seed=0, status="failed", identity="a", failure=failure
+    )
+    conclusion = conclude(QUESTION, [result])
+    assert conclusion.verdict == "INCONCLUSIVE"
+    assert "out of memory" in conclusion.reason
+
+
+def test_no_question_gives_no_verdict():
+    assert conclude(None, [arm("a", ZEROS, ONES)]).verdict is None
+
+
+def test_repeats_are_averaged_and_counted_in_words():
+    conclusion = conclude(
+        QUESTION, [arm("a", ZEROS, ONES), arm("a", ZEROS, [1.0] * 15 + [0.0] * 15, repeat=1)]
+    )
+    comparison = conclusion.comparisons[0]
+    assert comparison.after == pytest.approx(0.75)
+    assert comparison.n_seeds == 2
+    assert "2 training runs" in comparison_sentence(conclusion, comparison)
+
+
+def test_task_order_does_not_matter():
+    rng = np.random.default_rng(0)
+    before, after = rng.integers(0, 2, 40).astype(float), rng.integers(0, 2, 40).astype(float)
+    order = rng.permutation(40)
+    one = conclude(QUESTION, [arm("a", list(before), list(after))])
+    two = conclude(QUESTION, [arm("a", list(before[order]), list(after[order]))])
+    assert one.comparisons[0].p_value == two.comparisons[0].p_value
+    assert verdict_line(one) == verdict_line(two)
+
+
+def test_twenty_equal_arms_rarely_yield_a_winner():
+    """200 sweeps of 20 equal arms on 60 tasks: a false winner in at most 5 % (with room for simulation error)."""
+    false_winners = 0
+    for sweep in range(100):
+        rng = np.random.default_rng(sweep)
+        base = rng.integers(0, 2, 60).astype(float)
+        arms = [arm(f"a{i}", list(base), list(rng.integers(0, 2, 60).astype(float))) for i in range(20)]
+        false_winners += any(c.outcome == "win" for c in conclude(QUESTION, arms).comparisons)
+    assert false_winners <= 10

@@ -1,0 +1,88 @@
+"""Paired statistics against hand-made and simulated truths."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evsys_runtime.experiment.verdict.paired import (
+    holm,
+    mcnemar,
+    newcombe_interval,
+    paired_difference,
+    wild_bootstrap,
+)
+
+
+def test_mcnemar_matches_the_published_example():
+    """18 against 6: the exact two-sided p is 0.0227, mid-p at 24 discordant tasks lies below it."""
+    exact = 2 * sum(math.comb(24, i) for i in range(7)) / 2**24
+    assert exact == pytest.approx(0.0227, abs=1e-4)
+    assert mcnemar(18, 6) == pytest.approx(exact - math.comb(24, 6) / 2**24)
+
+
+def test_mcnemar_without_discordant_tasks_is_one():
+    assert mcnemar(0, 0) == 1.0
+
+
+def test_newcombe_interval_matches_the_value_of_its_paper():
+    """Newcombe 1998, table II, method 10: 36, 12, 2, 0 of 50 gives 0.0569 to 0.3404."""
+    low, high = newcombe_interval(36, 12, 2, 0)
+    assert (low, high) == (pytest.approx(0.0569, abs=2e-3), pytest.approx(0.3404, abs=2e-3))
+
+
+def test_holm_matches_a_hand_calculation():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_equal_scores_on_every_task_have_p_one_but_no_false_certainty():
+    """20 equal tasks leave room for 1 - 0.05^(1/20) = 13.9 % of unseen tasks to differ."""
+    result = paired_difference(np.ones(20), np.ones(20))
+    assert (result.effect, result.p_value) == (0.0, 1.0)
+    assert (result.low, result.high) == (pytest.approx(-0.139, abs=1e-3), pytest.approx(0.139, abs=1e-3))
+
+
+def test_every_task_solved_is_significant():
+    result = paired_difference(np.ones(60), np.zeros(60), binary=True)
+    assert result.effect == 1.0
+    assert result.p_value < 1e-10
+    assert result.low > 0.9
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=12, max_size=40), st.integers(0, 5))
+def test_swapping_arms_mirrors_the_result(scores, seed):
+    rng = np.random.default_rng(seed)
+    a, b = np.array(scores), rng.permutation(scores)
+    one, two = paired_difference(a, b, draws=500), paired_difference(b, a, draws=500)
+    assert one.effect == -two.effect
+    assert one.p_value == two.p_value
+    assert one.low == pytest.approx(-two.high)
+
+
+@given(st.integers(0, 1000))
+def test_fewer_is_better_mirrors_the_sign(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.random(15), rng.random(15)
+    assert paired_difference(a, b, sign=-1.0, draws=200).effect == pytest.approx(
+        -paired_difference(a, b, draws=200).effect
+    )
+
+
+def test_few_clusters_use_every_sign_pattern_and_have_a_floor():
+    differences, clusters = np.ones(40), np.repeat(np.arange(4), 10)
+    assert wild_bootstrap(differences, clusters).p_value == pytest.approx(2 / 2**4)
+
+
+@pytest.mark.parametrize("groups", [8, 20, 60])
+def test_the_null_is_rejected_about_as_often_as_promised(groups):
+    """Equal arms, unequal clusters: 400 simulated comparisons at 5 %; the bound leaves room for simulation error."""
+    rng = np.random.default_rng(groups)
+    sizes = rng.integers(1, 12, groups)
+    clusters = np.repeat(np.arange(groups), sizes)
+    rejected = 0
+    for trial in range(400):
+        effects = rng.normal(size=groups)[clusters] + rng.normal(size=len(clusters))
+        rejected += wild_bootstrap(effects, clusters, draws=400, seed=trial).p_value <= 0.05
+    assert 0.02 <= rejected / 400 <= 0.085

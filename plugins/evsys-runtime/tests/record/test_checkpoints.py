@@ -1,0 +1,142 @@
+import errno
+import json
+import os
+
+import pytest
+
+from evsys.errors import StoreError
+from evsys_runtime.record.attempts import Attempt
+from evsys_runtime.record.checkpoints import CheckpointFiles
+from evsys_runtime.record.jsonl import read_jsonl
+
+
+@pytest.fixture
+def files(tmp_path):
+    return CheckpointFiles(tmp_path)
+
+
+def save(files, step, attempt=1, text="weights"):
+    with files.saving(step, attempt, {"loop": {"row": step}}) as folder:
+        (folder / "adapter").mkdir()
+        (folder / "adapter" / "weights.bin").write_text(text, encoding="utf-8")
+
+
+def test_a_saved_checkpoint_is_listed_with_its_manifest_and_files(files, tmp_path):
+    save(files, 10)
+    (entry,) = files.complete()
+    assert (entry.step, entry.attempt, entry.manifest) == (10, 1, {"loop": {"row": 10}})
+    assert entry.directory == tmp_path / "checkpoints" / "10"
+    assert list(entry.files) == ["adapter/weights.bin"]
+    entry.verify()
+    (line,) = read_jsonl(tmp_path / "checkpoints.jsonl")
+    assert (line["attempt"], line["step"], line["seq"], line["name"], line["bytes"]) == (1, 10, 0, "10", 7)
+
+
+def test_the_manifest_may_grow_while_saving(files):
+    manifest = {}
+    with files.saving(1, 1, manifest) as folder:
+        (folder / "a").write_text("x", encoding="utf-8")
+        manifest["state"] = {"address": "tinker://a"}
+    assert files.latest().manifest == {"state": {"address": "tinker://a"}}
+
+
+def test_a_failed_save_leaves_nothing(files, tmp_path):
+    with pytest.raises(RuntimeError, match="out of memory"):
+        with files.saving(10, 1, {}) as folder:
+            (folder / "half").write_text("x", encoding="utf-8")
+            raise RuntimeError("out of memory")
+    assert files.complete() == []
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_a_full_disk_while_committing_leaves_nothing(files, tmp_path, monkeypatch):
+    real = os.fsync
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(StoreError, match=r"can't save checkpoint .*No space left"):
+        with files.saving(10, 1, {}) as folder:
+            (folder / "weights").write_text("x", encoding="utf-8")
+            monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", real)
+    assert files.complete() == []
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_folders_without_a_manifest_are_not_listed_and_temporary_ones_are_cleaned(files, tmp_path):
+    save(files, 10)
+    torn = files.begin(20)
+    (torn / "half").write_text("x", encoding="utf-8")
+    (tmp_path / "checkpoints" / "30").mkdir()
+    assert [entry.step for entry in files.complete()] == [10]
+    assert files.recover() == [torn]
+    assert not torn.exists()
+    assert (tmp_path / "checkpoints" / "30").exists()
+
+
+def test_a_whole_checkpoint_whose_line_was_lost_is_listed_again(files, tmp_path):
+    save(files, 10)
+    save(files, 20)
+    log = tmp_path / "checkpoints.jsonl"
+    first = log.read_bytes().splitlines(keepends=True)[0]
+    log.write_bytes(first + b'{"attempt":1,"st')
+    assert [entry.step for entry in files.complete()] == [10]
+    assert files.recover() == []
+    assert [entry.step for entry in files.complete()] == [10, 20]
+
+
+def test_another_attempts_checkpoint_of_the_same_step_is_kept(files, tmp_path):
+    save(files, 10, attempt=1, text="first")
+    save(files, 10, attempt=2, text="second")
+    save(files, 10, attempt=2, text="third")
+    names = [entry.directory.name for entry in files.complete()]
+    assert names == ["10", "10-a2", "10-a2-2"]
+    assert (tmp_path / "checkpoints" / "10" / "adapter" / "weights.bin").read_text(
+        encoding="utf-8"
+    ) == "first"
+    assert files.latest().attempt == 2
+
+
+def test_checkpoints_of_a_lineage_that_was_left_behind_are_passed_over(files):
+    attempts = [Attempt(n=1), Attempt(n=2, parent=1, from_step=10), Attempt(n=3, parent=1, from_step=20)]
+    for step in (10, 20, 30):
+        save(files, step)
+    save(files, 40, attempt=2)
+    assert [entry.step for entry in files.complete(attempts)] == [10, 20]
+    assert files.latest(attempts).step == 20
+    assert files.latest(attempts[:2]).step == 40
+    assert files.latest(attempts[:1]).step == 30
+
+
+def test_without_checkpoints_there_is_no_latest(files):
+    assert files.latest() is None
+    assert files.recover() == []
+
+
+def test_changed_and_missing_files_are_found(files):
+    save(files, 10)
+    entry = files.latest()
+    path = entry.directory / "adapter" / "weights.bin"
+    path.write_text("other", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"weights\.bin has changed .*resume from an earlier checkpoint"):
+        entry.verify()
+    path.unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        entry.verify()
+
+
+def test_a_removed_checkpoint_is_no_longer_listed_and_its_line_stays(files, tmp_path):
+    save(files, 10)
+    save(files, 20)
+    files.remove(files.complete()[0])
+    assert [entry.step for entry in files.complete()] == [20]
+    assert len(list(read_jsonl(tmp_path / "checkpoints.jsonl"))) == 2
+
+
+def test_a_manifest_that_lacks_a_field_is_named(files, tmp_path):
+    save(files, 10)
+    path = tmp_path / "checkpoints" / "10" / "manifest.json"
+    path.write_text(json.dumps({"format": 1, "step": 10}), encoding="utf-8")
+    with pytest.raises(StoreError, match=r"manifest\.json lacks 'attempt'"):
+        files.complete()

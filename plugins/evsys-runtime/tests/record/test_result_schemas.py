@@ -1,0 +1,151 @@
+import copy
+import math
+
+import jsonschema
+import pytest
+
+from evsys.errors import ConfigError, StoreError
+from evsys.types import (
+    ArmResult,
+    Comparison,
+    Conclusion,
+    EvaluationResult,
+    ExperimentResult,
+    Failure,
+    MetricValue,
+    RunResult,
+)
+from evsys_runtime.record.result_schemas import RESULTS, read_as, result_schema, result_tree, validate_result
+
+EVALUATION = EvaluationResult(
+    benchmark="faq",
+    split="val",
+    step=10,
+    status="completed",
+    metrics={"pass@1": MetricValue(value=0.5, low=0.4, high=0.6, n=10), "pass@9": MetricValue(value=None)},
+    task_rewards={"t1": (1.0, 0.0)},
+    clusters={"t1": "c"},
+    breakdown={"topic": {"a": {"pass@1": MetricValue(value=1.0)}}},
+)
+ARM = ArmResult(
+    run_id="a-s0",
+    arm="a",
+    repeat=0,
+    seed=1,
+    status="failed",
+    identity="sha256:1",
+    run=RunResult(status="failed", steps=3, metrics={"loss": 0.25}, warnings=("w",)),
+    evaluations=(EVALUATION,),
+    failure=Failure(boundary="backend", message="m", error_type="RuntimeError"),
+)
+CONCLUSION = Conclusion(
+    verdict=None, reason="r", comparisons=(Comparison(arm="a", outcome="unscored"),), extra={"any": [1, None]}
+)
+EXAMPLES = {
+    "run_result": ARM,
+    "conclusion": CONCLUSION,
+    "experiment_result": ExperimentResult(
+        experiment_id="e",
+        name="n",
+        status="partial",
+        directory="d",
+        conclusion=CONCLUSION,
+        arms=(ARM,),
+        exit_code=1,
+    ),
+}
+
+
+def paths(tree, path=()):
+    """Every place of a mapping that is a class, not free keys."""
+    free = {"metrics", "task_rewards", "clusters", "breakdown", "extra", "test_looks"}
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield (*path, key)
+            if key not in free:
+                yield from paths(value, (*path, key))
+    elif isinstance(tree, list):
+        for index, value in enumerate(tree):
+            yield from paths(value, (*path, index))
+
+
+def inner(tree, path):
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def refused(tree, name):
+    validator = jsonschema.Draft202012Validator(result_schema(name))
+    by_schema = not validator.is_valid(tree)
+    try:
+        validate_result(tree, name)
+    except (ConfigError, StoreError):
+        by_us = True
+    else:
+        by_us = False
+    assert by_schema == by_us
+    return by_us
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_fits_its_schema_and_comes_back(name):
+    schema = result_schema(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    tree = result_tree(EXAMPLES[name])
+    assert tree["format"] == 1
+    assert not refused(tree, name)
+    assert read_as(RESULTS[name], tree) == EXAMPLES[name]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_no_field_may_be_absent_at_any_depth(name):
+    tree = result_tree(EXAMPLES[name])
+    places = list(paths(tree))
+    assert len(places) > 10
+    for place in places:
+        changed = copy.deepcopy(tree)
+        del inner(changed, place[:-1])[place[-1]]
+        assert refused(changed, name), place
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_unknown_fields_and_other_formats_are_refused(name):
+    tree = result_tree(EXAMPLES[name])
+    assert refused({**tree, "other": 1}, name)
+    assert refused({**tree, "format": 2}, name)
+    assert refused({**tree, "warnings": "one"}, name)
+
+
+def test_what_is_absent_is_named_with_its_path():
+    tree = result_tree(ARM)
+    del tree["evaluations"][0]["metrics"]["pass@1"]["low"]
+    with pytest.raises(
+        StoreError, match=r"lacks \$\.evaluations\[0\]\.metrics\.pass@1\.low; .*null, never absent"
+    ):
+        validate_result(tree, "run_result")
+
+
+def test_an_unknown_result_is_refused():
+    with pytest.raises(StoreError, match="known: run_result, conclusion, experiment_result"):
+        result_schema("verdict")
+
+
+def test_a_number_that_is_not_finite_is_null_where_null_may_stand():
+    conclusion = Conclusion(
+        verdict=None, reason="r", comparisons=(Comparison(arm="a", outcome="tie", effect=math.nan),)
+    )
+    tree = result_tree(conclusion)
+    assert tree["comparisons"][0]["effect"] is None
+    assert not refused(tree, "conclusion")
+
+
+def test_final_metrics_that_are_not_finite_become_warnings_in_every_arm():
+    import attrs
+
+    odd = attrs.evolve(ARM, run=RunResult(status="failed", steps=1, metrics={"loss": math.inf}))
+    tree = result_tree(attrs.evolve(EXAMPLES["experiment_result"], arms=(odd, ARM)))
+    assert not refused(tree, "experiment_result")
+    assert tree["arms"][0]["run"]["metrics"] == {}
+    assert tree["arms"][0]["run"]["warnings"] == ["metric 'loss' wasn't finite at the end"]
+    assert tree["arms"][1]["run"]["metrics"] == {"loss": 0.25}

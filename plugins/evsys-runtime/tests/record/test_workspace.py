@@ -1,0 +1,147 @@
+import pytest
+
+from evsys.errors import DataError, StoreError
+from evsys_runtime.record.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspace(tmp_path)
+
+
+def dataset(workspace, text, name="faq", version="v1", split="train"):
+    folder = workspace.root / "data" / "datasets" / name / version
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    (folder / "metadata.yaml").write_text("licence: CC0\n", encoding="utf-8")
+    return folder
+
+
+def tasks(workspace, text, name="faq", kind="benchmark"):
+    folder = workspace.root / "data" / kind / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tasks.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_name_means_the_newest_version(workspace):
+    for version in ("v1", "v2", "v10"):
+        dataset(workspace, f'{{"version": "{version}"}}\n', version=version)
+    assert list(workspace.pull_dataset("faq").rows()) == [{"version": "v10"}]
+    assert list(workspace.pull_dataset("faq/v2").rows()) == [{"version": "v2"}]
+    assert workspace.datasets() == ["faq"]
+
+
+def test_splits_are_apart(workspace):
+    dataset(workspace, '{"a": 1}\n')
+    dataset(workspace, '{"a": 2}', split="test")
+    assert list(workspace.pull_dataset("faq").rows()) == [{"a": 1}]
+    assert list(workspace.pull_dataset("faq", split="test").rows()) == [{"a": 2}]
+
+
+def test_the_lineage_says_where_rows_came_from(workspace):
+    dataset(workspace, '{"a": 1}\n')
+    lineage = workspace.pull_dataset("faq").lineage
+    assert lineage["path"] == "data/datasets/faq/v1/train.jsonl"
+    assert (lineage["source"], lineage["version"], lineage["split"]) == ("project", 1, "train")
+    assert lineage["metadata"].startswith("sha256:")
+
+
+def test_what_was_used_once_is_found_when_the_projects_data_is_gone(workspace, tmp_path):
+    dataset(workspace, '{"a": 1}\n')
+    first = workspace.pull_dataset("faq")
+    dataset(workspace, '{"a": 2}\n', version="v2")
+    second = workspace.pull_dataset("faq")
+    tasks(workspace, '{"task_id": "1"}\n')
+    benchmark = workspace.pull_benchmark("faq")
+    (tmp_path / "data").rename(tmp_path / "gone")
+    assert workspace.pull_dataset(first.id) == workspace.pull_dataset("faq/v1") == first
+    assert workspace.pull_dataset("faq") == second
+    assert workspace.pull_benchmark(benchmark.id) == workspace.pull_benchmark("faq") == benchmark
+
+
+def test_what_a_store_gave_is_found_by_name_and_id(workspace):
+    entry = workspace.cache("datasets").put("remote", [{"a": 1}], {"source": "store"}, id="ds_1")
+    assert workspace.pull_dataset("remote") == workspace.pull_dataset("ds_1") == entry
+
+
+def test_the_projects_own_data_comes_before_a_name_that_was_pulled(workspace):
+    workspace.cache("datasets").put("faq", [{"from": "store"}])
+    dataset(workspace, '{"from": "project"}\n')
+    assert list(workspace.pull_dataset("faq").rows()) == [{"from": "project"}]
+
+
+def test_a_version_that_changed_is_refused(workspace):
+    dataset(workspace, '{"a": 1}\n')
+    entry = workspace.pull_dataset("faq")
+    dataset(workspace, '{"a": 2}\n')
+    with pytest.raises(DataError, match=r"faq/v1/train isn't what it was.*put the changed rows into faq/v2/"):
+        workspace.pull_dataset("faq")
+    assert list(workspace.pull_dataset(entry.id).rows()) == [{"a": 1}]
+    dataset(workspace, '{"a": 1}\n')
+    assert workspace.pull_dataset("faq") == entry
+
+
+def test_a_version_that_is_only_written_otherwise_is_the_same(workspace):
+    dataset(workspace, '{"a": 1}\n')
+    entry = workspace.pull_dataset("faq")
+    dataset(workspace, '\n{"a":1}')
+    assert workspace.pull_dataset("faq") == entry
+
+
+def test_a_malformed_row_is_told_with_its_file_and_physical_line(workspace):
+    folder = dataset(workspace, '{"a": 1}\n\n[]\n')
+    with pytest.raises(DataError) as caught:
+        workspace.pull_dataset("faq")
+    assert (caught.value.source, caught.value.line) == (str(folder / "train.jsonl"), 3)
+
+
+@pytest.mark.parametrize("name", ["faq/v7", "faq/latest", "faq/../faq"])
+def test_a_version_that_is_not_there_is_named(workspace, name):
+    dataset(workspace, '{"a": 1}\n')
+    with pytest.raises(DataError, match="dataset 'faq' has no"):
+        workspace.pull_dataset(name)
+
+
+def test_an_unknown_name_lists_what_is_known(workspace):
+    dataset(workspace, '{"a": 1}\n')
+    workspace.cache("datasets").put("remote", [{"a": 1}])
+    with pytest.raises(DataError, match=r"no dataset 'fag' .*known: faq, remote"):
+        workspace.pull_dataset("fag")
+    with pytest.raises(DataError, match=r"no benchmark 'fag' .*none yet"):
+        workspace.pull_benchmark("fag")
+
+
+def test_a_benchmark_is_found_in_both_folders(workspace):
+    tasks(workspace, '{"task_id": "1"}\n')
+    tasks(workspace, '{"task_id": "2"}\n', name="quick", kind="validation")
+    assert list(workspace.pull_benchmark("faq").rows()) == [{"task_id": "1"}]
+    assert list(workspace.pull_benchmark("quick").rows()) == [{"task_id": "2"}]
+    assert workspace.pull_benchmark("validation/quick") == workspace.pull_benchmark("quick")
+
+
+def test_a_name_in_both_folders_must_be_qualified(workspace):
+    tasks(workspace, '{"task_id": "1"}\n')
+    tasks(workspace, '{"task_id": "2"}\n', kind="validation")
+    with pytest.raises(DataError, match="write benchmark/faq or validation/faq"):
+        workspace.pull_benchmark("faq")
+    assert list(workspace.pull_benchmark("validation/faq").rows()) == [{"task_id": "2"}]
+
+
+def test_changed_tasks_get_a_new_id(workspace):
+    tasks(workspace, '{"task_id": "1"}\n')
+    old = workspace.pull_benchmark("faq")
+    tasks(workspace, '{"task_id": "2"}\n')
+    new = workspace.pull_benchmark("faq")
+    assert new.id != old.id
+    assert list(workspace.pull_benchmark(old.id).rows()) == [{"task_id": "1"}]
+
+
+def test_a_corrupt_cache_is_told(workspace):
+    tasks(workspace, '{"task_id": "1"}\n')
+    entry = workspace.pull_benchmark("faq")
+    entry.path.chmod(0o644)
+    entry.path.write_text('{"task_id": "9"}\n', encoding="utf-8")
+    for name in ("faq", entry.id):
+        with pytest.raises(StoreError, match="is corrupt"):
+            workspace.pull_benchmark(name)
