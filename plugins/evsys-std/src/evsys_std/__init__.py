@@ -1,0 +1,1 @@
+"""Standard transforms, data stores, callbacks, rollout engine and agent of evsys."""

@@ -1,0 +1,169 @@
+"""Callbacks: `local_logger` and `print_progress`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import attrs
+
+from evsys import option
+from evsys.types import ArmResult, EvaluationResult, Failure, RunContext
+
+__all__ = ["KeepRollouts", "LocalLogger", "PrintProgress"]
+
+
+@attrs.frozen(kw_only=True)
+class KeepRollouts:
+    """Which training rollouts stay in the record; those of evaluations always do."""
+
+    every: int = option(1, "keep those of steps that this number divides; 0 keeps none", ge=0)
+    share: float = option(1.0, "keep this share of a step's tasks, with all their samples", ge=0, le=1)
+    errors: bool = option(True, "keep failed ones whatever the rest says")
+
+
+class LocalLogger:
+    """The record of a run is written with or without it; it sets only which training rollouts are kept.
+
+    The run reads `keep_rollouts` when it opens its record. `--dry` keeps all of them.
+    """
+
+    name: ClassVar[str] = "local_logger"
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        """Parameters of `local_logger`."""
+
+        keep_rollouts: KeepRollouts = option(attrs.Factory(KeepRollouts), "which training rollouts are kept")
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = self.Config(**fields)
+
+
+class PrintProgress:
+    """Shows how a run goes, on standard error: one live line on a terminal, plain lines in a pipe or a file."""
+
+    name: ClassVar[str] = "print_progress"
+    clock: ClassVar[Any] = staticmethod(time.monotonic)
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        """Parameters of `print_progress`."""
+
+        every: int | None = option(
+            None,
+            "steps between two plain lines; by default a tenth of the run, or 10 where its length is unknown",
+            ge=1,
+        )
+        metrics: tuple[str, ...] = option(("loss", "reward"), "metrics to show, those that a step has")
+        redraw_seconds: float = option(0.1, "least time between two redraws of the live line", ge=0)
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = self.Config(**fields)
+        self._total: int | None = None
+        self._started = self._drawn = float("-inf")
+        self._first_step = 0
+        self._tokens = 0.0
+        self._live = False
+
+    def evsys_run_started(self, ctx: RunContext, total_steps: int | None) -> None:
+        """Say which run begins."""
+        self._total = total_steps
+        self._started, self._drawn = self.clock(), float("-inf")
+        self._first_step, self._tokens = 0, 0.0
+        steps = f"{total_steps} steps" if total_steps is not None else "an open number of steps"
+        self._line(f"{ctx.run_id}: {steps}")
+
+    def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
+        """Draw the live line, or write a plain one when it is time."""
+        if self._tokens == 0.0 and self._first_step == 0:
+            self._first_step = step - 1  # a resumed run begins later
+        self._tokens += metrics.get("tokens", 0.0)
+        last = step == self._total
+        if not _is_terminal():
+            if last or step % self._interval() == 0:
+                self._line(self._text(ctx, step, metrics))
+        elif last or self.clock() - self._drawn >= self.config.redraw_seconds:
+            self._draw(self._text(ctx, step, metrics))
+
+    def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
+        """Say what a scoring gave."""
+        head = f"{ctx.run_id}: {evaluation.benchmark} at step {evaluation.step}"
+        if evaluation.status != "completed":
+            reason = f": {evaluation.failure.message}" if evaluation.failure is not None else ""
+            self._line(f"{head} {evaluation.status}{reason}")
+            return
+        scores = [
+            f"{name} {_number(metric.value)}"
+            for name, metric in evaluation.metrics.items()
+            if metric.value is not None
+        ]
+        self._line(f"{head}: {', '.join(scores) or 'no metric is available'}")
+
+    def evsys_run_failed(self, ctx: RunContext, failure: Failure) -> None:
+        """Say why a run failed."""
+        self._line(f"{ctx.run_id} failed: {failure.message}")
+
+    def evsys_run_finished(self, ctx: RunContext, result: ArmResult) -> None:
+        """Say how a run ended."""
+        steps = f", {result.run.steps} steps" if result.run is not None else ""
+        self._line(f"{ctx.run_id} {result.status} in {_duration(result.seconds)}{steps}")
+
+    def _interval(self) -> int:
+        if self.config.every is not None:
+            return self.config.every
+        return max(1, self._total // 10) if self._total else 10
+
+    def _text(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> str:
+        seconds = max(self.clock() - self._started, 1e-9)
+        done = step - self._first_step
+        parts = [f"step {step}/{self._total}" if self._total is not None else f"step {step}"]
+        parts += [f"{name} {_number(metrics[name])}" for name in self.config.metrics if name in metrics]
+        speed = metrics.get("tokens_per_second", self._tokens / seconds)
+        if speed:
+            parts.append(f"{_short(speed)} tokens/s")
+        if self._total is not None and done > 0:
+            parts.append(f"{_duration((self._total - step) * seconds / done)} left")
+        return f"{ctx.run_id}: {', '.join(parts)}"
+
+    def _draw(self, text: str) -> None:
+        """Replace the live line."""
+        self._drawn, self._live = self.clock(), True
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\x1b[K{text[:width]}")
+        sys.stderr.flush()
+
+    def _line(self, text: str) -> None:
+        """Write a line that stays, below the live line where there is one."""
+        sys.stderr.write(f"\n{text}\n" if self._live else f"{text}\n")
+        self._live = False
+        sys.stderr.flush()
+
+
+def _is_terminal() -> bool:
+    return bool(sys.stderr and sys.stderr.isatty())
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _short(value: float) -> str:
+    """1234567 as 1.2M."""
+    for unit in ("", "k", "M"):
+        if value < 1000:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g}G"
+
+
+def _duration(seconds: float) -> str:
+    """Seconds as people read them: 0.4 s, 42 s, 3:05, 2:03:05."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,190 @@
+"""Data stores: `local` files, rows given `in_memory`, and `hf` datasets."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+
+from evsys import option
+from evsys.errors import PluginLoadError, StoreError
+from evsys_runtime.data.readers import FORMATS, read_rows
+from evsys_runtime.data.scope import current_scope
+
+__all__ = ["HuggingFaceStore", "InMemoryStore", "LocalStore"]
+
+type Row = Mapping[str, Any]
+
+
+class LocalStore:
+    """Files of rows below a folder. A reference is a path below it, with or without its suffix, or a folder in it that
+    holds `rows.jsonl` or `train.jsonl`.
+    """
+
+    name: ClassVar[str] = "local"
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        """Parameters of `local`."""
+
+        root: str = option("data", "the folder, relative to the project root")
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = self.Config(**fields)
+
+    async def pull(self, ref: str) -> Iterable[Row]:
+        """Rows of a file, streamed.
+
+        Raises:
+            StoreError: no such file, or a reference that leaves the folder.
+        """
+        root = current_scope().resolve(self.config.root).resolve()
+        path = (root / ref).resolve()
+        if not path.is_relative_to(root):
+            raise StoreError(f"reference {ref!r} leaves the folder {root}", reachable=True)
+        found = next((candidate for candidate in _candidates(path) if candidate.is_file()), None)
+        if found is None:
+            raise StoreError(f"no dataset {ref!r} in {root}", hint=_listing(root), reachable=root.is_dir())
+        return read_rows(found)
+
+
+def _candidates(path: Path) -> Iterator[Path]:
+    yield path
+    for suffix in FORMATS:
+        yield path.with_name(path.name + suffix)
+    for stem in ("rows", "train"):
+        for suffix in FORMATS:
+            yield path / f"{stem}{suffix}"
+
+
+def _listing(root: Path) -> str:
+    if not root.is_dir():
+        return "the folder does not exist"
+    found = sorted(
+        path.relative_to(root).as_posix() for path in root.rglob("*") if path.suffix.lower() in FORMATS
+    )
+    return f"it has {', '.join(found[:8])}" if found else "it has no files of rows"
+
+
+class InMemoryStore:
+    """Datasets that are given as parameters; for tests and small experiments."""
+
+    name: ClassVar[str] = "in_memory"
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        """Parameters of `in_memory`."""
+
+        datasets: dict[str, list[dict[str, Any]]] = option(attrs.Factory(dict), "name: list of rows")
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = self.Config(**fields)
+
+    async def pull(self, ref: str) -> Iterable[Row]:
+        """Copies of the rows, so nobody changes what the next one pulls.
+
+        Raises:
+            StoreError: no dataset of this name.
+        """
+        rows = self.config.datasets.get(ref)
+        if rows is None:
+            known = ", ".join(sorted(self.config.datasets)) or "none"
+            raise StoreError(f"no dataset {ref!r} in memory", hint=f"known are {known}", reachable=True)
+        return copy.deepcopy(rows)
+
+
+class HuggingFaceStore:
+    """Datasets of the Hugging Face Hub, or of a local folder: one that `save_to_disk` wrote, or one of data files.
+
+    Times become ISO texts; all other values are as the dataset gives them.
+    """
+
+    name: ClassVar[str] = "hf"
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        """Parameters of `hf`."""
+
+        split: str = option("train", "which split; slices such as train[:100] work")
+        subset: str | None = option(None, "the configuration of a dataset that has several")
+        revision: str | None = option(None, "a commit, tag or branch; a commit makes it reproducible")
+        cache_dir: str | None = option(
+            None,
+            "where prepared data are kept, relative to the project root; by default where the library puts them",
+        )
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = self.Config(**fields)
+        if find_spec("datasets") is None:
+            raise PluginLoadError(
+                "data_store 'hf' needs the package `datasets`",
+                hint="pip install 'evsys-sdk[hf]'",
+                kind="data_store",
+            )
+
+    async def pull(self, ref: str) -> Iterable[Row]:
+        """Rows of a split.
+
+        Raises:
+            StoreError: no such dataset or split, or the hub can't be reached.
+        """
+        import asyncio
+
+        dataset = await asyncio.to_thread(self._load, ref)
+        return (_plain_row(row) for row in dataset)
+
+    def _load(self, ref: str) -> Any:
+        import datasets
+
+        folder = current_scope().resolve(ref)
+        try:
+            if folder.is_dir() and _saved_to_disk(folder):
+                return _split_of(datasets.load_from_disk(str(folder)), self.config.split)
+            cache = self.config.cache_dir
+            return datasets.load_dataset(
+                str(folder) if folder.is_dir() else ref,
+                self.config.subset,
+                split=self.config.split,
+                revision=None if folder.is_dir() else self.config.revision,
+                cache_dir=None if cache is None else str(current_scope().resolve(cache)),
+            )
+        except Exception as exc:
+            lost = isinstance(exc, ConnectionError | TimeoutError)
+            what = "can't be reached" if lost else "can't be loaded"
+            raise StoreError(
+                f"dataset {ref!r} {what}: {type(exc).__name__}: {str(exc).strip()[:500]}",
+                hint="a local folder works offline" if lost else None,
+                reachable=not lost,
+            ) from exc
+
+
+def _saved_to_disk(folder: Path) -> bool:
+    return (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
+
+
+def _split_of(loaded: Any, split: str) -> Any:
+    """A split of what `load_from_disk` gave: one dataset, which has no splits, or a mapping of them."""
+    if not isinstance(loaded, Mapping):
+        return loaded
+    if split not in loaded:
+        raise KeyError(f"no split {split!r}; it has {', '.join(loaded)}")
+    return loaded[split]
+
+
+def _plain_row(row: Row) -> dict[str, Any]:
+    return {column: _plain(value) for column, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

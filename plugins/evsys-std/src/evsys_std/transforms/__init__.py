@@ -1,0 +1,33 @@
+"""Transforms: mappings in, mappings out. They never change a row they are given, and say why rows were left out.
+
+What transforms share is by shape, so a transform of your own needs none of it: `dropped` counts rows by reason and
+starts anew with each call, `streaming` tells that rows are handled one at a time and in order, `seed` is filled in
+from the run's seed where none is given, and `uses` names the functions that the parameters ask for.
+"""
+
+from evsys_std.transforms.chat import JsonlToChat
+from evsys_std.transforms.dedupe import Dedupe
+from evsys_std.transforms.filter import Filter
+from evsys_std.transforms.mapping import Map
+from evsys_std.transforms.mix import Mix
+from evsys_std.transforms.rename import Identity, Rename
+from evsys_std.transforms.sample import Sample
+from evsys_std.transforms.shuffle import Shuffle
+from evsys_std.transforms.split import Split
+from evsys_std.transforms.tasks import JsonlToTasks
+from evsys_std.transforms.template import Template
+
+__all__ = [
+    "Dedupe",
+    "Filter",
+    "Identity",
+    "JsonlToChat",
+    "JsonlToTasks",
+    "Map",
+    "Mix",
+    "Rename",
+    "Sample",
+    "Shuffle",
+    "Split",
+    "Template",
+]

@@ -1,0 +1,56 @@
+"""Reading columns: plain names, paths into nested columns, and values as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from evsys_runtime.data.json_rows import canonical
+from evsys_runtime.data.parse import RowProblem
+
+__all__ = ["MISSING", "Row", "as_text", "content_of", "getter", "no_column"]
+
+type Row = Mapping[str, Any]
+
+MISSING: Any = object()
+"""Stands for a column that a row doesn't have; None is a value."""
+
+
+def getter(column: str) -> Callable[[Row], Any]:
+    """What reads `column`, or gives `MISSING`. A dot reaches into a nested column, unless a column has that very name."""
+    if "." not in column:
+        return lambda row: row.get(column, MISSING)
+    parts = column.split(".")
+
+    def nested(row: Row) -> Any:
+        found: Any = row.get(column, MISSING)
+        if found is not MISSING:
+            return found
+        found = row
+        for part in parts:
+            found = found.get(part, MISSING) if isinstance(found, Mapping) else MISSING
+        return found
+
+    return nested
+
+
+def as_text(value: Any) -> str:
+    """A column's value inside a text: text as it is, anything else as JSON writes it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def content_of(value: Any) -> bytes:
+    """Bytes that are equal for equal values, whatever the order of columns inside; a text can't equal anything else.
+
+    Raises:
+        DataError: there is something inside that JSON can't hold.
+    """
+    return b"t" + value.encode("utf-8") if type(value) is str else b"j" + canonical({"": value})
+
+
+def no_column(column: str, row: Row) -> RowProblem:
+    """The problem of a row that lacks a column."""
+    return RowProblem(
+        f"no column {column!r}", f"no column {column!r}; the row has {', '.join(map(str, row))}"
+    )

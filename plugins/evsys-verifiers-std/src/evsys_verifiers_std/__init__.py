@@ -1,0 +1,1 @@
+"""Standard verifiers and metrics of evsys."""

@@ -1,0 +1,133 @@
+"""The standard metrics: each is the mean over tasks of a value per task, and says in which direction it is better.
+
+`task_value` is that value; from it evsys makes the interval. Sums are exact (`math.fsum`), so the order of tasks and of
+samples changes no bit. A metric of nothing is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from math import comb
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+__all__ = ["MeanReward", "PassAtK", "PassHatK", "PassRate"]
+
+
+class _TaskMean:
+    """The mean over tasks of `task_value`."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+    needs_samples: int = 1
+
+    def task_value(self, rewards: Sequence[float]) -> float:
+        """The value of one task from the rewards of its scored samples."""
+        raise NotImplementedError
+
+    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
+        """The mean over tasks; NaN when there is none."""
+        if not task_rewards:
+            return math.nan
+        return math.fsum(self.task_value(rewards) for rewards in task_rewards.values()) / len(task_rewards)
+
+
+class MeanReward(_TaskMean):
+    """The mean over tasks of each task's mean reward."""
+
+    name: ClassVar[str] = "mean_reward"
+
+    def task_value(self, rewards: Sequence[float]) -> float:
+        """Mean reward of the samples."""
+        return math.fsum(rewards) / len(rewards)
+
+
+def _threshold() -> Any:
+    return attrs.field(default=1.0, metadata={"help": "A reward from here on counts as passed."})
+
+
+@attrs.frozen(kw_only=True)
+class PassRateParams:
+    """What counts as passed."""
+
+    pass_threshold: float = _threshold()
+
+
+class PassRate(_TaskMean):
+    """The mean over tasks of the share of samples that passed."""
+
+    name: ClassVar[str] = "pass_rate"
+    Config = PassRateParams
+
+    def __init__(self, *, pass_threshold: float = 1.0) -> None:
+        self.pass_threshold = pass_threshold
+
+    def task_value(self, rewards: Sequence[float]) -> float:
+        """Share of the samples that passed."""
+        return sum(reward >= self.pass_threshold for reward in rewards) / len(rewards)
+
+
+@attrs.frozen(kw_only=True)
+class PassAtKParams:
+    """How many samples count, and what counts as passed."""
+
+    k: int = attrs.field(metadata={"help": "Number of samples."}, validator=attrs.validators.ge(1))
+    pass_threshold: float = _threshold()
+
+
+class _OfK(_TaskMean):
+    """An estimator over all ways to choose k of a task's samples; it needs at least k of them."""
+
+    Config = PassAtKParams
+    name: ClassVar[str]
+
+    def __init__(self, *, k: int, pass_threshold: float = 1.0) -> None:
+        if k < 1:
+            raise ValueError(f"k is {k}, and must be at least 1")
+        self.k = k
+        self.needs_samples = k
+        self.pass_threshold = pass_threshold
+
+    def _counts(self, rewards: Sequence[float]) -> tuple[int, int]:
+        """How many samples there are, and how many passed."""
+        if len(rewards) < self.k:
+            name = f"{self.name[:-1]}{self.k}"
+            raise ValueError(f"{name} needs {self.k} scored samples of a task, and there are {len(rewards)}")
+        return len(rewards), sum(reward >= self.pass_threshold for reward in rewards)
+
+
+class PassAtK(_OfK):
+    """pass@k: the probability that at least one of k samples passes.
+
+    Unbiased estimator `1 - C(n - c, k) / C(n, k)` for c passes among n samples (Chen et al. 2021, arXiv:2107.03374).
+    """
+
+    name: ClassVar[str] = "pass@k"
+
+    def task_value(self, rewards: Sequence[float]) -> float:
+        """The estimate for one task.
+
+        Raises:
+            ValueError: fewer than k samples.
+        """
+        n, c = self._counts(rewards)
+        return 1.0 - comb(n - c, self.k) / comb(n, self.k)
+
+
+class PassHatK(_OfK):
+    """pass^k: the probability that all of k samples pass.
+
+    Unbiased estimator `C(c, k) / C(n, k)` for c passes among n samples.
+    """
+
+    name: ClassVar[str] = "pass^k"
+
+    def task_value(self, rewards: Sequence[float]) -> float:
+        """The estimate for one task.
+
+        Raises:
+            ValueError: fewer than k samples.
+        """
+        n, c = self._counts(rewards)
+        return comb(c, self.k) / comb(n, self.k)

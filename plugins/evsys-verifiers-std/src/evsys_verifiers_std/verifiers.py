@@ -1,0 +1,232 @@
+"""The standard verifiers. Each gives 1.0 or 0.0, and raises on an expectation that it can't judge by.
+
+A verifier is built from its params; what a call passes as `params` wins over them for that call. `check(expected)` says
+before any model is asked whether a task's expectation can be used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+from evsys.types import Rollout
+from evsys_verifiers_std.bounded_regex import compiled, search
+from evsys_verifiers_std.expected import expected_texts
+from evsys_verifiers_std.tool_calls import Call, calls_in_text, calls_of_rollout, expected_calls, matches
+
+__all__ = ["Contains", "ExactMatch", "RegexMatch", "ToolCallsMatch"]
+
+
+def _option(default: Any, text: str, **validation: Any) -> Any:
+    return attrs.field(default=default, metadata={"help": text}, **validation)
+
+
+class _Configured:
+    """Built from the fields of its `Config`."""
+
+    Config: ClassVar[Any]
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = self.Config(**fields)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.config!r})"
+
+    def _settings(self, params: Mapping[str, Any]) -> Any:
+        return attrs.evolve(self.config, **params) if params else self.config
+
+
+@attrs.frozen(kw_only=True)
+class ExactMatchParams:
+    """How two texts are compared."""
+
+    strip: bool = _option(True, "Leave out whitespace at both ends.")
+    case_sensitive: bool = _option(True, "Tell capital letters from small ones.")
+
+
+class ExactMatch(_Configured):
+    """1.0 when the answer is the expected text, or one of several."""
+
+    name: ClassVar[str] = "exact_match"
+    Config = ExactMatchParams
+
+    def __call__(self, model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
+        """Compare `model_output` with `expected`: a text, a number, or a list of those."""
+        settings = self._settings(params)
+
+        def plain(text: str) -> str:
+            text = text.strip() if settings.strip else text
+            return text if settings.case_sensitive else text.casefold()
+
+        return float(plain(model_output) in [plain(text) for text in expected_texts(expected)])
+
+    def check(self, expected: Any) -> None:
+        """Refuse an expectation that can't be compared with.
+
+        Raises:
+            ValueError: says what is wrong.
+        """
+        expected_texts(expected)
+
+
+@attrs.frozen(kw_only=True)
+class ContainsParams:
+    """What has to be found."""
+
+    require: Literal["all", "any"] = _option(
+        "all", "With several texts: all of them, or any.", validator=attrs.validators.in_(("all", "any"))
+    )
+    case_sensitive: bool = _option(True, "Tell capital letters from small ones.")
+
+
+class Contains(_Configured):
+    """1.0 when the answer contains the expected text, or all (any) of several."""
+
+    name: ClassVar[str] = "contains"
+    Config = ContainsParams
+
+    def __call__(self, model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
+        """Look for `expected`, a text, a number, or a list of those, in `model_output`."""
+        settings = self._settings(params)
+        self.check(expected)
+        wanted = expected_texts(expected)
+        if not settings.case_sensitive:
+            model_output, wanted = model_output.casefold(), [text.casefold() for text in wanted]
+        found = [text in model_output for text in wanted]
+        return float(all(found) if settings.require == "all" else any(found))
+
+    def check(self, expected: Any) -> None:
+        """Refuse an expectation that every answer contains.
+
+        Raises:
+            ValueError: says what is wrong.
+        """
+        if "" in expected_texts(expected):
+            raise ValueError("`expected` holds an empty text, which every answer contains")
+
+
+def _usable(_params: Any, _attribute: Any, pattern: str | None) -> None:
+    if pattern is not None:
+        compiled(pattern)
+
+
+@attrs.frozen(kw_only=True)
+class RegexMatchParams:
+    """How the pattern is applied."""
+
+    pattern: str | None = _option(
+        None, "The regular expression; by default the task's `expected` is one.", validator=_usable
+    )
+    full: bool = _option(False, "Match the whole answer instead of a part of it.")
+    ignore_case: bool = _option(False, "Don't tell capital letters from small ones.")
+    dot_all: bool = _option(False, "`.` matches newlines too.")
+    multiline: bool = _option(False, "`^` and `$` match at each line.")
+    strip: bool = _option(True, "Leave out whitespace at both ends of the answer.")
+    timeout_seconds: float = _option(
+        2.0,
+        "Longest time of one match; beyond it the rollout has no score.",
+        validator=attrs.validators.gt(0),
+    )
+
+    @property
+    def flags(self) -> int:
+        """The flags of Python's `re`."""
+        named = {re.IGNORECASE: self.ignore_case, re.DOTALL: self.dot_all, re.MULTILINE: self.multiline}
+        return sum(int(flag) for flag, on in named.items() if on)
+
+
+class RegexMatch(_Configured):
+    """1.0 when a regular expression (Python's `re`) matches the answer.
+
+    Matching runs in a process of its own, so that a pattern that backtracks without end can be stopped.
+    """
+
+    name: ClassVar[str] = "regex_match"
+    blocking: ClassVar[bool] = True
+    Config = RegexMatchParams
+
+    def __call__(self, model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
+        """Match `params.pattern`, else `expected`, against `model_output`.
+
+        Raises:
+            TimeoutError: matching took longer than `timeout_seconds`.
+            ValueError: there is no usable pattern.
+        """
+        settings = self._settings(params)
+        text = model_output.strip() if settings.strip else model_output
+        pattern = _pattern(settings, expected)
+        return float(
+            search(
+                pattern, settings.flags, text, full=settings.full, timeout_seconds=settings.timeout_seconds
+            )
+        )
+
+    def check(self, expected: Any) -> None:
+        """Refuse a pattern that can't be compiled, or none.
+
+        Raises:
+            ValueError: says what is wrong and where in the pattern.
+        """
+        _pattern(self.config, expected)
+
+
+def _pattern(settings: RegexMatchParams, expected: Any) -> str:
+    pattern = settings.pattern if settings.pattern is not None else expected
+    if not isinstance(pattern, str):
+        message = "there is no pattern: give it as `params.pattern`, or as the task's `expected`"
+        raise ValueError(message)  # noqa: TRY004 - every unusable expectation is a ValueError
+    compiled(pattern, settings.flags)
+    return pattern
+
+
+@attrs.frozen(kw_only=True)
+class ToolCallsMatchParams:
+    """What of a call is compared."""
+
+    ordered: bool = _option(False, "The calls must come in the expected order.")
+    arguments: Literal["exact", "subset", "ignore"] = _option(
+        "exact",
+        "Arguments must be equal, include the expected ones, or don't matter.",
+        validator=attrs.validators.in_(("exact", "subset", "ignore")),
+    )
+    allow_extra: bool = _option(False, "Further calls beside the expected ones don't matter.")
+
+
+class ToolCallsMatch(_Configured):
+    """1.0 when the model made exactly the expected tool calls.
+
+    Calls come from the rollout; where it has none, `<tool_call>` blocks or bare JSON in the answer's text are read.
+    """
+
+    name: ClassVar[str] = "tool_calls_match"
+    Config = ToolCallsMatchParams
+
+    def __call__(
+        self, model_output: str, expected: Any, params: Mapping[str, Any], rollout: Rollout | None = None
+    ) -> float:
+        """Compare with `expected`: one `{name, arguments}` or a list of them; an empty list expects no call."""
+        settings = self._settings(params)
+        wanted = expected_calls(expected)
+        made: list[Call] = calls_of_rollout(rollout) if rollout is not None else []
+        made = made or calls_in_text(model_output)
+        return float(
+            matches(
+                made,
+                wanted,
+                ordered=settings.ordered,
+                arguments=settings.arguments,
+                allow_extra=settings.allow_extra,
+            )
+        )
+
+    def check(self, expected: Any) -> None:
+        """Refuse an expectation that is no list of calls.
+
+        Raises:
+            ValueError: says what is wrong.
+        """
+        expected_calls(expected)
