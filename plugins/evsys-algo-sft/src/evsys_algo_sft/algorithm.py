@@ -1,0 +1,130 @@
+"""`algorithm.kind: sft`: learn to say what the assistant says in the rows.
+
+The loss is the negative log-likelihood of the trained tokens, divided by how many there are in the whole batch:
+
+    loss = - sum_t w_t log pi(token_t | tokens before) / sum_t w_t
+
+Weights w are 0 on prompts and 1 on assistant turns (or what a message's own `weight` says). Dividing by the sum over
+the batch, and not row by row, gives each token the same say, whatever the length of its row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from evsys import option
+from evsys.types import ChatMessagesRow, ForwardResult, RunContext, TrainingBatch
+from evsys_algo_sft.sequences import RenderedRow, RenderReport, mean_nll, render_rows
+from evsys_runtime.training.algorithm import BaseAlgorithm
+from evsys_runtime.training.params import TrainingParams
+
+if TYPE_CHECKING:
+    from evsys.protocols import Renderer
+
+__all__ = ["SFT", "SFTParams"]
+
+
+@attrs.frozen(kw_only=True)
+class SFTParams(TrainingParams):
+    """Params of `sft`."""
+
+    train_on: str = option(
+        "all_assistant",
+        "Which tokens have a loss: those of every assistant turn, of the last one, or all tokens.",
+        choices=("all_assistant", "last_assistant", "all"),
+        source="evsys training defaults",
+    )
+
+
+class SFT(BaseAlgorithm):
+    """Supervised fine-tuning on conversations.
+
+    To put another loss on its batches, subclass it:
+
+        class Focal(SFT):
+            async def build_batch(self, step_idx):
+                batch = await super().build_batch(step_idx)
+                batch.loss_fn = my_loss  # (data, logprobs) -> scalar, in plain numpy
+                return batch
+    """
+
+    Config: ClassVar[type[Any]] = SFTParams
+    shape: ClassVar[str] = "chat"
+    prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
+
+    _rendered: list[RenderedRow]
+
+    @property
+    def rows(self) -> int:
+        """Rows that are left to train on."""
+        return len(self._rendered)
+
+    async def setup(self, ctx: RunContext) -> None:
+        """Render every row once, drop what can't be trained, and say so."""
+        from evsys_runtime.training.health import check_rows, trained_share_warning
+
+        self.ctx = ctx
+        report = RenderReport()
+        self._rendered = []
+        for rendered in self._render(ctx.data, ctx.clients.policy.renderer, report, self._limit(ctx)):
+            self._rendered.append(rendered)
+            if len(self._rendered) % 64 == 0:
+                ctx.heartbeat()
+                await asyncio.sleep(0)  # thousands of rows take seconds; others may go on meanwhile
+        for reason, count in report.dropped.items():
+            self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
+        check_rows(self.rows, self.config.batch_size, report.dropped)
+        odd = trained_share_warning(
+            report.trained_tokens, report.tokens, everything_is_meant=self.config.train_on == "all"
+        )
+        if odd is not None:
+            self.warn(odd)
+        await super().setup(ctx)
+
+    async def build_batch(self, step_idx: int) -> TrainingBatch:
+        """The next rows in their seeded order, weights divided by the number of trained tokens in the batch."""
+        rows = [self._rendered[i] for i in self.take_rows(step_idx)]
+        trained = sum(row.weight for row in rows)
+        return TrainingBatch(
+            data=[datum for row in rows for datum in row.data(1.0 / trained)],
+            loss_fn="cross_entropy",
+            row_ids=tuple(row.row_id for row in rows),
+            metrics={"epoch": step_idx * self.config.batch_size / self.rows, "rows": float(len(rows))},
+        )
+
+    def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
+        """`nll`: the negative log-likelihood per trained token, whatever loss a subclass trains with."""
+        nll = mean_nll(batch.data, result.logprobs)
+        return {} if nll is None else {"nll": nll}
+
+    # --- what `evsys data preview` shows --------------------------------------------------------------------------
+
+    def preview(
+        self, rows: Iterable[ChatMessagesRow], renderer: Renderer, report: RenderReport | None = None
+    ) -> Iterator[RenderedRow]:
+        """Rows as they would be trained: tokens with their weights, what would be dropped left out and counted.
+
+        Args:
+            rows: typed rows.
+            renderer: of the model.
+            report: filled on the way.
+        """
+        return self._render(rows, renderer, report or RenderReport(), self.config.max_length)
+
+    def _render(
+        self,
+        rows: Iterable[ChatMessagesRow],
+        renderer: Renderer,
+        report: RenderReport,
+        max_length: int | None,
+    ) -> Iterator[RenderedRow]:
+        return render_rows(rows, renderer, self.config.train_on, max_length, report)
+
+    def _limit(self, ctx: RunContext) -> int | None:
+        """The longest sequence that may be trained: what the params and the backend's model allow."""
+        limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
+        return min((limit for limit in limits if limit is not None), default=None)

@@ -1,0 +1,112 @@
+"""From rows to training sequences: rendered once, too long ones dropped, everything counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import DataError
+from evsys.types import ChatMessagesRow, Datum
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from evsys.protocols import Renderer
+
+__all__ = ["RenderReport", "RenderedRow", "mean_nll", "render_rows"]
+
+
+@attrs.define(kw_only=True)
+class RenderReport:
+    """What became of the rows: how many were dropped and why, and how many tokens are trained of how many."""
+
+    dropped: dict[str, int] = attrs.field(factory=dict)
+    tokens: int = 0
+    trained_tokens: int = 0
+
+    def drop(self, reason: str) -> None:
+        """Count a row that is left out."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class RenderedRow:
+    """A row as it is trained: one sequence, or several where the template rewrites history between turns.
+
+    `sequences` holds tokens and weights of equal length; `weight` is the sum of the weights that predictions have.
+    """
+
+    row_id: str
+    sequences: tuple[tuple[NDArray[np.int64], NDArray[np.float32]], ...]
+    weight: float
+
+    def data(self, scale: float) -> Iterator[Datum]:
+        """Its sequences shifted by one, weights multiplied by `scale`."""
+        for tokens, weights in self.sequences:
+            yield Datum(
+                tokens=tokens[:-1],
+                loss_inputs={"target_tokens": tokens[1:], "weights": weights[1:] * scale},
+                meta={"row_id": self.row_id},
+            )
+
+
+def render_rows(
+    rows: Iterable[ChatMessagesRow],
+    renderer: Renderer,
+    train_on: str,
+    max_length: int | None,
+    report: RenderReport,
+) -> Iterator[RenderedRow]:
+    """Render rows one by one.
+
+    Args:
+        rows: typed rows.
+        renderer: of the model.
+        train_on: which tokens have a loss.
+        max_length: longest sequence in tokens; a row with a longer one is dropped whole.
+        report: counts what was dropped and what is trained.
+
+    Raises:
+        DataError: a row can't be rendered; names the row.
+    """
+    import numpy as np
+
+    for number, row in enumerate(rows):
+        row_id = row.row_id or str(number)
+        try:
+            pairs = renderer.render_training(row.messages, row.tools, train_on)
+        except DataError as error:
+            raise DataError(
+                f"row {row_id}: {error.message}", source=error.source, line=error.line, hint=error.hint
+            ) from error
+        longest = max((len(tokens) for tokens, _ in pairs), default=0)
+        if max_length is not None and longest > max_length:
+            report.drop(f"longer than max_length ({max_length} tokens)")
+            continue
+        sequences = tuple(
+            (np.array(t, dtype=np.int64), np.array(w, dtype=np.float32)) for t, w in pairs if len(t) > 1
+        )
+        weight = float(sum(weights[1:].sum() for _, weights in sequences))
+        if weight <= 0:
+            report.drop("without a trainable token")
+            continue
+        report.tokens += sum(len(tokens) for tokens, _ in sequences)
+        report.trained_tokens += sum(int(np.count_nonzero(weights)) for _, weights in sequences)
+        yield RenderedRow(row_id=row_id, sequences=sequences, weight=weight)
+
+
+def mean_nll(data: Sequence[Datum], logprobs: Sequence[NDArray[Any]]) -> float | None:
+    """Weighted mean of -logprob over the trained tokens, in nats; None where a subclass gave the data no weights."""
+    import numpy as np
+
+    total = weight = 0.0
+    for datum, values in zip(data, logprobs, strict=True):
+        weights = datum.loss_inputs.get("weights")
+        if weights is not None and weights.shape == values.shape:
+            active = weights != 0
+            total -= float(np.sum(weights[active] * values[active]))
+            weight += float(np.sum(weights[active]))
+    return total / weight if weight > 0 else None

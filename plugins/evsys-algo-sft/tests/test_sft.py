@@ -1,0 +1,283 @@
+"""`sft` on the mock backend: it learns, it resumes, it says what it left out, and it can be subclassed."""
+
+import numpy as np
+import pytest
+from training_runs import HELD_OUT, Rows, accuracy, chat_rows, questions
+
+from evsys import Registry, register_algorithm, use_registry
+from evsys.errors import ConfigError, DataError
+from evsys.types import ChatMessagesRow, LoraSpec, Message, ModelSpec
+from evsys_algo_sft import SFT
+
+SHORT = {"batch_size": 8, "steps": 6, "learning_rate": 3e-3}
+
+
+async def test_true_labels_end_better_on_held_out_wordings_than_shuffled_ones(new_run):
+    pairs = questions()
+    shuffled = list(
+        zip([q for q, _ in pairs], np.random.default_rng(1).permutation([a for _, a in pairs]), strict=True)
+    )
+    scores = {}
+    for name, rows in (("true", pairs), ("shuffled", shuffled)):
+        run = new_run(name)
+        async with run.attempt(chat_rows(rows)) as ctx:
+            result = await SFT(batch_size=16, steps=100, learning_rate=5e-3).train(ctx)
+            scores[name] = await accuracy(ctx.clients.policy, questions(HELD_OUT))
+        losses = [values["loss"] for _, values in run.metrics()]
+        assert losses[-1] < 0.2 * losses[0]
+        assert (result.status, result.steps) == ("completed", 100)
+    assert scores["true"] >= 0.9
+    assert scores["shuffled"] <= 0.5
+
+
+async def test_the_loss_is_the_mean_over_the_trained_tokens_of_the_whole_batch(run):
+    async with run.attempt(chat_rows([("q", "a"), ("longer question", "a longer answer")])) as ctx:
+        algorithm = SFT(batch_size=2, steps=1, learning_rate=1e-3)
+        await algorithm.setup(ctx)
+        batch = await algorithm.build_batch(0)
+        weights = np.concatenate([datum.loss_inputs["weights"] for datum in batch.data])
+        assert weights.sum() == pytest.approx(1.0)
+        trained = weights[weights > 0]
+        np.testing.assert_allclose(
+            trained, trained[0]
+        )  # each token has the same say, whatever the row's length
+        forward = await ctx.clients.policy.forward(batch.data)
+        logprobs = np.concatenate(forward.logprobs)
+        step = await ctx.clients.policy.forward_backward(batch.data, batch.loss_fn)
+        assert step.loss == pytest.approx(-logprobs[weights > 0].mean())
+        assert algorithm.step_metrics(0, batch, step)["nll"] == pytest.approx(step.loss)
+
+
+async def test_what_is_trained_is_the_assistant_and_its_end_token(run):
+    async with run.attempt(chat_rows([("the question", "the answer")])) as ctx:
+        algorithm = SFT(batch_size=1, steps=1, learning_rate=1e-3)
+        await algorithm.setup(ctx)
+        (datum,) = (await algorithm.build_batch(0)).data
+        targets = datum.loss_inputs["target_tokens"][datum.loss_inputs["weights"] > 0]
+        assert ctx.clients.policy.tokenizer.decode(targets) == "the answer<|im_end|>"
+        assert datum.meta["row_id"] == "row-0"
+
+
+TWO_TURNS = ChatMessagesRow(
+    messages=(
+        Message(role="user", content="one"),
+        Message(role="assistant", content="first"),
+        Message(role="user", content="two"),
+        Message(role="assistant", content="second"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("train_on", "trained"),
+    [("all_assistant", "first<|im_end|>second<|im_end|>"), ("last_assistant", "second<|im_end|>")],
+)
+async def test_train_on_chooses_the_turns(run, train_on, trained):
+    async with run.attempt(Rows([TWO_TURNS])) as ctx:
+        algorithm = SFT(batch_size=1, steps=1, learning_rate=1e-3, train_on=train_on)
+        await algorithm.setup(ctx)
+        (datum,) = (await algorithm.build_batch(0)).data
+        targets = datum.loss_inputs["target_tokens"][datum.loss_inputs["weights"] > 0]
+        assert ctx.clients.policy.tokenizer.decode(targets) == trained
+
+
+async def test_train_on_all_trains_every_prediction_without_a_warning(run):
+    result = await run.train(
+        SFT(batch_size=1, steps=1, learning_rate=1e-3, train_on="all"), Rows([TWO_TURNS])
+    )
+    assert result.metrics["loss_tokens"] == result.metrics["tokens"]
+    assert result.warnings == ()
+
+
+async def test_same_seed_same_bits_another_seed_another_order(new_run):
+    found = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run = new_run(name, base_seed=seed)
+        await run.train(SFT(**SHORT), chat_rows())
+        found[name] = (run.weights(), run.metrics(), run.batches())
+    assert found["a"] == found["b"]
+    assert found["a"][2] != found["c"][2]
+    assert found["a"][0] != found["c"][0]
+
+
+async def test_an_epoch_takes_each_row_once_and_the_next_in_another_order(run):
+    rows = chat_rows()
+    result = await run.train(SFT(batch_size=10, epochs=2, learning_rate=1e-3), rows)
+    assert result.steps == 8  # 72 rows by tens: the last batch is smaller
+    taken = [row_id for _, _, row_ids in run.batches() for row_id in row_ids]
+    everything = sorted(row.row_id for row in rows)
+    assert sorted(taken[:36]) == sorted(taken[36:]) == everything
+    assert taken[:36] != taken[36:]
+    assert run.metrics()[-1][1]["rows"] == 2
+
+
+# --- rows that can't be trained ------------------------------------------------------------------------------------------
+
+
+async def test_rows_that_are_too_long_are_dropped_and_counted(run):
+    pairs = [*questions(), ("word " * 60, "x"), ("q", "y" * 300)]
+    result = await run.train(SFT(**SHORT, max_length=120), chat_rows(pairs))
+    assert result.warnings == ("2 of 38 rows were left out: longer than max_length (120 tokens)",)
+    assert not {"row-36", "row-37"} & {row_id for _, _, row_ids in run.batches() for row_id in row_ids}
+
+
+async def test_when_all_rows_are_too_long_it_says_so(run):
+    with pytest.raises(
+        DataError, match=r"no row is left.*of 36 rows 36 longer than max_length \(20 tokens\)"
+    ):
+        await run.train(SFT(**SHORT, max_length=20), chat_rows())
+    assert run.warned == ["36 of 36 rows were left out: longer than max_length (20 tokens)"]
+
+
+async def test_the_limit_of_the_backends_model_counts_too(run):
+    class Limited:
+        def __init__(self, client):
+            self._client = client
+            self.max_length = 120
+
+        def __getattr__(self, name):
+            return getattr(self._client, name)
+
+    result = await run.train(SFT(**SHORT), chat_rows([*questions(), ("word " * 60, "x")]), client=Limited)
+    assert "1 of 37 rows were left out: longer than max_length (120 tokens)" in result.warnings
+
+
+async def test_fewer_rows_than_a_batch_is_an_error_with_the_largest_batch_that_fits(run):
+    with pytest.raises(DataError, match="36 rows are fewer than one batch of 128.*at most 36"):
+        await run.train(SFT(steps=1, learning_rate=1e-3), chat_rows())
+
+
+async def test_rows_without_an_answer_are_dropped_and_counted_and_without_any_it_is_an_error(new_run):
+    silent = ChatMessagesRow(messages=(Message(role="user", content="hello?"),), row_id="silent")
+    result = await new_run("some").train(SFT(**SHORT), Rows([*chat_rows(), silent]))
+    assert result.warnings == ("1 of 37 rows were left out: without a trainable token",)
+    with pytest.raises(DataError, match="of 3 rows 3 without a trainable token"):
+        await new_run("none").train(SFT(batch_size=1, steps=1, learning_rate=1e-3), Rows([silent] * 3))
+
+
+async def test_no_rows_at_all_is_an_error(run):
+    with pytest.raises(DataError, match="there are no rows to train on"):
+        await run.train(SFT(**SHORT), Rows())
+
+
+async def test_a_row_that_can_not_be_rendered_is_named(run):
+    broken = ChatMessagesRow(
+        messages=(Message(role="user", content="\ud800"), Message(role="assistant", content="x")),
+        row_id="odd",
+    )
+    with pytest.raises(DataError, match="row odd: .*surrogate"):
+        await run.train(SFT(**SHORT), Rows([*chat_rows(), broken]))
+
+
+async def test_a_mask_that_covers_everything_is_told(run):
+    class Unmasked:
+        """A renderer of a template without generation markers."""
+
+        def __init__(self, renderer):
+            self._renderer = renderer
+
+        def render_training(self, messages, tools=(), train_on="all_assistant"):
+            return [
+                (tokens, [1.0] * len(tokens))
+                for tokens, _ in self._renderer.render_training(messages, tools, train_on)
+            ]
+
+    class Client:
+        def __init__(self, client):
+            self._client = client
+            self.renderer = Unmasked(client.renderer)
+
+        def __getattr__(self, name):
+            return getattr(self._client, name)
+
+    result = await run.train(SFT(**SHORT), chat_rows(), client=Client)
+    assert len(result.warnings) == 1
+    assert "the mask seems to cover everything" in result.warnings[0]
+
+
+# --- learning rate ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_default_learning_rate_follows_the_rule_and_an_unknown_model_needs_one(new_run):
+    result = await new_run("known").train(SFT(batch_size=8, steps=100, lr_schedule="constant"), chat_rows())
+    assert result.metrics["learning_rate"] == pytest.approx(4.3e-3)
+    unknown = ModelSpec(name="somebody/secret-7b", lora=LoraSpec(rank=4))
+    with pytest.raises(ConfigError, match=r"learning_rate.*somebody/secret-7b"):
+        await new_run("unknown", model=unknown).train(SFT(batch_size=8, steps=1), chat_rows())
+    assert list(SFT().validate_model(unknown))
+    assert not list(SFT(learning_rate=1e-3).validate_model(unknown))
+    assert not list(SFT().validate_model(ModelSpec(name="evsys/tiny")))
+
+
+# --- a user's own algorithm -------------------------------------------------------------------------------------------
+
+
+def focal(data, logprobs, gamma=2.0):
+    """Focal loss in plain numpy: tokens that are right already count less."""
+    total = 0.0
+    for datum, lp in zip(data, logprobs, strict=True):
+        total += np.sum(-datum.loss_inputs["weights"] * (1 - np.exp(lp)) ** gamma * lp)
+    return total, {"confidence": np.mean(np.exp(logprobs[0]))}
+
+
+async def test_a_subclass_that_sets_its_own_loss_on_the_batch_trains_with_it(new_run):
+    registry = Registry(entry_points=())
+    with use_registry(registry):
+
+        @register_algorithm("focal_sft")
+        class FocalSFT(SFT):
+            """As a user writes it in a project's src/algorithms.py."""
+
+            async def build_batch(self, step_idx):
+                batch = await super().build_batch(step_idx)
+                batch.loss_fn = focal
+                return batch
+
+        algorithm = registry.build(
+            "algorithm", "focal_sft", {"batch_size": 16, "steps": 100, "learning_rate": 5e-3}
+        )
+        run = new_run("focal")
+        async with run.attempt(chat_rows()) as ctx:
+            result = await algorithm.train(ctx)
+            assert await accuracy(ctx.clients.policy, questions(HELD_OUT)) >= 0.9
+    assert result.status == "completed"
+    assert 0 < result.metrics["confidence"] <= 1
+    assert result.metrics["loss"] < result.metrics["nll"]  # focal is the smaller of the two
+    plain = new_run("plain")
+    await plain.train(SFT(batch_size=16, steps=100, learning_rate=5e-3), chat_rows())
+    assert [batch for _, batch, _ in plain.batches()] == [batch for _, batch, _ in run.batches()]
+    assert plain.weights() != run.weights()
+
+
+async def test_a_subclass_may_use_another_batch_without_weights(run):
+    class Everything(SFT):
+        async def build_batch(self, step_idx):
+            batch = await super().build_batch(step_idx)
+            for datum in batch.data:
+                del datum.loss_inputs["weights"]
+            batch.loss_fn = lambda data, logprobs: -sum(lp.mean() for lp in logprobs)
+            return batch
+
+    result = await run.train(Everything(**SHORT), chat_rows())
+    assert result.steps == 6
+    assert "nll" not in result.metrics
+
+
+# --- preview ----------------------------------------------------------------------------------------------------------
+
+
+async def test_preview_shows_tokens_with_weights_and_counts_what_would_be_dropped(run):
+    from evsys_algo_sft import RenderReport
+
+    async with run.attempt(chat_rows()) as ctx:
+        report = RenderReport()
+        algorithm = SFT(max_length=50)
+        rows = chat_rows([("hi", "there"), ("x" * 80, "y")])
+        (shown,) = list(algorithm.preview(rows, ctx.clients.policy.renderer, report))
+        assert shown.row_id == "row-0"
+        ((tokens, weights),) = shown.sequences
+        decode = ctx.clients.policy.tokenizer.decode
+        assert decode(tokens[weights > 0]) == "there<|im_end|>"
+        assert decode(tokens).startswith("<|im_start|>user\nhi<|im_end|>")
+        assert report.dropped == {"longer than max_length (50 tokens)": 1}
+        assert (report.tokens, report.trained_tokens) == (len(tokens), 6)

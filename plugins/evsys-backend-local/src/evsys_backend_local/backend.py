@@ -1,0 +1,119 @@
+"""The plugin: what `backend: {kind: local}` builds. The engine is imported when a run is prepared, not before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from evsys import option
+from evsys.errors import BackendError, ConfigError, Problem
+from evsys.types import Checkpoint, ModelSpec
+
+if TYPE_CHECKING:
+    from evsys.protocols import TrainingClient
+    from evsys_backend_local.client import LocalTrainingClient
+
+__all__ = ["LocalBackend", "LocalConfig"]
+
+
+@attrs.frozen(kw_only=True)
+class LocalConfig:
+    """Where and how the model runs on this machine. What is trained belongs to the algorithm."""
+
+    workers: int | None = option(
+        None, "Worker threads; by default one a CPU. Results depend on it in the last bits.", ge=1
+    )
+    micro_batch_rows: int = option(
+        256,
+        "Tokens that a worker computes at a time; bounds memory.",
+        ge=32,
+        source="local-engine measurements: 256 to 512",
+    )
+    max_length: int | None = option(None, "Longest sequence in tokens; by default the model's context.", ge=8)
+
+
+class LocalBackend:
+    """Trains LoRA adapters, or all weights of small models, with the numpy engine of this package."""
+
+    Config = LocalConfig
+    capabilities: ClassVar[frozenset[str]] = frozenset(
+        {
+            "concurrent_runs",
+            "custom_loss",
+            "deterministic",
+            "full_finetune",
+            "loss_fns",
+            "prompt_logprobs",
+            "reference_logprobs",
+            "resume",
+            "top_logprobs",
+        }
+    )
+    honours: ClassVar[frozenset[str]] = frozenset(
+        {
+            "init_from_checkpoint",
+            "load_checkpoint_path",
+            "renderer",
+            "seed",
+            "lora_rank",
+            "lora_alpha",
+            "target_modules",
+        }
+    )
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = LocalConfig(**fields)
+        self._executor: ThreadPoolExecutor | None = None
+
+    @staticmethod
+    def validate_model(model: ModelSpec) -> Iterable[str]:
+        """What is wrong with a model, offline: unknown name, not fetched, unknown target modules."""
+        from evsys_backend_local.models.resolve import model_problems
+
+        return model_problems(model)
+
+    async def prepare(
+        self, model: ModelSpec, run_dir: Path, seed: int, restore: Checkpoint | None = None
+    ) -> TrainingClient:
+        """Load the base weights (seconds for 135M parameters) and make or restore what is trained.
+
+        Raises:
+            ConfigError: no such model, or it isn't on this machine.
+            BackendError: its architecture isn't supported or its files are damaged.
+        """
+        from evsys_backend_local.client import LocalTrainingClient
+
+        for key in ("init_from_checkpoint", "load_checkpoint_path"):
+            address = getattr(model, key)
+            if restore is None and address is not None:
+                message = f"the local backend can't fetch {address!r}"
+                raise ConfigError([Problem(path=f"$.model.{key}", message=message, hint="name a checkpoint's folder")])
+        # One thread: calls run in the order they were submitted, and the event loop stays free.
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evsys-local")
+        loop = asyncio.get_running_loop()
+
+        def load() -> LocalTrainingClient:
+            return LocalTrainingClient.load(self.config, model, seed, restore, executor)
+
+        executor = self._executor
+        return await loop.run_in_executor(executor, load)
+
+    async def teardown(self, client: TrainingClient | None) -> None:
+        """Finish what was submitted and free the engine. Safe after a failed `prepare` and when called twice."""
+        from evsys_backend_local.client import LocalTrainingClient
+
+        executor, self._executor = self._executor, None
+        if executor is None:
+            return
+        try:
+            if isinstance(client, LocalTrainingClient):
+                await asyncio.get_running_loop().run_in_executor(executor, client.close)
+            elif client is not None:
+                raise BackendError(f"teardown got a {type(client).__name__}, which this backend didn't make")
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,1 @@
+"""The numerical engine: NumPy, worker threads, and nothing else."""

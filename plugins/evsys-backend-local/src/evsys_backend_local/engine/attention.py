@@ -1,0 +1,121 @@
+"""Causal grouped-query attention over the blocks of a pack, forward and backward."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evsys_backend_local.engine.packing import Block, Pack
+from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.shape import ModelShape
+from evsys_backend_local.engine.workspace import Workspace
+
+
+class Attention:
+    """Attention of one pack.
+
+    ``qkv`` is ``[rows, heads + 2 * kv_heads, head_dim]``, rotated. Query heads that share a key head are laid side
+    by side, so each product runs over ``[kv_heads, group * rows, head_dim]``.
+
+    Args:
+        shape: the model's sizes.
+        pack: rows and blocks.
+        ws: scratch memory.
+        keep: remember the probabilities of every layer for the backward pass. Without, they are computed again.
+    """
+
+    def __init__(self, shape: ModelShape, pack: Pack, ws: Workspace, *, keep: bool) -> None:
+        self.shape = shape
+        self.pack = pack
+        self.ws = ws
+        self.keep = keep
+        self.group = shape.heads // shape.kv_heads
+        self.scale = shape.head_dim**-0.5
+        sizes = [shape.heads * (block.end - block.start) * block.keys for block in pack.blocks]
+        self.offsets = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+
+    def forward(self, layer: int, qkv: Array, out: Array) -> None:
+        """Write the attended values of all heads to ``out`` ``[rows, heads, head_dim]``."""
+        kv, group, width = self.shape.kv_heads, self.group, self.shape.head_dim
+        for index, block in enumerate(self.pack.blocks):
+            _, keys, values = self._operands(qkv, block)
+            probabilities = self._probabilities(layer, index, qkv, keys)
+            rows = block.end - block.start
+            mixed = self.ws.take("attn_out", kv, group * rows, width)
+            np.matmul(probabilities, values, out=mixed)
+            target = out[block.start : block.end].reshape(rows, kv, group, width)
+            target[...] = mixed.reshape(kv, group, rows, width).transpose(2, 0, 1, 3)
+
+    def backward(self, layer: int, qkv: Array, out: Array, d_out: Array, d_qkv: Array) -> None:
+        """Write the gradient of ``qkv`` to ``d_qkv``, from the output ``out`` and its gradient ``d_out``."""
+        shape, kv, group, width = self.shape, self.shape.kv_heads, self.group, self.shape.head_dim
+        d_qkv[:, shape.heads :] = 0
+        d_keys, d_values = d_qkv[:, shape.heads : shape.heads + kv], d_qkv[:, shape.heads + kv :]
+        for index, block in enumerate(self.pack.blocks):
+            rows = block.end - block.start
+            queries, keys, values = self._operands(qkv, block)
+            if self.keep:
+                begin, end = self.offsets[index], self.offsets[index + 1]
+                probabilities = self.ws.take((layer, "p"), self.offsets[-1])[begin:end]
+                probabilities = probabilities.reshape(kv, group * rows, block.keys)
+            else:
+                probabilities = self._probabilities(layer, index, qkv, keys)
+            d_mixed = self._by_kv_head(d_out, block, "attn_d_out")
+            mixed = self._by_kv_head(out, block, "attn_o")
+            delta = np.einsum("krd,krd->kr", d_mixed, mixed)[..., None]
+            d_scores = self.ws.take("attn_ds", *probabilities.shape)
+            np.matmul(d_mixed, values.transpose(0, 2, 1), out=d_scores)
+            d_scores -= delta
+            d_scores *= probabilities
+            d_queries = self.ws.take("attn_dq", kv, group * rows, width)
+            np.matmul(d_scores, keys, out=d_queries)
+            d_queries *= self.scale
+            target = d_qkv[block.start : block.end, : shape.heads].reshape(rows, kv, group, width)
+            target[...] = d_queries.reshape(kv, group, rows, width).transpose(2, 0, 1, 3)
+            # Queries carry the scale already, so the key gradient has it too.
+            self._scatter(d_keys, np.matmul(d_scores.transpose(0, 2, 1), queries), block)
+            self._scatter(d_values, np.matmul(probabilities.transpose(0, 2, 1), d_mixed), block)
+
+    def _operands(self, qkv: Array, block: Block) -> tuple[Array, Array, Array]:
+        """Scaled queries ``[kv, group * rows, d]``, keys and values ``[kv, keys, d]`` of one block."""
+        heads, kv = self.shape.heads, self.shape.kv_heads
+        queries = self._by_kv_head(qkv[:, :heads], block, "attn_q")
+        queries *= self.scale
+        own = qkv[block.start : block.end, heads:]
+        both = own if not len(block.outside) else np.concatenate([qkv[block.outside, heads:], own])
+        return queries, both[:, :kv].transpose(1, 0, 2), both[:, kv:].transpose(1, 0, 2)
+
+    def _by_kv_head(self, x: Array, block: Block, key: str) -> Array:
+        """Copy rows of a block ``[rows, heads, d]`` to ``[kv, group * rows, d]``."""
+        rows, kv, width = block.end - block.start, self.shape.kv_heads, self.shape.head_dim
+        copy = self.ws.take(key, kv, self.group, rows, width)
+        copy[...] = x[block.start : block.end].reshape(rows, kv, self.group, width).transpose(1, 2, 0, 3)
+        return copy.reshape(kv, self.group * rows, width)
+
+    def _probabilities(self, layer: int, index: int, qkv: Array, keys: Array) -> Array:
+        """Softmax of the scores of one block, ``[kv, group * rows, keys]``."""
+        block = self.pack.blocks[index]
+        rows, kv = block.end - block.start, self.shape.kv_heads
+        if self.keep:
+            memory = self.ws.take((layer, "p"), self.offsets[-1])[
+                self.offsets[index] : self.offsets[index + 1]
+            ]
+        else:
+            memory = self.ws.take("p", self.shape.heads * rows * block.keys)
+        scores = memory.reshape(kv, self.group * rows, block.keys)
+        queries = self.ws.take("attn_q", kv, self.group * rows, self.shape.head_dim)
+        np.matmul(queries, keys.transpose(0, 2, 1), out=scores)
+        by_row = scores.reshape(kv * self.group, rows, block.keys)
+        by_row += block.mask
+        by_row -= by_row.max(axis=-1, keepdims=True)
+        np.exp(by_row, out=by_row)
+        by_row /= by_row.sum(axis=-1, keepdims=True)
+        return scores
+
+    @staticmethod
+    def _scatter(target: Array, gradient: Array, block: Block) -> None:
+        """Add ``[kv, keys, d]`` to the rows of ``target`` that the keys came from; each occurs once."""
+        by_key = gradient.transpose(1, 0, 2)
+        outside = len(block.outside)
+        if outside:
+            target[block.outside] += by_key[:outside]
+        target[block.start : block.end] += by_key[outside:]

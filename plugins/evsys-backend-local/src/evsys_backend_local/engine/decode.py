@@ -1,0 +1,280 @@
+"""Token-by-token decoding of many samples at once, with the prompts' keys and values shared by their samples.
+
+Samples stand in slots ``[groups, slots]``; the slots of one group continue the same prompt and read one copy of its
+keys and values. When enough samples have finished, the others move together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from evsys_backend_local.engine import ops
+from evsys_backend_local.engine.lora import GroupLora, LoraParams
+from evsys_backend_local.engine.packing import MASKED, IntArray
+from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.weights import BaseWeights, LayerWeights
+from evsys_backend_local.engine.workspace import Workspace
+
+#: Rearranging waits until this share of the slots is idle.
+IDLE_SHARE = 0.25
+
+
+@attrs.frozen(kw_only=True)
+class PromptCache:
+    """Keys and values of prompts, right-padded to the longest.
+
+    Attributes:
+        keys: per layer ``[prompts, kv_heads, longest, head_dim]``, rotated.
+        values: the same for the values.
+        lengths: ``[prompts]`` real lengths.
+    """
+
+    keys: list[Array]
+    values: list[Array]
+    lengths: IntArray
+
+
+@attrs.frozen(kw_only=True)
+class Slots:
+    """Which sample stands where.
+
+    Attributes:
+        prompts: ``[groups]`` prompt of each group.
+        samples: ``[groups, slots]`` sample of each slot, -1 where nobody stands.
+    """
+
+    prompts: IntArray
+    samples: IntArray
+
+
+def arrange(prompt_of: IntArray, samples: IntArray) -> Slots:
+    """Put samples into groups of equal size, with few idle slots and few copies of a prompt.
+
+    Args:
+        prompt_of: ``[all samples]`` prompt of each sample.
+        samples: the samples that take part, ascending.
+    """
+    prompts, counts = np.unique(prompt_of[samples], return_counts=True)
+    # A group costs about a tenth of a slot (its prompt is read once more), an idle slot as much as a busy one.
+    best = min(
+        (int(size) for size in np.unique(counts)),
+        key=lambda size: float((-(-counts // size)).sum() * (size + 0.1)),
+    )
+    group_prompts: list[int] = []
+    rows: list[IntArray] = []
+    for prompt in prompts:
+        own = samples[prompt_of[samples] == prompt]
+        for start in range(0, len(own), best):
+            row = np.full(best, -1, np.int64)
+            part = own[start : start + best]
+            row[: len(part)] = part
+            group_prompts.append(int(prompt))
+            rows.append(row)
+    return Slots(prompts=np.asarray(group_prompts, np.int64), samples=np.stack(rows))
+
+
+class Decoder:
+    """State of samples that all have generated the same number of tokens.
+
+    Args:
+        weights: base model.
+        lora: adapter or None.
+        cache: the prompts.
+        prompt_of: ``[samples]`` prompt of each sample.
+        capacity: most tokens a sample can generate.
+        rope: cosines and sines.
+        ws: scratch memory.
+    """
+
+    def __init__(
+        self,
+        weights: BaseWeights,
+        lora: LoraParams | None,
+        cache: PromptCache,
+        prompt_of: IntArray,
+        *,
+        capacity: int,
+        rope: tuple[Array, Array],
+        ws: Workspace,
+    ) -> None:
+        self.weights = weights
+        self.shape = weights.shape
+        self.lora = lora
+        self.cache = cache
+        self.prompt_of = prompt_of
+        self.capacity = capacity
+        self.rope = rope
+        self.ws = ws
+        self.generated = 0
+        self.slots = arrange(prompt_of, np.arange(len(prompt_of)))
+        self._own: list[tuple[Array, Array]] = []
+        self._prompts: list[tuple[Array, Array]] = []
+        self._room = 0
+        self._gather_prompts()
+
+    def _gather_prompts(self) -> None:
+        """Copy the prompts' keys and values to the groups, cut to the longest prompt in use."""
+        prompts = self.slots.prompts
+        lengths = self.cache.lengths[prompts]
+        longest = int(lengths.max())
+        if np.array_equal(prompts, np.arange(len(self.cache.lengths))):
+            self._prompts = list(zip(self.cache.keys, self.cache.values, strict=True))
+        else:
+            self._prompts = [
+                (keys[prompts, :, :longest], values[prompts, :, :longest])
+                for keys, values in zip(self.cache.keys, self.cache.values, strict=True)
+            ]
+        width = self._prompts[0][0].shape[2]
+        padding = np.arange(width) >= lengths[:, None]
+        self._padding = (
+            np.where(padding, MASKED, 0).astype(self.ws.dtype)[:, None, None] if padding.any() else None
+        )
+
+    def retire(self, alive: IntArray) -> bool:
+        """Keep only the samples ``alive`` (ascending); returns whether they moved."""
+        slots = self.slots.samples
+        if not len(alive) or len(alive) > (1 - IDLE_SHARE) * slots.size:
+            return False
+        old_place = np.zeros(len(self.prompt_of), np.int64)
+        flat = slots.reshape(-1)
+        old_place[flat[flat >= 0]] = np.flatnonzero(flat >= 0)
+        self.slots = arrange(self.prompt_of, alive)
+        moved = self.slots.samples.reshape(-1)
+        # An idle slot copies the first sample of its group: any valid numbers will do.
+        first = np.repeat(self.slots.samples[:, 0], self.slots.samples.shape[1])
+        source = old_place[np.where(moved >= 0, moved, first)]
+        self._own = [(keys[source], values[source]) for keys, values in self._own]
+        self._gather_prompts()
+        return True
+
+    def _make_room(self) -> None:
+        """Grow the samples' own keys and values by doubling."""
+        if self.generated < self._room:
+            return
+        room = min(max(16, 2 * self._room), self.capacity)
+        count = self.slots.samples.size
+        fresh: list[tuple[Array, Array]] = []
+        for layer in range(self.shape.layers):
+            pair = [
+                np.empty((count, self.shape.kv_heads, room, self.shape.head_dim), self.ws.dtype)
+                for _ in range(2)
+            ]
+            if self._own:
+                for new, old in zip(pair, self._own[layer], strict=True):
+                    new[:, :, : self._room] = old
+            fresh.append((pair[0], pair[1]))
+        self._own = fresh
+        self._room = room
+
+    def step(self, tokens: IntArray) -> Array:
+        """Feed one token to each slot; returns logits ``[groups * slots, vocab]`` (valid until the next step)."""
+        self._make_room()
+        shape, ws = self.shape, self.ws
+        rows = self.slots.samples.size
+        per_group = self.slots.samples.shape[1]
+        positions = np.repeat(self.cache.lengths[self.slots.prompts] + self.generated, per_group)
+        cos, sin = self.rope[0][positions][:, None], self.rope[1][positions][:, None]
+        x = ws.take("decode_x", rows, shape.dim)
+        np.take(self.weights.embed, tokens, axis=0, out=x)
+        normed = ws.take("decode_normed", rows, shape.dim)
+        for layer, weights in enumerate(self.weights.layers):
+            ops.rms_norm(x, weights.attn_norm, shape.norm_eps, normed)
+            attended = self._attend(layer, self._qkv(layer, weights, normed, cos, sin))
+            x += self._linear(layer, "o", attended, weights.o)
+            ops.rms_norm(x, weights.mlp_norm, shape.norm_eps, normed)
+            gate_up = self._linear(layer, "gate_up", normed, weights.gate_up)
+            sigmoid = ws.take("decode_sigmoid", rows, shape.hidden)
+            active = ws.take("decode_active", rows, shape.hidden)
+            ops.silu_gate(gate_up[:, : shape.hidden], gate_up[:, shape.hidden :], sigmoid, active)
+            x += self._linear(layer, "down", active, weights.down)
+        self.generated += 1
+        return final_logits(self.weights, x, ws)
+
+    def _qkv(self, layer: int, weights: LayerWeights, normed: Array, cos: Array, sin: Array) -> Array:
+        """Rotated ``[rows, heads + 2 * kv_heads, head_dim]``; appends keys and values to the samples' own."""
+        shape = self.shape
+        heads, kv = shape.heads, shape.kv_heads
+        flat = self._linear(layer, "qkv", normed, weights.qkv)
+        if weights.qkv_bias is not None:
+            flat += weights.qkv_bias
+        qkv = flat.reshape(len(flat), heads + 2 * kv, shape.head_dim)
+        if weights.q_norm is not None and weights.k_norm is not None:
+            ops.rms_norm(qkv[:, :heads].copy(), weights.q_norm, shape.norm_eps, qkv[:, :heads])
+            keys = qkv[:, heads : heads + kv]
+            ops.rms_norm(keys.copy(), weights.k_norm, shape.norm_eps, keys)
+        ops.rotate(qkv[:, : heads + kv], cos, sin)
+        own_keys, own_values = self._own[layer]
+        own_keys[:, :, self.generated] = qkv[:, heads : heads + kv]
+        own_values[:, :, self.generated] = qkv[:, heads + kv :]
+        return qkv
+
+    def _attend(self, layer: int, qkv: Array) -> Array:
+        """Softmax over the prompt's and the sample's own keys together, without joining them in memory."""
+        shape, now = self.shape, self.generated + 1
+        kv, width = shape.kv_heads, shape.head_dim
+        groups, per_group = self.slots.samples.shape
+        share = shape.heads // kv
+        rows = groups * per_group
+        queries = qkv[:, : shape.heads].reshape(rows, kv, share, width) * width**-0.5
+        by_group = queries.reshape(groups, per_group, kv, share, width).transpose(0, 2, 1, 3, 4)
+        by_group = by_group.reshape(groups, kv, per_group * share, width)
+        prompt_keys, prompt_values = self._prompts[layer]
+        own_keys, own_values = (part[:, :, :now] for part in self._own[layer])
+        prompt_scores = np.matmul(by_group, prompt_keys.transpose(0, 1, 3, 2))
+        if self._padding is not None:
+            prompt_scores += self._padding
+        own_scores = np.matmul(queries, own_keys.transpose(0, 1, 3, 2))
+
+        def to_group(x: Array) -> Array:
+            split = x.reshape(groups, per_group, kv, share, 1).transpose(0, 2, 1, 3, 4)
+            return split.reshape(groups, kv, per_group * share, 1)
+
+        def to_row(x: Array) -> Array:
+            split = x.reshape(groups, kv, per_group, share, x.shape[-1]).transpose(0, 2, 1, 3, 4)
+            return split.reshape(rows, kv, share, x.shape[-1])
+
+        top = np.maximum(
+            to_row(prompt_scores.max(axis=-1, keepdims=True)), own_scores.max(axis=-1, keepdims=True)
+        )
+        prompt_scores -= to_group(top)
+        np.exp(prompt_scores, out=prompt_scores)
+        own_scores -= top
+        np.exp(own_scores, out=own_scores)
+        total = to_row(prompt_scores.sum(axis=-1, keepdims=True)) + own_scores.sum(axis=-1, keepdims=True)
+        mixed: Array = to_row(np.matmul(prompt_scores, prompt_values)) + np.matmul(own_scores, own_values)
+        mixed /= total
+        return mixed.reshape(rows, shape.q_width)
+
+    def _linear(self, layer: int, name: str, x: Array, weight: Array) -> Array:
+        """``x W^T`` plus the adapter's part."""
+        out = self.ws.take(("decode", name), len(x), len(weight))
+        np.matmul(x, weight.T, out=out)
+        group: GroupLora | None = None if self.lora is None else self.lora.layers[layer].get(name)
+        if group is not None:
+            out += (x @ group.a.T) @ group.b.T
+        return out
+
+
+def final_logits(weights: BaseWeights, x: Array, ws: Workspace) -> Array:
+    """Logits ``[rows, vocab]`` from the residual stream ``[rows, dim]``."""
+    normed = ws.take("final_normed", *x.shape)
+    ops.rms_norm(x, weights.final_norm, weights.shape.norm_eps, normed)
+    logits = ws.take("final_logits", len(x), weights.shape.vocab)
+    np.matmul(normed, weights.head.T, out=logits)
+    return logits
+
+
+def split_by_memory(costs: Sequence[int], budget: int) -> list[list[int]]:
+    """Consecutive waves of items whose summed cost stays within ``budget`` (at least one item each)."""
+    waves: list[list[int]] = []
+    held = 0
+    for index, cost in enumerate(costs):
+        if not waves or held + cost > budget:
+            waves.append([])
+            held = 0
+        waves[-1].append(index)
+        held += cost
+    return waves

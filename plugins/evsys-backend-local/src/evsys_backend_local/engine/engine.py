@@ -1,0 +1,145 @@
+"""The engine: base weights loaded once, several trained models over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evsys_backend_local.engine import ops, sampler
+from evsys_backend_local.engine.adam import AdamParams
+from evsys_backend_local.engine.batch import Batch, BatchResult, Example, Loss
+from evsys_backend_local.engine.lora import LoraParams
+from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
+from evsys_backend_local.engine.shape import LINEARS, ModelShape
+from evsys_backend_local.engine.trainable import Snapshot, Trainable
+from evsys_backend_local.engine.weights import BaseWeights
+from evsys_backend_local.engine.workers import WorkerPool, cpu_count
+
+
+class Engine:
+    """Trains and samples models that share base weights.
+
+    Calls may come from any thread; matrix work of the whole process is done one call at a time, since the number of
+    BLAS threads belongs to the process. Same calls, same worker count and same BLAS give the same bits.
+
+    Args:
+        weights: the base model.
+        workers: worker threads, by default one a CPU. Results depend on it in the last bits.
+        max_rows: rows (tokens after sharing) that one worker computes at a time; bounds memory.
+        block_rows: query rows of an attention block, by default chosen by the model's width.
+    """
+
+    def __init__(
+        self,
+        weights: BaseWeights,
+        *,
+        workers: int | None = None,
+        max_rows: int = 256,
+        block_rows: int | None = None,
+    ) -> None:
+        self.weights = weights
+        self.shape: ModelShape = weights.shape
+        self.max_rows = max_rows
+        self.block_rows = block_rows or (64 if self.shape.dim < 256 else 128)
+        dtype = weights.params.flat.dtype
+        self.pool = WorkerPool(workers or cpu_count(), dtype)
+        self.rope = ops.rope_table(self.shape.max_context, self.shape.head_dim, self.shape.rope_theta, dtype)
+        self._base = Snapshot(weights=weights, lora=None, version=0)
+
+    @property
+    def base(self) -> Snapshot:
+        """The untrained model, to sample from or to score with."""
+        return self._base
+
+    @property
+    def workers(self) -> int:
+        """Worker threads."""
+        return self.pool.count
+
+    def create_adapter(
+        self, *, rank: int = 32, alpha: float = 32.0, targets: Sequence[str] = LINEARS, seed: int = 0
+    ) -> Trainable:
+        """New LoRA adapter: A random by ``seed``, B zero, scale ``alpha / rank``.
+
+        Raises:
+            ValueError: unknown or no target module, or a rank below 1.
+        """
+        dtype = self.weights.params.flat.dtype
+        lora = LoraParams(self.shape, rank=rank, alpha=alpha, targets=targets, dtype=dtype)
+        lora.initialise(seed)
+        return Trainable(self.weights, lora)
+
+    def create_full(self) -> Trainable:
+        """A copy of the base weights, all of them trained. Takes four times their memory."""
+        copy = BaseWeights.allocate(self.shape, self.weights.params.flat.dtype)
+        copy.params.flat[...] = self.weights.params.flat
+        return Trainable(copy, None)
+
+    def batch(self, data: Sequence[Example], *, share: bool = True) -> Batch:
+        """Check and pack examples."""
+        return Batch(
+            self.shape, data, self.pool, max_rows=self.max_rows, block_rows=self.block_rows, share=share
+        )
+
+    def forward(self, model: Trainable | Snapshot, data: Sequence[Example]) -> list[Array]:
+        """Logprobs of the targets, one array an example in the shape of its targets; 0 where the mask is False."""
+        batch = self.batch(data)
+        batch.forward(model, self.rope)
+        return batch.logprobs
+
+    def forward_backward(
+        self, model: Trainable, data: Sequence[Example], loss: Loss, *, separable: bool = False
+    ) -> BatchResult:
+        """Logprobs, the loss on them, and its gradient added to ``model.grad``.
+
+        Args:
+            model: what is trained.
+            data: examples.
+            loss: ``(indices, logprobs) -> (value, d(value)/d(logprobs), metrics)``, see :data:`Loss`.
+            separable: ``loss`` is a sum over examples and may be called on parts of the batch, which saves memory.
+
+        Raises:
+            ValueError: no example has a trained position, or shapes or ids are wrong.
+            FloatingPointError: the loss or its gradient is not finite; ``model.grad`` is unchanged.
+        """
+        batch = self.batch(data)
+        if not batch.parts:
+            raise ValueError(
+                f"none of the {len(data)} examples has a position with a loss; check the mask or weights, and "
+                "whether truncation cut the answers off"
+            )
+        value, metrics = batch.forward_backward(model, self.rope, loss, separable=separable)
+        return BatchResult(
+            value=value, logprobs=batch.logprobs, metrics=metrics, rows=batch.rows, tokens=batch.tokens
+        )
+
+    def optim_step(self, model: Trainable, params: AdamParams) -> float:
+        """Apply and clear the summed gradient; returns its global L2 norm before clipping."""
+        return model.step(params)
+
+    def sample(self, model: Trainable | Snapshot, requests: Sequence[SampleRequest]) -> list[SampleOutput]:
+        """Answer requests in one batch; see :class:`SampleRequest`. A snapshot stays fixed while training goes on."""
+        if not requests:
+            return []
+        return sampler.sample(
+            model, requests, self.pool, self.rope, max_rows=self.max_rows, block_rows=self.block_rows
+        )
+
+    def compute_logprobs(
+        self, model: Trainable | Snapshot, sequences: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.float32]]:
+        """Logprob of each token given those before it, ``[N]`` a sequence; entry 0 is NaN."""
+        arrays = [np.asarray(tokens, np.int64) for tokens in sequences]
+        longer = [index for index, tokens in enumerate(arrays) if len(tokens) > 1]
+        data = [Example(tokens=arrays[index][:-1], targets=arrays[index][1:]) for index in longer]
+        results = [np.full(len(tokens), np.nan, np.float32) for tokens in arrays]
+        for index, logprobs in zip(longer, self.forward(model, data) if data else [], strict=True):
+            results[index][1:] = logprobs
+        return results
+
+    def close(self) -> None:
+        """End the worker threads."""
+        self.pool.close()

@@ -1,0 +1,223 @@
+"""Packs sequences as prefix tries, so that shared beginnings are computed once.
+
+Sequences are sorted; each reuses the rows of the longest prefix that it shares with the one before. Rows come out
+in pre-order of the trie: everything below a row follows it without a gap. Attention then runs over *blocks* of
+consecutive rows, whose keys are the ancestors of the block's first row and the block itself; in pre-order no other
+row outside of the block can be an ancestor of a row inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from evsys_backend_local.engine.params import Array
+
+IntArray = NDArray[np.int64]
+
+#: Additive mask of a forbidden key. Finite, so that a difference of two masked scores isn't NaN.
+MASKED = -1e30
+
+
+@attrs.frozen(kw_only=True)
+class Block:
+    """Query rows ``[start, end)``; keys are the rows ``outside`` (before ``start``), then the block itself.
+
+    ``mask`` is additive, ``[end - start, len(outside) + end - start]``.
+    """
+
+    start: int
+    end: int
+    outside: IntArray
+    mask: Array
+
+    @property
+    def keys(self) -> int:
+        """Number of keys."""
+        return len(self.outside) + self.end - self.start
+
+
+@attrs.frozen(kw_only=True)
+class Pack:
+    """Rows that are computed together.
+
+    Attributes:
+        members: indices of the packed sequences in the caller's list, in sorted order.
+        tokens: ``[rows]`` token ids.
+        positions: ``[rows]`` depth in the trie, which is the position in every sequence through the row.
+        rows_of: for each member the row of each of its tokens.
+        blocks: how attention walks over the rows.
+    """
+
+    members: tuple[int, ...]
+    tokens: IntArray
+    positions: IntArray
+    rows_of: tuple[IntArray, ...]
+    blocks: tuple[Block, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.tokens)
+
+
+@attrs.define
+class _Segment:
+    """New rows ``[start, start + length)`` of one sequence, below the rows ``path``."""
+
+    start: int
+    length: int
+    path: IntArray
+
+
+def sort_key(tokens: IntArray) -> bytes:
+    """Bytes that sort like the token sequence (big-endian keeps the order)."""
+    return np.asarray(tokens).astype(">u4").tobytes()
+
+
+def common_prefix(left: IntArray, right: IntArray) -> int:
+    """Length of the longest common prefix."""
+    n = min(len(left), len(right))
+    different = np.flatnonzero(left[:n] != right[:n])
+    return int(different[0]) if len(different) else n
+
+
+class _Builder:
+    """Collects sorted sequences into one pack."""
+
+    def __init__(self) -> None:
+        self.members: list[int] = []
+        self.rows_of: list[IntArray] = []
+        self.tokens: list[IntArray] = []
+        self.positions: list[IntArray] = []
+        self.segments: list[_Segment] = []
+        self.rows = 0
+
+    def add(self, index: int, tokens: IntArray, shared: int) -> None:
+        fresh = len(tokens) - shared
+        path = self.rows_of[-1][:shared] if shared else np.empty(0, np.int64)
+        new_rows = np.arange(self.rows, self.rows + fresh)
+        self.rows_of.append(np.concatenate([path, new_rows]))
+        self.members.append(index)
+        if fresh:
+            self.tokens.append(tokens[shared:])
+            self.positions.append(np.arange(shared, len(tokens)))
+            self.segments.append(_Segment(self.rows, fresh, path))
+        self.rows += fresh
+
+    def finish(self, block_rows: int, dtype: np.dtype[np.generic]) -> Pack:
+        return Pack(
+            members=tuple(self.members),
+            tokens=np.concatenate(self.tokens),
+            positions=np.concatenate(self.positions),
+            rows_of=tuple(self.rows_of),
+            blocks=tuple(_blocks(self.segments, block_rows, dtype)),
+        )
+
+
+def _split(segments: Sequence[_Segment], block_rows: int) -> list[_Segment]:
+    """Cut segments longer than ``block_rows``; the cut-off part hangs below the first part."""
+    parts: list[_Segment] = []
+    for segment in segments:
+        pieces = -(-segment.length // block_rows)
+        step = -(-segment.length // pieces)
+        for offset in range(0, segment.length, step):
+            path = np.concatenate([segment.path, np.arange(segment.start, segment.start + offset)])
+            parts.append(_Segment(segment.start + offset, min(step, segment.length - offset), path))
+    return parts
+
+
+def _blocks(segments: Sequence[_Segment], block_rows: int, dtype: np.dtype[np.generic]) -> list[Block]:
+    blocks: list[Block] = []
+    group: list[_Segment] = []
+    held = 0
+    for segment in _split(segments, block_rows):
+        if group and held + segment.length > block_rows:
+            blocks.append(_block(group, dtype))
+            group, held = [], 0
+        group.append(segment)
+        held += segment.length
+    if group:
+        blocks.append(_block(group, dtype))
+    return blocks
+
+
+def _block(group: Sequence[_Segment], dtype: np.dtype[np.generic]) -> Block:
+    start = group[0].start
+    end = group[-1].start + group[-1].length
+    outside = group[0].path
+    width = len(outside)
+    mask = np.full((end - start, width + end - start), MASKED, dtype)
+    for segment in group:
+        first = segment.start - start
+        last = first + segment.length
+        before = int(np.searchsorted(segment.path, start))
+        mask[first:last, :before] = 0
+        mask[first:last, width + segment.path[before:] - start] = 0
+        mask[first:last, width + first : width + last] = causal_mask(segment.length, dtype)
+    return Block(start=start, end=end, outside=outside, mask=mask)
+
+
+_CAUSAL: dict[np.dtype[np.generic], Array] = {}
+
+
+def causal_mask(size: int, dtype: np.dtype[np.generic]) -> Array:
+    """Additive mask ``[size, size]`` that lets row i see keys up to i."""
+    table = _CAUSAL.get(dtype)
+    if table is None or len(table) < size:
+        table = np.triu(np.full((max(size, 128), max(size, 128)), MASKED, dtype), 1)
+        _CAUSAL[dtype] = table
+    return table[:size, :size]
+
+
+def pack_sequences(
+    sequences: Sequence[IntArray],
+    *,
+    max_rows: int,
+    streams: int,
+    block_rows: int,
+    dtype: np.dtype[np.generic],
+    share: bool = True,
+) -> list[Pack]:
+    """Pack non-empty token sequences.
+
+    Args:
+        sequences: token ids, each with at least one entry.
+        max_rows: rows a pack should not exceed; one longer sequence still gets a pack of its own.
+        streams: workers that will share the packs; their number is rounded to a multiple of it, so that all
+            have equal work.
+        block_rows: query rows of an attention block.
+        dtype: type of the masks.
+        share: reuse common prefixes. Off only to compare with.
+
+    Returns:
+        Packs that together hold every sequence once.
+    """
+    if not sequences:
+        return []
+    keys = [sort_key(sequence) for sequence in sequences]
+    order = sorted(range(len(sequences)), key=keys.__getitem__)
+    shared = [0] * len(order)
+    if share:
+        for place in range(1, len(order)):
+            shared[place] = common_prefix(sequences[order[place - 1]], sequences[order[place]])
+    total = sum(len(sequences[index]) - shared[place] for place, index in enumerate(order))
+    packs = -(-total // max_rows)
+    packs = -(-packs // streams) * streams
+    capacity = min(max_rows, max(-(-total // packs), 16))
+    finished: list[_Builder] = []
+    builder = _Builder()
+    for place, index in enumerate(order):
+        tokens = sequences[index]
+        fresh = len(tokens) - shared[place]
+        # Close where the bound is nearer than with this sequence inside, so that packs come out even.
+        even = len(finished) + 1 < packs and builder.rows + fresh // 2 > capacity
+        if builder.members and (even or builder.rows + fresh > max_rows):
+            finished.append(builder)
+            builder = _Builder()
+        builder.add(index, tokens, shared[place] if builder.members else 0)
+    finished.append(builder)
+    return [builder.finish(block_rows, dtype) for builder in finished]

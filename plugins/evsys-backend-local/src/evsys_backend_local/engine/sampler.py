@@ -1,0 +1,330 @@
+"""Batched sampling: prompts through the packed forward pass, then decoding with shared prompt caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from evsys_backend_local.engine.decode import Decoder, PromptCache, final_logits, split_by_memory
+from evsys_backend_local.engine.draw import draw, log_normaliser, reshape_distribution, uniforms
+from evsys_backend_local.engine.head import Head
+from evsys_backend_local.engine.model import Forward
+from evsys_backend_local.engine.packing import IntArray, Pack, pack_sequences
+from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.shape import ModelShape
+from evsys_backend_local.engine.trainable import Snapshot, Trainable
+from evsys_backend_local.engine.workers import WorkerPool, blas_threads
+from evsys_backend_local.engine.workspace import Workspace
+
+#: From this many samples on, workers share the requests; below, BLAS threads share each matrix product.
+WORKERS_FROM_SAMPLES = 96
+
+#: Keys and values of one wave of requests take at most this many bytes.
+KV_BYTES = 768 << 20
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class SampleRequest:
+    """``n`` continuations of one prompt.
+
+    Attributes:
+        prompt: token ids, at least one.
+        n: samples.
+        max_tokens: most new tokens; None fills the context.
+        temperature: 0 is greedy.
+        top_k: 0 keeps all tokens.
+        top_p: 1 keeps all tokens.
+        stop_tokens: ids that end a sample; the id itself is kept as its last token.
+        stop_sequences: token sequences that end a sample, kept too.
+        should_stop: called with a sample's tokens after each one, for stop strings; True ends the sample.
+        seed: with the sample's index it names the random stream.
+        first_index: index of the first of the ``n`` samples.
+        prompt_logprobs: also return the logprob of each prompt token.
+        top_logprobs: also return that many likeliest tokens at each sampled position.
+    """
+
+    prompt: Sequence[int]
+    n: int = 1
+    max_tokens: int | None = 128
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    stop_tokens: frozenset[int] = frozenset()
+    stop_sequences: tuple[tuple[int, ...], ...] = ()
+    should_stop: Callable[[Sequence[int]], bool] | None = None
+    seed: int = 0
+    first_index: int = 0
+    prompt_logprobs: bool = False
+    top_logprobs: int = 0
+
+    def check(self, shape: ModelShape) -> int:
+        """Raise ``ValueError`` that says what is wrong; returns the most tokens a sample may get."""
+        prompt = np.asarray(self.prompt)
+        if not len(prompt):
+            raise ValueError("the prompt is empty; sampling needs at least one token")
+        if prompt.min() < 0 or prompt.max() >= shape.vocab:
+            raise ValueError(
+                f"the prompt holds ids outside of 0..{shape.vocab - 1}; is the tokenizer the model's?"
+            )
+        if self.n < 1 or (self.max_tokens is not None and self.max_tokens < 1):
+            raise ValueError(f"n ({self.n}) and max_tokens ({self.max_tokens}) must be at least 1")
+        if not (self.temperature >= 0 and 0 < self.top_p <= 1 and self.top_k >= 0):
+            raise ValueError(
+                f"sampling needs temperature >= 0, 0 < top_p <= 1, top_k >= 0; got {self.temperature}, "
+                f"{self.top_p}, {self.top_k}"
+            )
+        room = shape.max_context - len(prompt)
+        wanted = room if self.max_tokens is None else self.max_tokens
+        if room < 1 or wanted > room:
+            raise ValueError(
+                f"a prompt of {len(prompt)} tokens and {wanted} new ones exceed the model's context of "
+                f"{shape.max_context}; shorten the prompt or lower max_tokens"
+            )
+        return wanted
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Sample:
+    """One continuation. ``logprobs`` are the model's own at temperature 1, whatever the sampling settings."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    finish_reason: Literal["stop", "length"]
+    top_logprobs: list[dict[int, float]] | None = None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class SampleOutput:
+    """Answer to one request; ``prompt_logprobs`` is ``[prompt]`` with NaN for the first token, which follows nothing."""
+
+    samples: list[Sample]
+    prompt_logprobs: NDArray[np.float32] | None = None
+
+
+def sample(
+    model: Trainable | Snapshot,
+    requests: Sequence[SampleRequest],
+    pool: WorkerPool,
+    rope: tuple[Array, Array],
+    *,
+    max_rows: int,
+    block_rows: int,
+) -> list[SampleOutput]:
+    """Answer all requests, in order."""
+    shape = model.weights.shape
+    limits = [request.check(shape) for request in requests]
+    itemsize = pool.workspaces[0].dtype.itemsize
+    per_token = 2 * shape.layers * shape.kv_width * itemsize
+    costs = [
+        per_token * (len(request.prompt) + request.n * limit)
+        for request, limit in zip(requests, limits, strict=True)
+    ]
+    outputs: dict[int, SampleOutput] = {}
+
+    def answer(indices: Sequence[int], ws: Workspace) -> None:
+        wave = _Wave(model, [requests[i] for i in indices], [limits[i] for i in indices], rope, ws)
+        outputs.update(zip(indices, wave.run(max_rows, block_rows), strict=True))
+
+    for wave in split_by_memory(costs, KV_BYTES):
+        total = sum(requests[index].n for index in wave)
+        if pool.count > 1 and total >= WORKERS_FROM_SAMPLES and len(wave) > 1:
+            hands = pool.deal([requests[index].n * limits[index] for index in wave])
+            tasks = [
+                lambda ws, hand=[wave[place] for place in hand]: answer(hand, ws) for hand in hands if hand
+            ]
+            pool.run(tasks)
+        else:
+            with blas_threads(pool.count):
+                answer(wave, pool.workspaces[0])
+    return [outputs[index] for index in range(len(requests))]
+
+
+class _Wave:
+    """Requests that are decoded together."""
+
+    def __init__(
+        self,
+        model: Trainable | Snapshot,
+        requests: Sequence[SampleRequest],
+        limits: Sequence[int],
+        rope: tuple[Array, Array],
+        ws: Workspace,
+    ) -> None:
+        self.weights, self.lora, self.rope, self.ws = model.weights, model.lora, rope, ws
+        self.shape = model.weights.shape
+        self.requests = requests
+        self.owner = np.repeat(np.arange(len(requests)), [request.n for request in requests])
+        count = len(self.owner)
+        self.limit = np.asarray(limits)[self.owner]
+        first = np.concatenate([[0], np.cumsum([request.n for request in requests])])
+        self.streams = [
+            uniforms(
+                requests[owner].seed, requests[owner].first_index + index - int(first[owner]), int(limit)
+            )
+            for index, (owner, limit) in enumerate(zip(self.owner.tolist(), self.limit, strict=True))
+        ]
+        self.temperature = np.asarray([request.temperature for request in requests], np.float64)[self.owner]
+        self.top_k = np.asarray([request.top_k for request in requests], np.int64)[self.owner]
+        self.top_p = np.asarray([request.top_p for request in requests], np.float64)[self.owner]
+        self.plain = bool(((self.temperature == 1) & (self.top_k == 0) & (self.top_p == 1)).all())
+        self.tokens: list[list[int]] = [[] for _ in range(count)]
+        self.logprobs: list[list[float]] = [[] for _ in range(count)]
+        self.top: list[list[dict[int, float]]] = [[] for _ in range(count)]
+        self.reasons: list[Literal["stop", "length"] | None] = [None] * count
+        self.prompt_logprobs: dict[int, NDArray[np.float32]] = {}
+
+    def run(self, max_rows: int, block_rows: int) -> list[SampleOutput]:
+        """Prefill, decode, collect."""
+        cache, last = self._prefill(max_rows, block_rows)
+        logits = final_logits(self.weights, last, self.ws)[self.owner]
+        everyone = np.arange(len(self.owner))
+        chosen = self._choose(logits, everyone)
+        alive = self._record(everyone, chosen)
+        if len(alive):
+            decoder = Decoder(
+                self.weights,
+                self.lora,
+                cache,
+                self.owner,
+                capacity=int(self.limit.max()),
+                rope=self.rope,
+                ws=self.ws,
+            )
+            next_token = chosen
+            while len(alive):
+                decoder.retire(alive)
+                places = decoder.slots.samples.reshape(-1)
+                logits = decoder.step(next_token[np.maximum(places, 0)])
+                active = np.flatnonzero(np.isin(places, alive))
+                chosen = self._choose(
+                    logits if len(active) == len(places) else logits[active], places[active]
+                )
+                next_token[places[active]] = chosen
+                alive = self._record(places[active], chosen)
+        return self._collect()
+
+    def _prefill(self, max_rows: int, block_rows: int) -> tuple[PromptCache, Array]:
+        """Keys and values of all prompts, and the residual stream at their last tokens ``[requests, dim]``."""
+        shape, dtype = self.shape, self.ws.dtype
+        prompts = [np.asarray(request.prompt, np.int64) for request in self.requests]
+        lengths = np.asarray([len(prompt) for prompt in prompts], np.int64)
+        size = (len(prompts), shape.kv_heads, int(lengths.max()), shape.head_dim)
+        keys = [np.zeros(size, dtype) for _ in range(shape.layers)]
+        values = [np.zeros(size, dtype) for _ in range(shape.layers)]
+        last = np.empty((len(prompts), shape.dim), dtype)
+        packs = pack_sequences(prompts, max_rows=max_rows, streams=1, block_rows=block_rows, dtype=dtype)
+        for pack in packs:
+
+            def store(layer: int, k: Array, v: Array, pack: Pack = pack) -> None:
+                for member, rows in zip(pack.members, pack.rows_of, strict=True):
+                    keys[layer][member, :, : len(rows)] = k[rows].transpose(1, 0, 2)
+                    values[layer][member, :, : len(rows)] = v[rows].transpose(1, 0, 2)
+
+            x = Forward(self.weights, self.lora, pack, self.rope, self.ws, keep=False).run(store)
+            for member, rows in zip(pack.members, pack.rows_of, strict=True):
+                last[member] = x[rows[-1]]
+                if self.requests[member].prompt_logprobs:
+                    self.prompt_logprobs[member] = self._score_prompt(x, prompts[member], rows)
+        return PromptCache(keys=keys, values=values, lengths=lengths), last
+
+    def _score_prompt(self, x: Array, prompt: IntArray, rows: IntArray) -> NDArray[np.float32]:
+        scores = np.full(len(prompt), np.nan, np.float32)
+        if len(prompt) > 1:
+            head = Head(
+                self.weights,
+                x,
+                rows[:-1],
+                place=np.arange(len(prompt) - 1),
+                targets=prompt[1:, None],
+                ws=self.ws,
+            )
+            scores[1:] = head.logprobs()[:, 0]
+        return scores
+
+    def _choose(self, logits: Array, samples: IntArray) -> IntArray:
+        """Draw one token for each of ``samples`` from ``logits`` ``[len(samples), vocab]`` and note its logprob."""
+        top, weights, total = log_normaliser(logits, self.ws)
+        normaliser = np.log(total)
+        if not self.plain:
+            reshape_distribution(
+                weights,
+                logits,
+                top,
+                temperature=self.temperature[samples],
+                top_k=self.top_k[samples],
+                top_p=self.top_p[samples],
+            )
+        number = len(self.tokens[int(samples[0])])
+        uniform = np.asarray([self.streams[sample][number] for sample in samples.tolist()])
+        chosen = draw(weights, uniform)
+        greedy = np.flatnonzero(self.temperature[samples] == 0)
+        if len(greedy):
+            chosen[greedy] = logits[greedy].argmax(axis=-1)
+        rows = np.arange(len(samples))
+        logprobs = (logits[rows, chosen] - top[:, 0]) - normaliser[:, 0]
+        if not np.isfinite(logprobs).all():
+            raise FloatingPointError(
+                "the model's logits hold NaN or infinity; the weights are damaged or diverged"
+            )
+        for row, (sample, logprob) in enumerate(zip(samples.tolist(), logprobs.tolist(), strict=True)):
+            self.logprobs[sample].append(logprob)
+            wanted = self.requests[self.owner[sample]].top_logprobs
+            if wanted:
+                self.top[sample].append(
+                    _likeliest(logits[row], float(top[row, 0] + normaliser[row, 0]), wanted)
+                )
+        return chosen
+
+    def _record(self, samples: IntArray, chosen: IntArray) -> IntArray:
+        """Append the drawn tokens; returns the samples that go on, ascending."""
+        alive: list[int] = []
+        for sample, token in zip(samples.tolist(), chosen.tolist(), strict=True):
+            own = self.tokens[sample]
+            own.append(token)
+            request = self.requests[self.owner[sample]]
+            if token in request.stop_tokens or _ends(own, request):
+                self.reasons[sample] = "stop"
+            elif len(own) >= self.limit[sample]:
+                self.reasons[sample] = "length"
+            else:
+                alive.append(sample)
+        return np.asarray(sorted(alive), np.int64)
+
+    def _collect(self) -> list[SampleOutput]:
+        outputs = [
+            SampleOutput(samples=[], prompt_logprobs=self.prompt_logprobs.get(index))
+            for index in range(len(self.requests))
+        ]
+        for sample, owner in enumerate(self.owner.tolist()):
+            reason = self.reasons[sample]
+            assert reason is not None
+            top = self.top[sample] if self.requests[owner].top_logprobs else None
+            outputs[owner].samples.append(
+                Sample(
+                    tokens=self.tokens[sample],
+                    logprobs=self.logprobs[sample],
+                    finish_reason=reason,
+                    top_logprobs=top,
+                )
+            )
+        return outputs
+
+
+def _ends(tokens: list[int], request: SampleRequest) -> bool:
+    """Whether a stop sequence or the caller's own test ends the sample here."""
+    for stop in request.stop_sequences:
+        if stop and tuple(tokens[-len(stop) :]) == tuple(stop):
+            return True
+    return request.should_stop is not None and bool(request.should_stop(tokens))
+
+
+def _likeliest(logits: Array, normaliser: float, count: int) -> dict[int, float]:
+    """The ``count`` likeliest tokens with their logprobs, likeliest first."""
+    count = min(count, len(logits))
+    candidates = np.argpartition(-logits, count - 1)[:count]
+    ordered = candidates[np.argsort(-logits[candidates], kind="stable")]
+    return {int(token): float(logits[token]) - normaliser for token in ordered}

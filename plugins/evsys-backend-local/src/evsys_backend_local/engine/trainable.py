@@ -1,0 +1,111 @@
+"""What is trained: an adapter over shared base weights, or a full copy of the model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import attrs
+
+from evsys_backend_local.engine.adam import Adam, AdamParams
+from evsys_backend_local.engine.lora import LoraGrads, LoraParams
+from evsys_backend_local.engine.params import Array, FlatParams
+from evsys_backend_local.engine.weights import BaseWeights
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Snapshot:
+    """Frozen weights to sample from.
+
+    Attributes:
+        weights: base weights (shared), or a copy when the whole model is trained.
+        lora: copy of the adapter, or None.
+        version: optimiser steps behind it.
+    """
+
+    weights: BaseWeights
+    lora: LoraParams | None
+    version: int
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what was trained: equal digests mean equal bits."""
+        return _digest(self.weights, self.lora)
+
+
+def _digest(weights: BaseWeights, lora: LoraParams | None) -> str:
+    flat = weights.params.flat if lora is None else lora.params.flat
+    return "sha256:" + hashlib.sha256(flat.tobytes()).hexdigest()
+
+
+class Trainable:
+    """Parameters with their gradient and optimiser.
+
+    Attributes:
+        weights: base weights; the trained copy itself when ``lora`` is None.
+        lora: the adapter, or None for full fine-tuning.
+        grad: sum of the gradients since the last step, flat like ``params``.
+        adam: optimiser state.
+    """
+
+    def __init__(self, weights: BaseWeights, lora: LoraParams | None) -> None:
+        self.weights = weights
+        self.lora = lora
+        self.grad: FlatParams = self.params.like()
+        self.adam = Adam(self.params.flat)
+        self._accumulators: list[LoraGrads | BaseWeights] = []
+
+    @property
+    def params(self) -> FlatParams:
+        """What is trained, by name."""
+        return self.weights.params if self.lora is None else self.lora.params
+
+    @property
+    def version(self) -> int:
+        """Optimiser steps done."""
+        return self.adam.step
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the trained parameters."""
+        return _digest(self.weights, self.lora)
+
+    def accumulators(self, count: int) -> Sequence[LoraGrads | BaseWeights]:
+        """``count`` zeroed gradient accumulators, one a worker, reused between calls."""
+        while len(self._accumulators) < count:
+            if self.lora is None:
+                shape, dtype = self.weights.shape, self.params.flat.dtype
+                self._accumulators.append(BaseWeights.allocate(shape, dtype, zero=True))
+            else:
+                self._accumulators.append(LoraGrads(self.lora))
+        chosen = self._accumulators[:count]
+        for accumulator in chosen:
+            accumulator.params.flat[...] = 0
+        return chosen
+
+    def add_gradients(self, parts: Sequence[LoraGrads | BaseWeights]) -> None:
+        """Add the workers' gradients, always in worker order."""
+        for part in parts:
+            self.grad.flat += part.params.flat
+
+    def step(self, params: AdamParams) -> float:
+        """Apply the summed gradient and clear it; returns its norm before clipping."""
+        norm = self.adam.update(self.params.flat, self.grad.flat, params)
+        self.grad.flat[...] = 0
+        if self.lora is not None:
+            self.lora.refresh()
+        return norm
+
+    def snapshot(self) -> Snapshot:
+        """Frozen copy for sampling."""
+        if self.lora is not None:
+            return Snapshot(weights=self.weights, lora=self.lora.copy(), version=self.version)
+        copy = BaseWeights.allocate(self.weights.shape, self.params.flat.dtype)
+        copy.params.flat[...] = self.params.flat
+        return Snapshot(weights=copy, lora=None, version=self.version)
+
+    def load_params(self, values: dict[str, Array], *, what: str) -> None:
+        """Replace the trained parameters."""
+        self.params.assign(values, what=what)
+        if self.lora is not None:
+            self.lora.refresh()

@@ -1,0 +1,106 @@
+"""Worker threads and BLAS threads of the process.
+
+Training runs several workers with one BLAS thread each: element-wise work is parallel too, and no thread waits at a
+barrier inside a matrix product. Decoding a few sequences reads every weight once a step, so there BLAS threads share
+one pass over them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+from threadpoolctl import ThreadpoolController
+
+from evsys_backend_local.engine.workspace import Workspace
+
+#: Computations of all engines of the process take turns: the number of BLAS threads is a property of the process.
+_PROCESS = threading.RLock()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def cpu_count() -> int:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def blas_info() -> dict[str, Any]:
+    """What multiplies matrices here, for the record of a run.
+
+    Returns:
+        ``name``, ``version``, ``kernel`` (the CPU family the BLAS chose code for), ``threads``, ``numpy``,
+        ``coretype`` (value of ``OPENBLAS_CORETYPE``, which overrides the choice, or None).
+    """
+    libraries = [entry for entry in _controller().info() if entry.get("user_api") == "blas"]
+    first: dict[str, Any] = libraries[0] if libraries else {}
+    return {
+        "name": first.get("internal_api", "unknown"),
+        "version": first.get("version"),
+        "kernel": first.get("architecture"),
+        "threads": first.get("num_threads"),
+        "numpy": np.__version__,
+        "coretype": os.environ.get("OPENBLAS_CORETYPE"),
+    }
+
+
+@contextmanager
+def blas_threads(count: int) -> Iterator[None]:
+    """Hold the process's BLAS and limit it to ``count`` threads a call."""
+    with _PROCESS, _controller().limit(limits=count, user_api="blas"):
+        yield
+
+
+class WorkerPool:
+    """A fixed number of threads, each with a workspace of its own.
+
+    Work is dealt out before it starts, by estimated cost, so that the same items land on the same worker on every
+    run; the caller sums results in worker order. Same items and same count therefore give the same bits.
+    """
+
+    def __init__(self, count: int, dtype: DTypeLike) -> None:
+        if count < 1:
+            raise ValueError(f"worker count must be at least 1, got {count}")
+        self.count = count
+        self.workspaces = [Workspace(dtype) for _ in range(count)]
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix="evsys-local")
+
+    def deal(self, costs: Sequence[float]) -> list[list[int]]:
+        """Split items over workers, dearest first to the least loaded; each worker's items ascend."""
+        loads = [0.0] * self.count
+        hands: list[list[int]] = [[] for _ in range(self.count)]
+        for item in sorted(range(len(costs)), key=lambda index: (-costs[index], index)):
+            worker = min(range(self.count), key=lambda index: (loads[index], index))
+            loads[worker] += costs[item]
+            hands[worker].append(item)
+        return [sorted(hand) for hand in hands]
+
+    def run[T](self, tasks: Sequence[Callable[[Workspace], T]]) -> list[T]:
+        """Run one task per worker, at most ``count`` of them; the first failure in worker order is raised."""
+        with blas_threads(1):
+            futures = [
+                self._executor.submit(task, workspace)
+                for task, workspace in zip(tasks, self.workspaces, strict=False)
+            ]
+            # Wait for all, so that no worker still computes when an error is reported.
+            errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None:
+                raise error
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._executor.shutdown()

@@ -1,0 +1,1 @@
+"""Reading base models, and bringing them to this machine."""

@@ -1,0 +1,96 @@
+"""From a model's name in the experiment file to its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from evsys.errors import ConfigError, EvsysError
+from evsys.types import ModelSpec
+from evsys_backend_local.engine.shape import LINEARS, ModelShape
+from evsys_backend_local.engine.weights import BaseWeights
+from evsys_backend_local.models.gguf import GgufFile
+from evsys_backend_local.models.load import (
+    folder_shape,
+    gguf_file,
+    gguf_shape,
+    load_weights,
+    read_config,
+    require_supported_size,
+)
+from evsys_runtime.rendering.cache import TINY, find_model
+
+
+def resolve(name: str | Path) -> Path | None:
+    """Folder of a base model, by name or absolute path; None for what is built in.
+
+    Raises:
+        ConfigError: it isn't on this machine; the message has the command that fetches it.
+    """
+    if name == TINY:
+        return None
+    return find_model(name).folder
+
+
+def load_base(name: str | Path, dtype: DTypeLike = np.float32) -> BaseWeights:
+    """Base weights by model name or folder.
+
+    Raises:
+        ConfigError: not on this machine, or an architecture that this engine doesn't run.
+        DataError: files that are missing, damaged or hold NaN.
+    """
+    folder = resolve(name)
+    if folder is None:
+        from evsys_backend_local.tiny.model import load_tiny
+
+        weights = load_tiny(dtype)
+    else:
+        weights = load_weights(folder, dtype)
+    weights.name = str(name)
+    return weights
+
+
+def model_shape(name: str | Path) -> ModelShape:
+    """Sizes of a base model, from its headers alone.
+
+    Raises:
+        ConfigError: not on this machine, or an architecture or size that this engine doesn't run.
+        DataError: files that are missing or damaged.
+    """
+    folder = resolve(name)
+    if folder is None:
+        from evsys_backend_local.tiny.model import SHAPE
+
+        return SHAPE
+    if (folder / "config.json").is_file():
+        shape = folder_shape(read_config(folder), str(folder))
+    else:
+        shape = gguf_shape(GgufFile(gguf_file(folder)))
+    require_supported_size(shape, str(folder))
+    return shape
+
+
+def model_problems(model: ModelSpec) -> Iterable[str]:
+    """What is wrong with a model spec, as far as this machine can know without loading weights."""
+    problems: list[str] = []
+    try:
+        shape = model_shape(model.name)
+    except ConfigError as error:
+        problems += [str(problem) for problem in error.problems]
+    except (EvsysError, ValueError, OSError) as error:
+        problems.append(str(error))
+    else:
+        if model.max_length is not None and model.max_length > shape.max_context:
+            problems.append(
+                f"max_length {model.max_length} exceeds the context of {model.name}, {shape.max_context} tokens"
+            )
+    if model.lora.rank is not None and "all-linear" not in model.lora.targets:
+        unknown = sorted(set(model.lora.targets) - set(LINEARS))
+        if unknown or not model.lora.targets:
+            problems.append(
+                f"unknown target modules {unknown}; choose among all-linear, {', '.join(LINEARS)}"
+            )
+    return problems

@@ -1,0 +1,124 @@
+"""Safetensors files: an 8-byte length, a JSON header, raw little-endian arrays.
+
+Format: https://huggingface.co/docs/safetensors
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evsys.errors import DataError
+from evsys_backend_local.engine.params import Array
+
+#: Element types of the format that NumPy has. BF16 is widened to float32 on reading.
+_TYPES: dict[str, str] = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+_NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
+
+#: The format's own bound on the header.
+_MAX_HEADER = 100_000_000
+
+
+class SafetensorsFile:
+    """Read access to one file; arrays are views of the mapped file where the type allows it.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < 8:
+                raise DataError(f"not a safetensors file: only {size} bytes", source=str(path))
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        length = int.from_bytes(self._map[:8], "little")
+        if length > min(_MAX_HEADER, size - 8):
+            raise DataError(
+                f"damaged: the header claims {length} bytes of a file of {size}", source=str(path)
+            )
+        try:
+            header = json.loads(self._map[8 : 8 + length])
+            if not isinstance(header, dict):
+                raise ValueError("it is no object")  # noqa: TRY004 - damage, like broken JSON
+        except ValueError as error:
+            raise DataError(f"damaged: the header is not JSON ({error})", source=str(path)) from error
+        self.metadata: dict[str, str] = header.pop("__metadata__", {})
+        self._header: dict[str, Any] = header
+        self._start = 8 + length
+        self._size = size
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._header)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._header
+
+    def __getitem__(self, name: str) -> Array:
+        """Array ``name``; BF16 comes back as float32."""
+        entry = self._header[name]
+        kind, shape = entry["dtype"], tuple(entry["shape"])
+        begin, end = entry["data_offsets"]
+        code = "<u2" if kind == "BF16" else _TYPES.get(kind)
+        if code is None:
+            raise DataError(f"{name} has the type {kind}, which is not supported", source=str(self.path))
+        count = int(np.prod(shape, dtype=np.int64))
+        if end - begin != count * np.dtype(code).itemsize or self._start + end > self._size or begin < 0:
+            raise DataError(f"damaged: {name} does not fit into the file", source=str(self.path))
+        raw = np.frombuffer(self._map, code, count, self._start + begin)
+        if kind == "BF16":
+            raw = (raw.astype(np.uint32) << 16).view(np.float32)
+        return raw.reshape(shape)
+
+
+def write_safetensors(
+    path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write arrays in the given order; the file appears whole or not at all."""
+    header: dict[str, Any] = {}
+    if metadata:
+        header["__metadata__"] = dict(metadata)
+    offset = 0
+    for name, array in arrays.items():
+        kind = _NAMES.get(array.dtype.newbyteorder("<"))
+        if kind is None:
+            raise ValueError(f"array {name} has type {array.dtype}, which safetensors has no name for")
+        header[name] = {
+            "dtype": kind,
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        offset += array.nbytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(len(text).to_bytes(8, "little"))
+            file.write(text)
+            for array in arrays.values():
+                file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)

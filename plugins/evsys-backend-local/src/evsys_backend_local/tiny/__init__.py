@@ -1,0 +1,1 @@
+"""The base model that ships inside the wheel."""

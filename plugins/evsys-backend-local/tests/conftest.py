@@ -1,0 +1,90 @@
+"""Small random models, and what the tests of the engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from evsys_backend_local.engine.batch import Example, Loss
+from evsys_backend_local.engine.engine import Engine
+from evsys_backend_local.engine.shape import ModelShape
+from evsys_backend_local.engine.trainable import Trainable
+from evsys_backend_local.engine.weights import BaseWeights
+
+SMALL = {
+    "dim": 12,
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 4,
+    "hidden": 10,
+    "vocab": 17,
+    "max_context": 64,
+}
+VARIANTS = {"llama": {}, "qwen2": {"qkv_bias": True}, "qwen3 untied": {"qk_norm": True, "tied": False}}
+
+
+@pytest.fixture(params=list(VARIANTS))
+def variant(request) -> dict[str, bool]:
+    return VARIANTS[request.param]
+
+
+@pytest.fixture
+def make_engine() -> Iterator[Callable[..., Engine]]:
+    engines: list[Engine] = []
+
+    def make(dtype=np.float64, *, workers=2, max_rows=32, block_rows=5, scale=0.4, seed=0, **shape) -> Engine:
+        weights = BaseWeights.allocate(ModelShape(**{**SMALL, **shape}), dtype)
+        weights.params.flat[...] = np.random.default_rng(seed).normal(0, scale, weights.params.flat.size)
+        engines.append(Engine(weights, workers=workers, max_rows=max_rows, block_rows=block_rows))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.close()
+
+
+def randomise(model: Trainable, seed: int = 5, scale: float = 0.3) -> Trainable:
+    """Move an adapter away from its start, where B is zero and half of the gradients vanish."""
+    flat = model.params.flat
+    flat[...] = np.random.default_rng(seed).normal(0, scale, flat.size)
+    if model.lora is not None:
+        model.lora.refresh()
+    return model
+
+
+@pytest.fixture(name="randomise")
+def randomise_fixture() -> Callable[..., Trainable]:
+    return randomise
+
+
+@pytest.fixture
+def examples() -> list[Example]:
+    """Sequences that share beginnings of different lengths, half of them with three targets a position."""
+    rng = np.random.default_rng(1)
+    start = rng.integers(0, 17, 6)
+    data = []
+    for index in range(6):
+        rest = rng.integers(0, 17, int(rng.integers(3, 14)))
+        tokens = np.concatenate([start[: 3 + index % 3], rest])
+        targets = rng.integers(0, 17, (len(tokens), 3) if index % 2 else len(tokens))
+        data.append(Example(tokens=tokens, targets=targets, mask=rng.random(len(tokens)) < 0.7))
+    return data
+
+
+@pytest.fixture
+def curved_loss(examples) -> Loss:
+    """A loss whose gradient depends on the logprobs."""
+
+    def loss(indices: Sequence[int], logprobs):
+        value, grads = 0.0, []
+        for index, own in zip(indices, logprobs, strict=True):
+            factor = np.random.default_rng(index).normal(size=own.shape)
+            mask = examples[index].mask.reshape((-1,) + (1,) * (own.ndim - 1))
+            value += float((np.sin(own * factor) * mask).sum())
+            grads.append(np.cos(own * factor) * factor * mask)
+        return value, grads, {"examples": float(len(indices))}
+
+    return loss

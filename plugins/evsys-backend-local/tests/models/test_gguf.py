@@ -1,0 +1,153 @@
+"""Every quantisation against formulas written out number by number."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from evsys.errors import ConfigError, DataError
+from evsys_backend_local.models.gguf import GgufFile
+from evsys_backend_local.models.load import gguf_shape, load_gguf, load_weights
+
+
+def half(raw, at):
+    return struct.unpack_from("<e", raw, at)[0]
+
+
+def plain_q4_0(raw):
+    d = half(raw, 0)
+    out = [0.0] * 32
+    for i in range(16):
+        out[i] = d * ((raw[2 + i] & 0xF) - 8)
+        out[i + 16] = d * ((raw[2 + i] >> 4) - 8)
+    return out
+
+
+def plain_q4_1(raw):
+    d, m = half(raw, 0), half(raw, 2)
+    out = [0.0] * 32
+    for i in range(16):
+        out[i] = d * (raw[4 + i] & 0xF) + m
+        out[i + 16] = d * (raw[4 + i] >> 4) + m
+    return out
+
+
+def plain_q8_0(raw):
+    d = half(raw, 0)
+    return [d * struct.unpack_from("<b", raw, 2 + i)[0] for i in range(32)]
+
+
+def plain_q6_k(raw):
+    ql, qh, scales, d = raw[:128], raw[128:192], struct.unpack_from("<16b", raw, 192), half(raw, 208)
+    out = [0.0] * 256
+    for n in (0, 1):
+        for i in range(32):
+            high = qh[32 * n + i]
+            for run, (low, shift) in enumerate(
+                (
+                    (ql[64 * n + i] & 0xF, 0),
+                    (ql[64 * n + 32 + i] & 0xF, 2),
+                    (ql[64 * n + i] >> 4, 4),
+                    (ql[64 * n + 32 + i] >> 4, 6),
+                )
+            ):
+                value = (low | ((high >> shift & 3) << 4)) - 32
+                out[128 * n + 32 * run + i] = d * scales[8 * n + 2 * run + i // 16] * value
+    return out
+
+
+def plain_bf16(raw):
+    return list(struct.unpack("<f", b"\0\0" + raw))
+
+
+QUANTISED = {
+    2: ("Q4_0", 32, 18, (0,), plain_q4_0),
+    3: ("Q4_1", 32, 20, (0, 2), plain_q4_1),
+    8: ("Q8_0", 32, 34, (0,), plain_q8_0),
+    14: ("Q6_K", 256, 210, (208,), plain_q6_k),
+    0: ("F32", 1, 4, None, lambda raw: list(struct.unpack("<f", raw))),
+    1: ("F16", 1, 2, None, lambda raw: [half(raw, 0)]),
+    30: ("BF16", 1, 2, None, plain_bf16),
+}
+
+
+@pytest.mark.parametrize("kind", list(QUANTISED), ids=[entry[0] for entry in QUANTISED.values()])
+def test_blocks_are_dequantised_as_their_formula_says(tmp_path, gguf_writer, kind):
+    _, numbers, size, halves, formula = QUANTISED[kind]
+    rng = np.random.default_rng(kind)
+    blocks = []
+    for _ in range(12):
+        raw = bytearray(rng.integers(0, 256, size, np.uint8).tobytes())
+        if halves is None:
+            value = float(rng.normal())
+            raw = bytearray({4: struct.pack("<f", value), 2: struct.pack("<e", value)}[size])
+            if kind == 30:
+                raw = bytearray(struct.pack("<f", value)[2:])
+        else:
+            for at in halves:
+                struct.pack_into("<e", raw, at, float(rng.normal()))
+        blocks.append(bytes(raw))
+    gguf_writer.write_gguf(tmp_path / "x.gguf", {"a": 1}, {"t": ((3, 4 * numbers), kind, b"".join(blocks))})
+    expected = np.array([formula(raw) for raw in blocks], np.float64).reshape(3, 4 * numbers)
+    tensor = GgufFile(tmp_path / "x.gguf").tensor("t")
+    assert tensor.dtype == np.float32
+    np.testing.assert_allclose(tensor, expected, rtol=1e-6)
+
+
+def test_metadata_of_every_shape_is_read(tmp_path, gguf_writer):
+    values = {"text": "größe", "int": 7, "float": 0.5, "flag": True, "list": [1, -2], "names": ["a", "b"]}
+    gguf_writer.write_gguf(tmp_path / "m.gguf", values, {})
+    assert GgufFile(tmp_path / "m.gguf").metadata == values
+
+
+def test_a_llama_model_is_loaded_with_its_heads_in_order(tmp_path, gguf_writer, small_weights):
+    gguf_writer.write_model(tmp_path / "model.gguf", small_weights)
+    loaded = load_weights(tmp_path)
+    assert loaded.shape == small_weights.shape
+    for name, array in small_weights.params.items():
+        np.testing.assert_array_equal(loaded.params[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("cut", [3, 20, 60, 3000])
+def test_a_file_that_was_cut_off_is_named(tmp_path, gguf_writer, small_weights, cut):
+    path = tmp_path / "cut.gguf"
+    gguf_writer.write_model(path, small_weights)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(DataError, match=r"cut\.gguf"):
+        load_gguf(GgufFile(path))
+
+
+def test_a_file_cut_off_inside_the_weights_is_named(tmp_path, gguf_writer, small_weights):
+    path = tmp_path / "cut.gguf"
+    gguf_writer.write_model(path, small_weights)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(DataError, match="cut off"):
+        load_gguf(GgufFile(path))
+
+
+def test_nan_in_the_weights_is_an_error(tmp_path, gguf_writer, small_weights):
+    small_weights.layers[1].down[2, 3] = np.nan
+    gguf_writer.write_model(tmp_path / "nan.gguf", small_weights)
+    with pytest.raises(DataError, match=r"layers\.1\.mlp\.down_proj\.weight hold NaN"):
+        load_weights(tmp_path / "nan.gguf")
+
+
+def test_an_unknown_quantisation_is_named(tmp_path, gguf_writer):
+    gguf_writer.write_gguf(tmp_path / "x.gguf", {"a": 1}, {"t": ((1, 256), 12, bytes(144))})
+    with pytest.raises(DataError, match="type 12; supported are F32"):
+        GgufFile(tmp_path / "x.gguf").tensor("t")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"general.architecture": "gemma3"}, "architecture 'gemma3'.*Tinker protocol"),
+        ({"llama.rope.scaling.type": "yarn"}, "scaling of rotary positions.*Tinker protocol"),
+    ],
+)
+def test_an_unsupported_model_names_the_route_that_works(
+    tmp_path, gguf_writer, small_weights, metadata, message
+):
+    gguf_writer.write_model(tmp_path / "m.gguf", small_weights, **metadata)
+    with pytest.raises(ConfigError, match=message):
+        gguf_shape(GgufFile(tmp_path / "m.gguf"))

@@ -1,0 +1,148 @@
+"""`backend.kind: mock`: real algorithms over a tiny numeric model, in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from evsys.errors import BackendError, ConfigError
+
+if TYPE_CHECKING:
+    from evsys.protocols import Renderer, Tokenizer, TrainingClient
+    from evsys.types import Checkpoint, ModelSpec
+    from evsys_backend_mock.adam import AdamState
+    from evsys_backend_mock.model import LowRankModel
+
+__all__ = ["MockBackend"]
+
+
+_LOW_RANK_ONLY = "the mock backend trains low-rank matrices only; set algorithm.params.lora_rank to a number"
+
+
+@attrs.frozen(kw_only=True)
+class MockConfig:
+    """The mock has no settings: what is trained belongs to the algorithm."""
+
+
+class MockBackend:
+    """Trains a small parametric model for any `model.name`.
+
+    It runs everything that a real backend runs (losses, optimiser, checkpoints, sampling with logprobs) with exact
+    gradients and the same bits each time. What it learns says nothing about the named model.
+    """
+
+    name: ClassVar[str] = "mock"
+    Config: ClassVar[type] = MockConfig
+    capabilities: frozenset[str] = frozenset(
+        {
+            "custom_loss",
+            "loss_fns:cross_entropy",
+            "loss_fns:importance_sampling",
+            "loss_fns:ppo",
+            "loss_fns:cispo",
+            "loss_fns:dro",
+            "resume",
+            "prompt_logprobs",
+            "top_logprobs",
+            "reference_logprobs",
+            "concurrent_runs",
+            "deterministic",
+        }
+    )
+    honours: frozenset[str] = frozenset(
+        {"renderer", "init_from_checkpoint", "load_checkpoint_path", "deterministic"}
+    )
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = MockConfig(**fields)
+
+    @staticmethod
+    def validate_model(model: ModelSpec) -> Iterable[str]:
+        """What can be known to be wrong with a model before it is prepared."""
+        return [_LOW_RANK_ONLY] if model.lora.rank is None else []
+
+    async def prepare(
+        self, model: ModelSpec, run_dir: Path, seed: int, restore: Checkpoint | None = None
+    ) -> TrainingClient:
+        """A training client for `model`.
+
+        Weights come from `restore`, else from the checkpoint folder that the model names (with its optimiser for
+        `load_checkpoint_path`, without for `init_from_checkpoint`), else they are untrained and depend on `seed`.
+
+        Raises:
+            BackendError: the model asks for all weights to be trained, or a checkpoint doesn't fit.
+        """
+        from evsys_backend_mock.adam import AdamState
+        from evsys_backend_mock.client import MockTrainingClient
+        from evsys_backend_mock.model import LowRankModel
+
+        if model.lora.rank is None:
+            raise BackendError(
+                "the mock backend trains low-rank matrices only",
+                hint="set algorithm.params.lora_rank to a number",
+            )
+        tokenizer, renderer = _rendering(model)
+        fresh = LowRankModel.create(
+            model.name,
+            vocab_size=tokenizer.vocab_size,
+            end_ids=tokenizer.eos_token_ids,
+            rank=model.lora.rank,
+            alpha=model.lora.alpha,
+            seed=seed,
+        )
+        weights, optimizer, version = _starting_point(fresh, model, restore)
+        if optimizer is None:
+            optimizer = AdamState.zero({"A": weights.A, "B": weights.B})
+        return MockTrainingClient(
+            weights,
+            optimizer,
+            tokenizer=tokenizer,
+            renderer=renderer,
+            seed=seed,
+            capabilities=self.capabilities,
+            version=version,
+        )
+
+    async def teardown(self, client: TrainingClient | None) -> None:
+        """Close the client."""
+        from evsys_backend_mock.client import MockTrainingClient
+
+        if isinstance(client, MockTrainingClient):
+            client.close()
+
+
+def _starting_point(
+    fresh: LowRankModel, model: ModelSpec, restore: Checkpoint | None
+) -> tuple[LowRankModel, AdamState | None, int]:
+    """The weights, the optimiser's state if it is to go on, and how many steps are behind them."""
+    from evsys_backend_mock.state import FILE, read_state
+
+    if restore is not None:
+        saved = read_state(restore.directory / str(restore.state.get("file", FILE)), fresh)
+        optimizer, version = saved.optimizer if restore.with_optimizer else None, restore.step
+    elif model.load_checkpoint_path is not None:
+        saved = read_state(Path(model.load_checkpoint_path) / FILE, fresh)
+        optimizer, version = saved.optimizer, 0
+    elif model.init_from_checkpoint is not None:
+        saved = read_state(Path(model.init_from_checkpoint) / FILE, fresh)
+        optimizer, version = None, 0
+    else:
+        return fresh, None, 0
+    return attrs.evolve(fresh, A=saved.weights["A"], B=saved.weights["B"]), optimizer, version
+
+
+def _rendering(model: ModelSpec) -> tuple[Tokenizer, Renderer]:
+    """The named model's own tokenizer and template where they are to be had, else bytes."""
+    from evsys_runtime.rendering.resolve import load_renderer
+    from evsys_runtime.rendering.tokenizers import load_tokenizer
+
+    name = model.name
+    try:
+        tokenizer = load_tokenizer(name)
+    except ConfigError:  # no model of this name on this machine
+        name = "evsys/tiny"
+        tokenizer = load_tokenizer(name)
+    return tokenizer, load_renderer(name, renderer=model.renderer)

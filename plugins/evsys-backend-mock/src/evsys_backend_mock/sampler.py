@@ -1,0 +1,207 @@
+"""Sampling from a frozen snapshot. Calls that wait at the same time are drawn together; no bit depends on that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+from evsys.errors import BackendError
+from evsys.types import SampledSequence, SampleResult, SamplingParams
+from evsys_backend_mock.features import Context, FeatureMap, last_features
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from evsys.protocols import Tokenizer
+    from evsys.types import FinishReason
+    from evsys_backend_mock.model import LowRankModel
+
+__all__ = ["MockSampler"]
+
+_TOGETHER = 128  # sequences drawn in one go; bounds how long the event loop waits
+
+
+@attrs.define(kw_only=True, eq=False)
+class _Sequence:
+    """One continuation while it grows."""
+
+    context: Context
+    params: SamplingParams
+    rng: np.random.Generator
+    tokens: list[int] = attrs.field(factory=list)
+    logprobs: list[float] = attrs.field(factory=list)
+    top: list[dict[int, float]] = attrs.field(factory=list)
+    finish: FinishReason | None = None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Request:
+    """One call of `sample`: its sequences and who waits for them."""
+
+    sequences: list[_Sequence]
+    waiting: asyncio.Future[None]
+
+
+class MockSampler:
+    """A `SamplingClient` over a snapshot of the model.
+
+    Sample i of a call draws from a stream of its own, keyed by (seed, i). A call without a seed takes one from the
+    run's seed, the version and the number of such calls before it.
+    """
+
+    def __init__(
+        self, model: LowRankModel, features: FeatureMap, *, tokenizer: Tokenizer, seed: int, version: int
+    ) -> None:
+        self.version = version
+        self._model = model
+        self._features = features
+        self._tokenizer = tokenizer
+        self._seed = seed
+        self._unseeded = 0
+        self._waiting: list[_Request] = []
+        self._closed = False
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
+        """Draw `n` continuations.
+
+        Raises:
+            BackendError: the client is closed, or the prompt or a parameter isn't usable.
+        """
+        tokens = self._checked(prompt)
+        if n < 1 or params.max_tokens < 1:
+            raise BackendError(f"n and max_tokens must be at least 1, got {n} and {params.max_tokens}")
+        streams = self._streams(params.seed, n)
+        sequences = [
+            _Sequence(context=Context(prompt, self._features.byte_level), params=params, rng=rng)
+            for rng in streams
+        ]
+        request = _Request(sequences=sequences, waiting=asyncio.get_running_loop().create_future())
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._draw_waiting)
+        self._waiting.append(request)
+        await request.waiting
+        prompt_logprobs = None
+        if params.prompt_logprobs:
+            prompt_logprobs = [None, *(float(x) for x in self._teacher_forced(tokens))]
+        return SampleResult(
+            sequences=[
+                SampledSequence(
+                    tokens=sequence.tokens,
+                    logprobs=sequence.logprobs,
+                    finish_reason=sequence.finish or "length",
+                    top_logprobs=sequence.top if params.top_logprobs else None,
+                )
+                for sequence in sequences
+            ],
+            prompt_logprobs=prompt_logprobs,
+        )
+
+    async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Logprob of each token given those before it, [N]; entry 0 is NaN."""
+        array = self._checked(tokens)
+        return np.concatenate([[np.nan], self._teacher_forced(array)]).astype(np.float32)
+
+    async def close(self) -> None:
+        """Refuse further calls. Safe to call twice."""
+        self._closed = True
+
+    def _checked(self, tokens: Sequence[int]) -> NDArray[np.int64]:
+        if self._closed:
+            raise BackendError("the sampling client is closed")
+        array = np.asarray(tokens, dtype=np.int64)
+        if len(array) == 0:
+            raise BackendError("the prompt has no tokens")
+        if array.min() < 0 or array.max() >= self._model.vocab_size:
+            raise BackendError(
+                f"the prompt has a token outside the vocabulary of {self._model.vocab_size}: {array.max()}"
+            )
+        return array
+
+    def _streams(self, seed: int | None, n: int) -> list[np.random.Generator]:
+        key = [seed] if seed is not None else [self._seed, self.version, self._unseeded]
+        if seed is None:
+            self._unseeded += 1
+        return [np.random.default_rng([*key, i]) for i in range(n)]
+
+    def _teacher_forced(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        if len(tokens) == 1:
+            return np.zeros(0)
+        return self._model.logprobs(self._features.of(tokens[:-1]), tokens[1:])
+
+    def _draw_waiting(self) -> None:
+        """Serve the requests that wait, at least one, and come back for what is left."""
+        taken: list[_Request] = []
+        while self._waiting and (
+            not taken or sum(len(r.sequences) for r in (*taken, self._waiting[0])) <= _TOGETHER
+        ):
+            taken.append(self._waiting.pop(0))
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._draw_waiting)
+        taken = [
+            request for request in taken if not request.waiting.done()
+        ]  # who stopped waiting gets nothing
+        try:
+            self._draw([sequence for request in taken for sequence in request.sequences])
+        except Exception as error:
+            for request in taken:
+                request.waiting.set_exception(error)
+            return
+        for request in taken:
+            request.waiting.set_result(None)
+
+    def _draw(self, growing: list[_Sequence]) -> None:
+        while growing:
+            features = last_features([sequence.context for sequence in growing])
+            table = self._model.logprobs_all(self._model.hidden(features))
+            for sequence, logprobs in zip(growing, table, strict=True):
+                self._extend(sequence, logprobs)
+            growing = [sequence for sequence in growing if sequence.finish is None]
+
+    def _extend(self, sequence: _Sequence, logprobs: NDArray[np.float64]) -> None:
+        params = sequence.params
+        token = _drawn(logprobs, params, sequence.rng)
+        sequence.tokens.append(token)
+        sequence.logprobs.append(float(logprobs[token]))
+        if params.top_logprobs:
+            best = np.argsort(-logprobs, kind="stable")[: params.top_logprobs]
+            sequence.top.append({int(i): float(logprobs[i]) for i in best})
+        sequence.context.push(token)
+        if self._stops(token, sequence):
+            sequence.finish = "stop"
+        elif len(sequence.tokens) >= params.max_tokens:
+            sequence.finish = "length"
+
+    def _stops(self, token: int, sequence: _Sequence) -> bool:
+        params = sequence.params
+        if token in self._tokenizer.eos_token_ids or token in params.stop_token_ids:
+            return True
+        return bool(params.stop) and any(
+            stop in self._tokenizer.decode(sequence.tokens) for stop in params.stop
+        )
+
+
+def _drawn(logprobs: NDArray[np.float64], params: SamplingParams, rng: np.random.Generator) -> int:
+    """One token by inverting the cumulative distribution; temperature 0 takes the likeliest."""
+    if params.temperature == 0:
+        return int(np.argmax(logprobs))
+    scaled = logprobs / params.temperature
+    probabilities = np.exp(scaled - scaled.max())
+    if params.top_k is not None or params.top_p < 1.0:
+        probabilities = _filtered(probabilities, params.top_k, params.top_p)
+    cumulative = np.cumsum(probabilities)
+    return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+
+
+def _filtered(probabilities: NDArray[np.float64], top_k: int | None, top_p: float) -> NDArray[np.float64]:
+    """Zero what lies outside the k likeliest, and outside the smallest set that has the share `top_p`."""
+    order = np.argsort(-probabilities, kind="stable")
+    ranked = probabilities[order] / probabilities.sum()
+    kept = np.cumsum(ranked) - ranked < top_p
+    if top_k is not None:
+        kept &= np.arange(len(kept)) < top_k
+    kept[0] = True
+    return np.where(np.isin(np.arange(len(order)), order[kept]), probabilities, 0.0)
