@@ -1,0 +1,38 @@
+"""`evsys init-project`: a project whose first run works."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+__all__ = ["init_project"]
+
+
+@click.command("init-project")
+@click.argument("name")
+@click.option("--here", is_flag=True, help="Write into the current folder instead of a new one.")
+def init_project(name: str, *, here: bool) -> None:
+    """Write a project called NAME: data, plugins and a first experiment that runs. Existing files are left alone."""
+    from evsys_cli.scaffold.example_data import write_example_data
+    from evsys_cli.scaffold.write import write_scaffold
+    from evsys_runtime.record.slugs import slug
+
+    target = Path.cwd() if here else Path(name)
+    if target.exists() and not target.is_dir():
+        raise click.UsageError(f"{target} is a file; choose another name")
+    package = slug(target.resolve().name)
+    date = datetime.now(tz=UTC).strftime("%Y%m%d")
+    written, kept = write_scaffold("project", target, {"name": package, "date": date, "slug": "first"})
+    more_written, more_kept = write_scaffold(
+        "experiment", target / "experiments" / f"{date}_first", {"name": "first", "date": date, "slug": "first"}
+    )
+    data_written, data_kept = write_example_data(target)
+    for path in (*written, *more_written, *data_written):
+        click.echo(f"wrote {path}")
+    for path in (*kept, *more_kept, *data_kept):
+        click.echo(f"kept {path} (it was there)")
+    config = Path("experiments") / f"{date}_first" / "config.yaml"
+    where = "" if here else f"cd {name} && "
+    click.echo(f"\nNext: {where}evsys run {config}")

@@ -1,0 +1,62 @@
+"""`evsys`: the root command, and the one place where an error becomes a message and an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from evsys_cli.lazy import LazyGroup
+
+__all__ = ["cli", "main"]
+
+INTERRUPTED = 130
+UNEXPECTED = 1
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"evsys {version('evsys-cli')}")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+def cli() -> None:
+    """Run LLM training experiments: one YAML file in, an honest conclusion out.
+
+    Start with `evsys init-project NAME`, or run an experiment with `evsys run CONFIG`.
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and end the process with the exit code of what happened."""
+    arguments = sys.argv[1:] if args is None else args
+    try:
+        code = cli.main(args=arguments, prog_name="evsys", standalone_mode=False)
+    except click.exceptions.Exit as exc:
+        sys.exit(exc.exit_code)
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(exc.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output went away (`evsys list | head`); nobody is left to tell.
+        sys.stderr.close()
+        sys.exit(UNEXPECTED)
+    except Exception as exc:  # noqa: BLE001 - the edge of the process: every error becomes a message and a code
+        from evsys_cli.errors import report
+
+        sys.exit(report(exc, as_json="--json" in arguments))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What `init-project` and `new-experiment` write: the files beside this module, with `$name` filled in."""

@@ -1,0 +1,38 @@
+"""Writing a scaffold: templates to files, never over something that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+__all__ = ["write_scaffold"]
+
+SUFFIX = ".template"
+"""Ends the name of every template, so that no tool takes one for the thing it becomes."""
+
+
+def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for item in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        name = f"{prefix}{item.name}"
+        if item.is_dir():
+            yield from _templates(item, f"{name}/")
+        elif name.endswith(SUFFIX):
+            yield name.removesuffix(SUFFIX).replace("dot-", "."), item.read_text(encoding="utf-8")
+
+
+def write_scaffold(kind: str, target: Path, values: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
+    """Write the scaffold `kind` into `target`; returns the files written and those left alone because they existed."""
+    written, kept = [], []
+    for name, text in _templates(files("evsys_cli.scaffold") / kind):
+        path = target / Template(name).substitute(values)
+        if path.exists():
+            kept.append(path)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(Template(text).substitute(values))
+        written.append(path)
+    return written, kept

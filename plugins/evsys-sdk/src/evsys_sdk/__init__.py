@@ -1,0 +1,188 @@
+"""evsys_sdk: what a project imports. Re-exports only; names resolve lazily, so importing it costs nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evsys import (
+        Registry,
+        current_registry,
+        hookimpl,
+        option,
+        register_agent,
+        register_algorithm,
+        register_backend,
+        register_callback,
+        register_data_store,
+        register_deployer,
+        register_environment,
+        register_inference,
+        register_inference_client,
+        register_launcher,
+        register_log_store,
+        register_loss,
+        register_metric,
+        register_renderer,
+        register_rollout_engine,
+        register_search,
+        register_transform,
+        register_verifier,
+        register_verifier_fn,
+        use_registry,
+    )
+    from evsys.errors import (
+        BackendError,
+        BudgetExceeded,
+        ConfigError,
+        DataError,
+        EvsysError,
+        PluginError,
+        Problem,
+        RunError,
+        StoreError,
+    )
+    from evsys.types import (
+        AdamParams,
+        AgentContext,
+        ArmResult,
+        ChatMessagesRow,
+        Checkpoint,
+        Completion,
+        Conclusion,
+        Datum,
+        EvaluationResult,
+        ExperimentResult,
+        HarborTask,
+        LoraSpec,
+        LossResult,
+        Message,
+        ModelSpec,
+        NoScore,
+        PromptExample,
+        Rollout,
+        RunContext,
+        RunResult,
+        SamplingParams,
+        Score,
+        ToolCall,
+        TrainingBatch,
+        Turn,
+        Usage,
+        VerifierSpec,
+    )
+    from evsys_algo_sft import SFT
+    from evsys_runtime.experiment import Experiment, arun_experiment, run_experiment, schema_for
+    from evsys_runtime.losses import loss
+    from evsys_runtime.record.workspace import Workspace
+    from evsys_runtime.training.algorithm import BaseAlgorithm
+    from evsys_runtime.training.loop import TrainingLoop
+    from evsys_runtime.training.params import TrainingParams
+
+_CORE = """Registry current_registry hookimpl option register_agent register_algorithm register_backend register_callback
+register_data_store register_deployer register_environment register_inference register_inference_client register_launcher
+register_log_store register_loss register_metric register_renderer register_rollout_engine register_search
+register_transform register_verifier register_verifier_fn use_registry"""
+_ERRORS = "BackendError BudgetExceeded ConfigError DataError EvsysError PluginError Problem RunError StoreError"
+_TYPES = """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum EvaluationResult
+ExperimentResult HarborTask LoraSpec LossResult Message ModelSpec NoScore PromptExample Rollout RunContext RunResult
+SamplingParams Score ToolCall TrainingBatch Turn Usage VerifierSpec"""
+
+_HOME: dict[str, str] = {
+    **dict.fromkeys(_CORE.split(), "evsys"),
+    **dict.fromkeys(_ERRORS.split(), "evsys.errors"),
+    **dict.fromkeys(_TYPES.split(), "evsys.types"),
+    **dict.fromkeys(("Experiment", "arun_experiment", "run_experiment", "schema_for"), "evsys_runtime.experiment"),
+    "BaseAlgorithm": "evsys_runtime.training.algorithm",
+    "TrainingLoop": "evsys_runtime.training.loop",
+    "TrainingParams": "evsys_runtime.training.params",
+    "SFT": "evsys_algo_sft",
+    "Workspace": "evsys_runtime.record.workspace",
+    "loss": "evsys_runtime.losses",
+}
+
+__all__ = [  # noqa: RUF022 - in the order of their homes
+    "Registry",
+    "current_registry",
+    "hookimpl",
+    "option",
+    "register_agent",
+    "register_algorithm",
+    "register_backend",
+    "register_callback",
+    "register_data_store",
+    "register_deployer",
+    "register_environment",
+    "register_inference",
+    "register_inference_client",
+    "register_launcher",
+    "register_log_store",
+    "register_loss",
+    "register_metric",
+    "register_renderer",
+    "register_rollout_engine",
+    "register_search",
+    "register_transform",
+    "register_verifier",
+    "register_verifier_fn",
+    "use_registry",
+    "BackendError",
+    "BudgetExceeded",
+    "ConfigError",
+    "DataError",
+    "EvsysError",
+    "PluginError",
+    "Problem",
+    "RunError",
+    "StoreError",
+    "AdamParams",
+    "AgentContext",
+    "ArmResult",
+    "ChatMessagesRow",
+    "Checkpoint",
+    "Completion",
+    "Conclusion",
+    "Datum",
+    "EvaluationResult",
+    "ExperimentResult",
+    "HarborTask",
+    "LoraSpec",
+    "LossResult",
+    "Message",
+    "ModelSpec",
+    "NoScore",
+    "PromptExample",
+    "Rollout",
+    "RunContext",
+    "RunResult",
+    "SamplingParams",
+    "Score",
+    "ToolCall",
+    "TrainingBatch",
+    "Turn",
+    "Usage",
+    "VerifierSpec",
+    "Experiment",
+    "arun_experiment",
+    "run_experiment",
+    "schema_for",
+    "BaseAlgorithm",
+    "TrainingLoop",
+    "TrainingParams",
+    "SFT",
+    "Workspace",
+    "loss",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        msg = f"module 'evsys_sdk' has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
