@@ -242,6 +242,26 @@ def test_check_reports_each_plugin_and_one_broken_stops_nothing(site):
     assert "OSError: no disk" in str(outcome["bad"])
 
 
+def test_check_reads_the_params_too(registry):
+    import pydantic
+
+    class Unreadable(pydantic.BaseModel, arbitrary_types_allowed=True):
+        x: type(iter([])) = None
+
+    for name, config in {
+        "annotation": attrs.make_class("Config", {"x": attrs.field(type=complex)}),
+        "class": object,
+        "model": Unreadable,
+        "good": attrs.make_class("Config", {"x": attrs.field(type=int)}),
+    }.items():
+        registry.register("metric", name, type("M", (Mean,), {"Config": config}))
+    outcome = {entry.name: error and str(error) for entry, error in registry.check()}
+    assert outcome["good"] is None
+    assert "Config.x: its annotation <class 'complex'>" in outcome["annotation"]
+    assert "Config is no attrs class" in outcome["class"]
+    assert "plugin 'project/model' failed: PydanticInvalidForJsonSchema" in outcome["model"]
+
+
 def test_metadata_warnings_reach_the_registry(site):
     site.install("evsys-test-a", {"evsys.metric": {"m": "a:M"}})
     registry = Registry()

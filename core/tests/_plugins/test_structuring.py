@@ -20,6 +20,7 @@ from evsys import structure, unstructure
 from evsys.errors import ConfigError, PluginContractError
 
 type Alias = int | None
+type Endless = int | list[Endless]
 Name = NewType("Name", str)
 
 
@@ -473,6 +474,7 @@ def test_untyped_attributes_take_anything():
         list[complex],
         dict[str, bytes] | None,
         Literal[Colour.RED],
+        Literal[b"x"],
         enum.Enum("Pairs", {"A": (1, 2)}),
     ],
 )
@@ -484,6 +486,15 @@ def test_an_annotation_without_meaning_names_class_and_field(annotation):
     with pytest.raises(
         PluginContractError, match=r"test_structuring\..*Config\.callback: its annotation .* no meaning"
     ):
+        structure(Config, {})
+
+
+def test_an_alias_that_names_itself_is_refused_by_class_and_field():
+    @attrs.frozen
+    class Config:
+        value: Endless = 1
+
+    with pytest.raises(PluginContractError, match=r"Config\.value: its annotation"):
         structure(Config, {})
 
 

@@ -43,7 +43,9 @@ class LazyGroup(click.Group):
             f"'evsys {name}' comes with {info.distribution}, which isn't installed: pip install {info.distribution}"
         )
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Like click's, with a hint for a name that isn't there."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:

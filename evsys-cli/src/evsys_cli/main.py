@@ -14,7 +14,7 @@ INTERRUPTED = 130
 UNEXPECTED = 1
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
     from importlib.metadata import version
@@ -23,9 +23,16 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version.",
 )
 def cli() -> None:
     """Run LLM training experiments: one YAML file in, an honest conclusion out.
@@ -51,7 +58,7 @@ def main(args: list[str] | None = None) -> None:
         # The reader of our output went away (`evsys list | head`); nobody is left to tell.
         sys.stderr.close()
         sys.exit(UNEXPECTED)
-    except Exception as exc:  # noqa: BLE001 - the edge of the process: every error becomes a message and a code
+    except Exception as exc:  # the edge of the process: every error becomes a message and a code
         from evsys_cli.errors import report
 
         sys.exit(report(exc, as_json="--json" in arguments))

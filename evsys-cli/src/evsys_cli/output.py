@@ -12,7 +12,9 @@ __all__ = ["json_option", "print_json"]
 
 FORMAT = 1
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document on standard output."
+)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

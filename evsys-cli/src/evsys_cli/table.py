@@ -20,18 +20,46 @@ class CommandInfo(NamedTuple):
 
 COMMANDS: dict[str, CommandInfo] = {
     "run": CommandInfo("evsys_cli.commands.run:run", "Validate, train, score and conclude an experiment."),
-    "validate": CommandInfo("evsys_cli.commands.validate:validate", "Find every problem of an experiment file, spending nothing."),
+    "validate": CommandInfo(
+        "evsys_cli.commands.validate:validate", "Find every problem of an experiment file, spending nothing."
+    ),
     "list": CommandInfo("evsys_cli.commands.list:list_plugins", "List the installed plugins."),
-    "schema": CommandInfo("evsys_cli.commands.schema:schema", "Print the JSON Schema of a plugin or of the experiment file."),
+    "schema": CommandInfo(
+        "evsys_cli.commands.schema:schema", "Print the JSON Schema of a plugin or of the experiment file."
+    ),
     "data": CommandInfo("evsys_cli.commands.data:data", "Look at training data as the model will see it."),
     "models": CommandInfo("models", "List, fetch and check base models.", "evsys-backend-local"),
-    "init-project": CommandInfo("evsys_cli.commands.init_project:init_project", "Write a new project whose first run works."),
-    "new-experiment": CommandInfo("evsys_cli.commands.new_experiment:new_experiment", "Write a new experiment in this project."),
-    "conformance": CommandInfo("conformance", "Check a plugin against its kind's contract.", "evsys-conformance"),
-    "completion": CommandInfo("evsys_cli.commands.completion:completion", "Print the completion script of a shell."),
+    "init-project": CommandInfo(
+        "evsys_cli.commands.init_project:init_project", "Write a new project whose first run works."
+    ),
+    "new-experiment": CommandInfo(
+        "evsys_cli.commands.new_experiment:new_experiment", "Write a new experiment in this project."
+    ),
+    "conformance": CommandInfo(
+        "conformance", "Check a plugin against its kind's contract.", "evsys-conformance"
+    ),
+    "completion": CommandInfo(
+        "evsys_cli.commands.completion:completion", "Print the completion script of a shell."
+    ),
 }
 
 PLANNED = frozenset(
-    """plan resume history show compare context new-plugin benchmark eval serve backend cache reindex dashboard deploy""".split()
+    {
+        "backend",
+        "benchmark",
+        "cache",
+        "compare",
+        "context",
+        "dashboard",
+        "deploy",
+        "eval",
+        "history",
+        "new-plugin",
+        "plan",
+        "reindex",
+        "resume",
+        "serve",
+        "show",
+    }
 )
 """Commands of later versions: known, so that asking for one gets a straight answer."""

@@ -9,7 +9,7 @@ from typing import Any
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.scan import PluginEntry
 from evsys._plugins.shape import fields_of, is_config
-from evsys.errors import ConfigError, EvsysError, PluginContractError, Problem
+from evsys.errors import ConfigError, EvsysError, PluginContractError, Problem, boundary
 
 __all__ = ["build", "config_of", "schema_of"]
 
@@ -72,11 +72,13 @@ def schema_of(entry: PluginEntry, plugin: Any) -> dict[str, Any]:
     """See `Registry.schema`."""
     from evsys._plugins.schema import schema_for_config
 
-    config = config_of(plugin)
+    with boundary("plugin", entry.qualified):
+        config = config_of(plugin)
+        schema = schema_for_config(config) if config else {}
     if config is None:
         anything = entry.kind == "verifier" and not isinstance(plugin, type)
         return {"title": entry.name, "type": "object", "properties": {}, "additionalProperties": anything}
-    schema = schema_for_config(config) | {"title": entry.name}
+    schema["title"] = entry.name
     for name in entry.params:
         schema["properties"].pop(name, None)
         schema["required"] = [other for other in schema.get("required", []) if other != name]

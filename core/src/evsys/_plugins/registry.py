@@ -172,13 +172,15 @@ class Registry:
         return build(self.find(kind, name), self.get(kind, name), params or {}, path)
 
     def check(self) -> list[tuple[PluginEntry, EvsysError | None]]:
-        """Import each plugin and say what is wrong with it; one failing stops nothing."""
+        """Import each plugin, read its params, and say what is wrong with it; one failing stops nothing."""
         from evsys.errors import EvsysError
 
         outcome: list[tuple[PluginEntry, EvsysError | None]] = []
         for entry in self.entries():
             try:
                 self.get(entry.kind, entry.qualified)
+                if entry.kind not in {"plugin", "command"}:
+                    self.schema(entry.kind, entry.qualified)
             except EvsysError as exc:
                 outcome.append((entry, exc))
             else:

@@ -136,7 +136,7 @@ def fields_of(cls: type) -> tuple[ConfigField, ...]:
     for field in fields:
         try:
             shape_of(field.annotation)
-        except TypeError as exc:
+        except (TypeError, RecursionError) as exc:  # an alias may name itself without end
             raise PluginContractError(f"{_place(cls, field.name)}: its annotation {exc}") from exc
     return fields
 

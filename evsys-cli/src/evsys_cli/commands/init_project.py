@@ -26,7 +26,9 @@ def init_project(name: str, *, here: bool) -> None:
     date = datetime.now(tz=UTC).strftime("%Y%m%d")
     written, kept = write_scaffold("project", target, {"name": package, "date": date, "slug": "first"})
     more_written, more_kept = write_scaffold(
-        "experiment", target / "experiments" / f"{date}_first", {"name": "first", "date": date, "slug": "first"}
+        "experiment",
+        target / "experiments" / f"{date}_first",
+        {"name": "first", "date": date, "slug": "first"},
     )
     data_written, data_kept = write_example_data(target)
     for path in (*written, *more_written, *data_written):

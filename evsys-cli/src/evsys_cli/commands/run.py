@@ -18,11 +18,15 @@ __all__ = ["run"]
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--dry", is_flag=True, help="A few steps and a few tasks, every rollout kept; no verdict.")
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file for this run.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file for this run."
+)
 @click.option("--fail-fast", is_flag=True, help="Stop at the first arm that fails.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no log lines.")
 @json_option
-def run(config: Path, *, dry: bool, overrides: tuple[str, ...], fail_fast: bool, quiet: bool, as_json: bool) -> int:
+def run(
+    config: Path, *, dry: bool, overrides: tuple[str, ...], fail_fast: bool, quiet: bool, as_json: bool
+) -> int:
     """Run the experiment in CONFIG: validate it, train and score each arm, and conclude.
 
     The record goes to `.evsys/experiments/` in the project. Exit codes: 0 done (a refuted hypothesis is a result), 1 a
@@ -43,19 +47,15 @@ def run(config: Path, *, dry: bool, overrides: tuple[str, ...], fail_fast: bool,
 
 
 def _print_summary(result: ExperimentResult) -> None:
-    from evsys_runtime.experiment.verdict.prose import comparison_sentence, verdict_line
+    from evsys_runtime.experiment.verdict.prose import comparison_sentence, evaluation_line, verdict_line
 
     conclusion = result.conclusion
     click.echo()
     for comparison in conclusion.comparisons:
         click.echo(comparison_sentence(conclusion, comparison))
     for arm in result.arms:
-        for score in arm.evaluations:
-            values = ", ".join(
-                f"{name} {'n/a' if value.value is None else f'{value.value:.3f}'}" for name, value in score.metrics.items()
-            )
-            label = "untrained" if score.step == 0 else f"step {score.step}"
-            click.echo(f"  {arm.run_id:<24} {score.benchmark} ({score.split}), {label}: {values or score.status}")
+        for evaluation in arm.evaluations:
+            click.echo(f"  {arm.run_id:<24} {evaluation_line(evaluation)}")
         if arm.failure is not None:
             place = f" ({arm.failure.place})" if arm.failure.place else ""
             click.echo(f"  {arm.run_id:<24} {arm.status}: {arm.failure.message}{place}")

@@ -26,7 +26,9 @@ def _complete_name(ctx: click.Context, _param: click.Parameter, incomplete: str)
 @click.command()
 @click.argument("kind", required=False, shell_complete=_complete_kind)
 @click.argument("name", required=False, shell_complete=_complete_name)
-@click.option("--experiment", is_flag=True, help="The whole experiment file, with every installed plugin's parameters.")
+@click.option(
+    "--experiment", is_flag=True, help="The whole experiment file, with every installed plugin's parameters."
+)
 def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
     """Print the JSON Schema of plugin NAME of KIND (`evsys schema algorithm sft`).
 

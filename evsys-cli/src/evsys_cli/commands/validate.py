@@ -13,7 +13,9 @@ __all__ = ["validate"]
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first."
+)
 @json_option
 def validate(config: Path, *, overrides: tuple[str, ...], as_json: bool) -> None:
     """Find every problem in CONFIG and in every arm it expands to. Offline; nothing is prepared or downloaded."""

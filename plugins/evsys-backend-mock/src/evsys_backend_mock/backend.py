@@ -52,8 +52,18 @@ class MockBackend:
             "deterministic",
         }
     )
+    # `target_modules` is among them so that a file rehearsed here runs elsewhere with one word changed: the mock's one
+    # layer stands for whichever are named.
     honours: frozenset[str] = frozenset(
-        {"renderer", "init_from_checkpoint", "load_checkpoint_path", "deterministic"}
+        {
+            "deterministic",
+            "init_from_checkpoint",
+            "load_checkpoint_path",
+            "lora_alpha",
+            "lora_rank",
+            "renderer",
+            "target_modules",
+        }
     )
 
     def __init__(self, **fields: Any) -> None:

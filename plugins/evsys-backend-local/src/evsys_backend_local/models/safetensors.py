@@ -1,6 +1,6 @@
 """Safetensors files: an 8-byte length, a JSON header, raw little-endian arrays.
 
-Format: https://huggingface.co/docs/safetensors
+The format is described in the documentation of the `safetensors` library.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 import attrs
 
@@ -19,12 +18,10 @@ from evsys.types import (
     ArmResult,
     Clients,
     EvaluationResult,
-    Failure,
     LoraSpec,
     ModelSpec,
     RunContext,
     RunResult,
-    Status,
     Usage,
 )
 from evsys_runtime.config.placeholders import resolve
@@ -37,6 +34,7 @@ from evsys_runtime.experiment.identity import arm_identity
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
+from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.logging import context
 from evsys_runtime.record.run_record import KeepRollouts, RunRecord
@@ -53,7 +51,12 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
     record = session.record.run(
         run_id,
         hypothesis=session.plan.experiment.metadata.hypothesis,
-        facts={"arm": arm.name, "repeat": arm.repeat, "dry": session.options.dry, "deterministic": arm.deterministic},
+        facts={
+            "arm": arm.name,
+            "repeat": arm.repeat,
+            "dry": session.options.dry,
+            "deterministic": arm.deterministic,
+        },
         keep_rollouts=KeepRollouts() if session.options.dry else _keep_rollouts(session),
         log_settings=session.log_settings,
     )
@@ -64,7 +67,10 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         with context(arm=arm.name):
             result = await run.live()
     except asyncio.CancelledError:
-        run.finish(RunResult(status="cancelled", run_id=run_id, stop_reason="interrupted"), time.monotonic() - started)
+        run.finish(
+            RunResult(status="cancelled", run_id=run_id, stop_reason="interrupted"),
+            time.monotonic() - started,
+        )
         raise
     except Exception as exc:
         failure = failure_of(exc, "run")
@@ -153,7 +159,10 @@ class _ArmRun:
             seed=session.seeds(arm).base_seed,
         )
         await asyncio.to_thread(
-            self.record.write_training_data, data.rows(), session.workspace.cache("datasets"), {"of": data.fingerprint}
+            self.record.write_training_data,
+            data.rows(),
+            session.workspace.cache("datasets"),
+            {"of": data.fingerprint},
         )
         return data
 
@@ -218,7 +227,9 @@ class _ArmRun:
             data=data,
             clients=Clients(policy=client),
             record=self.record,
-            checkpoints=RunCheckpoints(self.record.checkpoints, model, attempt=self.attempt, attempts=self.record.attempts),
+            checkpoints=RunCheckpoints(
+                self.record.checkpoints, model, attempt=self.attempt, attempts=self.record.attempts
+            ),
             hooks=self.hooks,
             log=self.log,
             evaluate=self.evaluator,
@@ -237,7 +248,9 @@ class _ArmRun:
         """Scores of these starting weights that an earlier arm made."""
         known = self.session.untrained
         return [
-            known[key] for b in self.session.benchmarks if (key := self._untrained_key(model, b.name)) in known
+            known[key]
+            for b in self.session.benchmarks
+            if (key := self._untrained_key(model, b.name)) in known
         ]
 
     async def _score_untrained(self, client: TrainingClient) -> None:
@@ -257,7 +270,9 @@ class _ArmRun:
         try:
             with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
                 snapshot = await client.sampling_client()
-        except Exception as exc:  # the weights are trained and kept; that they can't be scored is recorded as such
+        except (
+            Exception
+        ) as exc:  # the weights are trained and kept; that they can't be scored is recorded as such
             self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
             await self.evaluator.final(steps, None, reason=str(exc))
             return
@@ -267,18 +282,18 @@ class _ArmRun:
 
     async def end(self, result: RunResult, seconds: float) -> RunResult:
         """Record how the arm ended and tell the listeners."""
-        if self.evaluator is not None:
-            result = attrs.evolve(result, evaluations=tuple(await self.evaluator.drain()))
-        result = attrs.evolve(result, run_id=run_id_of(self.arm))
-        if result.failure is not None and self.trained is not None:
-            result = attrs.evolve(self.trained, **_kept(result))
         arm_result = self.finish(result, seconds)
         if self.ctx is not None:
             await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=arm_result)
-        return result
+        return arm_result.run or result
 
     def finish(self, result: RunResult, seconds: float) -> ArmResult:
-        """Write the result; nothing is awaited, so it works after Ctrl-C."""
+        """Write the result with every score made so far; nothing is awaited, so it works after Ctrl-C."""
+        if self.trained is not None and result.status != "completed":
+            # A failure after training changes the status; weights, steps and checkpoint stay.
+            result = attrs.evolve(self.trained, status=result.status, failure=result.failure)
+        evaluations = tuple(self.evaluator.results) if self.evaluator is not None else ()
+        result = attrs.evolve(result, run_id=run_id_of(self.arm), evaluations=evaluations)
         evaluated = sum((e.usage for e in result.evaluations), Usage())
         arm_result = ArmResult(
             run_id=result.run_id,
@@ -297,13 +312,7 @@ class _ArmRun:
             warnings=tuple(dict.fromkeys((*result.warnings, *self.warnings, *self.hooks.warnings))),
         )
         self.record.write_result(arm_result)
+        self.record.write_conclusion(run_markdown(arm_result))
         self.record.close()
         self.session.results[arm_result.run_id] = arm_result
         return arm_result
-
-
-def _kept(failed: RunResult) -> dict[str, Any]:
-    """What a failure after training changes in the training's result: weights and steps stay."""
-    status: Status = failed.status
-    failure: Failure | None = failed.failure
-    return {"status": status, "failure": failure, "evaluations": failed.evaluations, "run_id": failed.run_id}

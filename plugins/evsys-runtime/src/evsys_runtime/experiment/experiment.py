@@ -79,12 +79,10 @@ class Experiment:
         benchmark: ScoreFn | None = None,
         inference_factory: InferenceFactory | None = None,
     ) -> Self:
-        """Read and check a file; see the class for the other arguments.
+        """Read and check the file at `path`; `overrides` are `path=value` texts, as `evsys run --set` takes them.
 
-        Args:
-            path: the experiment file.
-            overrides: `path=value` changes, as `evsys run --set` takes them.
-            registry: where plugins are looked up; by default what is installed and the project's own.
+        Plugins are looked up in `registry`, by default in what is installed and the project's own. The other arguments
+        are those of the class.
 
         Raises:
             ConfigError: every problem of the file and of each arm.
@@ -110,7 +108,9 @@ class Experiment:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(self.arun())
-        msg = "Experiment.run() can't be called while an event loop runs; use: result = await experiment.arun()"
+        msg = (
+            "Experiment.run() can't be called while an event loop runs; use: result = await experiment.arun()"
+        )
         raise RuntimeError(msg)
 
     async def arun(self) -> ExperimentResult:
@@ -142,7 +142,11 @@ class Experiment:
     def _finish(self, session: Session, seconds: float, *, cancelled: bool = False) -> ExperimentResult:
         """Conclude and write; needs nothing but what is in memory and on disk, so it works after Ctrl-C too."""
         arms = tuple(session.results.values())
-        warnings = list(dict.fromkeys((*session.warnings, *session.hooks.warnings, *(w for arm in arms for w in arm.warnings))))
+        warnings = list(
+            dict.fromkeys(
+                (*session.warnings, *session.hooks.warnings, *(w for arm in arms for w in arm.warnings))
+            )
+        )
         question = None if self.options.dry else question_of(self.plan, session.benchmarks)
         conclusion = conclude(question, arms, warnings=warnings)
         if self.options.dry:

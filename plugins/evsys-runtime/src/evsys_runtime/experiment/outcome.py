@@ -16,7 +16,9 @@ _CODES = {"config": 2, "plugin": 3, "data": 4}
 """Exit codes of experiments in which nothing ran because of one kind of fault."""
 
 
-def outcome_of(arms: Sequence[ArmResult], conclusion: Conclusion, *, planned: int, cancelled: bool) -> tuple[Status, int]:
+def outcome_of(
+    arms: Sequence[ArmResult], conclusion: Conclusion, *, planned: int, cancelled: bool
+) -> tuple[Status, int]:
     """The status and exit code. A partial success is `partial` and 1, never silently `completed`."""
     if cancelled:
         return "cancelled", INTERRUPTED

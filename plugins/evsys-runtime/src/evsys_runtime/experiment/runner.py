@@ -15,7 +15,7 @@ from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, Sa
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.arm import run_arm
-from evsys_runtime.experiment.session import Options, Session, run_id_of
+from evsys_runtime.experiment.session import Session, run_id_of
 
 __all__ = ["arun_experiment", "run_experiment", "train"]
 
@@ -54,7 +54,9 @@ def run_experiment(cfg: Session | Plan | str | Path) -> list[RunResult]:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(arun_experiment(cfg))
-    msg = "run_experiment() can't be called while an event loop runs; use: results = await arun_experiment(cfg)"
+    msg = (
+        "run_experiment() can't be called while an event loop runs; use: results = await arun_experiment(cfg)"
+    )
     raise RuntimeError(msg)
 
 
@@ -77,7 +79,7 @@ async def train(session: Session) -> None:
 async def _called(function: Any, *arguments: Any) -> Any:
     """Call a function of the user's: async in this loop, sync in a thread."""
     with boundary("run", getattr(function, "__name__", type(function).__name__)):
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             return await function(*arguments)
         result = await asyncio.to_thread(function, *arguments)
         return await result if inspect.isawaitable(result) else result

@@ -154,7 +154,8 @@ def _facts(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Mapping[str, Any
         "base_seed": plan.experiment.base_seed,
         "overrides": list(plan.overrides),
         "benchmarks": {
-            b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash} for b in benchmarks
+            b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
+            for b in benchmarks
         },
         "arms": [{"run_id": run_id_of(arm), "arm": arm.name, "repeat": arm.repeat} for arm in plan.arms],
         "provenance": collect(plan.project_root),

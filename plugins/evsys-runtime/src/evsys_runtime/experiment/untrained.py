@@ -19,7 +19,10 @@ def untrained_key(arm: ArmConfig, model: ModelSpec, benchmark: BoundBenchmark, r
     return digest(
         {
             "model": [model.name, model.renderer, model.init_from_checkpoint, model.load_checkpoint_path],
-            "backend": [registry.find("backend", arm.run.backend.kind).qualified, dict(arm.run.backend.params)],
+            "backend": [
+                registry.find("backend", arm.run.backend.kind).qualified,
+                dict(arm.run.backend.params),
+            ],
             "benchmark": [benchmark.name, benchmark.benchmark_hash, benchmark.verifier_hash],
             "sampling": [repr(benchmark.sampling), benchmark.num_samples, benchmark.system_prompt],
             "agent": repr(arm.run.agent),

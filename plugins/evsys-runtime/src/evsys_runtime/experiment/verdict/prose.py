@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evsys.types import Comparison, Conclusion, ExperimentResult
+from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, ExperimentResult
 
-__all__ = ["comparison_sentence", "conclusion_markdown", "verdict_line"]
+__all__ = ["comparison_sentence", "conclusion_markdown", "evaluation_line", "run_markdown", "verdict_line"]
 
 
 def _number(value: float | None) -> str:
@@ -29,6 +29,31 @@ def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
     p = comparison.p_value if comparison.p_corrected is None else comparison.p_corrected
     runs = f"{comparison.n_tasks} tasks, {comparison.reason}"
     return f"{head}, effect {comparison.effect:+.3f} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"
+
+
+def evaluation_line(evaluation: EvaluationResult) -> str:
+    """One scoring in words."""
+    where = "untrained" if evaluation.step == 0 else f"step {evaluation.step}"
+    values = ", ".join(f"{name} {_number(value.value)}" for name, value in evaluation.metrics.items())
+    failure = f": {evaluation.failure.message}" if evaluation.failure else ""
+    said = values if evaluation.status == "completed" else f"{evaluation.status}{failure}"
+    return f"{evaluation.benchmark} ({evaluation.split}), {where}: {said}"
+
+
+def run_markdown(arm: ArmResult) -> str:
+    """A run's own conclusion.md: how it ended and what it scored; what follows from it is the experiment's to say."""
+    lines = [
+        f"# {arm.run_id}",
+        "",
+        f"Status {arm.status}, {arm.run.steps if arm.run else 0} steps, {arm.seconds:.1f} s.",
+        "",
+    ]
+    if arm.failure is not None:
+        place = f" ({arm.failure.place})" if arm.failure.place else ""
+        lines += [f"{arm.failure.boundary}: {arm.failure.message}{place}", ""]
+    lines += _list([evaluation_line(evaluation) for evaluation in arm.evaluations])
+    lines += ["", *_list([f"warning: {warning}" for warning in arm.warnings])] if arm.warnings else []
+    return "\n".join(lines) + "\n"
 
 
 def _list(lines: Sequence[str]) -> list[str]:

@@ -1,0 +1,117 @@
+"""Training rows as the model will see them, before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from evsys.errors import ConfigError, Problem, boundary
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.data.load import load_dataset
+from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.record.workspace import Workspace
+from evsys_runtime.rendering.resolve import load_renderer
+
+__all__ = ["PreviewedRow", "Span", "preview_rows"]
+
+
+@attrs.frozen(kw_only=True)
+class Span:
+    """Text of neighbouring tokens that are all trained, or all not."""
+
+    text: str
+    trained: bool
+    tokens: int
+
+
+@attrs.frozen(kw_only=True)
+class PreviewedRow:
+    """One training sequence: its spans in order; a row gives several where the template rewrites history."""
+
+    row_id: str
+    spans: tuple[Span, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Length in tokens."""
+        return sum(span.tokens for span in self.spans)
+
+    @property
+    def trained_tokens(self) -> int:
+        """Tokens that have a loss."""
+        return sum(span.tokens for span in self.spans if span.trained)
+
+
+def preview_rows(
+    plan: Plan, *, arm: str | None = None, limit: int = 3
+) -> tuple[list[PreviewedRow], Mapping[str, int]]:
+    """Render the first rows of an arm, and count those among them that would be left out.
+
+    Args:
+        plan: a valid plan.
+        arm: its name; the first one by default.
+        limit: how many rows are read after the transforms.
+
+    Raises:
+        ConfigError: no such arm, or its algorithm shows no rows.
+        DataError: rows can't be read or rendered.
+    """
+    chosen = _arm(plan, arm)
+    algorithm = plan.registry.build(
+        "algorithm", chosen.run.algorithm.kind, resolve(chosen.run.algorithm.params)
+    )
+    show = getattr(algorithm, "preview", None)
+    if show is None:
+        message = f"algorithm {chosen.run.algorithm.kind!r} doesn't show its rows: it has no `preview(rows, renderer)`"
+        raise ConfigError([Problem(path="$.run.algorithm.kind", message=message)])
+    data = load_dataset(
+        chosen.run.data,
+        shape=getattr(algorithm, "shape", "chat"),
+        project_root=plan.project_root,
+        registry=plan.registry,
+        pull=Workspace(plan.project_root).pull_dataset,
+        seed=_seed(plan, chosen),
+        limit=limit,
+    )
+    renderer = load_renderer(
+        chosen.run.model.name, renderer=chosen.run.model.renderer, registry=plan.registry
+    )
+    with boundary("algorithm", chosen.run.algorithm.kind):
+        rendered = list(show(iter(data), renderer))
+    rows = [
+        PreviewedRow(row_id=row.row_id, spans=tuple(_spans(tokens, weights, renderer)))
+        for row in rendered
+        for tokens, weights in row.sequences
+    ]
+    left_out = len(data) - len(rendered)
+    return rows, {**data.dropped, **({"by the algorithm": left_out} if left_out else {})}
+
+
+def _seed(plan: Plan, arm: ArmConfig) -> int:
+    base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
+    return Seeds(base_seed=base, repeat=arm.repeat)("data")
+
+
+def _arm(plan: Plan, name: str | None) -> ArmConfig:
+    if name is None:
+        return plan.arms[0]
+    for arm in plan.arms:
+        if arm.name == name:
+            return arm
+    names = ", ".join(dict.fromkeys(arm.name for arm in plan.arms))
+    raise ConfigError(f"no arm is called {name!r}", hint=f"arms: {names}")
+
+
+def _spans(tokens: Sequence[int], weights: Sequence[float], renderer: Any) -> Iterator[Span]:
+    """Cut where training starts or ends. The ids are decoded span by span, so a character is never cut in two."""
+    start = 0
+    for end in range(1, len(tokens) + 1):
+        if end == len(tokens) or (weights[end] != 0) != (weights[start] != 0):
+            ids = [int(token) for token in tokens[start:end]]
+            yield Span(
+                text=renderer.tokenizer.decode(ids), trained=bool(weights[start] != 0), tokens=len(ids)
+            )
+            start = end

@@ -1,0 +1,342 @@
+"""A whole experiment on the mock backend: what it leaves behind and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from evsys.errors import ConfigError
+from evsys.types import EvaluationResult, MetricValue, RunResult
+from evsys_runtime.experiment import Experiment, arun_experiment, run_experiment
+from evsys_runtime.record.result_schemas import validate_result
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_run_is_trained_scored_before_and_after_and_concluded(project):
+    result = project.experiment().run()
+    assert (result.status, result.exit_code) == ("completed", 0)
+    assert [e.step for e in result.arms[0].evaluations] == [0, 6]
+    assert result.conclusion.metric == "val.mean_reward"
+    assert result.conclusion.comparisons[0].n_tasks == 12
+    assert result.arms[0].run.steps == 6
+
+
+def test_the_record_has_the_tree_that_the_specification_promises(project):
+    from pathlib import Path
+
+    result = project.experiment().run()
+    record = Path(result.directory)
+    assert record.parent == project.root / ".evsys/experiments"
+    assert (record / "config.yaml").read_bytes() == (project.root / "config.yaml").read_bytes()
+    for name in ("resolved.json", "experiment.json", "hypothesis.md", "conclusion.md", "conclusion.json"):
+        assert (record / name).is_file(), name
+    run = record / "runs/run-s0"
+    for name in (
+        "run.json",
+        "run_result.json",
+        "checkpoints.jsonl",
+        "journal.jsonl",
+        "run.log.jsonl",
+        "hypothesis.md",
+        "conclusion.md",
+        "data/training_data.jsonl",
+        "training/metrics.jsonl",
+        "validation/metrics.jsonl",
+        "validation/rollouts.jsonl",
+    ):
+        assert (run / name).is_file(), name
+    assert [line["step"] for line in lines(run / "training/metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert len(lines(run / "validation/rollouts.jsonl")) == 24
+    assert len(lines(run / "data/training_data.jsonl")) == 8
+
+
+def test_every_result_file_fits_its_published_schema(project):
+    from pathlib import Path
+
+    record = Path(project.experiment().run().directory)
+    validate_result(json.loads((record / "conclusion.json").read_text(encoding="utf-8")), "conclusion")
+    validate_result(
+        json.loads((record / "runs/run-s0/run_result.json").read_text(encoding="utf-8")), "run_result"
+    )
+
+
+def test_the_record_says_which_code_data_and_seeds_made_it(project):
+    from pathlib import Path
+
+    record = Path(project.experiment().run().directory)
+    facts = json.loads((record / "experiment.json").read_text(encoding="utf-8"))
+    assert facts["status"] == "completed"
+    assert facts["provenance"]["evsys"]["evsys-core"]
+    assert facts["benchmarks"]["val"]["hash"].startswith("sha256:")
+    assert facts["benchmarks"]["val"]["verifier_hash"].startswith("sha256:")
+    run = json.loads((record / "runs/run-s0/run.json").read_text(encoding="utf-8"))
+    assert run["identity"].startswith("sha256:")
+    assert run["data"]["fingerprint"]
+    assert run["plugins"]["algorithm:evsys-algo-sft/sft"]
+    assert [attempt["n"] for attempt in run["attempts"]] == [1]
+
+
+def test_the_same_experiment_twice_gives_the_same_bits(project):
+    from pathlib import Path
+
+    one, two = (Path(project.experiment().run().directory) for _ in range(2))
+    for name in ("training/metrics.jsonl", "validation/rollouts.jsonl"):
+        first, second = (lines(record / "runs/run-s0" / name) for record in (one, two))
+        for line in (*first, *second):
+            line.pop("time", None)
+            if "rollout" in line:
+                line["rollout"]["usage"].pop("seconds")
+        assert first == second
+    identities = [
+        json.loads((r / "runs/run-s0/run.json").read_text(encoding="utf-8"))["identity"] for r in (one, two)
+    ]
+    assert identities[0] == identities[1]
+
+
+def test_an_identity_ignores_names_but_not_recipes(project, run_text):
+    runs = [
+        run_text(name="one"),
+        run_text(name="two"),
+        run_text(("learning_rate: 0.05", "learning_rate: 0.01"), name="three"),
+    ]
+
+    def identity(text):
+        return project.experiment(f"run:{text}").run().arms[0].identity
+
+    one, two, three = map(identity, runs)
+    assert one == two != three
+
+
+def test_repeats_share_tasks_but_not_the_order_of_data(project):
+    from pathlib import Path
+
+    result = project.experiment(extra="n_repeats: 2\n").run()
+    assert [arm.run_id for arm in result.arms] == ["run-s0", "run-s1"]
+    orders = [
+        [line["row_ids"] for line in lines(Path(arm.run_dir) / "journal.jsonl") if line["event"] == "intent"]
+        for arm in result.arms
+    ]
+    assert orders[0] != orders[1]
+    assert result.conclusion.comparisons[0].n_seeds == 2
+
+
+def test_starting_weights_are_scored_once_and_shared_by_arms(project, run_text):
+    from pathlib import Path
+
+    text = "runs:\n" + "".join(
+        f"  - name: {name}\n"
+        + run_text(("steps: 6", f"steps: {steps}")).replace("\n  ", "\n    ").lstrip("\n").rstrip(" ")
+        for name, steps in (("a", 6), ("b", 4))
+    )
+    result = project.experiment(text).run()
+    assert result.status == "completed"
+    untrained = [next(e for e in arm.evaluations if e.step == 0) for arm in result.arms]
+    assert untrained[0].task_rewards == untrained[1].task_rewards
+    steps = [line["step"] for line in lines(Path(result.arms[1].run_dir) / "validation/rollouts.jsonl")]
+    assert set(steps) == {4}
+
+
+def test_a_dry_run_takes_a_few_steps_and_tasks_and_concludes_nothing(project):
+    result = project.experiment(dry=True).run()
+    assert (result.dry, result.arms[0].run.steps, result.conclusion.verdict) == (True, 2, None)
+    assert result.arms[0].evaluations[0].tasks == 4
+
+
+def test_a_failing_arm_is_a_result_and_the_others_go_on(project, run_text):
+    project.code(
+        "algorithms",
+        """
+from evsys_sdk import SFT, register_algorithm
+
+@register_algorithm("breaks")
+class Breaks(SFT):
+    async def build_batch(self, step_idx):
+        if step_idx == 2:
+            raise RuntimeError("the third batch")
+        return await super().build_batch(step_idx)
+""",
+    )
+    text = "matrix:\n  axes:\n    algorithm.kind: [breaks, sft]\nbase_run:" + run_text()
+    result = project.experiment(text).run()
+    assert (result.status, result.exit_code) == ("partial", 1)
+    broken, whole = result.arms
+    assert (broken.status, whole.status) == ("failed", "completed")
+    assert (broken.failure.boundary, broken.failure.plugin) == ("algorithm", "breaks")
+    assert "the third batch" in broken.failure.message
+    assert "algorithms.py" in broken.failure.place
+    assert [e.step for e in broken.evaluations] == [0]
+    assert result.conclusion.comparisons[0].outcome == "unscored"
+
+
+def test_fail_fast_skips_what_is_left(project, run_text):
+    text = "matrix:\n  axes:\n    algorithm.params.max_length: [2, 64]\nbase_run:" + run_text()
+    result = project.experiment(text, fail_fast=True).run()
+    assert [arm.status for arm in result.arms] == ["failed", "skipped"]
+
+
+def test_an_experiment_whose_rows_are_all_unusable_ends_with_the_code_of_bad_data(project, run_text):
+    result = project.experiment("run:" + run_text(("batch_size: 4", "batch_size: 4, max_length: 2"))).run()
+    assert (result.status, result.exit_code) == ("failed", 4)
+
+
+def test_an_evaluation_that_fails_keeps_the_training_and_makes_the_experiment_partial(project):
+    project.code(
+        "verifiers",
+        """
+from evsys_sdk import register_verifier
+
+@register_verifier("down")
+def down(model_output, expected, params):
+    raise OSError("the judge is down")
+""",
+    )
+    project.tasks([(f"t{i}", "say a", "a") for i in range(12)], verifier="down")
+    result = project.experiment().run()
+    assert (result.arms[0].status, result.arms[0].run.steps) == ("completed", 6)
+    assert {e.status for e in result.arms[0].evaluations} == {"invalid"}
+    assert (result.status, result.exit_code) == ("partial", 1)
+    assert result.conclusion.comparisons[0].outcome == "unscored"
+
+
+def test_teardown_that_fails_keeps_what_was_trained(project, monkeypatch):
+    from evsys_backend_mock import MockBackend
+
+    async def teardown(self, client):
+        raise RuntimeError("will not go")
+
+    monkeypatch.setattr(MockBackend, "teardown", teardown)
+    result = project.experiment().run()
+    assert (result.arms[0].status, result.arms[0].failure.boundary) == ("failed", "backend")
+    assert (result.arms[0].run.steps, len(result.arms[0].evaluations)) == (6, 2)
+
+
+def test_an_injected_runner_takes_the_place_of_training(project):
+    seen = []
+
+    def train_fn(session):
+        seen.append(session)
+        return [RunResult(status="completed", steps=3)]
+
+    def benchmark(run):
+        rewards = {f"t{i}": (1.0,) for i in range(12)}
+        return [
+            EvaluationResult(
+                benchmark="val",
+                split="val",
+                step=step,
+                status="completed",
+                metrics={"mean_reward": MetricValue(value=value)},
+                scored=12,
+                task_rewards=rewards if value else dict.fromkeys(rewards, (0.0,)),
+            )
+            for step, value in ((0, 0.0), (run.steps, 1.0))
+        ]
+
+    result = project.experiment(train_fn=train_fn, benchmark=benchmark).run()
+    assert len(seen) == 1
+    assert result.conclusion.verdict == "SUPPORTED"
+
+
+def test_an_injected_async_runner_is_scored_through_its_own_client(project):
+    from evsys.types import Completion, Message
+
+    class Parrot:
+        async def generate(self, messages, sampling, *, n=1, tools=()):
+            return [
+                Completion(message=Message(role="assistant", content="a"), finish_reason="stop")
+                for _ in range(n)
+            ]
+
+    async def train_fn(session):
+        return [RunResult(status="completed", steps=3)]
+
+    result = project.experiment(train_fn=train_fn, inference_factory=lambda run: Parrot()).run()
+    assert result.arms[0].evaluations[0].metrics["mean_reward"].value == 1.0
+
+
+def test_a_runner_that_forgets_an_arm_is_told_so(project):
+    from evsys.errors import PluginContractError
+
+    with pytest.raises(PluginContractError, match="0 results for 1 arms"):
+        project.experiment(train_fn=lambda session: []).run()
+
+
+def test_the_inner_runner_is_public(project):
+    results = run_experiment(project.config())
+    assert [(r.status, r.steps, r.run_id) for r in results] == [("completed", 6, "run-s0")]
+
+
+def test_sync_entry_points_name_the_awaitable_inside_a_running_loop(project):
+    experiment = project.experiment()
+
+    async def inside():
+        with pytest.raises(RuntimeError, match=r"await experiment\.arun\(\)"):
+            experiment.run()
+        with pytest.raises(RuntimeError, match="await arun_experiment"):
+            run_experiment(experiment.plan)
+        return await arun_experiment(experiment.plan)
+
+    assert asyncio.run(inside())[0].status == "completed"
+
+
+def test_an_interrupted_experiment_is_cancelled_and_keeps_its_scores(project):
+    import json as json_
+    from pathlib import Path
+
+    project.code(
+        "callbacks",
+        """
+import asyncio
+from evsys_sdk import register_callback
+
+@register_callback("interrupts")
+class Interrupts:
+    async def evsys_step_finished(self, ctx, step, metrics):
+        if step == 3:
+            for task in asyncio.all_tasks():
+                task.cancel()
+            await asyncio.Event().wait()
+""",
+    )
+    experiment = project.experiment(extra="callbacks: [{kind: interrupts}]\n")
+    with pytest.raises(asyncio.CancelledError):
+        experiment.run()
+    (record,) = (Path(project.root) / ".evsys/experiments").glob("*-trial")
+    assert json_.loads((record / "experiment.json").read_text(encoding="utf-8"))["status"] == "cancelled"
+    run = json_.loads((record / "runs/run-s0/run_result.json").read_text(encoding="utf-8"))
+    assert (run["status"], [e["step"] for e in run["evaluations"]]) == ("cancelled", [0])
+
+
+def test_a_listener_may_stop_a_run_early_and_write_the_prose(project):
+    from pathlib import Path
+
+    project.code(
+        "callbacks",
+        """
+from evsys_sdk import register_callback
+
+@register_callback("stops")
+class Stops:
+    def evsys_step_finished(self, ctx, step, metrics):
+        if step == 3:
+            ctx.request_stop("enough")
+
+    def evsys_write_conclusion(self, result, conclusion):
+        return "In my own words."
+""",
+    )
+    result = project.experiment(extra="callbacks: [{kind: stops}]\n").run()
+    assert (result.arms[0].run.steps, result.arms[0].run.stop_reason) == (3, "enough")
+    assert "In my own words." in (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
+
+
+def test_a_wrong_file_spends_nothing(project):
+    path = project.config(extra="budgett: 3\n")
+    with pytest.raises(ConfigError, match="budget"):
+        Experiment.from_yaml(path)
+    assert not (project.root / ".evsys").exists()
