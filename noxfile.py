@@ -102,15 +102,21 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT_PYTHON)
 def bench(session: nox.Session) -> None:
-    """Measure the speed of evsys beside its peers; JSON on standard output. `-- --no-peers` leaves them out."""
+    """Measure speed; one JSON document a script. `-- cli loop` picks scripts, `-- --no-peers` leaves peers out."""
     _sync(session, "--all-packages", "--group=test")
-    arguments = [argument for argument in session.posargs if argument != "--no-peers"]
-    if "--no-peers" not in session.posargs:
-        peers = Path(session.create_tmp()) / "peers"
+    named = [argument for argument in session.posargs if not argument.startswith("-")]
+    known = sorted(path.stem for path in (ROOT / "bench").glob("*.py"))
+    if set(named) - set(known):
+        session.error(f"no such script in bench/: {sorted(set(named) - set(known))}; there are {known}")
+    peers = Path(session.create_tmp()) / "peers"
+    with_peers = "--no-peers" not in session.posargs
+    if with_peers:
         _uv(session, "venv", "--quiet", "--clear", f"--python={session.python}", str(peers))
         _uv(session, "pip", "install", "--quiet", f"--python={peers}", *PEERS)
-        arguments += ["--peers", str(peers)]
-    session.run("python", "bench/cli.py", *arguments)
+    for name in named or known:
+        script = ROOT / "bench" / f"{name}.py"
+        compares = with_peers and '"--peers"' in script.read_text(encoding="utf-8")
+        session.run("python", str(script), *(["--peers", str(peers)] if compares else []))
 
 
 @nox.session(python=DEFAULT_PYTHON)

@@ -16,8 +16,8 @@ STANDARD_SET = {
 
 # A room imports only rooms on lower floors, and none on its own.
 FLOORS = {
-    "losses": 0,
-    **dict.fromkeys(["accounting", "config", "data", "record", "rendering"], 1),
+    **dict.fromkeys(["data", "losses"], 0),
+    **dict.fromkeys(["accounting", "config", "record", "rendering"], 1),
     **dict.fromkeys(["evaluation", "serving"], 2),
     "training": 3,
     "experiment": 4,

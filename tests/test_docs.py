@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from house import ROOT
+from house import ROOT, distributions
+from ruamel.yaml import YAML
 
 IGNORED = {".venv", ".nox", ".git", "node_modules", "site", ".evsys", "data", "build", "dist"}
 
@@ -51,3 +52,44 @@ def test_python_blocks_parse(path: Path):
 def test_json_blocks_parse(path: Path):
     for _, code in blocks(path, "json"):
         json.loads(code)
+
+
+SOURCES = {dist.import_name: dist.package.parent for dist in distributions()}
+
+
+def places(path: Path) -> list[tuple[str, str | None]]:
+    """Source files that a document names from their import name, each with the symbol that follows, if any."""
+    text = path.read_text(encoding="utf-8")
+    found = re.findall(r"`(evsys\w*/[\w/]*\w(?:\.py|/))`(?: `(\w+(?:\.\w+)?)`)?", text)
+    return [(file, symbol or None) for file, symbol in found]
+
+
+def defines(path: Path, symbol: str) -> bool:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for name in symbol.split("."):
+        inner = [node for node in body if getattr(node, "name", None) == name]
+        if not inner:
+            return False
+        body = getattr(inner[0], "body", [])
+    return True
+
+
+@each
+def test_source_files_and_symbols_that_are_named_exist(path: Path):
+    for file, symbol in places(path):
+        source = SOURCES[file.partition("/")[0]] / file
+        assert source.exists(), file
+        assert symbol is None or defines(source, symbol), f"{file} has no {symbol}"
+
+
+def test_the_onboarding_page_names_places_in_every_distribution_that_a_run_passes():
+    named = {file.partition("/")[0] for file, _ in places(ROOT / "docs/onboarding.md")}
+    assert named >= set(SOURCES) - {"evsys_conformance", "evsys_sdk", "evsys_backend_mock"}
+
+
+def test_the_readme_shows_the_quickstart_as_it_is():
+    yaml = YAML(typ="safe", pure=True)
+    ((_, shown),) = [block for block in blocks(ROOT / "README.md", "yaml") if "version: 1" in block[1]]
+    assert yaml.load(shown) == yaml.load(
+        (ROOT / "examples/quickstart/config.yaml").read_text(encoding="utf-8")
+    )

@@ -9,13 +9,13 @@ import inspect
 from contextlib import asynccontextmanager
 
 import attrs
+
+from evsys import HookManager
+from evsys.types import ChatMessagesRow, Clients, LoraSpec, Message, ModelSpec, RunContext
 from evsys_backend_mock import MockBackend
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import RunCheckpoints, restorable
-
-from evsys import HookManager
-from evsys.types import ChatMessagesRow, Clients, LoraSpec, Message, ModelSpec, RunContext
 
 ANSWERS = {
     "SEND_EMAIL": ("email", "mail", "inbox"),
@@ -67,10 +67,18 @@ class Log:
 
     def __init__(self):
         self.events = []
+        self._awaited = {}
+
+    async def seen(self, event):
+        """Wait for an event."""
+        if not self.named(event):
+            await self._awaited.setdefault(event, asyncio.Event()).wait()
 
     def __getattr__(self, level):
         def log(event, **facts):
             self.events.append((level, event, facts))
+            if event in self._awaited:
+                self._awaited[event].set()
 
         return log
 

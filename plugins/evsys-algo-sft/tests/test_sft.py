@@ -143,7 +143,7 @@ async def test_the_limit_of_the_backends_model_counts_too(run):
 
 
 async def test_fewer_rows_than_a_batch_is_an_error_with_the_largest_batch_that_fits(run):
-    with pytest.raises(DataError, match="36 rows are fewer than one batch of 128.*at most 36"):
+    with pytest.raises(DataError, match=r"36 rows are fewer than one batch of 128.*at most 36"):
         await run.train(SFT(steps=1, learning_rate=1e-3), chat_rows())
 
 
@@ -165,7 +165,7 @@ async def test_a_row_that_can_not_be_rendered_is_named(run):
         messages=(Message(role="user", content="\ud800"), Message(role="assistant", content="x")),
         row_id="odd",
     )
-    with pytest.raises(DataError, match="row odd: .*surrogate"):
+    with pytest.raises(DataError, match=r"row odd: .*surrogate"):
         await run.train(SFT(**SHORT), Rows([*chat_rows(), broken]))
 
 

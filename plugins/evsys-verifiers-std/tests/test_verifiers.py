@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evsys.types import Message, Rollout, ToolCall, Turn
@@ -246,6 +246,7 @@ def test_an_expectation_that_is_no_call_is_refused(expected):
         ToolCallsMatch().check(expected)
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.builds(dict, name=st.sampled_from("fgh"), arguments=st.dictionaries(st.text(max_size=2), JSON))

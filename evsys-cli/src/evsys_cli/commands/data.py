@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
 
 
 def _marked(row: PreviewedRow) -> str:
-    colours = click.get_text_stream("stdout").isatty()
+    colours = sys.stdout.isatty()
     parts = []
     for span in row.spans:
         if not span.trained:

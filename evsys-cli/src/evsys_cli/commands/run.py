@@ -38,9 +38,9 @@ def run(
     experiment = Experiment.from_yaml(config, overrides=overrides, dry=dry, fail_fast=fail_fast, quiet=quiet)
     result = experiment.run()
     if as_json:
-        from evsys import unstructure
+        from evsys_runtime.record.result_schemas import result_tree
 
-        print_json({"result": unstructure(result)})
+        print_json(result_tree(result))
     else:
         _print_summary(result)
     return result.exit_code
@@ -52,13 +52,20 @@ def _print_summary(result: ExperimentResult) -> None:
     conclusion = result.conclusion
     click.echo()
     for comparison in conclusion.comparisons:
-        click.echo(comparison_sentence(conclusion, comparison))
+        if comparison.effect is not None:
+            click.echo(comparison_sentence(conclusion, comparison))
     for arm in result.arms:
         for evaluation in arm.evaluations:
             click.echo(f"  {arm.run_id:<24} {evaluation_line(evaluation)}")
         if arm.failure is not None:
             place = f" ({arm.failure.place})" if arm.failure.place else ""
             click.echo(f"  {arm.run_id:<24} {arm.status}: {arm.failure.message}{place}")
+            if arm.failure.hint:
+                click.echo(f"  {'':<24} {arm.failure.hint}")
+        elif arm.status != "completed":
+            click.echo(
+                f"  {arm.run_id:<24} {arm.status}: {(arm.run and arm.run.stop_reason) or 'no reason given'}"
+            )
     for warning in dict.fromkeys((*conclusion.warnings, *result.warnings)):
         click.echo(f"warning: {warning}")
     click.echo()

@@ -10,7 +10,6 @@ the batch, and not row by row, gives each token the same say, whatever the lengt
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -65,6 +64,8 @@ class SFT(BaseAlgorithm):
 
     async def setup(self, ctx: RunContext) -> None:
         """Render every row once, drop what can't be trained, and say so."""
+        import asyncio  # here, so that `evsys schema` stays quick
+
         from evsys_runtime.training.health import check_rows, trained_share_warning
 
         self.ctx = ctx

@@ -75,11 +75,15 @@ class Remote(Bench):
     """A backend that can do little, and says so."""
 
     capabilities = frozenset({"resume", "reference_logprobs"})
-    honours = frozenset({"seed", "lora_rank"})
+    honours = frozenset({"lora_rank"})
 
     @staticmethod
     def validate_model(model):
-        return [] if model.name.startswith("evsys/") else [f"there is no model {model.name!r}; known: evsys/tiny"]
+        return (
+            []
+            if model.name.startswith("evsys/")
+            else [f"there is no model {model.name!r}; known: evsys/tiny"]
+        )
 
 
 class Passing(Plugin):
@@ -191,7 +195,12 @@ def project(tmp_path: Path) -> Path:
 
 def task(name: str, **changes: Any) -> dict[str, Any]:
     verifier = {"name": "exact_match", "expected": "x"}
-    return {"task_id": name, "instruction": f"say {name}", "verifier": verifier, "metadata": {"topic": "t"}} | changes
+    return {
+        "task_id": name,
+        "instruction": f"say {name}",
+        "verifier": verifier,
+        "metadata": {"topic": "t"},
+    } | changes
 
 
 def write_tasks(path: Path, tasks: list[Any]) -> Path:

@@ -73,13 +73,20 @@ def test_runs_are_arms_in_order_named_by_number_where_they_have_no_name():
 @pytest.mark.parametrize("beside", [True, False])
 def test_the_base_run_stands_beside_the_matrix_or_inside_it(beside: bool):
     base = "base_run: {model: {name: m}}\n"
-    text = f"{base}matrix: {{axes: {{seed: [1, 2]}}}}\n" if beside else f"matrix:\n  {base}  axes: {{seed: [1, 2]}}\n"
+    text = (
+        f"{base}matrix: {{axes: {{seed: [1, 2]}}}}\n"
+        if beside
+        else f"matrix:\n  {base}  axes: {{seed: [1, 2]}}\n"
+    )
     arms = expand(loads(text))
     assert [arm.tree for arm in arms] == [
         {"model": {"name": "m"}, "seed": 1, "name": "seed-1"},
         {"model": {"name": "m"}, "seed": 2, "name": "seed-2"},
     ]
-    assert arms[0].origins.locate("$.model.name") == ("$.base_run" if beside else "$.matrix.base_run") + ".model.name"
+    assert (
+        arms[0].origins.locate("$.model.name")
+        == ("$.base_run" if beside else "$.matrix.base_run") + ".model.name"
+    )
 
 
 # --- the product -----------------------------------------------------------------------------------------------------
@@ -100,19 +107,26 @@ def test_numbers_of_axes_are_numbers_however_they_are_written():
 
 
 def test_run_in_front_of_an_axis_changes_nothing():
-    assert [arm.tree for arm in arms_of("  axes: {run.seed: [1]}\n")] == [arm.tree for arm in arms_of("  axes: {seed: [1]}\n")]
+    assert [arm.tree for arm in arms_of("  axes: {run.seed: [1]}\n")] == [
+        arm.tree for arm in arms_of("  axes: {seed: [1]}\n")
+    ]
 
 
 def test_an_axis_may_set_whole_parts_and_another_something_in_them_whichever_comes_first():
     whole = "algorithm: [{kind: sft, params: {a: 0}}, {kind: rl}]"
     inner = "algorithm.params.a: [1, 2]"
     for axes in (f"{whole}, {inner}", f"{inner}, {whole}"):
-        found = {(arm.tree["algorithm"]["kind"], arm.tree["algorithm"]["params"]["a"]) for arm in arms_of(f"  axes: {{{axes}}}\n")}
+        found = {
+            (arm.tree["algorithm"]["kind"], arm.tree["algorithm"]["params"]["a"])
+            for arm in arms_of(f"  axes: {{{axes}}}\n")
+        }
         assert found == {("sft", 1), ("sft", 2), ("rl", 1), ("rl", 2)}
 
 
 def test_an_axis_reaches_into_lists():
-    base = BASE.replace("{path: train.jsonl}", "{path: t, transforms: [{kind: a}, {kind: sample, params: {n: 1}}]}")
+    base = BASE.replace(
+        "{path: train.jsonl}", "{path: t, transforms: [{kind: a}, {kind: sample, params: {n: 1}}]}"
+    )
     for path in ("data.transforms[1].params.n", "data.transforms.1.params.n"):
         arms = arms_of(f"  axes: {{{json.dumps(path)}: [5, 6]}}\n", base)
         assert [arm.tree["data"]["transforms"][1]["params"]["n"] for arm in arms] == [5, 6]
@@ -122,8 +136,20 @@ def test_an_axis_reaches_into_lists():
 @settings(max_examples=40, deadline=None)
 @given(
     st.dictionaries(
-        st.sampled_from(["seed", "data.path", "data.n", "algorithm.params.x", "algorithm.params.y", "algorithm.kind", "model.name"]),
-        st.lists(st.integers(0, 9) | st.text("ab", min_size=1, max_size=3), min_size=1, max_size=4, unique_by=repr),
+        st.sampled_from(
+            [
+                "seed",
+                "data.path",
+                "data.n",
+                "algorithm.params.x",
+                "algorithm.params.y",
+                "algorithm.kind",
+                "model.name",
+            ]
+        ),
+        st.lists(
+            st.integers(0, 9) | st.text("ab", min_size=1, max_size=3), min_size=1, max_size=4, unique_by=repr
+        ),
         min_size=1,
         max_size=5,
     )
@@ -138,7 +164,10 @@ def test_any_matrix_gives_the_product_in_order_with_distinct_names_and_shared_pa
     for arm, chosen in zip(arms, combinations, strict=True):
         for (path, values), value in zip(axes.items(), chosen, strict=True):
             place = arm.origins.locate("$." + path)
-            assert document.tree["matrix"]["axes"][path][int(place.rpartition("[")[2][:-1])] is value or value in values
+            assert (
+                document.tree["matrix"]["axes"][path][int(place.rpartition("[")[2][:-1])] is value
+                or value in values
+            )
             assert place.startswith(f"$.matrix.axes{'.' + path if path.isidentifier() else [path]}")
     # As many objects as there are different parts: one for each combination of the axes below a key.
     for key in {path.split(".")[0] for path in axes}:
@@ -198,12 +227,21 @@ def test_conditions_may_follow_from_each_other():
         "    b: {values: [1, 2], when: {a: 1}}\n"
         "    a: [1, 2]\n"
     )
-    assert [tuple(arm.tree.get(key) for key in "abc") for arm in arms] == [(1, 1, 1), (1, 1, 2), (1, 2, None), (2, None, None)]
+    assert [tuple(arm.tree.get(key) for key in "abc") for arm in arms] == [
+        (1, 1, 1),
+        (1, 1, 2),
+        (1, 2, None),
+        (2, None, None),
+    ]
 
 
 def test_conditions_in_a_circle_are_refused():
-    found = matrix_refused("  axes:\n    a: {values: [1], when: {b: 1}}\n    b: {values: [1], when: {a: 1}}\n")
-    assert found == ["exp.yaml:8:5: $.matrix.axes.a: the conditions of axes wait for each other; remove one `when`"]
+    found = matrix_refused(
+        "  axes:\n    a: {values: [1], when: {b: 1}}\n    b: {values: [1], when: {a: 1}}\n"
+    )
+    assert found == [
+        "exp.yaml:8:5: $.matrix.axes.a: the conditions of axes wait for each other; remove one `when`"
+    ]
 
 
 def test_a_condition_on_what_no_arm_has_is_refused_with_the_nearest_path():
@@ -215,7 +253,12 @@ def test_a_condition_on_what_no_arm_has_is_refused_with_the_nearest_path():
 
 def test_zipped_axes_advance_together():
     arms = arms_of("  axes: {a: [1, 2], s: [0, 1], run.b: [3, 4]}\n  zip: [[a, b]]\n")
-    assert [(arm.tree["a"], arm.tree["b"], arm.tree["s"]) for arm in arms] == [(1, 3, 0), (1, 3, 1), (2, 4, 0), (2, 4, 1)]
+    assert [(arm.tree["a"], arm.tree["b"], arm.tree["s"]) for arm in arms] == [
+        (1, 3, 0),
+        (1, 3, 1),
+        (2, 4, 0),
+        (2, 4, 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +283,10 @@ def test_a_matrix_that_makes_no_sense_is_refused(matrix: str, message: str):
 
 def test_more_arms_than_anybody_means_are_refused_before_they_are_built():
     axes = ", ".join(f"a{n}: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]" for n in range(12))
-    assert "$.matrix.axes: the axes give 1,000,000,000,000 arms; at most 100,000 are accepted" in matrix_refused(f"  axes: {{{axes}}}\n")[0]
+    assert (
+        "$.matrix.axes: the axes give 1,000,000,000,000 arms; at most 100,000 are accepted"
+        in matrix_refused(f"  axes: {{{axes}}}\n")[0]
+    )
 
 
 def test_too_many_conditional_arms_are_refused_too(monkeypatch: pytest.MonkeyPatch):
@@ -253,7 +299,9 @@ def test_too_many_conditional_arms_are_refused_too(monkeypatch: pytest.MonkeyPat
 
 
 def test_default_names_hold_each_axis_and_its_value():
-    arms = arms_of("  axes: {algorithm.params.learning_rate: [2e-5, 0.001], model.name: [evsys/tiny, Other Model]}\n")
+    arms = arms_of(
+        "  axes: {algorithm.params.learning_rate: [2e-5, 0.001], model.name: [evsys/tiny, Other Model]}\n"
+    )
     assert names(arms) == [
         "learning_rate-2e-05-name-evsys-tiny",
         "learning_rate-2e-05-name-other-model",
@@ -263,17 +311,26 @@ def test_default_names_hold_each_axis_and_its_value():
 
 
 def test_axes_with_the_same_last_part_are_told_apart():
-    assert names(arms_of("  axes: {model.name: [m], teacher.model.name: [t]}\n")) == ["model-name-m-teacher-model-name-t"]
+    assert names(arms_of("  axes: {model.name: [m], teacher.model.name: [t]}\n")) == [
+        "model-name-m-teacher-model-name-t"
+    ]
 
 
 def test_values_without_a_short_text_are_numbered():
-    arms = arms_of(f"  axes: {{data.path: [a/x.jsonl, a-x.jsonl, {'y' * 60}], tags: [[a], [b]]}}\n".replace("tags", "notes"))
+    arms = arms_of(
+        f"  axes: {{data.path: [a/x.jsonl, a-x.jsonl, {'y' * 60}], tags: [[a], [b]]}}\n".replace(
+            "tags", "notes"
+        )
+    )
     assert names(arms)[:3] == ["path-0-notes-0", "path-0-notes-1", "path-1-notes-0"]
     assert names(arms)[-1] == "path-2-notes-1"
 
 
 def test_mappings_are_named_by_their_kind_or_name():
-    assert names(arms_of("  axes: {algorithm: [{kind: sft}, {kind: rl}]}\n")) == ["algorithm-sft", "algorithm-rl"]
+    assert names(arms_of("  axes: {algorithm: [{kind: sft}, {kind: rl}]}\n")) == [
+        "algorithm-sft",
+        "algorithm-rl",
+    ]
 
 
 def test_long_names_are_cut_and_stay_distinct():
@@ -284,7 +341,10 @@ def test_long_names_are_cut_and_stay_distinct():
 
 
 def test_the_name_of_the_base_run_goes_in_front():
-    assert names(arms_of("  axes: {seed: [1, 2]}\n", BASE + "  name: Tiny\n")) == ["tiny-seed-1", "tiny-seed-2"]
+    assert names(arms_of("  axes: {seed: [1, 2]}\n", BASE + "  name: Tiny\n")) == [
+        "tiny-seed-1",
+        "tiny-seed-2",
+    ]
 
 
 def test_a_template_names_arms_by_any_value():
@@ -310,12 +370,16 @@ def test_an_axis_on_the_name_names_the_arms():
     ],
 )  # fmt: skip
 def test_templates_that_cannot_name_the_arms_are_refused(template: str, message: str):
-    found = matrix_refused(f"  axes: {{algorithm.params.learning_rate: [1, 2]}}\n  name_template: '{template}'\n")
+    found = matrix_refused(
+        f"  axes: {{algorithm.params.learning_rate: [1, 2]}}\n  name_template: '{template}'\n"
+    )
     assert message in "\n".join(found)
 
 
 def test_two_arms_with_one_name_are_refused_at_the_value_that_tells_them_apart():
-    found = matrix_refused("  axes:\n    seed: [1, 2]\n    backend.kind: [a, b]\n  name_template: 's{seed}'\n")
+    found = matrix_refused(
+        "  axes:\n    seed: [1, 2]\n    backend.kind: [a, b]\n  name_template: 's{seed}'\n"
+    )
     assert found == [
         "exp.yaml:9:23: $.matrix.axes['backend.kind'][1]: two arms are called 's1'; name every axis in 'name_template'",
         "exp.yaml:9:23: $.matrix.axes['backend.kind'][1]: two arms are called 's2'; name every axis in 'name_template'",

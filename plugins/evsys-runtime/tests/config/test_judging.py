@@ -87,11 +87,17 @@ def test_a_metric_with_an_impossible_direction_is_refused(problems, registry):
         direction = "sideways"
 
     registry.register("metric", "sideways", Sideways)
-    assert "declares the direction 'sideways'" in only(problems(file(f"{{benchmark: {VAL}, success_metric: sideways}}")))
+    assert "declares the direction 'sideways'" in only(
+        problems(file(f"{{benchmark: {VAL}, success_metric: sideways}}"))
+    )
 
 
 def test_entries_without_metrics_get_the_success_metric_where_they_can_have_it(load):
-    plan = load(file("{benchmark: [{path: data/val.jsonl, num_samples: 3}, {path: data/test.jsonl, split: test}], success_metric: val.pass@2}"))
+    plan = load(
+        file(
+            "{benchmark: [{path: data/val.jsonl, num_samples: 3}, {path: data/test.jsonl, split: test}], success_metric: val.pass@2}"
+        )
+    )
     assert [entry.metrics for entry in plan.experiment.metadata.benchmarks] == [("pass@2",), ("mean_reward",)]
     assert plan.arms[0].benchmarks == plan.experiment.metadata.benchmarks
 
@@ -111,12 +117,16 @@ def test_the_baseline_names_an_arm_or_the_untrained_model(load, problems):
     assert only(problems(text("lora_rnk-4"))) == (
         "exp.yaml:3:12: $.metadata.baseline: no arm is called 'lora_rnk-4'; did you mean 'lora_rank-4'?"
     )
-    assert "no arm is called 'zzz'; arms: lora_rank-4, lora_rank-8; or base_model" in only(problems(text("zzz")))
+    assert "no arm is called 'zzz'; arms: lora_rank-4, lora_rank-8; or base_model" in only(
+        problems(text("zzz"))
+    )
 
 
 def test_arms_that_start_from_different_models_need_a_named_baseline(load):
     text = f"version: 1\nname: x\n{MATRIX.replace('algorithm.params.lora_rank: [4, 8]', 'model.name: [a, b, b2]')}"
-    assert load(text).warnings == ("the arms start from 3 different models; a verdict needs an arm as 'baseline'",)
+    assert load(text).warnings == (
+        "the arms start from 3 different models; a verdict needs an arm as 'baseline'",
+    )
 
 
 # --- entries ---------------------------------------------------------------------------------------------------------------
@@ -146,7 +156,14 @@ def test_labels_come_from_name_id_or_path(load, project: Path):
     (project / "data" / "topics" / "tasks.jsonl").write_bytes((project / "data" / "val.jsonl").read_bytes())
     entries = "[{path: data/val.jsonl}, {path: data/val.jsonl, name: mine}, {path: data/topics}, {path: data/topics/tasks.jsonl, name: t}, {id: abc}, {name: stored}]"
     plan = load(file(f"{{benchmark: {entries}}}") + "data_store: {kind: local}\n")
-    assert [entry.label for entry in plan.experiment.metadata.benchmarks] == ["val", "mine", "topics", "t", "abc", "stored"]
+    assert [entry.label for entry in plan.experiment.metadata.benchmarks] == [
+        "val",
+        "mine",
+        "topics",
+        "t",
+        "abc",
+        "stored",
+    ]
 
 
 def test_temperature_depends_on_the_number_of_samples_unless_given(load):
@@ -191,7 +208,13 @@ def test_an_entry_that_cannot_be_scored_is_refused(problems, entry: str, message
 
 
 def test_good_entries_are_checked_beside_a_bad_one(problems):
-    found = "\n".join(problems(file("{benchmark: [{path: data/val.jsonl, num_samples: 0}, {path: data/test.jsonl, metrics: [zzz]}], baseline: nobody}")))
+    found = "\n".join(
+        problems(
+            file(
+                "{benchmark: [{path: data/val.jsonl, num_samples: 0}, {path: data/test.jsonl, metrics: [zzz]}], baseline: nobody}"
+            )
+        )
+    )
     assert "'num_samples' must be >= 1" in found
     assert "no metric is called 'zzz'" in found
     assert "no arm is called 'nobody'" in found
@@ -216,7 +239,9 @@ GOOD = '{"task_id": "a", "instruction": "say a", "verifier": {"name": "exact_mat
         ((GOOD, "[]"), 2, ""),
     ],
 )
-def test_a_file_of_tasks_that_cannot_be_used_is_a_data_error_with_file_and_line(load, project: Path, lines, line, message):
+def test_a_file_of_tasks_that_cannot_be_used_is_a_data_error_with_file_and_line(
+    load, project: Path, lines, line, message
+):
     tasks(project, *lines)
     with pytest.raises(DataError) as caught:
         load(file(f"{{benchmark: {VAL}}}"))
@@ -240,23 +265,35 @@ def test_it_is_listed_with_the_problems_of_the_experiment_file_where_there_are_s
         ('{"name": "exact_match", "expected": null}', "data/val.jsonl:2: $.metadata.benchmark.path: task 'b': verifier 'exact_match' can't judge by what it expects: nothing is expected"),
     ],
 )  # fmt: skip
-def test_verifiers_of_tasks_are_checked_and_named_with_file_and_line(problems, project: Path, verifier: str, message: str):
+def test_verifiers_of_tasks_are_checked_and_named_with_file_and_line(
+    problems, project: Path, verifier: str, message: str
+):
     tasks(project, GOOD, f'{{"task_id": "b", "instruction": "x", "verifier": {verifier}}}')
     assert message in only(problems(file(f"{{benchmark: {VAL}}}")))
 
 
 def test_a_verifier_that_is_a_function_takes_any_params(load, project: Path):
-    tasks(project, '{"task_id": "b", "instruction": "x", "verifier": {"name": "plain", "params": {"anything": 1}}}')
+    tasks(
+        project,
+        '{"task_id": "b", "instruction": "x", "verifier": {"name": "plain", "params": {"anything": 1}}}',
+    )
     assert load(file(f"{{benchmark: {VAL}}}"))
 
 
 def test_the_same_unknown_verifier_in_many_tasks_is_reported_once(problems, project: Path):
-    tasks(project, *(f'{{"task_id": "t{n}", "instruction": "x", "verifier": {{"name": "zzz"}}}}' for n in range(50)))
+    tasks(
+        project,
+        *(f'{{"task_id": "t{n}", "instruction": "x", "verifier": {{"name": "zzz"}}}}' for n in range(50)),
+    )
     assert "task 't0': no verifier is called 'zzz'" in only(problems(file(f"{{benchmark: {VAL}}}")))
 
 
 def test_tasks_that_lack_a_key_that_others_have_are_a_warning(load, project: Path):
-    tasks(project, GOOD.replace('"a", "inst', '"a", "metadata": {"topic": 1}, "inst'), GOOD.replace('"a", "inst', '"b", "inst'))
+    tasks(
+        project,
+        GOOD.replace('"a", "inst', '"a", "metadata": {"topic": 1}, "inst'),
+        GOOD.replace('"a", "inst', '"b", "inst'),
+    )
     assert load(file("{benchmark: {path: data/val.jsonl, cluster_key: topic}}")).warnings == (
         "benchmark 'val': 1 tasks have no 'topic'",
     )

@@ -28,7 +28,10 @@ def refused(text: str, *sets: str) -> list[str]:
     [("1e-4", 1e-4), ("3", 3), ("[1, 2]", [1, 2]), ("{a: on}", {"a": "on"}), ("text", "text"), ("'3'", "3"), ("", None), ("a=b", "a=b"), ("true", True)],
 )  # fmt: skip
 def test_values_are_yaml(text: str, value: object):
-    assert applied("run: {seed: 1}", f"run.algorithm.params.x={text}").tree["run"]["algorithm"]["params"]["x"] == value
+    assert (
+        applied("run: {seed: 1}", f"run.algorithm.params.x={text}").tree["run"]["algorithm"]["params"]["x"]
+        == value
+    )
 
 
 def test_the_document_itself_is_not_changed():
@@ -38,7 +41,9 @@ def test_the_document_itself_is_not_changed():
 
 
 def test_later_overrides_win_and_paths_of_the_file_work():
-    tree = applied("runs: [{seed: 1}, {seed: 2}]\nname: x", "runs[1].seed=5", "name=y", "name=z", "runs.0.tags=[a]").tree
+    tree = applied(
+        "runs: [{seed: 1}, {seed: 2}]\nname: x", "runs[1].seed=5", "name=y", "name=z", "runs.0.tags=[a]"
+    ).tree
     assert tree == {"runs": [{"seed": 1, "tags": ["a"]}, {"seed": 5}], "name": "z"}
 
 
@@ -102,14 +107,23 @@ def test_every_bad_override_is_reported():
 
 def test_a_problem_in_a_value_that_was_set_names_the_override():
     document = applied("run: {seed: 1}", "run.model={name: [1]}")
-    assert str(document.problem("$.run.model.name", "expected text")) == "--set run.model={name: [1]}: $.run.model.name: expected text"
+    assert (
+        str(document.problem("$.run.model.name", "expected text"))
+        == "--set run.model={name: [1]}: $.run.model.name: expected text"
+    )
     assert str(document.problem("$.run.seed", "bad")) == "exp.yaml:1:7: $.run.seed: bad"
 
 
 PATHS = st.lists(st.text("abcxyz", min_size=1, max_size=4), min_size=1, max_size=4)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("abc 1e-4:#", max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("abc 1e-4:#", max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 

@@ -33,7 +33,9 @@ def test_users_write_paths_with_dots_and_brackets(text: str, segments: tuple):
     assert paths.parse(text) == segments
 
 
-@pytest.mark.parametrize("text", ["", "$", ".", "a..b", ".a", "a.", "a[", "a[x]", "a[-1]", "a]b", "a['b]", "a[0]b"])
+@pytest.mark.parametrize(
+    "text", ["", "$", ".", "a..b", ".a", "a.", "a[", "a[x]", "a[-1]", "a]b", "a['b]", "a[0]b"]
+)
 def test_what_is_no_path_is_refused(text: str):
     with pytest.raises(ValueError, match="is not a path; write it like run.algorithm"):
         paths.parse(text)
@@ -81,7 +83,10 @@ TREES = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text(max_size=3), TREES, max_size=3), st.lists(st.text(max_size=3), min_size=1, max_size=4))
+@given(
+    st.dictionaries(st.text(max_size=3), TREES, max_size=3),
+    st.lists(st.text(max_size=3), min_size=1, max_size=4),
+)
 def test_setting_a_value_changes_that_path_and_shares_the_rest(tree: dict, path: list[str]):
     before = repr(tree)
     try:
@@ -127,7 +132,11 @@ def test_placeholders_are_found_resolved_and_escaped(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("EVSYS_A", "one")
     monkeypatch.delenv("EVSYS_B", raising=False)
     tree = {"x": ["${EVSYS_A}-${EVSYS_B}", "$${EVSYS_A}", "${lower}", 1], "y": {"z": "${EVSYS_A}"}}
-    assert list(placeholders.find(tree)) == [("$.x[0]", "EVSYS_A"), ("$.x[0]", "EVSYS_B"), ("$.y.z", "EVSYS_A")]
+    assert list(placeholders.find(tree)) == [
+        ("$.x[0]", "EVSYS_A"),
+        ("$.x[0]", "EVSYS_B"),
+        ("$.y.z", "EVSYS_A"),
+    ]
     assert placeholders.mentions(tree)
     assert not placeholders.mentions({"x": [1, None, "$EVSYS_A"]})
     assert placeholders.resolve(tree) == {

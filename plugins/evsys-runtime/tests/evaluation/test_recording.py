@@ -195,6 +195,7 @@ def test_a_model_that_fails_is_not_the_agents_fault(act, script):
     rollout = act(agent, sampler=Broken())
     assert isinstance(rollout.score, NoScore)
     assert rollout.score.boundary == BackendError.boundary
+    assert rollout.score.retryable
     assert "engine stopped" in rollout.error
 
 

@@ -340,3 +340,33 @@ def test_a_wrong_file_spends_nothing(project):
     with pytest.raises(ConfigError, match="budget"):
         Experiment.from_yaml(path)
     assert not (project.root / ".evsys").exists()
+
+
+def test_a_benchmark_may_make_its_tasks_of_other_rows(project):
+    (project.root / "held_out.csv").write_text(
+        "text,label\n" + "".join(f"say {c},{c}\n" for c in "abcdefghijkl"), encoding="utf-8"
+    )
+    metadata = """
+metadata:
+  benchmark:
+    name: val
+    path: held_out.csv
+    max_tokens: 4
+    transforms:
+      - kind: filter
+        params: {conditions: [{column: label, op: "!=", value: l}]}
+      - kind: jsonl_to_tasks
+        params: {instruction_column: text, expected_column: label}
+"""
+    result = project.experiment(metadata=metadata).run()
+    assert result.status == "completed"
+    assert result.arms[0].evaluations[0].tasks == 11
+
+
+def test_a_wrong_transform_of_a_benchmark_is_a_problem_of_the_file(project):
+    metadata = """
+metadata:
+  benchmark: {name: val, path: tasks.jsonl, transforms: [{kind: renam}]}
+"""
+    with pytest.raises(ConfigError, match=r"transforms\[0\].*rename"):
+        project.experiment(metadata=metadata)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evsys.errors import StoreError
@@ -111,6 +111,7 @@ def test_a_missing_file_has_no_live_records(tmp_path):
 
 
 @given(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), min_size=1, max_size=6))
+@settings(deadline=None)
 def test_however_often_a_run_crashes_every_step_is_live_once(crashes):
     """Each attempt runs some steps, dies, and the next goes on from a checkpoint that lies in what was live."""
     attempts, records, reached = [], [], 0

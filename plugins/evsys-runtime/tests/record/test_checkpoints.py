@@ -64,6 +64,21 @@ def test_a_full_disk_while_committing_leaves_nothing(files, tmp_path, monkeypatc
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
+def test_every_file_reaches_the_disk_before_the_checkpoint_has_its_name(files, tmp_path, monkeypatch):
+    synced = []
+
+    def fsync(descriptor):
+        named = (tmp_path / "checkpoints" / "10").exists()
+        synced.append((os.fstat(descriptor).st_ino, named))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    save(files, 10)
+    for path in (tmp_path / "checkpoints" / "10").rglob("*"):
+        if path.is_file():
+            assert (path.stat().st_ino, False) in synced
+    assert ((tmp_path / "checkpoints").stat().st_ino, True) in synced
+
+
 def test_folders_without_a_manifest_are_not_listed_and_temporary_ones_are_cleaned(files, tmp_path):
     save(files, 10)
     torn = files.begin(20)

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,8 @@ def lives(tmp_path_factory):
     calls = dict(what for what in acknowledged(top / "0") if len(what) == 2)["calls"]
     assert calls > 80
     run_lives(top, range(1, calls + 1))
-    return [top / str(place) for place in range(calls + 1)]
+    yield [top / str(place) for place in range(calls + 1)]
+    shutil.rmtree(top)
 
 
 def recorded(run):

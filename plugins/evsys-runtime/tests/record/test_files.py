@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import stat
 from pathlib import Path
 
 import attrs
@@ -36,6 +37,20 @@ def test_a_file_is_replaced_whole(tmp_path):
     write_atomic(path, "новое ☃")
     assert path.read_bytes() == "новое ☃".encode()
     assert names(tmp_path) == {"a.txt"}
+
+
+def test_the_bytes_reach_the_disk_before_the_name_and_then_the_folder_does(tmp_path, monkeypatch):
+    order, replace = [], Path.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: order.append("folder" if is_folder(descriptor) else "file")
+    )
+    monkeypatch.setattr(Path, "replace", lambda self, target: order.append("name") or replace(self, target))
+    write_atomic(tmp_path / "a", "x")
+    assert order == ["file", "name", "folder"]
+
+
+def is_folder(descriptor):
+    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_temporary_one(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evsys.errors import DataError, StoreError
@@ -28,11 +28,13 @@ def reordered(tree):
 
 
 @given(trees)
+@settings(deadline=None)
 def test_the_order_of_keys_does_not_matter(tree):
     assert canonical_json(tree) == canonical_json(reordered(tree))
 
 
 @given(trees, trees)
+@settings(deadline=None)
 def test_different_trees_have_different_texts(first, second):
     same = canonical_json(first) == canonical_json(second)
     # Python takes 1, 1.0 and True for equal; JSON tells them apart, as a config does.
@@ -46,6 +48,7 @@ def reordered_keys(tree):
 
 
 @given(trees)
+@settings(deadline=None)
 def test_canonical_json_is_json(tree):
     import json
 

@@ -1,6 +1,6 @@
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evsys.types import Message, NoScore, Rollout, Score, ToolCall, Turn, Usage
@@ -52,6 +52,7 @@ rollouts = st.builds(
 
 
 @given(rollouts)
+@settings(deadline=None)
 def test_a_rollout_comes_back_from_its_line(rollout):
     line = encode_record(rollout_tree(rollout))
     assert "\n" not in line

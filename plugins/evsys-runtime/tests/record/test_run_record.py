@@ -140,14 +140,14 @@ def test_what_is_said_stays_and_what_is_secret_goes(record):
         Rollout(
             task_id="t",
             sample_index=0,
-            output="see https://me:word@host",
-            error="401 from https://me:pa55word@host with sk-canary-123456",
-            score=NoScore(reason="POST https://me:pa55word@judge failed"),
+            output="see https://me:word@host.test",
+            error="401 from https://me:pa55word@host.test with sk-canary-123456",
+            score=NoScore(reason="POST https://me:pa55word@judge.test failed"),
             metadata={"headers": {"Authorization": "Basic Zm9v"}},
         ),
     )
     text = (record.directory / "training" / "rollouts.jsonl").read_text(encoding="utf-8")
-    assert "https://me:word@host" in text
+    assert "https://me:word@host.test" in text
     for secret in ("pa55word", "canary", "Zm9v"):
         assert secret not in text
 
@@ -287,9 +287,9 @@ def test_a_final_metric_that_is_not_finite_is_a_warning(record):
 
 
 def test_a_conclusion_is_text(record):
-    record.write_conclusion("It did, says https://me:pa55word@host")
+    record.write_conclusion("It did, says https://me:pa55word@host.test")
     text = (record.directory / "conclusion.md").read_text(encoding="utf-8")
-    assert text == "It did, says https://[redacted]@host\n"
+    assert text == "It did, says https://[redacted]@host.test\n"
 
 
 ROWS = [{"a": 1}, {"a": 2}]

@@ -83,6 +83,13 @@ def test_the_output_is_bounded():
         template.render(ONE)
 
 
+def test_output_beyond_the_bound_is_not_even_made():
+    """Ten thousand million characters, were they all written."""
+    loops = "{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}"
+    with pytest.raises(DataError, match="wrote more than 1000 characters"):
+        ChatTemplate(loops, max_characters=1000).render(ONE)
+
+
 def test_a_template_lies_beside_the_tokenizer_or_inside_its_config(model_dir: Path):
     assert load_template(model_dir).mentions("You are a small model.")
     (model_dir / "chat_template.jinja").unlink()

@@ -83,7 +83,9 @@ _CORE = """Registry current_registry hookimpl option register_agent register_alg
 register_data_store register_deployer register_environment register_inference register_inference_client register_launcher
 register_log_store register_loss register_metric register_renderer register_rollout_engine register_search
 register_transform register_verifier register_verifier_fn use_registry"""
-_ERRORS = "BackendError BudgetExceeded ConfigError DataError EvsysError PluginError Problem RunError StoreError"
+_ERRORS = (
+    "BackendError BudgetExceeded ConfigError DataError EvsysError PluginError Problem RunError StoreError"
+)
 _TYPES = """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum EvaluationResult
 ExperimentResult HarborTask LoraSpec LossResult Message ModelSpec NoScore PromptExample Rollout RunContext RunResult
 SamplingParams Score ToolCall TrainingBatch Turn Usage VerifierSpec"""
@@ -92,7 +94,9 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(_CORE.split(), "evsys"),
     **dict.fromkeys(_ERRORS.split(), "evsys.errors"),
     **dict.fromkeys(_TYPES.split(), "evsys.types"),
-    **dict.fromkeys(("Experiment", "arun_experiment", "run_experiment", "schema_for"), "evsys_runtime.experiment"),
+    **dict.fromkeys(
+        ("Experiment", "arun_experiment", "run_experiment", "schema_for"), "evsys_runtime.experiment"
+    ),
     "BaseAlgorithm": "evsys_runtime.training.algorithm",
     "TrainingLoop": "evsys_runtime.training.loop",
     "TrainingParams": "evsys_runtime.training.params",

@@ -7,7 +7,6 @@ there are. Paths here start at the run: `$.algorithm.params`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -17,12 +16,13 @@ from evsys import structure
 from evsys._plugins.shape import fields_of, is_pydantic
 from evsys.errors import ConfigError, Problem
 from evsys.types import LoraSpec, ModelSpec
-from evsys_runtime.config import files, tasks
+from evsys_runtime.config.agents import check_agent
 from evsys_runtime.config.building import Built, Plugins
 from evsys_runtime.config.later import LATER_IN_RUN, NOT_YET, later_keys
 from evsys_runtime.config.model import AgentConfig, DataConfig, ModelConfig, PluginSpec, RunConfig
+from evsys_runtime.config.sources import source_problems, weights_problems
 
-__all__ = ["Arms", "check_agent"]
+__all__ = ["Arms"]
 
 _MODEL_OPTIONS = ("init_from_checkpoint", "load_checkpoint_path", "renderer")
 _LORA_OPTIONS = ("lora_rank", "lora_alpha", "target_modules")
@@ -94,7 +94,8 @@ class Arms:
         if any(problem.path == path for problem in later):
             return _Part(raw, None, None, tuple(later))
         try:
-            value = structure(_TYPES[key], raw, path=path)
+            plain = _plugin_spec(raw) if _TYPES[key] is PluginSpec else None
+            value: Any = plain or structure(_TYPES[key], raw, path=path)
             _bounds(key, value)
         except ConfigError as exc:
             return _Part(raw, None, None, (*later, *exc.problems))
@@ -113,25 +114,16 @@ class Arms:
         return _Part(raw, value, built.plugin, (*later, *built.problems))
 
     def _data(self, data: DataConfig, path: str) -> list[Problem]:
-        problems = list(_source_problems(data, path, self.root, has_store=self.has_store))
+        problems = list(source_problems(data, path, self.root, has_store=self.has_store))
         for index, spec in enumerate(data.transforms):
             place = f"{path}.transforms[{index}]"
             problems += self.plugins.build("transform", spec.kind, spec.params, place).problems
         return problems
 
     def _model(self, model: ModelConfig, path: str) -> list[Problem]:
-        problems = []
-        if model.init_from_checkpoint and model.load_checkpoint_path:
-            message = "'init_from_checkpoint' and 'load_checkpoint_path' both say where the weights come from"
-            hint = "keep 'load_checkpoint_path' to go on with the optimiser's state, the other to start it afresh"
-            problems.append(Problem(path=f"{path}.load_checkpoint_path", message=message, hint=hint))
+        problems = list(weights_problems(model, path, self.root))
         if model.renderer is not None:
             problems += self.plugins.named("renderer", model.renderer, f"{path}.renderer")
-        for key in ("init_from_checkpoint", "load_checkpoint_path"):
-            name = getattr(model, key)
-            wrong = files.missing(name, self.root, folder=True) if name and "://" not in name else None
-            if wrong:
-                problems.append(Problem(path=f"{path}.{key}", message=wrong[0], hint=wrong[1]))
         return problems
 
     def _together(self, parts: Mapping[str, _Part]) -> list[Problem]:
@@ -143,8 +135,7 @@ class Arms:
                 problems += self._lacking(algorithm, backend)
             if model is not None and model.value is not None:
                 if hasattr(backend.built, "honours"):  # one that says nothing is taken to honour all options
-                    seeded = "seed" in parts and parts["seed"].value is not None
-                    asked = self._asked(algorithm, model, seeded=seeded)
+                    asked = self._asked(algorithm, model)
                     problems += self._memo(
                         ("honours", asked, id(backend.raw)), lambda: _ignored(asked, backend)
                     )
@@ -183,12 +174,12 @@ class Arms:
             if given not in (None, False) and given != default:
                 yield capability, f"$.algorithm.params.{key}"
 
-    def _asked(self, algorithm: _Part | None, model: _Part, *, seeded: bool) -> tuple[str, ...]:
+    def _asked(self, algorithm: _Part | None, model: _Part) -> tuple[str, ...]:
         """Run options that are set, and that a backend may not know what to do with."""
         asked = [f"model.{name}" for name in _MODEL_OPTIONS if getattr(model.value, name) is not None]
         if algorithm is not None and algorithm.value is not None:
             asked += [f"algorithm.params.{name}" for name in _LORA_OPTIONS if name in algorithm.value.params]
-        return (*asked, "seed") if seeded else tuple(asked)
+        return tuple(asked)
 
     def _validated_model(self, algorithm: _Part | None, backend: _Part, model: _Part) -> Problems:
         """What the backend itself says of the model."""
@@ -202,35 +193,6 @@ class Arms:
         return self._memo(key, lambda: _model_problems(model.value, spec, backend))
 
 
-def check_agent(plugins: Plugins, agent: AgentConfig, path: str) -> Built:
-    """Build a registered agent; of one by import path only its module is looked for."""
-    if (agent.kind is None) == (agent.import_path is None):
-        both = (
-            "names both 'kind' and 'import_path'" if agent.kind else "names neither 'kind' nor 'import_path'"
-        )
-        return Built(problems=(Problem(path=path, message=f"the agent {both}", hint="give one of them"),))
-    if agent.kind is not None:
-        return plugins.build("agent", agent.kind, agent.params, path)
-    wrong = _import_problem(str(agent.import_path))
-    if wrong is None:
-        return Built()
-    return Built(problems=(Problem(path=f"{path}.import_path", message=wrong[0], hint=wrong[1]),))
-
-
-def _import_problem(import_path: str) -> tuple[str, str] | None:
-    """What is wrong with `module:Class` or `module.Class`, found without importing the module itself."""
-    module, colon, attribute = import_path.partition(":")
-    if not colon:
-        module, _, attribute = import_path.rpartition(".")
-    if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        return f"{import_path!r} is no import path", "write module:Class"
-    try:
-        found = find_spec(module)
-    except Exception as exc:
-        return f"{module!r} can't be looked for: {type(exc).__name__}: {exc}", "correct the path"
-    return None if found else (f"there is no module {module!r}", "a project's own agents are under src.")
-
-
 def _two_agents(algorithm: PluginSpec) -> Iterable[Problem]:
     if algorithm.params.get("agent_import_path") is not None:
         message = "'agent' and the algorithm's 'agent_import_path' both say who acts"
@@ -239,6 +201,14 @@ def _two_agents(algorithm: PluginSpec) -> Iterable[Problem]:
 
 def _later(key: str, raw: Any) -> Iterable[Problem]:
     return [Problem(path=place, message=NOT_YET, hint=hint) for place, hint in later_keys("run", {key: raw})]
+
+
+def _plugin_spec(raw: Any) -> PluginSpec | None:
+    """The spec that a tree plainly is, made without going through the converter: thousands of arms differ in it."""
+    if type(raw) is not dict or raw.keys() != {"kind", "params"}:
+        return None
+    kind, params = raw["kind"], raw["params"]
+    return PluginSpec(kind=kind, params=params) if type(kind) is str and type(params) is dict else None
 
 
 def _bounds(key: str, value: Any) -> None:
@@ -303,54 +273,3 @@ def _model_problems(model: ModelConfig, lora: LoraSpec, backend: _Part) -> Itera
     except Exception as exc:
         complaints = [f"backend {backend.value.kind!r} can't judge the model: {type(exc).__name__}: {exc}"]
     return [Problem(path="$.model.name", message=complaint) for complaint in complaints]
-
-
-def _source_problems(data: DataConfig, path: str, root: Path, *, has_store: bool) -> Iterable[Problem]:
-    reference = [key for key in ("dataset_id", "dataset_name") if getattr(data, key) is not None]
-    sources = [key for key in ("path", "rows", "hf_dataset") if getattr(data, key) is not None]
-    if len(reference) > 1:
-        yield Problem(
-            path=f"{path}.dataset_name",
-            message="both 'dataset_id' and 'dataset_name' are given",
-            hint="keep one",
-        )
-    if len(sources) > 1:
-        message = f"{' and '.join(map(repr, sources))} both name the rows"
-        yield Problem(path=f"{path}.{sources[1]}", message=message, hint="keep one")
-    elif not sources and not reference:
-        yield Problem(
-            path=path, message="names no rows", hint="give 'path', 'rows', 'dataset_id' or 'hf_dataset'"
-        )
-    needed = {"in_memory": "rows", "hf_dataset": "hf_dataset"}.get(data.source_kind or "", "path")
-    if data.source_kind and sources and needed not in sources:
-        message = f"source_kind {data.source_kind!r} needs {needed!r}, and {sources[0]!r} is given"
-        yield Problem(
-            path=f"{path}.source_kind", message=message, hint="leave 'source_kind' out, or correct it"
-        )
-    if data.rows is not None and not data.rows:
-        yield Problem(path=f"{path}.rows", message="there are no rows")
-    if data.hf_dataset is not None and find_spec("datasets") is None:
-        message = "reading Hugging Face datasets needs the package 'datasets'"
-        yield Problem(path=f"{path}.hf_dataset", message=message, hint="pip install 'evsys-sdk[hf]'")
-    if data.path is not None and not reference:
-        yield from _path_problems(data, data.path, path, root)
-    if data.dataset_id and not data.path and not has_store:
-        cached = root / ".evsys" / "cache" / "datasets" / data.dataset_id / "manifest.json"
-        if not cached.is_file():
-            message = f"the dataset {data.dataset_id!r} isn't in the project's cache, and no 'data_store' is configured"
-            yield Problem(
-                path=f"{path}.dataset_id", message=message, hint="add a 'data_store', or a 'path' as fallback"
-            )
-
-
-def _path_problems(data: DataConfig, name: str, path: str, root: Path) -> Iterable[Problem]:
-    wrong = files.missing(name, root)
-    suffix = Path(name).suffix.lower()
-    if wrong is None and data.source_kind is None and suffix not in tasks.suffixes():
-        known = ", ".join(sorted(tasks.suffixes()))
-        wrong = (
-            f"no format is known for the suffix {suffix!r}",
-            f"known are {known}; or name it with 'source_kind'",
-        )
-    if wrong is not None:
-        yield Problem(path=f"{path}.path", message=wrong[0], hint=wrong[1])

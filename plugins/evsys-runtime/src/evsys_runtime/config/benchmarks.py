@@ -11,7 +11,7 @@ import attrs
 
 from evsys.errors import DataError, Problem
 from evsys_runtime.config import files, trees
-from evsys_runtime.config.arms import check_agent
+from evsys_runtime.config.agents import check_agent
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.later import NOT_YET, later_keys
 from evsys_runtime.config.model import BenchmarkConfig
@@ -124,8 +124,18 @@ class Benchmarks:
                 )
 
     def _tasks(self, entry: BenchmarkConfig, name: str, place: str) -> None:
+        problems = [
+            problem
+            for index, spec in enumerate(entry.transforms)
+            for problem in self.plugins.build(
+                "transform", spec.kind, spec.params, f"{place}.transforms[{index}]"
+            ).problems
+        ]
+        if problems:
+            self.reader.add_all(problems)
+            return
         try:
-            found = load_tasks(self.root / name, name, self.root)
+            found = load_tasks(self.root / name, name, self.root, entry.transforms, self.plugins.registry)
         except DataError as exc:
             self.data_errors.append(exc)
             self.reader.report.add(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from evsys.errors import DataError
 from evsys.types import HarborTask
+from evsys_runtime.config.model import PluginSpec
+
+if TYPE_CHECKING:
+    from evsys import Registry
 
 __all__ = ["Tasks", "load_tasks", "suffixes"]
 
@@ -18,9 +24,12 @@ class Tasks:
 
     tasks: tuple[HarborTask, ...]
     file: Path
+    transformed: bool = False
 
     def line_of(self, task_id: str) -> int | None:
-        """The physical line of a task's row; None where the format has no lines."""
+        """The physical line of a task's row; None where the format has no lines, or where transforms made it."""
+        if self.transformed:
+            return None
         from evsys_runtime.data.readers import ReadReport, read_rows
 
         report = ReadReport()
@@ -30,7 +39,9 @@ class Tasks:
         return None
 
 
-def load_tasks(path: Path, name: str, project_root: Path) -> Tasks:
+def load_tasks(
+    path: Path, name: str, project_root: Path, transforms: Sequence[PluginSpec], registry: Registry
+) -> Tasks:
     """Read a benchmark's file, or the `tasks.jsonl` of its folder; `name` is what messages call it.
 
     Raises:
@@ -40,10 +51,10 @@ def load_tasks(path: Path, name: str, project_root: Path) -> Tasks:
     from evsys_runtime.data.benchmark import tasks_file
 
     try:
-        tasks, _ = load(path, name=name, project_root=project_root)
+        tasks, _ = load(path, name=name, project_root=project_root, transforms=transforms, registry=registry)
     except OSError as exc:
         raise DataError(f"can't be read: {exc.strerror or exc}", source=name) from exc
-    return Tasks(tasks=tasks, file=tasks_file(path))
+    return Tasks(tasks=tasks, file=tasks_file(path), transformed=bool(transforms))
 
 
 def suffixes() -> frozenset[str]:

@@ -115,7 +115,13 @@ def load_benchmark(
             message = "the entry says neither `path` nor `id` nor `name`"
             raise ConfigError([Problem(path=path, message=message, hint="say where its tasks are")])
         source = (pull or _workspace(project_root))(wanted)
-    tasks, content_hash = load_tasks(source, name=entry.path or entry.label, project_root=project_root)
+    tasks, content_hash = load_tasks(
+        source,
+        name=entry.path or entry.label,
+        project_root=project_root,
+        transforms=entry.transforms,
+        registry=registry,
+    )
     return bind_benchmark(entry, tasks, content_hash, registry=registry, agent=agent, path=path)
 
 

@@ -106,6 +106,11 @@ class Evaluator:
 
     async def drain(self) -> Sequence[EvaluationResult]:
         """All results so far, by step, then in the order of the entries."""
+        return self.results
+
+    @property
+    def results(self) -> Sequence[EvaluationResult]:
+        """What is scored so far, in the order of `drain`."""
         order = {benchmark.name: place for place, benchmark in enumerate(self.benchmarks)}
         return sorted(
             self._results, key=lambda result: (result.step, order.get(result.benchmark, len(order)))

@@ -33,10 +33,20 @@ def failure_of(error: Exception, default: str = "evaluation") -> Failure:
     facts = error.facts if isinstance(error, EvsysError) else {}
     return Failure(
         boundary=boundary_of(error, default),
-        message=error.message if isinstance(error, EvsysError) else f"{type(error).__name__}: {error}",
+        message=_message(error),
         error_type=type(root).__name__,
         plugin=facts.get("plugin"),
         place=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None,
         hint=error.hint if isinstance(error, EvsysError) else None,
         traceback="".join(traceback.format_exception(error)),
     )
+
+
+def _message(error: Exception) -> str:
+    """What an error says, with its place where it has one; its hint stands beside."""
+    if not isinstance(error, EvsysError):
+        return f"{type(error).__name__}: {error}"
+    place = ":".join(
+        str(part) for part in (getattr(error, name, None) for name in ("source", "line")) if part
+    )
+    return f"{place}: {error.message}" if place else error.message

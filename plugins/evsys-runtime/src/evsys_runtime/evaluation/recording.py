@@ -158,23 +158,12 @@ def finish_rollout(
     """
     turns = model.turns
     own = said if isinstance(said, Rollout) else None
-    if failure is None and not timed_out and not isinstance(said, Rollout | str):
-        failure = TypeError(f"the agent returned {type(said).__name__}, not a text or a Rollout")
     output = said if isinstance(said, str) else own.output if own else ""
     if not output and turns and (own is not None or timed_out):
         output = turns[-1].message.content
-    score = NoScore(reason="not scored")
-    error = own.error if own else None
-    if failure is not None:
-        error = str(failure) if isinstance(failure, EvsysError) else f"{type(failure).__name__}: {failure}"
-        score = NoScore(
-            reason=error, boundary=boundary_of(failure, "rollout"), retryable=isinstance(failure, OSError)
-        )
-    elif error is not None:
-        score = NoScore(reason=error, boundary="rollout")
-    elif timed_out and not turns:
-        error = "out of time before the model said anything"
-        score = NoScore(reason=error, boundary="rollout", retryable=True)
+    if failure is None and not timed_out and not isinstance(said, Rollout | str):
+        failure = TypeError(f"the agent returned {type(said).__name__}, not a text or a Rollout")
+    error, score = _fault(failure, own.error if own else None, silent=timed_out and not turns)
     return Rollout(
         task_id=task.task_id,
         sample_index=sample_index,
@@ -190,6 +179,20 @@ def finish_rollout(
         usage=attrs.evolve(model.usage if turns or own is None else own.usage, seconds=seconds),
         metadata=own.metadata if own else {},
     )
+
+
+def _fault(failure: Exception | None, told: str | None, *, silent: bool) -> tuple[str | None, NoScore]:
+    """What went wrong, in words, and the absence of a score that it is; no words where there is something to judge."""
+    if failure is not None:
+        error = str(failure) if isinstance(failure, EvsysError) else f"{type(failure).__name__}: {failure}"
+        passing = isinstance(failure.__cause__ or failure, OSError)
+        return error, NoScore(reason=error, boundary=boundary_of(failure, "rollout"), retryable=passing)
+    if told is not None:
+        return told, NoScore(reason=told, boundary="rollout")
+    if silent:
+        error = "out of time before the model said anything"
+        return error, NoScore(reason=error, boundary="rollout", retryable=True)
+    return None, NoScore(reason="not scored")
 
 
 async def _judged(task: HarborTask, rollout: Rollout, policy: Policy) -> Rollout:

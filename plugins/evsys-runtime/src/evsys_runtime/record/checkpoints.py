@@ -31,9 +31,10 @@ from evsys_runtime.record.files import (
 from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.jsonl import append_record, read_jsonl
 
-__all__ = ["CheckpointEntry", "CheckpointFiles"]
+__all__ = ["MANIFEST", "CheckpointEntry", "CheckpointFiles"]
 
 MANIFEST = "manifest.json"
+"""Written last into a checkpoint folder: one that has it is complete."""
 
 
 @attrs.frozen(kw_only=True)

@@ -164,7 +164,12 @@ class _Outputs:
             self._writer.write(event)
         if level >= self._console_at:
             output = self._settings.output
-            output.write(self._settings.redactor.text(_line(event, colours=output.isatty())) + "\n")
+            output.write(
+                self._settings.redactor.text(
+                    _line(event, colours=output.isatty(), filed=self._writer is not None)
+                )
+                + "\n"
+            )
             output.flush()
 
     debug = info = warning = error = critical = _write
@@ -173,8 +178,8 @@ class _Outputs:
 _COLOURS = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31"}
 
 
-def _line(event: Event, *, colours: bool) -> str:
-    """One event for people: time, level, event, facts; a traceback on the lines below."""
+def _line(event: Event, *, colours: bool, filed: bool) -> str:
+    """One event for people: time, level, event, facts. A traceback follows below, unless it is on file."""
     level, name = event["level"], event["event"]
     facts = " ".join(
         f"{key}={_short(value)}"
@@ -184,7 +189,7 @@ def _line(event: Event, *, colours: bool) -> str:
     mark = f"\x1b[{_COLOURS[level]}m{level:<7}\x1b[0m" if colours else f"{level:<7}"
     text = f"{event['time'][11:19]} {mark} {name} {facts}".rstrip()
     trace = event.get("traceback")
-    return f"{text}\n{trace.rstrip()}" if trace else text
+    return f"{text}\n{trace.rstrip()}" if trace and not filed else text
 
 
 def _short(value: Any) -> str:

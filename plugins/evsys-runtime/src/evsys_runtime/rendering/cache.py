@@ -11,7 +11,6 @@ import difflib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -100,12 +99,13 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 def write_manifest(folder: Path, name: str, **facts: Any) -> Path:
     """Declare `folder` a complete model: call it last, after every other file is in place. Replaces atomically."""
     text = json.dumps({"format": 1, "name": name, **facts, "complete": True}, ensure_ascii=False, indent=2)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, suffix=".tmp", delete=False) as file:
+    path = folder / MANIFEST
+    draft = folder / f".{MANIFEST}.{os.getpid()}.tmp"
+    with draft.open("w", encoding="utf-8") as file:
         file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
-    path = folder / MANIFEST
-    Path(file.name).replace(path)
+    draft.replace(path)
     return path
 
 

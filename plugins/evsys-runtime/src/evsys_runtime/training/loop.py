@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
@@ -32,11 +32,12 @@ __all__ = ["TrainingLoop", "capabilities_of"]
 
 
 class _Built(NamedTuple):
-    """A batch that passed its checks, and the algorithm's state right after it was built."""
+    """A batch that passed its checks, the algorithm's state right after it was built, and what it warned of meanwhile."""
 
     batch: TrainingBatch
     loss_positions: int
     state: Mapping[str, Any]
+    warnings: Sequence[str]
 
 
 @attrs.define(kw_only=True)
@@ -167,17 +168,20 @@ class TrainingLoop:
 
     async def _next_batch(self, index: int) -> _Built:
         ahead, self._ahead = self._ahead, None
-        return await ahead if ahead is not None else await self._build(index)
+        built = await ahead if ahead is not None else await self._build(index)
+        for message in built.warnings:
+            self._warn(message)
+        return built
 
     async def _build(self, index: int) -> _Built:
-        with self._attributed():
+        with self._attributed(), self.warnings.holding() as held:
             batch = await self.algorithm.build_batch(index)
             positions = check_batch(batch, index)
             if not batch.batch_id:
                 batch.batch_id = batch_id(batch.row_ids or [str(d.tokens.tolist()) for d in batch.data])
             if positions == 0:
                 self._warn("a batch had no signal: all its advantages are 0")
-            return _Built(batch, positions, dict(self.algorithm.state()))
+            return _Built(batch, positions, dict(self.algorithm.state()), held)
 
     async def _submit(
         self, batch: TrainingBatch, adam: AdamParams, index: int
@@ -288,7 +292,7 @@ class TrainingLoop:
         state = loop.get("algorithm", {})
         with self._attributed():
             self.algorithm.load_state(state)
-        self.warnings.load(loop.get("warnings", {}))
+        self.warnings.load(loop.get("warnings", ()))
         return _Progress(
             step=restored.step,
             saved=restored.step,

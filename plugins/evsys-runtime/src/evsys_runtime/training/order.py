@@ -7,6 +7,7 @@ exactly the rows that an uninterrupted run would take.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 
 __all__ = ["DataOrder", "batch_id"]
@@ -49,5 +50,4 @@ class DataOrder:
 
 def batch_id(row_ids: Sequence[str]) -> str:
     """The name of a batch: a hash of its rows' ids in their order."""
-    joined = "\n".join(row_id.replace("\\", "\\\\").replace("\n", "\\n") for row_id in row_ids)
-    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(list(row_ids)).encode()).hexdigest()[:16]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 __all__ = ["WarningCounts"]
+
+_held: ContextVar[list[str] | None] = ContextVar("evsys_held_warnings", default=None)
 
 
 class WarningCounts:
@@ -15,17 +19,31 @@ class WarningCounts:
         self._counts: Counter[str] = Counter()
 
     def add(self, message: str) -> bool:
-        """Count a warning; True when it is new."""
+        """Count a warning, or hold it inside `holding`; True when it was counted and is new."""
+        held = _held.get()
+        if held is not None:
+            held.append(message)
+            return False
         self._counts[message] += 1
         return self._counts[message] == 1
 
-    def counts(self) -> dict[str, int]:
-        """How often each was given, for a checkpoint."""
-        return dict(self._counts)
+    @contextmanager
+    def holding(self) -> Iterator[list[str]]:
+        """Collect what this task warns of inside instead of counting it: a batch built ahead may never be used."""
+        held: list[str] = []
+        token = _held.set(held)
+        try:
+            yield held
+        finally:
+            _held.reset(token)
 
-    def load(self, counts: Mapping[str, int]) -> None:
+    def counts(self) -> list[tuple[str, int]]:
+        """How often each was given, in the order of their first time; JSON values for a checkpoint."""
+        return list(self._counts.items())
+
+    def load(self, counts: Iterable[Sequence[object]]) -> None:
         """Go on from what a checkpoint counted."""
-        self._counts = Counter(counts)
+        self._counts = Counter({str(text): int(str(n)) for text, n in counts})
 
     def lines(self) -> tuple[str, ...]:
         """A line for each."""

@@ -25,6 +25,11 @@ class BenchmarkConfig:
         "File of tasks, or a folder with `tasks.jsonl`, relative to the project root.", None
     )
     id: str | None = key("Id of a stored benchmark.", None)
+    transforms: tuple[PluginSpec, ...] = key(
+        "Applied to the rows in this order, to make tasks of them (see `jsonl_to_tasks`).",
+        factory=tuple,
+        plugin="transform",
+    )
     split: Split = key("`val` may steer decisions, `test` is only reported.", "val")
     tags: tuple[Split, ...] = key("Older spelling of `split`.", factory=tuple)
     run_every: int | None = key(

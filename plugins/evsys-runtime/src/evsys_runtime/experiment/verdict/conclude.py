@@ -81,7 +81,7 @@ def conclude(
         comparisons=comparisons,
         correction="holm" if len(comparisons) > 1 else None,
         usage=usage,
-        warnings=(*warnings, *_weakened(comparisons, trained)),
+        warnings=(*warnings, *_weakened(comparisons, trained, results)),
         settle=_settle(question, comparisons) if verdict in ("INCONCLUSIVE", "CANDIDATE") else None,
     )
 
@@ -152,7 +152,7 @@ def _corrected(question: Question, compared: Sequence[_Compared]) -> tuple[Compa
 def _comparison(question: Question, compared: _Compared, p_corrected: float | None) -> Comparison:
     arm, base, paired = compared.arm, compared.base, compared.paired
     if paired is None or p_corrected is None:
-        reason = compared.invalid or "; ".join((*arm.reasons, *(f"baseline: {r}" for r in base.reasons)))
+        reason = compared.invalid or "; ".join(dict.fromkeys((*arm.reasons, *base.reasons)))
         return Comparison(
             arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
         )
@@ -229,8 +229,24 @@ def _best(question: Question, trained: Mapping[str, ArmScore]) -> str | None:
     return next(name for value, name in scored if value == best)
 
 
-def _weakened(comparisons: Sequence[Comparison], trained: Mapping[str, ArmScore]) -> list[str]:
-    lines = [f"{c.arm} was not scored: {c.reason}" for c in comparisons if c.outcome == "unscored"]
+def _weakened(
+    comparisons: Sequence[Comparison], trained: Mapping[str, ArmScore], results: Sequence[ArmResult]
+) -> list[str]:
+    """What to keep in mind; an arm that failed is told of with its failure and not once more."""
+    failed = {result.arm for result in results if result.failure is not None}
+    lines = [
+        f"{c.arm} was not scored: {c.reason}"
+        for c in comparisons
+        if c.outcome == "unscored" and c.arm not in failed
+    ]
+    lines += [
+        f"{score.arm}: the success metric isn't a mean over tasks, so arms are compared by its values of single tasks"
+        for score in trained.values()
+        if score.value is not None
+        and score.values
+        and score.repeats == 1
+        and abs(score.value - sum(score.values.values()) / len(score.values)) > 1e-9
+    ]
     lines += [
         f"{score.arm}: {len(score.reasons)} repeat(s) without a score: {'; '.join(score.reasons)}"
         for score in trained.values()

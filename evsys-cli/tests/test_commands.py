@@ -1,0 +1,239 @@
+"""Commands as people and agents use them: output, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from evsys_cli.table import COMMANDS, PLANNED
+from evsys_runtime.record.result_schemas import validate_result
+
+
+def test_help_lists_every_command(evsys):
+    outcome = evsys("--help")
+    assert outcome.code == 0
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} ", outcome.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS])
+def test_every_command_explains_itself(evsys, name):
+    outcome = evsys(name, "--help")
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"Usage: evsys {name}")
+
+
+def test_a_misspelt_command_gets_the_closest_one(evsys):
+    outcome = evsys("vaildate")
+    assert outcome.code == 2
+    assert "Did you mean 'validate'?" in outcome.err
+
+
+def test_a_command_of_a_later_version_is_said_to_be_one(evsys):
+    assert "plan" in PLANNED
+    outcome = evsys("plan", "config.yaml")
+    assert outcome.code == 2
+    assert "not in this version" in outcome.err
+
+
+def test_version_names_the_distribution(evsys):
+    assert re.match(r"evsys \d+\.\d+\.\d+$", evsys("--version").out)
+
+
+def test_run_trains_scores_and_says_where_the_record_is(evsys, config):
+    outcome = evsys("run", config, "--quiet")
+    assert outcome.code == 0, outcome.err
+    assert "val (val), untrained: mean_reward" in outcome.out
+    assert re.search(r"^(REFUTED|INCONCLUSIVE|SUPPORTED)", outcome.out, re.MULTILINE)
+    assert re.search(r"record: .*\.evsys/experiments/\d{8}-\d{6}-trial", outcome.out)
+    assert outcome.err == ""
+
+
+def test_run_json_is_one_document_that_fits_its_schema(evsys, config):
+    outcome = evsys("run", config, "--json")
+    assert outcome.code == 0
+    validate_result(outcome.json, "experiment_result")
+    assert outcome.json["status"] == "completed"
+
+
+def test_set_changes_the_run_and_is_recorded(evsys, config):
+    outcome = evsys("run", config, "--json", "--set", "run.algorithm.params.steps=2")
+    assert outcome.json["arms"][0]["run"]["steps"] == 2
+
+
+def test_dry_says_that_it_concludes_nothing(evsys, config):
+    outcome = evsys("run", config, "--dry", "--quiet")
+    assert outcome.code == 0
+    assert "dry run: no verdict" in outcome.out
+
+
+def test_a_failed_arm_ends_with_1_and_names_what_failed(evsys, config, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/algorithms.py").write_text(
+        "from evsys_sdk import SFT, register_algorithm\n\n"
+        "@register_algorithm('breaks')\n"
+        "class Breaks(SFT):\n"
+        "    async def build_batch(self, step_idx):\n"
+        "        raise RuntimeError('out of luck')\n",
+        encoding="utf-8",
+    )
+    outcome = evsys("run", config, "--quiet", "--set", "run.algorithm.kind=breaks")
+    assert outcome.code == 1
+    assert "out of luck" in outcome.out
+    assert "algorithms.py:6" in outcome.out
+
+
+def test_validate_counts_arms_and_runs(evsys, config):
+    assert evsys("validate", config).out == f"{config}: valid; 1 arm, 1 run\n"
+    assert evsys("validate", config, "--json").json["runs"] == 1
+
+
+def test_every_problem_is_reported_at_once_with_its_place(evsys, config):
+    text = config.read_text(encoding="utf-8")
+    config.write_text(
+        text.replace("steps: 4", "stepps: 4").replace("kind: mock", "kind: mok"), encoding="utf-8"
+    )
+    outcome = evsys("validate", config)
+    assert outcome.code == 2
+    assert re.search(rf"{config}:8:\d+: .*unknown key 'stepps'.*steps", outcome.err)
+    assert re.search(rf"{config}:9:\d+: .*mok.*mock", outcome.err)
+
+
+def test_problems_as_json_have_path_line_and_hint(evsys, config):
+    config.write_text(config.read_text(encoding="utf-8").replace("kind: mock", "kind: mok"), encoding="utf-8")
+    outcome = evsys("validate", config, "--json")
+    assert outcome.code == 2
+    (problem,) = outcome.json["error"]["problems"]
+    assert (problem["path"], problem["line"]) == ("$.run.backend.kind", 9)
+    assert "mock" in problem["hint"]
+
+
+def test_a_missing_file_is_a_wrong_config(evsys):
+    outcome = evsys("run", "nowhere.yaml")
+    assert outcome.code == 2
+    assert "nowhere.yaml" in outcome.err
+
+
+def test_bad_rows_end_with_4_and_their_line(evsys, config, tmp_path):
+    (tmp_path / "train.jsonl").write_text(
+        '{"prompt": "a", "completion": "b"}\n{"prompt": \n', encoding="utf-8"
+    )
+    outcome = evsys("run", config, "--quiet")
+    assert outcome.code == 4
+    assert "train.jsonl:2" in outcome.out
+
+
+def test_broken_project_code_ends_with_3_and_its_place(evsys, config, tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/metrics.py").write_text("import nothing_like_this\n", encoding="utf-8")
+    outcome = evsys("validate", config)
+    assert outcome.code == 3
+    assert "metrics.py:1" in outcome.err
+
+
+def test_list_shows_where_plugins_come_from(evsys):
+    outcome = evsys("list", "algorithm")
+    assert re.match(r"algorithm +sft +evsys-algo-sft \d", outcome.out)
+    assert {row["kind"] for row in evsys("list", "--json").json["plugins"]} >= {
+        "backend",
+        "verifier",
+        "metric",
+    }
+
+
+def test_list_check_imports_every_plugin(evsys):
+    outcome = evsys("list", "--check", "--json")
+    assert outcome.code == 0
+    assert all(row["error"] is None for row in outcome.json["plugins"])
+
+
+def test_list_refuses_an_unknown_kind(evsys):
+    outcome = evsys("list", "algorithms")
+    assert outcome.code == 2
+    assert "algorithm" in outcome.err
+
+
+def test_schema_prints_help_and_source_of_each_parameter(evsys):
+    schema = evsys("schema", "algorithm", "sft").json
+    assert "learning_rate" in schema["properties"]
+    assert schema["additionalProperties"] is False
+    assert all(entry.get("description") for entry in schema["properties"].values())
+
+
+def test_schema_of_the_experiment_covers_the_installed_plugins(evsys):
+    assert '"const": "sft"' in evsys("schema", "--experiment").out
+
+
+def test_schema_of_an_unknown_plugin_says_what_is_close(evsys):
+    outcome = evsys("schema", "algorithm", "stf")
+    assert outcome.code == 3
+    assert "sft" in outcome.err
+
+
+def test_data_preview_marks_what_is_trained(evsys, config):
+    outcome = evsys("data", "preview", config, "--rows", "1")
+    assert outcome.code == 0, outcome.err
+    assert "⟦a<|im_end|>⟧" in outcome.out
+    row = evsys("data", "preview", config, "--rows", "1", "--json").json["rows"][0]
+    assert "".join(span["text"] for span in row["spans"] if span["trained"]) == "a<|im_end|>"
+
+
+def test_models_lists_the_built_in_model(evsys):
+    assert "evsys/tiny" in evsys("models", "list").out
+    assert evsys("models", "check", "evsys/tiny").code == 0
+
+
+def test_completion_scripts_name_the_command(evsys):
+    assert "_EVSYS_COMPLETE" in evsys("completion", "bash").out
+
+
+def test_a_new_project_runs_and_is_never_overwritten(evsys, tmp_path, monkeypatch):
+    assert evsys("init-project", "lab").code == 0
+    config = next((tmp_path / "lab/experiments").glob("*/config.yaml"))
+    readme = tmp_path / "lab/README.md"
+    readme.write_text("mine", encoding="utf-8")
+    again = evsys("init-project", "lab")
+    assert "kept" in again.out
+    assert readme.read_text(encoding="utf-8") == "mine"
+    outcome = evsys(
+        "run", config, "--json", "--set", "run.backend.kind=mock", "--set", "run.algorithm.params.steps=3"
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["directory"].startswith(str(tmp_path / "lab/.evsys/experiments"))
+
+
+def test_a_new_experiment_is_valid(evsys, tmp_path, monkeypatch):
+    evsys("init-project", "lab")
+    monkeypatch.chdir(tmp_path / "lab")
+    outcome = evsys("new-experiment", "Second: try!")
+    assert outcome.code == 0
+    config = next((tmp_path / "lab/experiments").glob("*_second-try/config.yaml"))
+    assert evsys("validate", config).code == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_ctrl_c_ends_with_130_and_a_cancelled_record(config, tmp_path):
+    config.write_text(
+        config.read_text(encoding="utf-8").replace("steps: 4", "steps: 100000"), encoding="utf-8"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evsys_cli.main", "run", str(config)], stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".evsys/experiments/*/runs/run-s0/training/metrics.jsonl")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    (record,) = tmp_path.glob(".evsys/experiments/*/experiment.json")
+    assert json.loads(record.read_text(encoding="utf-8"))["status"] == "cancelled"
+    assert b"Interrupted" in process.stderr.read()
+    process.stderr.close()

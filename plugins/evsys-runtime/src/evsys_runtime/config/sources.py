@@ -1,0 +1,79 @@
+"""Where a run's rows and starting weights come from: one source, and there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+from evsys.errors import Problem
+from evsys_runtime.config import files, tasks
+from evsys_runtime.config.model import DataConfig, ModelConfig
+
+__all__ = ["source_problems", "weights_problems"]
+
+
+def source_problems(data: DataConfig, path: str, root: Path, *, has_store: bool) -> Iterable[Problem]:
+    """What is wrong with where a `data` block at `path` takes its rows from."""
+    reference = [key for key in ("dataset_id", "dataset_name") if getattr(data, key) is not None]
+    sources = [key for key in ("path", "rows", "hf_dataset") if getattr(data, key) is not None]
+    if len(reference) > 1:
+        yield Problem(
+            path=f"{path}.dataset_name",
+            message="both 'dataset_id' and 'dataset_name' are given",
+            hint="keep one",
+        )
+    if len(sources) > 1:
+        message = f"{' and '.join(map(repr, sources))} both name the rows"
+        yield Problem(path=f"{path}.{sources[1]}", message=message, hint="keep one")
+    elif not sources and not reference:
+        yield Problem(
+            path=path, message="names no rows", hint="give 'path', 'rows', 'dataset_id' or 'hf_dataset'"
+        )
+    needed = {"in_memory": "rows", "hf_dataset": "hf_dataset"}.get(data.source_kind or "", "path")
+    if data.source_kind and sources and needed not in sources:
+        message = f"source_kind {data.source_kind!r} needs {needed!r}, and {sources[0]!r} is given"
+        yield Problem(
+            path=f"{path}.source_kind", message=message, hint="leave 'source_kind' out, or correct it"
+        )
+    if data.rows is not None and not data.rows:
+        yield Problem(path=f"{path}.rows", message="there are no rows")
+    if data.hf_dataset is not None and find_spec("datasets") is None:
+        message = "reading Hugging Face datasets needs the package 'datasets'"
+        yield Problem(path=f"{path}.hf_dataset", message=message, hint="pip install 'evsys-sdk[hf]'")
+    if data.path is not None and not reference:
+        yield from _path_problems(data, data.path, path, root)
+    if data.dataset_id and not data.path and not has_store:
+        cached = root / ".evsys" / "cache" / "datasets" / data.dataset_id / "manifest.json"
+        if not cached.is_file():
+            message = f"the dataset {data.dataset_id!r} isn't in the project's cache, and no 'data_store' is configured"
+            yield Problem(
+                path=f"{path}.dataset_id", message=message, hint="add a 'data_store', or a 'path' as fallback"
+            )
+
+
+def _path_problems(data: DataConfig, name: str, path: str, root: Path) -> Iterable[Problem]:
+    wrong = files.missing(name, root)
+    suffix = Path(name).suffix.lower()
+    if wrong is None and data.source_kind is None and suffix not in tasks.suffixes():
+        known = ", ".join(sorted(tasks.suffixes()))
+        wrong = (
+            f"no format is known for the suffix {suffix!r}",
+            f"known are {known}; or name it with 'source_kind'",
+        )
+    if wrong is not None:
+        yield Problem(path=f"{path}.path", message=wrong[0], hint=wrong[1])
+
+
+def weights_problems(model: ModelConfig, path: str, root: Path) -> Iterable[Problem]:
+    """What is wrong with the checkpoints that a `model` block at `path` starts from."""
+    if model.init_from_checkpoint and model.load_checkpoint_path:
+        message = "'init_from_checkpoint' and 'load_checkpoint_path' both say where the weights come from"
+        hint = "keep 'load_checkpoint_path' to go on with the optimiser's state, the other to start it afresh"
+        yield Problem(path=f"{path}.load_checkpoint_path", message=message, hint=hint)
+    for key in ("init_from_checkpoint", "load_checkpoint_path"):
+        name = getattr(model, key)
+        # An address such as tinker://... is for the backend to judge.
+        wrong = files.missing(name, root, folder=True) if name and "://" not in name else None
+        if wrong:
+            yield Problem(path=f"{path}.{key}", message=wrong[0], hint=wrong[1])

@@ -1,0 +1,209 @@
+"""Callbacks: what they show, where, and how often."""
+
+import asyncio
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from evsys import Registry
+from evsys.errors import ConfigError
+from evsys.hooks import HookManager
+from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue, RunResult
+from evsys_std.callbacks import LocalLogger, PrintProgress
+
+CTX = SimpleNamespace(run_id="sft-s0")
+
+
+class Screen(io.StringIO):
+    """Standard error that may be a terminal."""
+
+    def __init__(self, terminal):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+
+class Clock:
+    """Time that passes when told."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(PrintProgress, "clock", clock)
+    return clock
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    def make(terminal):
+        found = Screen(terminal)
+        monkeypatch.setattr("sys.stderr", found)
+        return found
+
+    return make
+
+
+def train(progress, clock, steps, *, total, seconds=1.0, first=1, **metrics):
+    progress.evsys_run_started(CTX, total)
+    for step in range(first, steps + 1):
+        clock.now += seconds
+        progress.evsys_step_finished(CTX, step, {"loss": 2.0 / step, "tokens": 500.0, **metrics})
+
+
+def test_in_a_pipe_a_tenth_of_the_run_gives_a_plain_line(screen, clock, capsys):
+    pipe = screen(terminal=False)
+    train(PrintProgress(), clock, 20, total=20)
+    lines = pipe.getvalue().splitlines()
+    assert lines[0] == "sft-s0: 20 steps"
+    assert lines[1] == "sft-s0: step 2/20, loss 1, 500 tokens/s, 18 s left"
+    assert lines[-1] == "sft-s0: step 20/20, loss 0.1, 500 tokens/s, 0.0 s left"
+    assert len(lines) == 11
+    assert "\r" not in pipe.getvalue()
+    assert "\x1b" not in pipe.getvalue()
+
+
+def test_the_interval_can_be_given_and_the_last_step_is_always_shown(screen, clock):
+    pipe = screen(terminal=False)
+    train(PrintProgress(every=4), clock, 10, total=10)
+    assert [line.split(",")[0] for line in pipe.getvalue().splitlines()[1:]] == [
+        f"sft-s0: step {step}/10" for step in (4, 8, 10)
+    ]
+
+
+def test_a_run_of_unknown_length_promises_no_end(screen, clock):
+    pipe = screen(terminal=False)
+    train(PrintProgress(), clock, 10, total=None)
+    assert pipe.getvalue().splitlines() == [
+        "sft-s0: an open number of steps",
+        "sft-s0: step 10, loss 0.2, 500 tokens/s",
+    ]
+
+
+def test_on_a_terminal_one_line_is_redrawn_and_not_too_often(screen, clock):
+    terminal = screen(terminal=True)
+    train(PrintProgress(redraw_seconds=0.25), clock, 101, total=101, seconds=0.125)
+    drawn = terminal.getvalue().split("\r\x1b[K")[1:]
+    assert len(drawn) == 51
+    assert drawn[-1].startswith("sft-s0: step 101/101, loss 0.0198, 4k tokens/s")
+    assert "\n" not in "".join(drawn)
+
+
+def test_the_live_line_fits_the_terminal(screen, clock, monkeypatch):
+    terminal = screen(terminal=True)
+    monkeypatch.setenv("COLUMNS", "30")
+    train(PrintProgress(), clock, 1, total=1)
+    assert len(terminal.getvalue().split("\x1b[K")[-1]) == 29
+
+
+def test_lines_that_stay_come_below_the_live_line(screen, clock):
+    terminal = screen(terminal=True)
+    progress = PrintProgress()
+    train(progress, clock, 2, total=2)
+    progress.evsys_run_finished(
+        CTX,
+        ArmResult(
+            run_id="sft-s0",
+            arm="sft",
+            repeat=0,
+            seed=0,
+            status="completed",
+            identity="x",
+            run=RunResult(status="completed", steps=2),
+            seconds=75.4,
+        ),
+    )
+    assert terminal.getvalue().endswith("left\nsft-s0 completed in 1:15, 2 steps\n")
+
+
+def test_a_resumed_run_counts_its_own_steps_for_the_time_left(screen, clock):
+    pipe = screen(terminal=False)
+    train(PrintProgress(every=1), clock, 52, total=100, first=51)
+    assert "step 52/100, loss 0.03846, 500 tokens/s, 48 s left" in pipe.getvalue()
+
+
+def test_metrics_are_shown_where_a_step_has_them(screen, clock):
+    pipe = screen(terminal=False)
+    progress = PrintProgress(every=1, metrics=("reward", "loss", "grad_norm"))
+    train(progress, clock, 1, total=1, reward=0.25, tokens_per_second=1234567.0)
+    assert "step 1/1, reward 0.25, loss 2, 1.23M tokens/s" in pipe.getvalue()
+
+
+def test_scores_and_failures_are_told(screen, clock):
+    pipe = screen(terminal=False)
+    progress = PrintProgress()
+    metrics = {"mean_reward": MetricValue(value=0.61234), "pass@5": MetricValue(value=None)}
+    done = EvaluationResult(benchmark="held_out", split="val", step=50, status="completed", metrics=metrics)
+    progress.evsys_evaluation_finished(CTX, done)
+    progress.evsys_evaluation_finished(
+        CTX, EvaluationResult(benchmark="held_out", split="val", step=60, status="completed")
+    )
+    failure = Failure(boundary="evaluation", message="the grader crashed", error_type="KeyError")
+    lost = EvaluationResult(benchmark="held_out", split="val", step=70, status="failed", failure=failure)
+    progress.evsys_evaluation_finished(CTX, lost)
+    progress.evsys_run_failed(CTX, failure)
+    assert pipe.getvalue().splitlines() == [
+        "sft-s0: held_out at step 50: mean_reward 0.6123",
+        "sft-s0: held_out at step 60: no metric is available",
+        "sft-s0: held_out at step 70 failed: the grader crashed",
+        "sft-s0 failed: the grader crashed",
+    ]
+
+
+def test_standard_output_stays_clean(clock, capsys):
+    train(PrintProgress(every=1), clock, 3, total=3)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0.2 s"), (59.4, "59 s"), (61, "1:01"), (3599.6, "1:00:00"), (7385, "2:03:05")],
+)
+def test_durations_are_written_as_people_read_them(screen, clock, seconds, text):
+    pipe = screen(terminal=False)
+    result = ArmResult(run_id="r", arm="a", repeat=0, seed=0, status="failed", identity="x", seconds=seconds)
+    PrintProgress().evsys_run_finished(CTX, result)
+    assert pipe.getvalue() == f"sft-s0 failed in {text}\n"
+
+
+@pytest.mark.parametrize("kind", ["local_logger", "print_progress"])
+def test_callbacks_register_with_the_hooks(kind):
+    HookManager().register(Registry().build("callback", kind))
+
+
+def test_progress_hears_what_a_run_emits(screen, clock):
+    pipe = screen(terminal=False)
+    hooks = HookManager()
+    hooks.register(PrintProgress(every=1))
+    asyncio.run(hooks.emit("evsys_run_started", ctx=CTX, total_steps=1))
+    asyncio.run(hooks.emit("evsys_step_finished", ctx=CTX, step=1, metrics={"loss": 1.0}))
+    assert len(pipe.getvalue().splitlines()) == 2
+    assert hooks.warnings == []
+
+
+def test_the_logger_says_which_training_rollouts_are_kept():
+    built = Registry().build("callback", "local_logger", {"keep_rollouts": {"every": 5, "share": 0.1}})
+    kept = built.config.keep_rollouts
+    assert (kept.every, kept.share, kept.errors) == (5, 0.1, True)
+    assert LocalLogger().config.keep_rollouts.every == 1
+    with pytest.raises(ConfigError, match="share"):
+        Registry().build("callback", "local_logger", {"keep_rollouts": {"share": 2}})
+
+
+def test_the_logger_takes_what_the_record_takes():
+    from evsys_runtime.record.run_record import KeepRollouts
+
+    settings = LocalLogger(keep_rollouts=Registry().build("callback", "local_logger").config.keep_rollouts)
+    names = {"every", "share", "errors"}
+    kept = {name: getattr(settings.config.keep_rollouts, name) for name in names}
+    assert KeepRollouts(**kept) == KeepRollouts()
