@@ -1,1 +1,158 @@
-"""The pytest plugin of the conformance suite."""
+"""The pytest plugin of the conformance suite.
+
+pytest imports this module in every run of an environment that has the suite, before coverage starts, so it imports
+nothing of the product until somebody asks for a check.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from evsys_conformance.report import Report
+    from evsys_conformance.selection import Selection
+
+pytest.register_assert_rewrite("evsys_conformance.checks")
+
+SUITE = "evsys_conformance.suite"
+SELECTION = pytest.StashKey["Selection"]()
+REPORT = pytest.StashKey["Report"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the suite's options."""
+    group = parser.getgroup("evsys", "conformance of evsys plugins")
+    group.addoption(
+        "--evsys-conformance",
+        action="append",
+        default=[],
+        metavar="DIST",
+        help="check every evsys entry point of a distribution (DIST), one of them (DIST/NAME), or `all`",
+    )
+    group.addoption("--evsys-report", metavar="FILE.json", help="write what each check said")
+    group.addoption(
+        "--evsys-live", action="store_true", help="run checks that need a service; allow the network"
+    )
+    parser.addini(
+        "evsys_xfail",
+        "checks that are known to fail: `Class::test[distribution/name] = reason`, strict",
+        "linelist",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Point the run at the suite's own module when the option asks for it."""
+    config.addinivalue_line(
+        "markers", "evsys_live: a conformance check that needs a service; runs with --evsys-live"
+    )
+    wanted = config.getoption("evsys_conformance")
+    if not wanted:
+        return
+    from evsys_conformance.selection import NothingToCheckError, select
+
+    try:
+        config.stash[SELECTION] = select(wanted)
+    except NothingToCheckError as exc:
+        raise pytest.UsageError(f"--evsys-conformance: {exc}") from exc
+    suite = str(Path(__file__).with_name("suite.py"))
+    given = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
+    config.args = [*given, suite]
+
+
+# --- collection -----------------------------------------------------------------------------------------------------
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[Any] | None:
+    """Leave out the suite's classes for which there is nothing to check."""
+    if not isinstance(obj, type) or obj.__module__ != SUITE:
+        return None
+    selection = collector.config.stash.get(SELECTION, None)
+    if selection is None:
+        raise pytest.UsageError("the conformance suite runs by --evsys-conformance DIST")
+    kind = getattr(obj, "kind", None)
+    return [] if kind is not None and not selection.of_kind(kind) else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the suite's own classes once for each selected entry point, or distribution."""
+    cls = metafunc.cls
+    if cls is None or cls.__module__ != SUITE:
+        return
+    selection = metafunc.config.stash[SELECTION]
+    kind = getattr(cls, "kind", None)
+    if kind is None:
+        metafunc.parametrize("distribution", selection.distributions)
+    else:
+        entries = selection.of_kind(kind)
+        metafunc.parametrize("entry_point", entries, ids=[entry.qualified for entry in entries])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the checks that are known to fail, and note which checks will run."""
+    ours = [item for item in items if getattr(getattr(item, "cls", None), "is_evsys_conformance", False)]
+    if not ours:
+        return
+    _expect_failures(config, ours)
+    from evsys_conformance.report import Report
+
+    report = config.stash.setdefault(REPORT, Report())
+    for item in ours:
+        if not config.getoption("evsys_live") and item.get_closest_marker("evsys_live"):
+            item.add_marker(pytest.mark.skip(reason="needs a service; run it with --evsys-live"))
+        cls: Any = getattr(item, "cls", None)
+        name, _, plugin = item.name.partition("[")
+        check = f"{cls.__name__}::{name}"
+        report.expect(item.nodeid, check, getattr(cls, "kind", None), plugin.removesuffix("]") or None)
+
+
+def _expect_failures(config: pytest.Config, items: list[pytest.Item]) -> None:
+    from evsys_conformance.expectations import ExpectationError, parse, stale
+
+    selection = config.stash.get(SELECTION, None)
+    try:
+        expectations = parse(config.getini("evsys_xfail"))
+    except ExpectationError as exc:
+        raise pytest.UsageError(str(exc)) from exc
+    unmatched = stale(expectations, items, None if selection is None else selection.distributions)
+    if unmatched:
+        raise pytest.UsageError(
+            f"evsys_xfail names tests that there aren't: {', '.join(unmatched)}; delete these lines"
+        )
+    for expectation in expectations:
+        for item in items:
+            if expectation.meets(item.nodeid):
+                item.add_marker(pytest.mark.xfail(reason=expectation.reason, strict=True))
+
+
+# --- report ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """Keep what a check said."""
+    report: pytest.TestReport = yield
+    collected = item.config.stash.get(REPORT, None)
+    if collected is not None:
+        collected.add(report)
+    return report
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """Write the report's file, and the table of a run of the suite's own classes."""
+    report = config.stash.get(REPORT, None)
+    selection = config.stash.get(SELECTION, None)
+    if report is None:
+        return
+    path = config.getoption("evsys_report")
+    if path:
+        report.write(config.invocation_params.dir / path, selection.distributions if selection else [])
+    if selection is not None:
+        terminalreporter.section("evsys conformance")
+        for line in report.table():
+            terminalreporter.write_line(line)

@@ -44,8 +44,10 @@ def evsys_experiment_finished(result: ExperimentResult) -> None:
 
 
 @hookspec
-def evsys_run_started(ctx: RunContext, total_steps: int | None) -> None:
-    """An arm begins to train; `total_steps` is None where unknown."""
+def evsys_run_started(ctx: RunContext, total_steps: int | None, estimate: Mapping[str, float] | None) -> None:
+    """An arm begins to train; `total_steps` is None where unknown. `estimate` has the `seconds` and `peak_bytes` that the
+    backend expects, None where it can't tell.
+    """
 
 
 @hookspec

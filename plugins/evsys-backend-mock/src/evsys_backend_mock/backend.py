@@ -88,6 +88,7 @@ class MockBackend:
         from evsys_backend_mock.adam import AdamState
         from evsys_backend_mock.client import MockTrainingClient
         from evsys_backend_mock.model import LowRankModel
+        from evsys_backend_mock.vocabulary import Vocabulary
 
         if model.lora.rank is None:
             raise BackendError(
@@ -95,14 +96,8 @@ class MockBackend:
                 hint="set algorithm.params.lora_rank to a number",
             )
         tokenizer, renderer = _rendering(model)
-        fresh = LowRankModel.create(
-            model.name,
-            vocab_size=tokenizer.vocab_size,
-            end_ids=tokenizer.eos_token_ids,
-            rank=model.lora.rank,
-            alpha=model.lora.alpha,
-            seed=seed,
-        )
+        vocabulary = Vocabulary.create(model.name, size=tokenizer.vocab_size, end_ids=tokenizer.eos_token_ids)
+        fresh = LowRankModel.create(vocabulary, rank=model.lora.rank, alpha=model.lora.alpha, seed=seed)
         weights, optimizer, version = _starting_point(fresh, model, restore)
         if optimizer is None:
             optimizer = AdamState.zero({"A": weights.A, "B": weights.B})
@@ -141,7 +136,7 @@ def _starting_point(
         optimizer, version = None, 0
     else:
         return fresh, None, 0
-    return attrs.evolve(fresh, A=saved.weights["A"], B=saved.weights["B"]), optimizer, version
+    return saved.model, optimizer, version
 
 
 def _rendering(model: ModelSpec) -> tuple[Tokenizer, Renderer]:

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
 
 from evsys.errors import BackendError
 from evsys.types import AdamParams, Datum, ForwardResult, LossFn, OptimResult
 from evsys_backend_mock.adam import AdamState, adam_step
 from evsys_backend_mock.features import FeatureMap, Features
-from evsys_backend_mock.model import Gradient, LowRankModel
+from evsys_backend_mock.model import Gradient, LowRankModel, widened
 from evsys_backend_mock.sampler import MockSampler
 from evsys_backend_mock.state import write_state
 from evsys_runtime.losses import compute_loss
@@ -130,10 +131,25 @@ class MockTrainingClient:
         features, targets, forward = self._forward(data)
         result = compute_loss(loss_fn, data, forward.logprobs, loss_params)
         slopes = _stacked([np.reshape(grad, (len(grad), -1)) for grad in result.grads])
+        self._give_columns(targets[slopes != 0])
         gradient = self._model.gradient(features, targets, slopes)
         self._gradient = gradient if self._gradient is None else self._gradient + gradient
         return ForwardResult(
             logprobs=forward.logprobs, loss=result.loss, metrics=result.metrics, tokens=forward.tokens
+        )
+
+    def _give_columns(self, trained: NDArray[np.int64]) -> None:
+        """Tokens that are trained for the first time get columns of their own; their moments start at zero."""
+        new = self._model.vocabulary.missing(trained)
+        if len(new) == 0:
+            return
+        self._model = self._model.grown(new)
+        columns = self._model.B.shape[1]
+        state = self._optimizer
+        self._optimizer = AdamState(
+            step=state.step,
+            first={**state.first, "B": widened(state.first["B"], columns)},
+            second={**state.second, "B": widened(state.second["B"], columns)},
         )
 
     def _optim_step(self, params: AdamParams) -> OptimResult:
@@ -149,7 +165,7 @@ class MockTrainingClient:
             params,
             norm,
         )
-        self._model = LowRankModel(base=self._model.base, scale=self._model.scale, **weights)
+        self._model = attrs.evolve(self._model, **weights)
         self._version += 1
         return OptimResult(grad_norm=norm)
 

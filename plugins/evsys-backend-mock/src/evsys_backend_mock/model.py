@@ -1,12 +1,11 @@
 """The mock's model: `logits = base + gain * alpha / rank * (x A) B` over sparse context features x.
 
-It is what LoRA trains on a linear layer: A [buckets, rank] starts small and random, B [rank, vocabulary] at zero, so
-the untrained model is `base` alone. All in float64.
+It is what LoRA trains on a linear layer: A [buckets, rank] starts small and random, B [rank, columns] at zero, so the
+untrained model is `base` alone. What the columns are, `vocabulary` says. All in float64.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,15 @@ import attrs
 import numpy as np
 
 from evsys_backend_mock.features import BUCKETS, Features
+from evsys_backend_mock.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Gradient", "LowRankModel"]
+__all__ = ["Gradient", "LowRankModel", "widened"]
 
 _GAIN = 128.0  # chosen so that the learning rates of real models (1e-4 to 1e-2) learn in some hundred steps
 _INITIAL = 0.02  # standard deviation of A
-_END_BUMP = 2.0  # the untrained model ends its turns
 _BLOCK = 16  # rows multiplied at once
 _CHUNK = 1 << 20  # logits held at once
 
@@ -35,7 +34,7 @@ class Gradient:
     B: NDArray[np.float64]
 
     def __add__(self, other: Gradient) -> Gradient:
-        return Gradient(A=self.A + other.A, B=self.B + other.B)
+        return Gradient(A=self.A + other.A, B=widened(self.B, other.B.shape[1]) + other.B)
 
     @property
     def norm(self) -> float:
@@ -47,26 +46,30 @@ class Gradient:
 class LowRankModel:
     """The weights; `A` and `B` are replaced and never written into, so a snapshot is a reference."""
 
-    base: NDArray[np.float64]
+    vocabulary: Vocabulary
     A: NDArray[np.float64]
     B: NDArray[np.float64]
     scale: float
 
     @classmethod
-    def create(
-        cls, name: str, *, vocab_size: int, end_ids: tuple[int, ...], rank: int, alpha: float, seed: int
-    ) -> LowRankModel:
-        """An untrained model: `base` depends on the name alone, A on the seed."""
-        digest = hashlib.sha256(name.encode()).digest()
-        base = np.random.default_rng(list(digest)).normal(scale=0.3, size=vocab_size)
-        base[list(end_ids)] += _END_BUMP
+    def create(cls, vocabulary: Vocabulary, *, rank: int, alpha: float, seed: int) -> LowRankModel:
+        """An untrained model; A depends on the seed."""
         A = np.random.default_rng([seed]).normal(scale=_INITIAL, size=(BUCKETS, rank))
-        return cls(base=base, A=A, B=np.zeros((rank, vocab_size)), scale=_GAIN * alpha / rank)
+        B = np.zeros((rank, vocabulary.columns))
+        return cls(vocabulary=vocabulary, A=A, B=B, scale=_GAIN * alpha / rank)
 
     @property
     def vocab_size(self) -> int:
         """Number of token ids."""
-        return len(self.base)
+        return len(self.vocabulary.base)
+
+    def grown(self, tokens: NDArray[np.int64]) -> LowRankModel:
+        """With columns of their own for these tokens, which start as copies of the shared one: no logprob changes."""
+        return attrs.evolve(
+            self,
+            vocabulary=self.vocabulary.grown(tokens),
+            B=np.concatenate([self.B, np.repeat(self.B[:, :1], len(tokens), axis=1)], axis=1),
+        )
 
     def hidden(self, features: Features) -> NDArray[np.float64]:
         """The product x A for each position, [P, rank]."""
@@ -75,27 +78,29 @@ class LowRankModel:
         found: NDArray[np.float64] = np.add.reduceat(rows, features.starts[:-1], axis=0)
         return found
 
-    def logprobs_all(self, hidden: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Logprobs of the whole vocabulary at each position, [P, V]."""
+    def column_logprobs(self, hidden: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Logprobs of the columns at each position, [P, columns]."""
         logits = self._logits(hidden)
         logits -= _log_sum_exp(logits)
         return logits
 
     def logprobs(self, features: Features, targets: NDArray[np.int64]) -> NDArray[np.float64]:
         """Logprobs of the targets, in their shape, [P] or [P, K]."""
-        columns = targets.reshape(len(targets), -1)
-        found = np.empty(columns.shape)
+        tokens = targets.reshape(len(targets), -1)
+        columns = self.vocabulary.column[tokens]
+        found = np.empty(tokens.shape)
         hidden = self.hidden(features)
         for rows in self._chunks(len(columns)):
             logits = self._logits(hidden[rows])
             found[rows] = np.take_along_axis(logits, columns[rows], axis=1) - _log_sum_exp(logits)
-        return found.reshape(targets.shape)
+        return (found + self.vocabulary.within[tokens]).reshape(targets.shape)
 
     def gradient(
         self, features: Features, targets: NDArray[np.int64], slopes: NDArray[np.float64]
     ) -> Gradient:
         """The gradient of a loss whose derivatives by the targets' logprobs are `slopes`, in the targets' shape."""
-        columns, slopes = targets.reshape(len(targets), -1), slopes.reshape(len(targets), -1)
+        columns = self.vocabulary.column[targets.reshape(len(targets), -1)]
+        slopes = slopes.reshape(len(targets), -1)
         active = np.flatnonzero(slopes.any(axis=1))
         if len(active) == 0:
             return Gradient(A=np.zeros_like(self.A), B=np.zeros_like(self.B))
@@ -105,7 +110,7 @@ class LowRankModel:
         gradient_B = np.zeros_like(self.B)
         for rows in self._chunks(len(active)):
             # d(loss)/d(logits) = slopes at the targets - sum(slopes) * probabilities
-            by_logits = -np.exp(self.logprobs_all(hidden[rows])) * slopes[rows].sum(axis=1, keepdims=True)
+            by_logits = -np.exp(self.column_logprobs(hidden[rows])) * slopes[rows].sum(axis=1, keepdims=True)
             places = np.arange(len(by_logits))[:, None]
             np.add.at(by_logits, (places, columns[rows]), slopes[rows])
             left, right = _blocks(hidden[rows]), _blocks(by_logits)
@@ -116,16 +121,21 @@ class LowRankModel:
         return Gradient(A=_scattered(features, back, self.A.shape), B=gradient_B)
 
     def _logits(self, hidden: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Logits less their maximum, [P, V]."""
-        product = np.matmul(_blocks(self.scale * hidden), self.B).reshape(-1, self.vocab_size)
+        """Logits of the columns less their maximum, [P, columns]."""
+        product = np.matmul(_blocks(self.scale * hidden), self.B).reshape(-1, self.B.shape[1])
         logits: NDArray[np.float64] = product[: len(hidden)]
-        logits += self.base
+        logits += self.vocabulary.heads
         logits -= logits.max(axis=1, keepdims=True)
         return logits
 
     def _chunks(self, n: int) -> Iterator[slice]:
-        size = max(_CHUNK // self.vocab_size // _BLOCK, 1) * _BLOCK
+        size = max(_CHUNK // self.B.shape[1] // _BLOCK, 1) * _BLOCK
         return (slice(start, start + size) for start in range(0, n, size))
+
+
+def widened(matrix: NDArray[np.float64], columns: int) -> NDArray[np.float64]:
+    """With zeros for the columns that have come since."""
+    return np.pad(matrix, ((0, 0), (0, columns - matrix.shape[1])))
 
 
 def _log_sum_exp(logits: NDArray[np.float64]) -> NDArray[np.float64]:

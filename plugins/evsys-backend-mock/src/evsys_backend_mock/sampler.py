@@ -11,6 +11,7 @@ import numpy as np
 
 from evsys.errors import BackendError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
+from evsys_backend_mock.drawing import Drawing
 from evsys_backend_mock.features import Context, FeatureMap, last_features
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class MockSampler:
     ) -> None:
         self.version = version
         self._model = model
+        self._drawing = Drawing(model.vocabulary)
         self._features = features
         self._tokenizer = tokenizer
         self._seed = seed
@@ -156,19 +158,18 @@ class MockSampler:
     def _draw(self, growing: list[_Sequence]) -> None:
         while growing:
             features = last_features([sequence.context for sequence in growing])
-            table = self._model.logprobs_all(self._model.hidden(features))
-            for sequence, logprobs in zip(growing, table, strict=True):
-                self._extend(sequence, logprobs)
+            table = self._model.column_logprobs(self._model.hidden(features))
+            for sequence, columns in zip(growing, table, strict=True):
+                self._extend(sequence, columns)
             growing = [sequence for sequence in growing if sequence.finish is None]
 
-    def _extend(self, sequence: _Sequence, logprobs: NDArray[np.float64]) -> None:
+    def _extend(self, sequence: _Sequence, columns: NDArray[np.float64]) -> None:
         params = sequence.params
-        token = _drawn(logprobs, params, sequence.rng)
+        token, logprob = self._drawing.draw(columns, params, sequence.rng)
         sequence.tokens.append(token)
-        sequence.logprobs.append(float(logprobs[token]))
+        sequence.logprobs.append(logprob)
         if params.top_logprobs:
-            best = np.argsort(-logprobs, kind="stable")[: params.top_logprobs]
-            sequence.top.append({int(i): float(logprobs[i]) for i in best})
+            sequence.top.append(self._drawing.likeliest(columns, params.top_logprobs))
         sequence.context.push(token)
         if self._stops(token, sequence):
             sequence.finish = "stop"
@@ -182,26 +183,3 @@ class MockSampler:
         return bool(params.stop) and any(
             stop in self._tokenizer.decode(sequence.tokens) for stop in params.stop
         )
-
-
-def _drawn(logprobs: NDArray[np.float64], params: SamplingParams, rng: np.random.Generator) -> int:
-    """One token by inverting the cumulative distribution; temperature 0 takes the likeliest."""
-    if params.temperature == 0:
-        return int(np.argmax(logprobs))
-    scaled = logprobs / params.temperature
-    probabilities = np.exp(scaled - scaled.max())
-    if params.top_k is not None or params.top_p < 1.0:
-        probabilities = _filtered(probabilities, params.top_k, params.top_p)
-    cumulative = np.cumsum(probabilities)
-    return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-
-
-def _filtered(probabilities: NDArray[np.float64], top_k: int | None, top_p: float) -> NDArray[np.float64]:
-    """Zero what lies outside the k likeliest, and outside the smallest set that has the share `top_p`."""
-    order = np.argsort(-probabilities, kind="stable")
-    ranked = probabilities[order] / probabilities.sum()
-    kept = np.cumsum(ranked) - ranked < top_p
-    if top_k is not None:
-        kept &= np.arange(len(kept)) < top_k
-    kept[0] = True
-    return np.where(np.isin(np.arange(len(order)), order[kept]), probabilities, 0.0)

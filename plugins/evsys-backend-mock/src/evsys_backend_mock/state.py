@@ -22,9 +22,9 @@ _FORMAT = 1
 
 @attrs.frozen(kw_only=True, eq=False)
 class Saved:
-    """What a file holds: the two matrices and the optimiser."""
+    """What a file holds: the model, as far as it is trained, and the optimiser."""
 
-    weights: Mapping[str, Any]
+    model: LowRankModel
     optimizer: AdamState
 
 
@@ -35,15 +35,16 @@ def write_state(directory: Path, model: LowRankModel, optimizer: AdamState) -> d
         **{f"weight.{name}": matrix for name, matrix in weights.items()},
         **{f"first.{name}": matrix for name, matrix in optimizer.first.items()},
         **{f"second.{name}": matrix for name, matrix in optimizer.second.items()},
-        "counts": np.array([_FORMAT, optimizer.step]),
+        "own": model.vocabulary.own,
+        "counts": np.array([_FORMAT, optimizer.step, model.vocab_size]),
     }
     with (directory / FILE).open("wb") as stream:
         np.savez(stream, allow_pickle=False, **arrays)
     return {"backend": "mock", "file": FILE}
 
 
-def read_state(path: Path, model: LowRankModel) -> Saved:
-    """Read a file for a model of this shape.
+def read_state(path: Path, fresh: LowRankModel) -> Saved:
+    """Read a file into a model like `fresh`, which is untrained.
 
     Raises:
         BackendError: there is no such file, it is damaged, or it was saved with another rank or vocabulary.
@@ -51,25 +52,31 @@ def read_state(path: Path, model: LowRankModel) -> Saved:
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        version_of_format, step = (int(x) for x in arrays.pop("counts"))
-        if version_of_format != _FORMAT:
-            raise BackendError(f"{path} has format {version_of_format}, this version reads {_FORMAT}")
-        parts: dict[str, dict[str, Any]] = {"weight": {}, "first": {}, "second": {}}
-        for name, array in arrays.items():
-            kind, _, matrix = name.partition(".")
-            parts[kind][matrix] = array
+        version, step, vocab_size = (int(x) for x in arrays["counts"])
+        parts = {
+            kind: {name: arrays[f"{kind}.{name}"] for name in ("A", "B")}
+            for kind in ("weight", "first", "second")
+        }
+        own = arrays["own"]
     except FileNotFoundError:
         raise BackendError(
             f"no checkpoint of the mock backend at {path}", hint="name the folder of one of its checkpoints"
         ) from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise BackendError(f"the checkpoint {path} can't be read: {error}") from error
-    for name, matrix in (("A", model.A), ("B", model.B)):
-        if parts["weight"][name].shape != matrix.shape:
+    if version != _FORMAT:
+        raise BackendError(f"{path} has format {version}, this version reads {_FORMAT}")
+    for what, theirs, ours in (
+        ("rank", parts["weight"]["A"].shape[1], fresh.A.shape[1]),
+        ("vocabulary", vocab_size, fresh.vocab_size),
+    ):
+        if theirs != ours:
             raise BackendError(
-                f"the checkpoint {path} has a matrix {name} of shape {list(parts['weight'][name].shape)}, "
-                f"this model's is {list(matrix.shape)}",
+                f"the checkpoint {path} was saved with a {what} of {theirs}, this model has {ours}",
                 hint="train with the lora_rank and the model that it was saved with",
             )
-    optimizer = AdamState(step=step, first=parts["first"], second=parts["second"])
-    return Saved(weights=parts["weight"], optimizer=optimizer)
+    vocabulary = attrs.evolve(fresh.vocabulary, own=own)
+    return Saved(
+        model=attrs.evolve(fresh, vocabulary=vocabulary, **parts["weight"]),
+        optimizer=AdamState(step=step, first=parts["first"], second=parts["second"]),
+    )

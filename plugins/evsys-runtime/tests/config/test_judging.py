@@ -297,3 +297,31 @@ def test_tasks_that_lack_a_key_that_others_have_are_a_warning(load, project: Pat
     assert load(file("{benchmark: {path: data/val.jsonl, cluster_key: topic}}")).warnings == (
         "benchmark 'val': 1 tasks have no 'topic'",
     )
+
+
+# --- rows that transforms make tasks of ------------------------------------------------------------------------------------
+
+
+def test_transforms_of_an_entry_are_built_and_make_its_tasks(load, problems, project: Path, registry):
+    (project / "data" / "rows.jsonl").write_text('{"q": "say a"}\n{"q": "say b"}\n', encoding="utf-8")
+
+    class Tasks(registry.get("transform", "jsonl_to_chat")):
+        def __call__(self, rows):
+            for row in rows:
+                yield {
+                    "task_id": row["q"],
+                    "instruction": row["q"],
+                    "verifier": {"name": self.fields["column"]},
+                }
+
+    registry.register("transform", "tasks", Tasks)
+
+    def text(params: str) -> str:
+        return file(
+            f"{{benchmark: {{path: data/rows.jsonl, transforms: [{{kind: tasks, params: {{{params}}}}}]}}}}"
+        )
+
+    assert load(text("column: plain"))
+    unknown = "$.metadata.benchmark.transforms[0].params.colum: unknown key 'colum'"
+    assert unknown in only(problems(text("colum: plain")))
+    assert "task 'say a': no verifier is called 'zzz'" in only(problems(text("column: zzz")))

@@ -1,7 +1,8 @@
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-import json
 
 from evsys.errors import ConfigError
 from evsys_runtime.config import overrides, trees
@@ -60,10 +61,11 @@ def test_run_means_every_arm_whichever_way_the_arms_are_given():
 
 def test_run_does_not_silently_lose_against_an_axis():
     text = "base_run: {}\nmatrix: {axes: {run.seed: [1, 2]}}"
-    assert refused(text, "run.seed=9") == [
+    (found,) = refused(text, "run.seed=9")
+    assert found == (
         "--set run.seed=9: the axis 'run.seed' of the matrix varies this, so setting it changes no arm; "
         "set the axis: --set matrix.axes.run.seed=[...]"
-    ]
+    )
 
 
 def test_setting_what_an_axis_varies_a_part_of_is_fine():

@@ -1,5 +1,7 @@
 import copy
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +295,17 @@ def test_a_base_run_may_lack_what_axes_give(validator):
 def test_the_installed_plugins_are_the_default():
     schema = experiment_schema()
     assert "oneOf" in schema["$defs"]["transform_plugin"]
+
+
+def test_making_it_needs_neither_yaml_nor_the_other_rooms():
+    code = (
+        "import sys; from evsys import Registry; from evsys_runtime.config.schema import experiment_schema; "
+        "experiment_schema(Registry(entry_points=())); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "evsys_runtime.config.schema" in loaded
+    assert not loaded & {"ruamel.yaml", "cattrs", "numpy", "asyncio"}
+    assert not any(name.startswith(("evsys_runtime.data", "evsys_runtime.record")) for name in loaded)

@@ -239,10 +239,10 @@ def test_the_same_problem_in_many_arms_is_reported_once_with_their_number(proble
         "exp.yaml:6:35: $.base_run.algorithm.params.lora_rnk: unknown key 'lora_rnk' (in all 12 arms); did you mean 'lora_rank'?"
     ]
     some = axes.replace("[1, 2, 3]", "[1, 2, -3]")
-    assert problems(HEAD + BASE + some) == [
+    assert only(problems(HEAD + BASE + some)) == (
         "exp.yaml:8:76: $.matrix.axes.seed[2]: 'seed' must be >= 0: -3 "
         "(in 4 of 12 arms, the first is 'learning_rate-0.0001-seed-3-kind-sft')"
-    ]
+    )
 
 
 def test_a_problem_of_all_arms_says_so(problems):
@@ -518,7 +518,7 @@ def test_a_placeholder_in_a_path_is_refused(problems, monkeypatch: pytest.Monkey
         ("{path: data/train.jsonl, source_kind: in_memory}", "$.run.data.source_kind: source_kind 'in_memory' needs 'rows', and 'path' is given"),
         ("{dataset_id: a, dataset_name: b, path: data/train.jsonl}", "$.run.data.dataset_name: both 'dataset_id' and 'dataset_name' are given"),
         ("{dataset_id: abc}", "$.run.data.dataset_id: the dataset 'abc' isn't in the project's cache, and no 'data_store' is configured"),
-        ("{path: \"a\\0b\"}", "is no usable path"),
+        ('{path: "a\\0b"}', "is no usable path"),
         ("{path: data/train.jsonl, on_bad_row: ignore}", "$.run.data.on_bad_row: expected 'error' or 'skip'"),
     ],
 )  # fmt: skip

@@ -325,7 +325,7 @@ def test_all_bad_rows_are_reported_together_with_index_and_place():
     with pytest.raises(DataError) as caught:
         list(parse_rows(rows, "chat", place=lambda: next(places)))
     text = str(caught.value)
-    assert text.startswith("2 of 3 rows can't be used as 'chat':\n  row 1 (rows.jsonl:2): neither `messages`")
+    assert text.startswith("2 rows can't be used as 'chat':\n  row 1 (rows.jsonl:2): neither `messages`")
     assert "\n  row 2: 'messages' is empty" in text
     assert "`jsonl_to_chat` makes them" in text
     assert sum(caught.value.facts["counts"].values()) == 2
@@ -336,7 +336,7 @@ def test_looking_ends_after_ten_problems():
         while True:
             yield {"text": "x"}
 
-    with pytest.raises(DataError, match="10 of 10 rows"):
+    with pytest.raises(DataError, match="10 rows can't be used"):
         list(parse_rows(endless(), "chat"))
 
 

@@ -194,3 +194,19 @@ def test_a_missing_loss_input_is_named_with_what_is_there(name):
 def test_unusable_settings_are_refused(loss, params):
     with pytest.raises(ValueError, match="must be"):
         loss([], [], **params)
+
+
+@pytest.mark.parametrize("name", BUILTIN_LOSSES)
+def test_the_schema_of_a_loss_and_its_keywords_agree(name):
+    import inspect
+
+    import attrs
+
+    function = BUILTIN_LOSSES[name]
+    keywords = {
+        key: parameter.default
+        for key, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    config = getattr(function, "Config", None)
+    assert keywords == ({} if config is None else attrs.asdict(config()))

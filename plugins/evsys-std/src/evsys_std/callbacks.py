@@ -69,13 +69,15 @@ class PrintProgress:
         self._tokens = 0.0
         self._live = False
 
-    def evsys_run_started(self, ctx: RunContext, total_steps: int | None) -> None:
+    def evsys_run_started(
+        self, ctx: RunContext, total_steps: int | None, estimate: Mapping[str, float] | None = None
+    ) -> None:
         """Say which run begins."""
         self._total = total_steps
         self._started, self._drawn = self.clock(), float("-inf")
         self._first_step, self._tokens = 0, 0.0
         steps = f"{total_steps} steps" if total_steps is not None else "an open number of steps"
-        self._line(f"{ctx.run_id}: {steps}")
+        self._line(f"{ctx.run_id}: {steps}{_expected(estimate)}")
 
     def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
         """Draw the live line, or write a plain one when it is time."""
@@ -141,6 +143,15 @@ class PrintProgress:
         sys.stderr.write(f"\n{text}\n" if self._live else f"{text}\n")
         self._live = False
         sys.stderr.flush()
+
+
+def _expected(estimate: Mapping[str, float] | None) -> str:
+    """What the backend expects, in words."""
+    if not estimate:
+        return ""
+    return (
+        f", about {_duration(estimate['seconds'])} and {estimate['peak_bytes'] / 1e9:.1f} GB on this machine"
+    )
 
 
 def _is_terminal() -> bool:

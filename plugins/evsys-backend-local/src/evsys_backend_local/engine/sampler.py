@@ -23,6 +23,10 @@ from evsys_backend_local.engine.workspace import Workspace
 #: From this many samples on, workers share the requests; below, BLAS threads share each matrix product.
 WORKERS_FROM_SAMPLES = 96
 
+#: Models below this many parameters fit into the caches: each worker reads the weights for itself, and threads inside a
+#: matrix product would spend their time waiting for each other.
+SMALL_MODEL = 20_000_000
+
 #: Keys and values of one wave of requests take at most this many bytes.
 KV_BYTES = 768 << 20
 
@@ -131,14 +135,15 @@ def sample(
 
     for wave in split_by_memory(costs, KV_BYTES):
         total = sum(requests[index].n for index in wave)
-        if pool.count > 1 and total >= WORKERS_FROM_SAMPLES and len(wave) > 1:
+        small = shape.parameters < SMALL_MODEL
+        if pool.count > 1 and len(wave) > 1 and (small or total >= WORKERS_FROM_SAMPLES):
             hands = pool.deal([requests[index].n * limits[index] for index in wave])
             tasks = [
                 lambda ws, hand=[wave[place] for place in hand]: answer(hand, ws) for hand in hands if hand
             ]
             pool.run(tasks)
         else:
-            with blas_threads(pool.count):
+            with blas_threads(1 if small else pool.count):
                 answer(wave, pool.workspaces[0])
     return [outputs[index] for index in range(len(requests))]
 

@@ -13,7 +13,8 @@ from typing import Any, get_type_hints
 import attrs
 
 from evsys import structure
-from evsys._plugins.shape import fields_of, is_pydantic
+from evsys._plugins.models import is_pydantic
+from evsys._plugins.shape import fields_of
 from evsys.errors import ConfigError, Problem
 from evsys.types import LoraSpec, ModelSpec
 from evsys_runtime.config.agents import check_agent

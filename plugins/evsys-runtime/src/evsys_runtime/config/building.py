@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from evsys import Registry
+from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys.errors import ConfigError, PluginConflictError, PluginError, PluginNotFoundError, Problem
 from evsys_runtime.config import paths, placeholders, trees
@@ -86,11 +87,11 @@ class Plugins:
 
     def _taken(self, kind: str, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Those of some params that the plugin's Config names."""
-        config = self.registry.config_of(kind, name)
+        config: Any = self.registry.config_of(kind, name)
         if config is None:
             return {}
-        pydantic = getattr(config, "model_fields", None)
-        names = set(pydantic) if pydantic is not None else {field.key for field in fields_of(config)}
+        pydantic = is_pydantic(config)
+        names = set(config.model_fields) if pydantic else {field.key for field in fields_of(config)}
         return {key: value for key, value in extra.items() if key in names}
 
     def _refused(self, exc: PluginError, kind: str, name: str, path: str) -> Problem:

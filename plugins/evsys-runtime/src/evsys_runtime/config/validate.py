@@ -87,7 +87,7 @@ def _plan(document: Document, root: Path, registry: Registry, overrides: tuple[s
         project_root=root,
         registry=registry,
         success=judging.success,
-        warnings=(*report.warnings, *registry.warnings),
+        warnings=tuple(dict.fromkeys([*report.warnings, *registry.warnings])),
         overrides=overrides,
     )
 

@@ -28,7 +28,6 @@ class ParseReport:
     """What typing found: `skipped` counts rows by the kind of their problem, `problems` has the first few in words."""
 
     rows: int = 0
-    seen: int = 0
     skipped: Counter[str] = attrs.field(factory=Counter)
     problems: list[str] = attrs.field(factory=list)
 
@@ -66,29 +65,31 @@ def parse_rows(
     """
     make = SHAPES[shape]
     report = report if report is not None else ParseReport()
+    seen = kept = 0  # counting in the report itself would cost more than all the rest of this loop
     try:
         for row in rows:
             try:
-                typed = make(row, report.rows)
+                typed = make(row, kept)
             except RowProblem as exc:
-                _note(report, exc, place())
+                _note(report, exc, seen, place())
                 if on_bad_row == "error" and len(report.problems) == most_problems:
                     break
             else:
-                report.rows += 1
-                report.seen += 1
+                kept += 1
                 yield typed
+            seen += 1
     except DataError:
         if on_bad_row == "error" and report.problems:
             raise _problems(report, shape) from None
         raise
-    if report.problems and (on_bad_row == "error" or not report.rows):
+    finally:
+        report.rows = kept
+    if report.problems and (on_bad_row == "error" or not kept):
         raise _problems(report, shape)
 
 
-def _note(report: ParseReport, problem: RowProblem, place: str | None) -> None:
-    where = f"row {report.seen}" + (f" ({place})" if place else "")
-    report.seen += 1
+def _note(report: ParseReport, problem: RowProblem, index: int, place: str | None) -> None:
+    where = f"row {index}" + (f" ({place})" if place else "")
     report.skipped[problem.kind] += 1
     report.problems.append(f"{where}: {problem}")
 
@@ -96,12 +97,9 @@ def _note(report: ParseReport, problem: RowProblem, place: str | None) -> None:
 def _problems(report: ParseReport, shape: Shape) -> DataError:
     shown = report.problems[:_SHOWN_PROBLEMS] if report.rows else report.problems
     count = sum(report.skipped.values())
-    head = (
-        f"{count} of {report.seen} rows can't be used as {shape!r}"
-        if count > 1
-        else f"a row can't be used as {shape!r}"
-    )
-    return DataError("\n  ".join([f"{head}:", *shown]), hint=_HINTS[shape], counts=dict(report.skipped))
+    rows = f"{count} rows" if count > 1 else "a row"
+    text = "\n  ".join([f"{rows} can't be used as {shape!r}:", *shown])
+    return DataError(text, hint=_HINTS[shape], counts=dict(report.skipped))
 
 
 _HINTS: dict[Shape, str] = {
@@ -120,7 +118,7 @@ def _chat(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
     given = rest.pop("messages", None)
     if given is not None:
         said = msg.messages(given, "messages")
-        if rest.get("rejected") is not None:
+        if "rejected" in rest and rest["rejected"] is not None:
             rejected = msg.conversation(rest.pop("rejected"), "rejected", "assistant")
     elif rest.get("chosen") is not None and rest.get("rejected") is not None:
         said, rejected = _pair(rest)
@@ -251,21 +249,21 @@ def _verifier(rest: dict[str, Any], path: str | None) -> VerifierSpec | None:
 
 def _metadata(rest: dict[str, Any], *, strict: bool = False) -> Mapping[str, Any]:
     """All other columns, and what a `metadata` column holds, which wins where both name the same."""
-    inner = rest.get("metadata")
+    if "metadata" not in rest:
+        return rest
+    inner = rest.pop("metadata")
     if inner is None:
-        rest.pop("metadata", None)
         return rest
     if is_row(inner):
-        del rest["metadata"]
         return {**rest, **inner}
     if strict:
         raise RowProblem("`metadata` is no object", f"`metadata` is {row_type_name(inner)}, not an object")
-    return rest
+    return {**rest, "metadata": inner}
 
 
 def _row_id(rest: dict[str, Any], index: int) -> str:
     """The row's own `row_id`, else its number among the rows."""
-    found = rest.pop("row_id", None)
+    found = rest.pop("row_id") if "row_id" in rest else None
     return f"{index}" if found is None else str(found)
 
 

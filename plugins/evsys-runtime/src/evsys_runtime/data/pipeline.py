@@ -37,22 +37,18 @@ class Stage:
     transform: Callable[[Iterable[Mapping[str, Any]]], Iterable[Mapping[str, Any]]]
     lineage: TransformLineage
     rows_out: int = 0
-    _taken: int = attrs.field(default=0, init=False)
+    taken: int = attrs.field(default=0, init=False)
     _before: Stage | None = attrs.field(default=None, init=False, repr=False)
 
     @property
     def rows_in(self) -> int:
         """Rows that the transform has taken."""
-        return self._taken if self._before is None else self._before.rows_out
+        return self.taken if self._before is None else self._before.rows_out
 
     def start(self, before: Stage | None) -> None:
         """Begin anew, behind `before`."""
-        self.rows_out = self._taken = 0
+        self.rows_out = self.taken = 0
         self._before = before
-
-    def took_one(self) -> None:
-        """Count a row taken from the source."""
-        self._taken += 1
 
     @property
     def streaming(self) -> bool:
@@ -151,7 +147,7 @@ def _from_source(
             yield from rows
             return
         for row in rows:
-            first.took_one()
+            first.taken += 1
             yield row
     except EvsysError:
         raise

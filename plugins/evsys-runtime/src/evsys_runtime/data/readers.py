@@ -22,6 +22,7 @@ from evsys_runtime.data.json_rows import BadRow, decode_row, not_an_object
 __all__ = ["FORMATS", "OnBadRow", "ReadReport", "format_of", "read_rows"]
 
 OnBadRow = Literal["error", "skip"]
+_BUFFER = 1 << 18
 _SKIP_HINT = "correct it, or set `on_bad_row: skip` to leave such rows out and count them"
 
 
@@ -94,7 +95,7 @@ def _checked(
     if not path.is_file():
         raise missing_file(path)
     try:
-        with path.open("rb") as stream:
+        with path.open("rb", buffering=_BUFFER) as stream:
             head = stream.read(4)
             stream.seek(0)
             _check_head(head, report.source)

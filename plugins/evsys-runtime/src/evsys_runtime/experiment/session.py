@@ -25,6 +25,9 @@ __all__ = ["DRY_STEPS", "DRY_TASKS", "Options", "Session", "run_id_of"]
 DRY_STEPS = 2
 """Optimiser steps of a dry run."""
 
+PROGRESS = "print_progress"
+"""The callback that shows how a run goes; it is there unless `quiet` says otherwise."""
+
 DRY_TASKS = 4
 """Tasks of each benchmark in a dry run."""
 
@@ -94,6 +97,13 @@ class Session:
         hooks = HookManager()
         for spec in plan.experiment.callbacks:
             hooks.register(plan.registry.build("callback", spec.kind, resolve(spec.params)), spec.kind)
+        shows_progress = any(spec.kind.rpartition("/")[2] == PROGRESS for spec in plan.experiment.callbacks)
+        if (
+            not options.quiet
+            and not shows_progress
+            and any(entry.name == PROGRESS for entry in plan.registry.entries("callback"))
+        ):
+            hooks.register(plan.registry.build("callback", PROGRESS), PROGRESS)
         for entry in plan.registry.entries("plugin"):
             hooks.register(plan.registry.get("plugin", entry.qualified), entry.qualified)
         metadata = plan.experiment.metadata

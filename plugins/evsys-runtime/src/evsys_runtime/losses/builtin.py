@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import attrs
 import numpy as np
 
+from evsys import option
 from evsys.types import LossResult
 
 if TYPE_CHECKING:
@@ -23,7 +25,50 @@ if TYPE_CHECKING:
 
     from evsys.types import Datum
 
+_DAPO = "DAPO, https://arxiv.org/abs/2503.14476"
+_DUAL = "dual clip, https://arxiv.org/abs/1912.09729"
+_CISPO = "MiniMax-M1, https://arxiv.org/abs/2506.13585"
+_DRO = "https://tinker-docs.thinkingmachines.ai/losses"
+
 __all__ = ["BUILTIN_LOSSES", "cispo", "cross_entropy", "dro", "importance_sampling", "ppo"]
+
+
+@attrs.frozen(kw_only=True)
+class PPOConfig:
+    """Settings of `ppo`."""
+
+    clip_low: float = option(0.2, "How far below 1 the ratio still has a gradient.", ge=0, le=1, source=_DAPO)
+    clip_high: float = option(0.28, "How far above 1 the ratio still has a gradient.", ge=0, source=_DAPO)
+    dual_clip: float | None = option(
+        None, "Bounds the loss of a bad token at this times its advantage.", gt=1, source=_DUAL
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CISPOConfig:
+    """Settings of `cispo`."""
+
+    clip_high: float = option(0.28, "The weight is at most 1 + clip_high.", ge=0, source=_DAPO)
+    clip_low: float | None = option(
+        None, "The weight is at least 1 - clip_low; null means no lower bound.", ge=0, le=1, source=_CISPO
+    )
+
+
+@attrs.frozen(kw_only=True)
+class DROConfig:
+    """Settings of `dro`."""
+
+    beta: float = option(0.05, "Strength of the pull towards the sampler.", ge=0, source=_DRO)
+
+
+def _settings[F: Callable[..., LossResult]](config: type) -> Callable[[F], F]:
+    """Give a loss the `Config` that its schema is made from."""
+
+    def attach(function: F) -> F:
+        function.Config = config  # type: ignore[attr-defined]
+        return function
+
+    return attach
 
 
 def cross_entropy(data: Sequence[Datum], logprobs: Sequence[NDArray[Any]]) -> LossResult:
@@ -62,6 +107,7 @@ def importance_sampling(data: Sequence[Datum], logprobs: Sequence[NDArray[Any]])
     return _policy_loss("importance_sampling", data, logprobs, objective)
 
 
+@_settings(PPOConfig)
 def ppo(
     data: Sequence[Datum],
     logprobs: Sequence[NDArray[Any]],
@@ -103,6 +149,7 @@ def ppo(
     return _policy_loss("ppo", data, logprobs, objective)
 
 
+@_settings(CISPOConfig)
 def cispo(
     data: Sequence[Datum],
     logprobs: Sequence[NDArray[Any]],
@@ -133,6 +180,7 @@ def cispo(
     return _policy_loss("cispo", data, logprobs, objective)
 
 
+@_settings(DROConfig)
 def dro(data: Sequence[Datum], logprobs: Sequence[NDArray[Any]], *, beta: float = 0.05) -> LossResult:
     """Direct reward optimisation: `-sum(m * (lp * A - beta / 2 * (lp - q)**2))`.
 

@@ -144,7 +144,7 @@ class Traced:
         """`np.min`."""
         return _np.min(self, axis=axis, keepdims=keepdims)
 
-    def clip(self, min: Any = None, max: Any = None) -> Any:  # noqa: A002 - numpy's names
+    def clip(self, min: Any = None, max: Any = None) -> Any:
         """`np.clip`."""
         return _np.clip(self, min, max)
 

@@ -213,7 +213,7 @@ def _extreme(function: Any) -> Callable[..., Traced]:
     return rule
 
 
-def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Traced:  # noqa: A002
+def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Traced:
     low = a_min if a_min is not None else min
     high = a_max if a_max is not None else max
     if isinstance(low, Traced) or isinstance(high, Traced):

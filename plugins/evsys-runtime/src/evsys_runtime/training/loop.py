@@ -95,8 +95,15 @@ class TrainingLoop:
         self._total = total
         self._limit = total if ctx.max_steps is None else min(total, ctx.max_steps)
         progress = self._resumed()
-        await ctx.hooks.emit("evsys_run_started", ctx=ctx, total_steps=self._limit)
-        ctx.log.info("training.started", step=progress.step, total_steps=self._limit, algorithm=self._name)
+        expected = await self._estimate(progress)
+        await ctx.hooks.emit("evsys_run_started", ctx=ctx, total_steps=self._limit, estimate=expected)
+        ctx.log.info(
+            "training.started",
+            step=progress.step,
+            total_steps=self._limit,
+            algorithm=self._name,
+            estimate=expected,
+        )
         await self._score(progress.step)
         status: Status = "completed"
         reason: str | None = None
@@ -109,6 +116,17 @@ class TrainingLoop:
         if progress.saved != progress.step:
             await self._save(progress)
         return self._result(progress, status, reason)
+
+    async def _estimate(self, progress: _Progress) -> Mapping[str, float] | None:
+        """What the backend expects of the steps to come, judging by the first batch; None where it can't tell."""
+        estimate = getattr(self.ctx.clients.policy, "estimate", None)
+        steps = self._limit - progress.step
+        if estimate is None or steps < 1 or not self.algorithm.prefetch:
+            return None
+        self._ahead = asyncio.create_task(self._build(progress.step))
+        built = await asyncio.shield(self._ahead)
+        expected: Mapping[str, float] = await asyncio.to_thread(estimate, built.batch.data, steps)
+        return expected
 
     def _result(self, progress: _Progress, status: Status, reason: str | None) -> RunResult:
         ctx = self.ctx

@@ -67,6 +67,7 @@ class JsonlToChat:
     def __init__(self, **fields: Any) -> None:
         self.config = config = self.Config(**fields)
         self.dropped: Counter[str] = Counter()
+        self._has_system = config.system_prompt is not None or config.system_column is not None
         if config.messages_column is not None and (config.user_column or config.assistant_column):
             raise ValueError("give either `messages_column` or `user_column` and `assistant_column`")
         if (config.user_column is None) != (config.assistant_column is None):
@@ -104,14 +105,15 @@ class JsonlToChat:
         )
 
     def _pair(self, row: Row, user: str, assistant: str, below: str | None = None) -> list[Any]:
-        question, answer = _said(row, user), _said(row, assistant)
+        question, answer = row.get(user), row.get(assistant)
+        if type(question) is not str or not question or question.isspace():
+            question = _said(row, user)
+        if type(answer) is not str or not answer or answer.isspace():
+            answer = _said(row, assistant)
         if below is not None and row.get(below):
             question = f"{question}\n\n{as_text(row[below])}"
-        return [
-            *self._system(row),
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": answer},
-        ]
+        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        return [*self._system(row), *messages] if self._has_system else messages
 
     def _conversation(self, row: Row, column: str) -> list[Any]:
         said = row.get(column)
@@ -122,7 +124,7 @@ class JsonlToChat:
         first = messages[0]
         if isinstance(first, Mapping) and first.get("role") in {"system", "developer"}:
             return messages
-        return [*self._system(row), *messages]
+        return [*self._system(row), *messages] if self._has_system else messages
 
     def _system(self, row: Row) -> list[Any]:
         column = self.config.system_column
@@ -132,9 +134,8 @@ class JsonlToChat:
 
 
 def _said(row: Row, column: str) -> str:
+    """What a column says that isn't simply a text."""
     text = row.get(column)
-    if type(text) is str and text and not text.isspace():
-        return text
     if column not in row:
         raise no_column(column, row)
     if text is None or isinstance(text, str):

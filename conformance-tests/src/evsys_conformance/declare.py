@@ -1,0 +1,52 @@
+"""`@check`: what a check says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Check", "check", "check_of", "checks_of"]
+
+_ATTRIBUTE = "__evsys_check__"
+
+
+@dataclass(frozen=True)
+class Check:
+    """`since_protocol`: the first protocol version whose plugins are measured by this check.
+
+    `needs`: a capability; plugins that don't declare it are skipped. `before_loading`: the check looks at the entry
+    itself, so it runs for a plugin that can't be loaded too.
+    """
+
+    since_protocol: int = 1
+    needs: str | None = None
+    before_loading: bool = False
+
+
+def check[F: Callable[..., Any]](
+    *, since_protocol: int = 1, needs: str | None = None, before_loading: bool = False
+) -> Callable[[F], F]:
+    """Make a test method a check of the suite; see `Check`."""
+
+    def mark(function: F) -> F:
+        setattr(function, _ATTRIBUTE, Check(since_protocol, needs, before_loading))
+        return function
+
+    return mark
+
+
+def check_of(function: Any) -> Check | None:
+    """What a test method says of itself, or None where it is no check."""
+    found = getattr(function, _ATTRIBUTE, None)
+    return found if isinstance(found, Check) else None
+
+
+def checks_of(cls: type) -> Iterator[tuple[str, Any]]:
+    """(name, function) of every check that a conformance class has, inherited ones included, nearest class first."""
+    seen: set[str] = set()
+    for base in cls.__mro__:
+        for name, value in vars(base).items():
+            if name not in seen and check_of(value) is not None:
+                seen.add(name)
+                yield name, value

@@ -1,0 +1,64 @@
+"""No network while checks run. Loopback and local sockets aren't network."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+__all__ = ["blocked"]
+
+
+@contextmanager
+def blocked() -> Iterator[list[str]]:
+    """Refuse connections and look-ups that leave this machine; yields the list of those that were tried."""
+    tried: list[str] = []
+    connect, connect_ex, look_up = socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo
+
+    def refuse(host: Any) -> OSError:
+        tried.append(str(host))
+        return OSError(
+            errno.ENETUNREACH, f"the network is closed while conformance checks run (asked for {host})"
+        )
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        if not _is_local(self, address):
+            raise refuse(address)
+        connect(self, address)
+
+    def guarded_connect_ex(self: socket.socket, address: Any) -> int:
+        if not _is_local(self, address):
+            raise refuse(address)
+        return connect_ex(self, address)
+
+    def guarded_look_up(host: Any, *rest: Any, **options: Any) -> Any:
+        if not _is_local_host(host):
+            raise refuse(host)
+        return look_up(host, *rest, **options)
+
+    with (
+        mock.patch.object(socket.socket, "connect", guarded_connect),
+        mock.patch.object(socket.socket, "connect_ex", guarded_connect_ex),
+        mock.patch.object(socket, "getaddrinfo", guarded_look_up),
+    ):
+        yield tried
+
+
+def _is_local(sock: socket.socket, address: Any) -> bool:
+    internet = sock.family in {socket.AF_INET, socket.AF_INET6}
+    return not internet or (isinstance(address, tuple) and _is_local_host(address[0]))
+
+
+def _is_local_host(host: Any) -> bool:
+    if isinstance(host, bytes):
+        host = host.decode("ascii", "replace")
+    if host in {None, "", "localhost"}:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

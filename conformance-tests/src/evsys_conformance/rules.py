@@ -1,0 +1,64 @@
+"""Which refusals of a Config no schema can tell in advance: rules of its own, over a value or over several fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from evsys.errors import Problem
+
+__all__ = ["is_own_rule"]
+
+
+def is_own_rule(config: type, tree: Mapping[str, Any], problem: Problem) -> bool:
+    """True when a problem can come from a rule that the Config's author wrote in Python.
+
+    Such are rules over several fields, which are told at the object that holds them, and validators other than those
+    of attrs, which are told at their field.
+    """
+    path = _keys(problem.path)
+    value: Any = tree
+    for key in path:
+        value = value[key] if not isinstance(value, Mapping) or key in value else None
+    if not path or (isinstance(value, Mapping) and not problem.message.startswith("expected")):
+        return True
+    return str(path[0]) in set(_ruled(config))
+
+
+def _keys(path: str) -> list[str | int]:
+    found = re.findall(r"\.(\w+)|\[(\d+)\]|\[(['\"])(.*?)\3\]", path.removeprefix("$"))
+    return [name or quoted if not index else int(index) for name, index, _, quoted in found]
+
+
+def _ruled(config: Any) -> Iterator[str]:
+    """Names of the fields that validators of their own look at, also by those of a Config inside them."""
+    for field in getattr(config, "__attrs_attrs__", ()):
+        inside = any(True for part in _configs(field.type) if any(_ruled(part)))
+        if inside or any(not type(rule).__module__.startswith("attr") for rule in _validators(field.validator)):
+            yield from (field.name, field.alias, *field.metadata.get("aliases", ()))
+    decorators = getattr(config, "__pydantic_decorators__", None)
+    for rule in getattr(decorators, "field_validators", {}).values():
+        yield from rule.info.fields
+    for name, info in getattr(config, "model_fields", {}).items():
+        if any(type(item).__name__.endswith("Validator") for item in info.metadata):
+            yield from (name, info.alias or name)
+
+
+def _validators(validator: Any) -> Iterator[Any]:
+    if validator is None:
+        return
+    inner = [*getattr(validator, "_validators", ()), getattr(validator, "validator", None)]
+    inner = [one for part in inner if part is not None for one in (part if isinstance(part, tuple | list) else [part])]
+    if inner and type(validator).__module__.startswith("attr"):
+        for one in inner:
+            yield from _validators(one)
+    else:
+        yield validator
+
+
+def _configs(annotation: Any) -> Iterator[Any]:
+    if hasattr(annotation, "__attrs_attrs__"):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _configs(part)

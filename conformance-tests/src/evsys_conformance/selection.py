@@ -1,0 +1,70 @@
+"""Which installed entry points `--evsys-conformance` means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evsys import PluginEntry, Registry
+
+__all__ = ["ALL", "NothingToCheckError", "Selection", "select"]
+
+ALL = "all"
+
+
+class NothingToCheckError(Exception):
+    """A name that no installed distribution with evsys entry points has. An empty run must not be green."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The entries to check, and the registry that loads them."""
+
+    registry: Registry
+    entries: tuple[PluginEntry, ...]
+
+    def of_kind(self, kind: str) -> list[PluginEntry]:
+        """The entries of one kind."""
+        return [entry for entry in self.entries if entry.kind == kind]
+
+    @property
+    def distributions(self) -> list[str]:
+        """Their distributions."""
+        return sorted({entry.distribution for entry in self.entries})
+
+
+def select(wanted: Iterable[str]) -> Selection:
+    """The entries of distributions, of single plugins written `distribution/name`, or `all`. Imports no plugin.
+
+    Raises:
+        NothingToCheckError: a name matches nothing.
+    """
+    from evsys import Registry
+
+    registry = Registry()
+    entries = registry.entries()
+    chosen: list[PluginEntry] = []
+    for name in wanted:
+        owner, slash, plugin = name.partition("/")
+        owner = re.sub(r"[-_.]+", "-", owner).lower()
+        found = [
+            entry
+            for entry in entries
+            if name == ALL or (entry.distribution == owner and (not slash or entry.name == plugin))
+        ]
+        if not found:
+            raise NothingToCheckError(_nothing(name, {entry.distribution for entry in entries}))
+        chosen += [entry for entry in found if entry not in chosen]
+    return Selection(registry, tuple(chosen))
+
+
+def _nothing(name: str, distributions: set[str]) -> str:
+    near = get_close_matches(name, distributions, n=1)
+    known = ", ".join(sorted(distributions)) or "none at all"
+    hint = f"did you mean {near[0]!r}?" if near else f"with entry points: {known}"
+    what = "no distribution" if name == ALL else f"no installed distribution called {name!r}"
+    return f"{what} has evsys entry points, so there is nothing to check; {hint}"

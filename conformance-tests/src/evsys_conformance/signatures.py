@@ -1,0 +1,105 @@
+"""A plugin's signatures beside those of its kind's protocol."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator
+from functools import partial
+from typing import Any
+
+from evsys import protocols
+
+__all__ = ["Method", "methods_of"]
+
+_FREE_ASYNCNESS = {"Verifier"}
+"""Protocols whose method may be plain or async."""
+
+
+class Method:
+    """A method of a protocol, and what a plugin has in its place.
+
+    Args:
+        protocol: the protocol's class.
+        name: the method.
+        plugin: the class, or the bare function that stands for its one method.
+    """
+
+    def __init__(self, protocol: type, name: str, plugin: Any) -> None:
+        self.name = name
+        self.bare = not isinstance(plugin, type)
+        self._protocol = protocol
+        self._asked = getattr(protocol, name)
+        self._own, self._has_self = (plugin, False) if self.bare else _found(plugin, name)
+
+    @property
+    def asyncness_fault(self) -> str | None:
+        """What is wrong with `async def` or its absence."""
+        if self._protocol.__name__ in _FREE_ASYNCNESS:
+            return None
+        asked = inspect.iscoroutinefunction(self._asked)
+        if asked == _is_async(self._own):
+            return None
+        return f"{self.name} must {'be' if asked else 'not be'} `async def`"
+
+    def signature_faults(self, bound: Collection[str]) -> Iterator[str]:
+        """Ways in which evsys calls the method and the plugin can't be called.
+
+        Args:
+            bound: names that building a bare function has given already.
+        """
+        try:
+            own = inspect.signature(self._own)
+        except (TypeError, ValueError) as exc:
+            yield f"{self.name} has no signature: {exc}"
+            return
+        wanted = list(inspect.signature(self._asked).parameters.values())[1:]
+        plain = [p.name for p in wanted if p.kind is not p.KEYWORD_ONLY and p.default is p.empty]
+        others = [p.name for p in wanted if p.name not in plain]
+        by_place = [p.name for p in wanted if p.kind is not p.KEYWORD_ONLY]
+        given = dict.fromkeys(name for name in bound if name in own.parameters)
+        if "rollout" in own.parameters and self._protocol.__name__ == "Verifier":
+            given["rollout"] = None
+        calls: list[tuple[list[str], list[str]]] = [(plain, []), (by_place, []), (plain, others)]
+        if self.name != "__call__" and not self.bare:
+            calls.append(([], [*plain, *others]))
+        for places, names in calls:
+            call = ", ".join([*places, *(f"{name}=..." for name in names)])
+            try:
+                own.bind(*[None] * (len(places) + self._has_self), **{**dict.fromkeys(names), **given})
+            except TypeError as exc:
+                yield f"{self.name}{own} can't be called as {self.name}({call}): {exc}"
+                return
+
+
+def methods_of(kind: str, plugin: Any) -> list[Method]:
+    """The methods that the protocol of a kind asks for, with the plugin's own.
+
+    A metric may have either of two methods, and those that it has are looked at.
+    """
+    asked = [getattr(protocols, kind.title().replace("_", ""), None)]
+    if kind == "metric":
+        asked.append(protocols.RolloutMetric)
+    found = []
+    for protocol in filter(None, asked):
+        for name, value in vars(protocol).items():
+            public = name == "__call__" or not name.startswith("_")
+            if public and inspect.isfunction(value) and (not isinstance(plugin, type) or _found(plugin, name)[0]):
+                found.append(Method(protocol, name, plugin))
+    return found
+
+
+def _found(plugin: type, name: str) -> tuple[Any, bool]:
+    """What a class has under a name, and whether it is called with the object before the rest."""
+    for base in plugin.__mro__:
+        if name in vars(base):
+            own = vars(base)[name]
+            if isinstance(own, staticmethod | classmethod):
+                return getattr(plugin, name), False
+            return own, inspect.isfunction(own)
+    return None, False
+
+
+def _is_async(function: Any) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks how it is called
