@@ -370,3 +370,53 @@ metadata:
 """
     with pytest.raises(ConfigError, match=r"transforms\[0\].*rename"):
         project.experiment(metadata=metadata)
+
+
+def test_each_run_has_its_own_instance_of_a_callback(project):
+    project.code(
+        "callbacks",
+        """
+from evsys_sdk import register_callback
+
+@register_callback("counts")
+class Counts:
+    def __init__(self, **kw):
+        self.steps = 0
+
+    def evsys_step_finished(self, ctx, step, metrics):
+        self.steps += 1
+        if self.steps > 6:
+            raise RuntimeError("heard more than one run")
+""",
+    )
+    result = project.experiment(extra="n_repeats: 2\ncallbacks: [{kind: counts}]\n").run()
+    assert result.status == "completed"
+    assert result.warnings == ()
+
+
+def test_a_listener_that_fails_is_counted_and_ends_nothing(project):
+    project.code(
+        "callbacks",
+        """
+from evsys_sdk import register_callback
+
+@register_callback("grumbles")
+class Grumbles:
+    def evsys_step_finished(self, ctx, step, metrics):
+        raise RuntimeError("not today")
+""",
+    )
+    result = project.experiment(extra="callbacks: [{kind: grumbles}]\n").run()
+    assert result.status == "completed"
+    assert any("not today (6 times)" in warning for warning in result.warnings)
+
+
+def test_looks_at_a_test_set_are_counted(project):
+    metadata = """
+metadata:
+  benchmark:
+    - {name: val, path: tasks.jsonl, max_tokens: 4}
+    - {name: final, path: tasks.jsonl, split: test, max_tokens: 4}
+"""
+    result = project.experiment(metadata=metadata, extra="n_repeats: 2\n").run()
+    assert result.conclusion.test_looks == {"final": 3}

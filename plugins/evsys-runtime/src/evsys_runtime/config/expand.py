@@ -29,6 +29,7 @@ __all__ = ["MAX_ARMS", "ArmTree", "Origins", "expand", "expand_document", "forms
 MAX_ARMS = 100_000
 """More arms than anybody means; a matrix beyond this is refused before it is built."""
 
+_UNKNOWN = object()
 _UNNAMED = frozenset({"name", "tags"})
 """Keys of a run that don't make it another run."""
 
@@ -235,13 +236,16 @@ class _Grid:
 
     def _part(self, top: str, values: tuple[int, ...]) -> Any:
         key = (top, values)
-        if key not in self.parts:
-            part = self.base.get(top, trees.MISSING)
-            for index, value in zip(self.by_key.get(top, ()), values, strict=True):
-                if value != NOT_SET:
-                    part = self._set(part, self.axes[index], value)
+        part = self.parts.get(key, _UNKNOWN)
+        if part is _UNKNOWN:
+            if values:  # what the axes before give is shared by all values of this one
+                part = self._part(top, values[:-1])
+                if values[-1] != NOT_SET:
+                    part = self._set(part, self.axes[self.by_key[top][len(values) - 1]], values[-1])
+            else:
+                part = self.base.get(top, trees.MISSING)
             self.parts[key] = part
-        return self.parts[key]
+        return part
 
     def _set(self, part: Any, axis: Axis, value: int) -> Any:
         try:

@@ -50,7 +50,7 @@ class ReadReport:
 def read_rows(
     path: str | Path,
     *,
-    format: str | None = None,  # noqa: A002 - the word that users write
+    format: str | None = None,
     on_bad_row: OnBadRow = "error",
     report: ReadReport | None = None,
     delimiter: str | None = None,

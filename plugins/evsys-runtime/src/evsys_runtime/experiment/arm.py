@@ -110,7 +110,7 @@ class _ArmRun:
     async def live(self) -> RunResult:
         """All phases; the backend is torn down whatever happens."""
         arm, registry = self.arm, self.session.plan.registry
-        self.hooks = self.session.hooks.child()
+        self.hooks = self.session.listeners()
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
         data = await self._load_data(algorithm)
         backend = registry.build("backend", arm.run.backend.kind, resolve(arm.run.backend.params))

@@ -62,12 +62,14 @@ def run_id_of(arm: ArmConfig) -> str:
 class Session:
     """What the arms of one experiment share. Nothing here is global: two sessions in one process don't meet.
 
-    `untrained` holds scores of starting weights by what they depend on, so each is made once.
+    `ambient` has the listeners that plugins bring, `hooks` those of the experiment as a whole; a run has its own from
+    `listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once.
     """
 
     plan: Plan
     options: Options
     record: ExperimentRecord
+    ambient: HookManager
     hooks: HookManager
     log: Log
     log_settings: LogSettings
@@ -94,18 +96,9 @@ class Session:
             )
             for index, entry in enumerate(plan.experiment.metadata.benchmarks)
         )
-        hooks = HookManager()
-        for spec in plan.experiment.callbacks:
-            hooks.register(plan.registry.build("callback", spec.kind, resolve(spec.params)), spec.kind)
-        shows_progress = any(spec.kind.rpartition("/")[2] == PROGRESS for spec in plan.experiment.callbacks)
-        if (
-            not options.quiet
-            and not shows_progress
-            and any(entry.name == PROGRESS for entry in plan.registry.entries("callback"))
-        ):
-            hooks.register(plan.registry.build("callback", PROGRESS), PROGRESS)
+        ambient = HookManager()
         for entry in plan.registry.entries("plugin"):
-            hooks.register(plan.registry.get("plugin", entry.qualified), entry.qualified)
+            ambient.register(plan.registry.get("plugin", entry.qualified), entry.qualified)
         metadata = plan.experiment.metadata
         record = ExperimentRecord.create(
             plan.project_root / plan.experiment.output_dir,
@@ -117,17 +110,31 @@ class Session:
         )
         record.write_resolved([{"run_id": run_id_of(arm), "run": arm.tree} for arm in plan.arms])
         settings = configure(console_level=None if options.quiet else "warning")
-        return cls(
+        session = cls(
             plan=plan,
             options=options,
             record=record,
-            hooks=hooks,
+            ambient=ambient,
+            hooks=ambient,
             log=run_logger(record.directory / "experiment.log.jsonl", settings),
             log_settings=settings,
             benchmarks=benchmarks,
             workspace=workspace,
             warnings=list(plan.warnings),
         )
+        session.hooks = session.listeners()
+        return session
+
+    def listeners(self) -> HookManager:
+        """Who listens: the ambient plugins, and new instances of the file's callbacks, so runs share no callback state."""
+        manager = self.ambient.child()
+        for spec in self.plan.experiment.callbacks:
+            manager.register(self.plan.registry.build("callback", spec.kind, resolve(spec.params)), spec.kind)
+        shown = any(spec.kind.rpartition("/")[2] == PROGRESS for spec in self.plan.experiment.callbacks)
+        installed = any(entry.name == PROGRESS for entry in self.plan.registry.entries("callback"))
+        if installed and not (shown or self.options.quiet):
+            manager.register(self.plan.registry.build("callback", PROGRESS), PROGRESS)
+        return manager
 
     def seeds(self, arm: ArmConfig) -> Seeds:
         """The arm's seeds: `run.seed` takes the place of `base_seed`."""

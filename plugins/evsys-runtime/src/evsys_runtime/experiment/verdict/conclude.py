@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -56,6 +57,7 @@ def conclude(
     if question is None:
         return Conclusion(
             verdict=None,
+            test_looks=_test_looks(results),
             reason="no success metric: nothing was to be decided",
             usage=usage,
             warnings=tuple(warnings),
@@ -82,6 +84,7 @@ def conclude(
         correction="holm" if len(comparisons) > 1 else None,
         usage=usage,
         warnings=(*warnings, *_weakened(comparisons, trained, results)),
+        test_looks=_test_looks(results),
         settle=_settle(question, comparisons) if verdict in ("INCONCLUSIVE", "CANDIDATE") else None,
     )
 
@@ -227,6 +230,17 @@ def _best(question: Question, trained: Mapping[str, ArmScore]) -> str | None:
     pick = max if question.direction == "max" else min
     best = pick(value for value, _ in scored)
     return next(name for value, name in scored if value == best)
+
+
+def _test_looks(results: Sequence[ArmResult]) -> dict[str, int]:
+    """How often each `test` entry was scored; a scoring that arms share counts once."""
+    scorings = {
+        (e.benchmark, result.run_id if e.step else "untrained", e.step)
+        for result in results
+        for e in result.evaluations
+        if e.split == "test"
+    }
+    return dict(Counter(benchmark for benchmark, _, _ in sorted(scorings)))
 
 
 def _weakened(
