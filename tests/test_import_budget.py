@@ -82,6 +82,11 @@ def test_schema_imports_core_and_that_plugin(arguments: tuple[str, ...]):
     assert tops(modules) & (HEAVY | {"asyncio", "numpy", "pluggy", "ruamel", "structlog"}) == set()
 
 
+def test_validate_imports_no_array_library():
+    modules = modules_of("validate", str(ROOT / "examples/quickstart/config.yaml"))
+    assert tops(modules) & (HEAVY | {"numpy", "structlog", "pydantic"}) == set()
+
+
 @pytest.mark.parametrize("module", ["evsys", "evsys_sdk", "evsys_runtime"])
 def test_importing_a_package_costs_nothing_until_a_name_is_used(module: str):
     code = (

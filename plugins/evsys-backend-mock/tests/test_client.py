@@ -185,7 +185,7 @@ async def test_another_run_may_start_from_the_weights_with_or_without_the_optimi
 
 async def test_a_checkpoint_that_does_not_fit_is_refused(prepare, tmp_path):
     checkpoint = await saved(await prepare(rank=4), tmp_path / "0")
-    with pytest.raises(BackendError, match=r"\[4096, 4\].*\[4096, 8\].*lora_rank"):
+    with pytest.raises(BackendError, match=r"rank of 4, this model has 8.*lora_rank"):
         await prepare(rank=8, restore=checkpoint)
     with pytest.raises(BackendError, match="no checkpoint of the mock backend"):
         await prepare(init_from_checkpoint=str(tmp_path))
@@ -243,6 +243,74 @@ async def test_after_teardown_the_client_refuses_and_teardown_may_come_twice_or_
         await client.forward([])
     with pytest.raises(BackendError, match="closed"):
         await client.sampling_client()
+
+
+TURN = "<end-of-turn> <assistant> <says>"  # like a chat template's
+
+
+class Words:
+    """A tokenizer with a large vocabulary: one token a word."""
+
+    vocab_size = 50_000
+    eos_token_ids = (1,)
+
+    def __init__(self):
+        self._ids, self._words = {"<end>": 1}, {1: "<end>"}
+
+    def encode(self, text):
+        for word in text.split():
+            self._ids.setdefault(word, 40_000 - 7 * len(self._ids))
+            self._words[self._ids[word]] = word
+        return [self._ids[word] for word in text.split()]
+
+    def decode(self, tokens):
+        return " ".join(self._words.get(int(token), "?") for token in tokens)
+
+
+async def test_a_large_vocabulary_is_learned_saved_and_sampled(tmp_path, make_task):
+    from evsys.types import SamplingParams
+    from evsys_backend_mock.adam import AdamState
+    from evsys_backend_mock.client import MockTrainingClient
+    from evsys_backend_mock.model import LowRankModel
+    from evsys_backend_mock.state import read_state
+    from evsys_backend_mock.vocabulary import Vocabulary
+
+    words = Words()
+    fresh = LowRankModel.create(Vocabulary.create("m", size=50_000, end_ids=(1,)), rank=8, alpha=32.0, seed=0)
+    client = MockTrainingClient(
+        fresh,
+        AdamState.zero({"A": fresh.A, "B": fresh.B}),
+        tokenizer=words,
+        renderer=None,
+        seed=0,
+        capabilities=MockBackend.capabilities,
+    )
+    task = make_task()
+    data = []
+    for question, answer in task.train:
+        tokens = np.array(words.encode(f"{question} {TURN} {answer} <end>"))
+        weights = np.zeros(len(tokens) - 1)
+        weights[-2:] = 1.0
+        data.append(Datum(tokens=tokens[:-1], loss_inputs={"target_tokens": tokens[1:], "weights": weights}))
+    for batch in batches(data, 60, 12):
+        forward = client.forward_backward(scaled(batch), "cross_entropy")
+        await client.optim_step(ADAM)
+        result = await forward
+    assert result.loss < 0.5
+    assert client._model.B.shape == (8, 1 + 1 + 4)  # shared, the end token, four answers
+    sampler = await client.sampling_client()
+    right = 0
+    for question, answer in task.held_out:
+        prompt = words.encode(f"{question} {TURN}")
+        drawn = await sampler.sample(prompt, SamplingParams(max_tokens=3, temperature=0.0))
+        right += words.decode(drawn.sequences[0].tokens) == f"{answer} <end>"
+        again = await sampler.compute_logprobs([*prompt, *drawn.sequences[0].tokens])
+        np.testing.assert_array_equal(np.float32(drawn.sequences[0].logprobs), again[len(prompt) :])
+    assert right >= 0.9 * len(task.held_out)
+    checkpoint = await saved(client, tmp_path / "60")
+    restored = read_state(checkpoint.directory / "mock.npz", fresh)
+    assert restored.model.B.tobytes() == client._model.B.tobytes()
+    assert restored.model.vocabulary.own.tolist() == client._model.vocabulary.own.tolist()
 
 
 async def test_the_tokenizer_of_a_model_that_is_not_here_is_bytes(prepare):

@@ -7,12 +7,20 @@ import pytest
 from evsys.types import Datum
 from evsys_backend_mock.features import FeatureMap
 from evsys_backend_mock.model import LowRankModel
+from evsys_backend_mock.vocabulary import Vocabulary
 from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss
 
 
-@pytest.fixture
-def model():
-    fresh = LowRankModel.create("m", vocab_size=40, end_ids=(39,), rank=3, alpha=8.0, seed=1)
+def vocabulary(own):
+    """Of 40 tokens, of which some have columns of their own."""
+    return attrs.evolve(Vocabulary.create("m", size=40, end_ids=(39,)), own=np.array(own))
+
+
+@pytest.fixture(
+    params=[range(40), [39, 3, 17, 20]], ids=["a column for each token", "most tokens share a column"]
+)
+def model(request):
+    fresh = LowRankModel.create(vocabulary(request.param), rank=3, alpha=8.0, seed=1)
     rng = np.random.default_rng(0)
     return attrs.evolve(
         fresh, A=rng.normal(scale=0.1, size=fresh.A.shape), B=rng.normal(scale=0.02, size=fresh.B.shape)
@@ -24,8 +32,27 @@ def features(n=9):
 
 
 def test_logprobs_are_a_distribution(model):
-    table = model.logprobs_all(model.hidden(features()))
+    everything = np.tile(np.arange(40), (9, 1))
+    table = model.logprobs(features(), everything)
     np.testing.assert_allclose(np.exp(table).sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_a_new_column_changes_no_logprob_and_may_then_be_trained_apart():
+    model = LowRankModel.create(vocabulary([39, 3]), rank=2, alpha=4.0, seed=0)
+    model = attrs.evolve(model, B=np.random.default_rng(1).normal(scale=0.02, size=model.B.shape))
+    everything = np.tile(np.arange(40), (9, 1))
+    new = model.vocabulary.missing(np.array([[5, 3], [7, 5]]))
+    assert new.tolist() == [5, 7]
+    grown = model.grown(new)
+    assert grown.B.shape == (2, 5)
+    before, after = (m.logprobs(features(), everything) for m in (model, grown))
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+    gradient = grown.gradient(features(), np.full(9, 5), np.ones(9))
+    moved = attrs.evolve(grown, B=grown.B + 1e-6 * gradient.B).logprobs(features(), everything)
+    assert moved[:, 5].sum() > after[:, 5].sum()
+    np.testing.assert_allclose(
+        moved[:, 8] - moved[:, 9], after[:, 8] - after[:, 9]
+    )  # they still move together
 
 
 def focal(data, logprobs):
@@ -62,7 +89,7 @@ def test_gradients_of_every_loss_agree_with_finite_differences(model, loss, shap
     eps = 1e-5
     used = np.unique(found.index)
     places = [("A", (int(rng.choice(used)), int(rng.integers(3)))) for _ in range(12)]
-    places += [("B", (int(rng.integers(3)), int(rng.integers(40)))) for _ in range(12)]
+    places += [("B", (int(rng.integers(3)), int(rng.integers(model.B.shape[1])))) for _ in range(12)]
     for name, place in places:
         sides = []
         for sign in (1, -1):
@@ -83,9 +110,9 @@ def test_a_target_that_occurs_twice_in_a_row_counts_twice(model):
 
 def test_a_row_has_the_same_bits_whoever_its_neighbours_are(model):
     hidden = np.random.default_rng(0).normal(size=(53, 3))
-    table = model.logprobs_all(hidden)
+    table = model.column_logprobs(hidden)
     for chosen in ([5], [52, 3, 17], list(range(40, 53)), list(range(52, -1, -1))):
-        np.testing.assert_array_equal(model.logprobs_all(hidden[chosen]), table[chosen])
+        np.testing.assert_array_equal(model.column_logprobs(hidden[chosen]), table[chosen])
 
 
 def test_large_vocabularies_are_worked_through_in_pieces(model, monkeypatch):
@@ -101,9 +128,24 @@ def test_large_vocabularies_are_worked_through_in_pieces(model, monkeypatch):
 
 def test_the_untrained_model_depends_on_the_name_and_its_first_matrix_on_the_seed():
     def make(name="m", seed=0):
-        return LowRankModel.create(name, vocab_size=9, end_ids=(8,), rank=2, alpha=2.0, seed=seed)
+        found = Vocabulary.create(name, size=9, end_ids=(8,))
+        return LowRankModel.create(found, rank=2, alpha=2.0, seed=seed)
 
-    assert (make().base == make(seed=1).base).all()
-    assert (make().base != make(name="n").base).any()
+    assert (make().vocabulary.base == make(seed=1).vocabulary.base).all()
+    assert (make().vocabulary.base != make(name="n").vocabulary.base).any()
     assert (make().A != make(seed=1).A).any()
     assert not make().B.any()
+
+
+@pytest.mark.parametrize("size", [300, 50_000])
+def test_an_untrained_turn_ends_with_the_same_chance_however_many_tokens_there_are(size):
+    ends = (7, size - 1)
+    model = LowRankModel.create(Vocabulary.create("m", size=size, end_ids=ends), rank=2, alpha=2.0, seed=0)
+    found = model.logprobs(FeatureMap(size).of(np.array([1, 2])), np.array([ends, ends]))
+    np.testing.assert_allclose(np.exp(found).sum(axis=1), 0.05)
+
+
+def test_the_size_of_the_model_follows_the_tokens_that_are_trained_and_not_the_vocabulary():
+    model = LowRankModel.create(Vocabulary.create("m", size=50_000, end_ids=(7,)), rank=2, alpha=2.0, seed=0)
+    assert model.B.shape == (2, 2)
+    assert model.grown(np.array([4, 9])).B.shape == (2, 4)

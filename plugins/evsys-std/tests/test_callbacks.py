@@ -71,6 +71,12 @@ def test_in_a_pipe_a_tenth_of_the_run_gives_a_plain_line(screen, clock, capsys):
     assert "\x1b" not in pipe.getvalue()
 
 
+def test_what_the_backend_expects_is_told_at_the_start(screen, clock):
+    pipe = screen(terminal=False)
+    PrintProgress().evsys_run_started(CTX, 100, {"seconds": 75.0, "peak_bytes": 1.25e9})
+    assert pipe.getvalue() == "sft-s0: 100 steps, about 1:15 and 1.2 GB on this machine\n"
+
+
 def test_the_interval_can_be_given_and_the_last_step_is_always_shown(screen, clock):
     pipe = screen(terminal=False)
     train(PrintProgress(every=4), clock, 10, total=10)

@@ -165,7 +165,7 @@ class MockTrainingClient:
             params,
             norm,
         )
-        self._model = attrs.evolve(self._model, **weights)
+        self._model = attrs.evolve(self._model, A=weights["A"], B=weights["B"])
         self._version += 1
         return OptimResult(grad_norm=norm)
 

@@ -54,7 +54,7 @@ class Drawing:
         place = uniform * cumulative[-1]
         column = int(np.searchsorted(cumulative, place, side="right"))
         if column > 0:
-            return int(self._vocabulary.own[column - 1])
+            return int(self._vocabulary.own[min(column, len(columns) - 1) - 1])
         index = int(np.searchsorted(shared, place / cumulative[0] * shared[-1], side="right"))
         return int(self._vocabulary.shared[min(index, len(shared) - 1)])
 
@@ -68,19 +68,11 @@ class Drawing:
     def _filtered(
         self, columns: NDArray[np.float64], params: SamplingParams, rng: np.random.Generator
     ) -> int:
-        """Among the k likeliest, and in the smallest set that has the share `top_p` at this temperature."""
+        """Among the k likeliest; of those in the smallest set that has the share `top_p` at this temperature."""
         size = len(self._vocabulary.base)
         best = self.likeliest(columns, size if params.top_k is None else min(params.top_k, size))
         scaled = np.array(list(best.values())) / params.temperature
-        weights = np.exp(scaled - scaled[0])
-        share = weights / (weights.sum() if params.top_k is None else self._total(columns, params, scaled[0]))
-        kept = max(int(np.count_nonzero(np.cumsum(share) - share < params.top_p)), 1)
-        cumulative = np.cumsum(weights[:kept])
-        index = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        cumulative = np.cumsum(np.exp(scaled - scaled[0]))
+        kept = 1 + int(np.searchsorted(cumulative[:-1], params.top_p * cumulative[-1], side="left"))
+        index = int(np.searchsorted(cumulative[:kept], rng.random() * cumulative[kept - 1], side="right"))
         return list(best)[min(index, kept - 1)]
-
-    def _total(self, columns: NDArray[np.float64], params: SamplingParams, best: float) -> float:
-        """Sum over the whole vocabulary of `exp(logprob / temperature - best)`."""
-        shared = self._cumulative(params.temperature)
-        weights = np.exp(columns / params.temperature - best)
-        return float(weights[1:].sum() + weights[0] * (shared[-1] if len(shared) else 0.0))

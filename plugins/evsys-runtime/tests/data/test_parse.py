@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evsys.errors import DataError
+from evsys.errors import DataError, PluginContractError
 from evsys.types import ChatMessagesRow, HarborTask, Message, PromptExample, ToolCall, VerifierSpec
 from evsys_runtime.data import messages as messages_module
 from evsys_runtime.data.parse import ParseReport, RowProblem, parse_row, parse_rows
@@ -355,6 +355,21 @@ def test_bad_rows_can_be_skipped_and_ids_have_no_gap():
     typed = list(parse_rows(rows, "chat", on_bad_row="skip", report=report))
     assert [row.row_id for row in typed] == ["0", "1"]
     assert sum(report.skipped.values()) == 1
+
+
+def test_skipping_keeps_the_first_problems_and_counts_all():
+    report = ParseReport()
+    rows = [{"messages": [USER]}, *[{"text": "x"}] * 50]
+    assert len(list(parse_rows(rows, "chat", on_bad_row="skip", report=report))) == 1
+    assert sum(report.skipped.values()) == 50
+    assert len(report.problems) == 10
+
+
+def test_an_unknown_shape_is_refused():
+    with pytest.raises(
+        PluginContractError, match="no shape of rows is called 'table'; known are chat, prompt, task"
+    ):
+        list(parse_rows([], "table"))
 
 
 def test_skipping_every_row_is_an_error():

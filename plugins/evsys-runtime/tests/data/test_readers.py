@@ -213,6 +213,11 @@ def test_an_unknown_suffix_names_the_known_ones(tmp_path):
         read_rows(tmp_path / "rows.parquet")
 
 
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no format 'xml'; known are jsonl, json, csv"):
+        read_rows(tmp_path / "rows.jsonl", format="xml")
+
+
 def test_the_format_can_be_named_against_the_suffix(tmp_path):
     assert list(read_rows(write(tmp_path / "rows.txt", '{"a": 1}'), format="jsonl")) == [{"a": 1}]
 

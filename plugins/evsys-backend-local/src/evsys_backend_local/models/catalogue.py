@@ -85,7 +85,7 @@ class ModelInfo:
 
 def list_models() -> tuple[ModelInfo, ...]:
     """What is built in, what can be fetched, and what else the cache holds."""
-    from evsys_backend_local.tiny.model import LICENCE, SHAPE
+    from evsys_backend_local.tiny.shape import LICENCE, SHAPE
 
     cached = {model.name: model for model in cached_models()}
     found = [

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import DTypeLike
+from typing import TYPE_CHECKING
 
 from evsys.errors import ConfigError, EvsysError
 from evsys.types import ModelSpec
 from evsys_backend_local.engine.shape import LINEARS, ModelShape
-from evsys_backend_local.engine.weights import BaseWeights
-from evsys_backend_local.models.gguf import GgufFile
-from evsys_backend_local.models.load import (
-    folder_shape,
-    gguf_file,
-    gguf_shape,
-    load_weights,
-    read_config,
-    require_supported_size,
-)
+from evsys_backend_local.tiny.shape import SHAPE
 from evsys_runtime.rendering.cache import TINY, find_model
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from evsys_backend_local.engine.weights import BaseWeights
 
 
 def resolve(name: str | Path) -> Path | None:
@@ -35,13 +29,15 @@ def resolve(name: str | Path) -> Path | None:
     return find_model(name).folder
 
 
-def load_base(name: str | Path, dtype: DTypeLike = np.float32) -> BaseWeights:
+def load_base(name: str | Path, dtype: DTypeLike = "float32") -> BaseWeights:
     """Base weights by model name or folder.
 
     Raises:
         ConfigError: not on this machine, or an architecture that this engine doesn't run.
         DataError: files that are missing, damaged or hold NaN.
     """
+    from evsys_backend_local.models.load import load_weights
+
     folder = resolve(name)
     if folder is None:
         from evsys_backend_local.tiny.model import load_tiny
@@ -62,9 +58,17 @@ def model_shape(name: str | Path) -> ModelShape:
     """
     folder = resolve(name)
     if folder is None:
-        from evsys_backend_local.tiny.model import SHAPE
-
         return SHAPE
+    # `evsys validate` asks for the built-in model without importing numpy.
+    from evsys_backend_local.models.gguf import GgufFile
+    from evsys_backend_local.models.load import (
+        folder_shape,
+        gguf_file,
+        gguf_shape,
+        read_config,
+        require_supported_size,
+    )
+
     if (folder / "config.json").is_file():
         shape = folder_shape(read_config(folder), str(folder))
     else:

@@ -11,15 +11,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from evsys.errors import DataError
-from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.weights import BaseWeights
 from evsys_backend_local.models.safetensors import SafetensorsFile
-
-LICENCE = "Apache-2.0"
-
-SHAPE = ModelShape(
-    dim=128, layers=4, heads=4, kv_heads=2, head_dim=32, hidden=352, vocab=259, max_context=1024
-)
+from evsys_backend_local.tiny.shape import SHAPE
 
 WEIGHTS = Path(__file__).with_name("model.safetensors")
 

@@ -14,6 +14,7 @@ from evsys._plugins.shape import fields_of
 from evsys.errors import ConfigError, PluginConflictError, PluginError, PluginNotFoundError, Problem
 from evsys_runtime.config import paths, placeholders, trees
 from evsys_runtime.config.later import NOT_YET, PLANNED
+from evsys_runtime.config.templates import Template
 
 __all__ = ["Built", "Plugins"]
 
@@ -33,6 +34,7 @@ class Plugins:
     registry: Registry
     broken: dict[str, PluginError] = attrs.field(factory=dict)
     _built: dict[tuple[Any, ...], tuple[Built, Any]] = attrs.field(factory=dict)
+    _templates: dict[tuple[str, str], Template | None] = attrs.field(factory=dict)
 
     def build(
         self,
@@ -75,8 +77,10 @@ class Plugins:
         try:
             if extra:
                 params = {**self._taken(kind, name, extra), **params}
-            resolved = placeholders.resolve(params) if secret else params
-            plugin = self.registry.build(kind, name, resolved, path=inside)
+            if secret:
+                plugin = self.registry.build(kind, name, placeholders.resolve(params), path=inside)
+            else:
+                plugin = self._plain(kind, name, params, inside)
         except ConfigError as exc:
             problems = tuple(self._redacted(problem, params, inside) for problem in exc.problems)
             unset_places = {problem.path for problem in unset}
@@ -84,6 +88,18 @@ class Plugins:
         except PluginError as exc:
             return Built(problems=(*unset, self._refused(exc, kind, name, f"{path}.kind")))
         return Built(plugin=plugin, problems=unset)
+
+    def _plain(self, kind: str, name: str, params: Mapping[str, Any], path: str) -> Any:
+        """A plugin whose params are what the file says, the quick way where that was seen to be right before."""
+        template = self._templates.get((kind, name))
+        if template is not None and (plugin := template.build(params)) is not None:
+            return plugin
+        plugin = self.registry.build(kind, name, params, path=path)
+        if (kind, name) not in self._templates:
+            self._templates[kind, name] = Template.of(self.registry, kind, name)
+        elif template is not None:
+            template.learn(params)
+        return plugin
 
     def _taken(self, kind: str, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Those of some params that the plugin's Config names."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from evsys.errors import DataError
+from evsys.errors import DataError, PluginContractError
 from evsys.types import ChatMessagesRow, HarborTask, Message, PromptExample, VerifierSpec
 from evsys_runtime.data import messages as msg
 from evsys_runtime.data.json_rows import is_row, row_type_name
@@ -62,7 +62,12 @@ def parse_rows(
 
     Raises:
         DataError: rows that lack what the shape needs; each names its index, its line where known, and what is missing.
+        PluginContractError: there is no such shape.
     """
+    if shape not in SHAPES:
+        raise PluginContractError(
+            f"no shape of rows is called {shape!r}", hint=f"known are {', '.join(SHAPES)}"
+        )
     make = SHAPES[shape]
     report = report if report is not None else ParseReport()
     seen = kept = 0  # counting in the report itself would cost more than all the rest of this loop
@@ -71,7 +76,7 @@ def parse_rows(
             try:
                 typed = make(row, kept)
             except RowProblem as exc:
-                _note(report, exc, seen, place())
+                _note(report, exc, seen, place(), most_problems)
                 if on_bad_row == "error" and len(report.problems) == most_problems:
                     break
             else:
@@ -88,17 +93,17 @@ def parse_rows(
         raise _problems(report, shape)
 
 
-def _note(report: ParseReport, problem: RowProblem, index: int, place: str | None) -> None:
+def _note(report: ParseReport, problem: RowProblem, index: int, place: str | None, limit: int | None) -> None:
     where = f"row {index}" + (f" ({place})" if place else "")
     report.skipped[problem.kind] += 1
-    report.problems.append(f"{where}: {problem}")
+    if limit is None or len(report.problems) < limit:
+        report.problems.append(f"{where}: {problem}")
 
 
 def _problems(report: ParseReport, shape: Shape) -> DataError:
-    shown = report.problems[:_SHOWN_PROBLEMS] if report.rows else report.problems
     count = sum(report.skipped.values())
     rows = f"{count} rows" if count > 1 else "a row"
-    text = "\n  ".join([f"{rows} can't be used as {shape!r}:", *shown])
+    text = "\n  ".join([f"{rows} can't be used as {shape!r}:", *report.problems])
     return DataError(text, hint=_HINTS[shape], counts=dict(report.skipped))
 
 

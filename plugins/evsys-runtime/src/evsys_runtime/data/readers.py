@@ -70,7 +70,10 @@ def read_rows(
     path = Path(path)
     report = report if report is not None else ReadReport()
     report.source = report.source or str(path)
-    read = _READERS[format or format_of(path)]
+    name = format or format_of(path)
+    if name not in _READERS:
+        raise DataError(f"no format {name!r}", source=str(path), hint=f"known are {', '.join(_READERS)}")
+    read = _READERS[name]
     if read is _read_csv and (delimiter is None and path.suffix.lower() == ".tsv"):
         delimiter = "\t"
     return _checked(path, read, report, on_bad_row, delimiter)
