@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 sys.exit(code)
 """
 
+ROOT = Path(__file__).parents[1]
 HEAVY = {
     *(
         "aiohttp",

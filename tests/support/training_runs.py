@@ -177,7 +177,7 @@ async def accuracy(client, pairs):
     prompts = [
         client.renderer.render_prompt((Message(role="user", content=question),)) for question, _ in pairs
     ]
-    greedy = SamplingParams(max_tokens=20, temperature=0.0)
+    greedy = SamplingParams(max_tokens=48, temperature=0.0)
     results = await asyncio.gather(*(sampler.sample(tokens, greedy) for tokens in prompts))
     texts = [client.renderer.parse(result.sequences[0].tokens).content for result in results]
     return sum(text == answer for text, (_, answer) in zip(texts, pairs, strict=True)) / len(pairs)

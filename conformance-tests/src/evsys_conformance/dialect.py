@@ -43,7 +43,15 @@ def accepts(schema: Schema, value: Any, root: Schema | None = None) -> bool:
     """True when `value` is allowed by `schema`. Words that say nothing about validity are passed over."""
     root = schema if root is None else root
     schema = _resolved(schema, root)
-    tests: list[Callable[[Schema, Any, Schema], bool]] = [_type, _choice, _bounds, _text, _array, _object, _combined]
+    tests: list[Callable[[Schema, Any, Schema], bool]] = [
+        _type,
+        _choice,
+        _bounds,
+        _text,
+        _array,
+        _object,
+        _combined,
+    ]
     return all(test(schema, value, root) for test in tests)
 
 
@@ -63,9 +71,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _type(schema: Schema, value: Any, root: Schema) -> bool:
-    wanted = schema.get("type")
-    kinds = wanted if isinstance(wanted, list) else [wanted]
-    return wanted is None or any(_TYPES[kind](value) for kind in kinds)
+    wanted = schema.get("type", [])
+    kinds: list[str] = wanted if isinstance(wanted, list) else [wanted]
+    return not kinds or any(_TYPES[kind](value) for kind in kinds)
 
 
 def _choice(schema: Schema, value: Any, root: Schema) -> bool:
@@ -102,7 +110,9 @@ def _array(schema: Schema, value: Any, root: Schema) -> bool:
     return (
         schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf)
         and all(accepts(part, item, root) for part, item in zip(first, value, strict=False))
-        and all(accepts(schema["items"], item, root) for item in (rest if _is_schema(schema, "items") else ()))
+        and all(
+            accepts(schema["items"], item, root) for item in (rest if _is_schema(schema, "items") else ())
+        )
         and not (schema.get("items") is False and rest)
         and not (schema.get("uniqueItems") and any(item in value[:i] for i, item in enumerate(value)))
     )
@@ -185,10 +195,16 @@ def _of_type(kind: Any, schema: Schema, root: Schema, depth: int) -> st.SearchSt
 
 
 def _integers(schema: Schema) -> st.SearchStrategy[int]:
-    low = max(math.ceil(schema.get("minimum", -_LARGEST)), math.floor(schema.get("exclusiveMinimum", -math.inf)) + 1
-              if "exclusiveMinimum" in schema else -_LARGEST)
-    high = min(math.floor(schema.get("maximum", _LARGEST)), math.ceil(schema["exclusiveMaximum"]) - 1
-               if "exclusiveMaximum" in schema else _LARGEST)
+    low = max(
+        math.ceil(schema.get("minimum", -_LARGEST)),
+        math.floor(schema.get("exclusiveMinimum", -math.inf)) + 1
+        if "exclusiveMinimum" in schema
+        else -_LARGEST,
+    )
+    high = min(
+        math.floor(schema.get("maximum", _LARGEST)),
+        math.ceil(schema["exclusiveMaximum"]) - 1 if "exclusiveMaximum" in schema else _LARGEST,
+    )
     return st.integers(low, max(low, high))
 
 
@@ -224,7 +240,9 @@ def _objects(schema: Schema, root: Schema, depth: int) -> st.SearchStrategy[Any]
             if name in required or (depth < 3 and not part.get("deprecated"))
         }
         optional = {name: field for name, field in fields.items() if name not in required}
-        return st.fixed_dictionaries({name: fields[name] for name in fields if name in required}, optional=optional)
+        return st.fixed_dictionaries(
+            {name: fields[name] for name in fields if name in required}, optional=optional
+        )
     if schema.get("additionalProperties") is False:
         return st.just({})
     inside = schema.get("additionalProperties")

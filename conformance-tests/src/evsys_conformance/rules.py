@@ -35,7 +35,9 @@ def _ruled(config: Any) -> Iterator[str]:
     """Names of the fields that validators of their own look at, also by those of a Config inside them."""
     for field in getattr(config, "__attrs_attrs__", ()):
         inside = any(True for part in _configs(field.type) if any(_ruled(part)))
-        if inside or any(not type(rule).__module__.startswith("attr") for rule in _validators(field.validator)):
+        if inside or any(
+            not type(rule).__module__.startswith("attr") for rule in _validators(field.validator)
+        ):
             yield from (field.name, field.alias, *field.metadata.get("aliases", ()))
     decorators = getattr(config, "__pydantic_decorators__", None)
     for rule in getattr(decorators, "field_validators", {}).values():
@@ -49,7 +51,12 @@ def _validators(validator: Any) -> Iterator[Any]:
     if validator is None:
         return
     inner = [*getattr(validator, "_validators", ()), getattr(validator, "validator", None)]
-    inner = [one for part in inner if part is not None for one in (part if isinstance(part, tuple | list) else [part])]
+    inner = [
+        one
+        for part in inner
+        if part is not None
+        for one in (part if isinstance(part, tuple | list) else [part])
+    ]
     if inner and type(validator).__module__.startswith("attr"):
         for one in inner:
             yield from _validators(one)

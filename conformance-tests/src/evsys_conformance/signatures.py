@@ -83,7 +83,11 @@ def methods_of(kind: str, plugin: Any) -> list[Method]:
     for protocol in filter(None, asked):
         for name, value in vars(protocol).items():
             public = name == "__call__" or not name.startswith("_")
-            if public and inspect.isfunction(value) and (not isinstance(plugin, type) or _found(plugin, name)[0]):
+            if (
+                public
+                and inspect.isfunction(value)
+                and (not isinstance(plugin, type) or _found(plugin, name)[0])
+            ):
                 found.append(Method(protocol, name, plugin))
     return found
 
@@ -102,4 +106,5 @@ def _found(plugin: type, name: str) -> tuple[Any, bool]:
 def _is_async(function: Any) -> bool:
     while isinstance(function, partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks how it is called
+    call = function if inspect.isroutine(function) else getattr(type(function), "__call__")  # noqa: B004, B009 - how an object is called
+    return inspect.iscoroutinefunction(call)

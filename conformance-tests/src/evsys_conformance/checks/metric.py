@@ -65,7 +65,9 @@ class MetricConformance(PluginConformance):
         assert isinstance(compute({}), int | float)
 
     @check()
-    def test_more_than_the_samples_is_refused(self, subject: Subject, params: Mapping[str, Any], plugin: Any) -> None:
+    def test_more_than_the_samples_is_refused(
+        self, subject: Subject, params: Mapping[str, Any], plugin: Any
+    ) -> None:
         """A metric of k samples refuses a task that has fewer."""
         properties = subject.schema.get("properties", {}) if subject.config is not None else {}
         if "k" in properties and subject.entry is not None:
@@ -108,7 +110,8 @@ def _computer(plugin: Any) -> Compute:
 
     def of_rollouts(tasks: Rewards) -> float:
         rollouts = {
-            task: [_rollout(task, i, reward) for i, reward in enumerate(rewards)] for task, rewards in tasks.items()
+            task: [_rollout(task, i, reward) for i, reward in enumerate(rewards)]
+            for task, rewards in tasks.items()
         }
         return float(plugin.compute_rollouts(rollouts))
 

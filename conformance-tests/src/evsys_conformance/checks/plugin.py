@@ -35,7 +35,24 @@ _SECRET_NAME = re.compile(
     r"(?i)(.*[_-])?((api|access|auth|private|secret|account)[_-]?key|apikey|secret|password|passwd|token|credentials?)"
 )
 _UNKNOWN = "evsys_no_such_key"
-_ODD_VALUES = ("x", "", "1", 0, 1, -1, 1.5, 1e308, True, None, [], [1], ["x"], {}, {"x": 1}, {"x": "y"})
+_ODD_VALUES: tuple[Any, ...] = (
+    "x",
+    "",
+    "1",
+    0,
+    1,
+    -1,
+    1.5,
+    1e308,
+    True,
+    None,
+    [],
+    [1],
+    ["x"],
+    {},
+    {"x": 1},
+    {"x": "y"},
+)
 
 
 class EntryConformance:
@@ -61,7 +78,9 @@ class EntryConformance:
             registry = request.config.stash[SELECTION].registry
             return Subject(self.kind, entry_point.qualified, registry, entry_point)
         if inspect.getattr_static(type(self), "plugin") is vars(EntryConformance)["plugin"]:
-            pytest.fail(f"{type(self).__name__} must override the fixture `plugin`, which makes what is checked")
+            pytest.fail(
+                f"{type(self).__name__} must override the fixture `plugin`, which makes what is checked"
+            )
         return Subject.handed_over(self.kind, request.getfixturevalue("plugin"))
 
     @pytest.fixture
@@ -292,7 +311,12 @@ class PluginConformance(EntryConformance):
 
     @check()
     def test_repr_carries_no_secret(
-        self, subject: Subject, loaded: Any, params: Mapping[str, Any], home: Path, plugin: Any,
+        self,
+        subject: Subject,
+        loaded: Any,
+        params: Mapping[str, Any],
+        home: Path,
+        plugin: Any,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Neither the object nor its Config shows a key or a password, given as a param or by the environment."""
@@ -310,7 +334,7 @@ class PluginConformance(EntryConformance):
 
 
 def _declares(loaded: Any, capability: str) -> bool:
-    declared = getattr(loaded, "capabilities", getattr(loaded, "supports", frozenset()))
+    declared: Any = getattr(loaded, "capabilities", getattr(loaded, "supports", frozenset()))
     return capability in declared or any(str(one).startswith(f"{capability}:") for one in declared)
 
 

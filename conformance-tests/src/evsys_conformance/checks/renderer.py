@@ -36,13 +36,13 @@ class RendererConformance(PluginConformance):
         assert plugin.render_prompt(conversation[:1]) == prompt
 
     @check()
-    def test_tokens_and_weights_have_one_length(
-        self, plugin: Any, conversation: tuple[Message, ...]
-    ) -> None:
+    def test_tokens_and_weights_have_one_length(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
         """Each training sequence has a weight for each token, and something to train."""
         sequences = plugin.render_training(conversation)
         assert sequences
-        assert [(len(tokens), len(weights)) for tokens, weights in sequences if len(tokens) != len(weights)] == []
+        assert [
+            (len(tokens), len(weights)) for tokens, weights in sequences if len(tokens) != len(weights)
+        ] == []
         assert all(any(weights) for _, weights in sequences)
 
     @check()
@@ -55,10 +55,9 @@ class RendererConformance(PluginConformance):
     @check()
     def test_prompts_are_not_trained(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
         """With `last_assistant` nothing before the answer has a weight."""
-        answer = conversation[-1:]
-        tokens, weights = plugin.render_training(conversation, train_on="last_assistant")[-1]
-        trained = [token for token, weight in zip(tokens, weights, strict=False) if weight]
-        assert plugin.parse(trained).content.strip() == answer[0].content
+        prompt = plugin.render_prompt(conversation[:3])
+        _, weights = plugin.render_training(conversation, train_on="last_assistant")[-1]
+        assert not any(weights[: len(prompt)])
 
     @check()
     def test_answers_are_read_back(self, plugin: Any, conversation: tuple[Message, ...]) -> None:

@@ -27,7 +27,9 @@ from evsys_conformance.running import run
 __all__ = ["RolloutEngineConformance"]
 
 _TASKS = [
-    HarborTask(task_id=f"t-{i}", instruction=f"Say {i}.", verifier=VerifierSpec(name="exact_match", expected="yes"))
+    HarborTask(
+        task_id=f"t-{i}", instruction=f"Say {i}.", verifier=VerifierSpec(name="exact_match", expected="yes")
+    )
     for i in range(5)
 ]
 _SAMPLES = 3

@@ -36,7 +36,9 @@ class TransformConformance(PluginConformance):
     @pytest.fixture
     def rows(self, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Rows that it can handle, each with a column that it doesn't know."""
-        return [{**copy.deepcopy(dict(row)), _MARK: f"mark {i}"} for i, row in enumerate(facts.get("rows", _ROWS))]
+        return [
+            {**copy.deepcopy(dict(row)), _MARK: f"mark {i}"} for i, row in enumerate(facts.get("rows", _ROWS))
+        ]
 
     @check()
     def test_rows_are_left_as_they_were(self, plugin: Any, rows: list[dict[str, Any]]) -> None:

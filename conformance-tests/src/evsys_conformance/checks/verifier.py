@@ -20,7 +20,9 @@ __all__ = ["VerifierConformance"]
 
 _TEXTS = st.one_of(
     st.text(max_size=80),
-    st.sampled_from(["", " \n", "42", "a" * 5000, "\x00", "{", "<tool_call>{}</tool_call>", "é\u2028🙂", "[[]]"]),
+    st.sampled_from(
+        ["", " \n", "42", "a" * 5000, "\x00", "{", "<tool_call>{}</tool_call>", "é\u2028🙂", "[[]]"]
+    ),
 )
 _ODD = ("", "42", "the answer is 42", "{", "\x00\u2028🙂")
 
@@ -36,7 +38,9 @@ class VerifierConformance(PluginConformance):
         return facts.get("expected", "42")
 
     @pytest.fixture
-    def judge(self, plugin: Any, params: Mapping[str, Any], expected: Any) -> Callable[[str], Score | NoScore]:
+    def judge(
+        self, plugin: Any, params: Mapping[str, Any], expected: Any
+    ) -> Callable[[str], Score | NoScore]:
         """Judges a text as evsys does."""
         wants_rollout = "rollout" in inspect.signature(plugin).parameters
 

@@ -7,6 +7,7 @@ there are. Paths here start at the run: `$.algorithm.params`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -140,8 +141,8 @@ class Arms:
                     problems += self._memo(
                         ("honours", asked, id(backend.raw)), lambda: _ignored(asked, backend)
                     )
-                if hasattr(backend.built, "validate_model") and not model.problems:
-                    problems += self._validated_model(algorithm, backend, model)
+                if not model.problems:
+                    problems += self._judged(algorithm, backend, model)
         agent = parts.get("agent")
         if (
             agent is not None
@@ -182,16 +183,24 @@ class Arms:
             asked += [f"algorithm.params.{name}" for name in _LORA_OPTIONS if name in algorithm.value.params]
         return tuple(asked)
 
-    def _validated_model(self, algorithm: _Part | None, backend: _Part, model: _Part) -> Problems:
-        """What the backend itself says of the model."""
-        lora = getattr(algorithm.built, "lora", None) if algorithm is not None else None
+    def _judged(self, algorithm: _Part | None, backend: _Part, model: _Part) -> list[Problem]:
+        """What backend and algorithm themselves say of the model, where they offer to look."""
+        trainer = algorithm.built if algorithm is not None else None
+        judges = [(backend, "backend", "$.model.name")] if hasattr(backend.built, "validate_model") else []
+        if algorithm is not None and hasattr(trainer, "validate_model"):
+            judges.append((algorithm, "algorithm", "$.algorithm.params"))
+        if not judges:
+            return []
         try:
-            spec = lora() if callable(lora) else LoraSpec()
+            spec = trainer.lora() if hasattr(trainer, "lora") else LoraSpec()
         except Exception as exc:
             message = f"the algorithm can't say what it trains: {type(exc).__name__}: {exc}"
-            return (Problem(path="$.algorithm.params", message=message),)
-        key = ("model", id(model.raw), id(backend.raw), repr(spec))
-        return self._memo(key, lambda: _model_problems(model.value, spec, backend))
+            return [Problem(path="$.algorithm.params", message=message)]
+        problems: list[Problem] = []
+        for judge, kind, path in judges:
+            key = (kind, id(judge.raw), id(model.raw), spec.rank, spec.alpha, spec.targets)
+            problems += self._memo(key, partial(_complaints, judge, kind, path, model.value, spec))
+        return problems
 
 
 def _two_agents(algorithm: PluginSpec) -> Iterable[Problem]:
@@ -261,7 +270,7 @@ def _ignored(asked: tuple[str, ...], backend: _Part) -> Iterable[Problem]:
             yield Problem(path=f"$.{option}", message=message, hint="leave it out, or choose another backend")
 
 
-def _model_problems(model: ModelConfig, lora: LoraSpec, backend: _Part) -> Iterable[Problem]:
+def _complaints(judge: _Part, kind: str, path: str, model: ModelConfig, lora: LoraSpec) -> list[Problem]:
     spec = ModelSpec(
         name=model.name,
         lora=lora,
@@ -270,7 +279,7 @@ def _model_problems(model: ModelConfig, lora: LoraSpec, backend: _Part) -> Itera
         load_checkpoint_path=model.load_checkpoint_path,
     )
     try:
-        complaints = [str(complaint) for complaint in backend.built.validate_model(spec)]
+        complaints = [str(complaint) for complaint in judge.built.validate_model(spec)]
     except Exception as exc:
-        complaints = [f"backend {backend.value.kind!r} can't judge the model: {type(exc).__name__}: {exc}"]
-    return [Problem(path="$.model.name", message=complaint) for complaint in complaints]
+        complaints = [f"{kind} {judge.value.kind!r} can't judge the model: {type(exc).__name__}: {exc}"]
+    return [Problem(path=path, message=complaint) for complaint in complaints]

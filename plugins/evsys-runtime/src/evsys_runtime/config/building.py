@@ -96,8 +96,8 @@ class Plugins:
             return plugin
         plugin = self.registry.build(kind, name, params, path=path)
         if (kind, name) not in self._templates:
-            self._templates[kind, name] = Template.of(self.registry, kind, name)
-        elif template is not None:
+            self._templates[kind, name] = template = Template.of(self.registry, kind, name, plugin)
+        if template is not None:
             template.learn(params)
         return plugin
 

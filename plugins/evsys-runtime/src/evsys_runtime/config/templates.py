@@ -1,8 +1,9 @@
 """Building one plugin thousands of times: what was accepted for a field once needn't be read again.
 
-A grid over params gives each arm params of its own, made of few values. Where the fields of a Config don't depend on each
-other, a plugin of values that were all accepted before is built from them directly. Its constructor still runs each
-time, since it may refuse values that make no sense together; whatever it raises is left to the ordinary way to explain.
+A grid over params gives each arm params of its own, made of few values. A plugin that keeps its Config as `config` has
+made it from the fields anew, so the Config's own validators and hooks, and the plugin's, have run on the values together.
+What they leave to check is that each value has the right type, and that is known for values which were accepted before.
+Whatever isn't plainly right this way is left to the ordinary one to read and to explain.
 """
 
 from __future__ import annotations
@@ -13,87 +14,58 @@ from typing import Any
 import attrs
 
 from evsys import Registry, structure
+from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import ConfigField, fields_of
 
 __all__ = ["Template"]
 
-_INSIDE = ("validator", "_validators", "validators")
-
 
 @attrs.frozen(eq=False)
 class Template:
-    """How to build a plugin class from field values that were accepted before."""
+    """How to build a plugin class from field values that were accepted before, by field and identity."""
 
     plugin: type
+    config: type
     fields: Mapping[str, ConfigField]
     accepted: dict[tuple[str, int], tuple[Any, Any]] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, registry: Registry, kind: str, name: str) -> Template | None:
-        """The template of a plugin, None where its params must be read as a whole."""
-        plugin, config = registry.get(kind, name), registry.config_of(kind, name)
-        if (
-            not isinstance(plugin, type)
-            or config is None
-            or config is plugin
-            or registry.find(kind, name).params
+    def of(cls, registry: Registry, kind: str, name: str, built: Any) -> Template | None:
+        """The template of a plugin that was built once, None where its params must be read as a whole."""
+        config = registry.config_of(kind, name)
+        if config is None or config is type(built) or is_pydantic(config) or registry.find(kind, name).params:
+            return None
+        if type(getattr(built, "config", None)) is not config:
+            return None
+        fields = {field.key: field for field in fields_of(config)}
+        if any(
+            isinstance(each.default, attrs.Factory) and each.default.takes_self for each in fields.values()
         ):
             return None
-        return (
-            cls(plugin, {field.key: field for field in fields_of(config)})
-            if _is_independent(config)
-            else None
-        )
+        return cls(type(built), config, fields)
 
     def build(self, params: Mapping[str, Any]) -> Any:
-        """The plugin, or None where a value is new or the constructor refuses them."""
+        """The plugin, or None where a value is new or where the values are refused together."""
         given = {}
         for key, raw in params.items():
             known = self.accepted.get((key, id(raw)))
             if known is None:
                 return None
             given[key] = known[1]
-        fields = {key: given[key] if key in given else _default(field) for key, field in self.fields.items()}
+        for key, field in self.fields.items():
+            if key not in given and not field.required:
+                given[key] = (
+                    field.default.factory() if isinstance(field.default, attrs.Factory) else field.default
+                )
         try:
-            return self.plugin(**fields)
-        except Exception:
+            plugin = self.plugin(**given)
+        except Exception:  # the ordinary way meets it again and says what is wrong
             return None
+        return plugin if type(getattr(plugin, "config", None)) is self.config else None
 
     def learn(self, params: Mapping[str, Any]) -> None:
-        """Note the values of params that were built from in the ordinary way."""
+        """Note the values of params that were read in the ordinary way and found right."""
         for key, raw in params.items():
             if key in self.fields and (key, id(raw)) not in self.accepted:
                 # The raw value is kept, so that its identity can't be given to another.
                 self.accepted[key, id(raw)] = raw, structure(self.fields[key].annotation, raw)
-
-
-def _default(field: ConfigField) -> Any:
-    default = field.default
-    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
-
-
-def _is_independent(config: type) -> bool:
-    """True for an attrs class whose fields are judged one by one: no hooks, converters or validators of its own."""
-    if (
-        not attrs.has(config)
-        or hasattr(config, "__attrs_post_init__")
-        or hasattr(config, "__attrs_pre_init__")
-    ):
-        return False
-    return all(
-        field.converter is None
-        and _judges_alone(field.validator)
-        and not (isinstance(field.default, attrs.Factory) and field.default.takes_self)  # type: ignore[arg-type]
-        for field in attrs.fields(config)
-    )
-
-
-def _judges_alone(validator: Any) -> bool:
-    """True for the validators that come with attrs, which look at nothing but the value."""
-    if validator is None:
-        return True
-    if isinstance(validator, tuple | list):
-        return all(map(_judges_alone, validator))
-    if type(validator).__module__ not in {"attr.validators", "attr._make"}:
-        return False
-    return all(_judges_alone(getattr(validator, name, None)) for name in _INSIDE)

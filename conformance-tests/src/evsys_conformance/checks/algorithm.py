@@ -1,0 +1,217 @@
+"""What an algorithm keeps, tried on the `mock` backend: it trains, counts, stops, resumes and can be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from evsys import current_registry
+from evsys.errors import PluginNotFoundError
+from evsys.types import Checkpoint, ModelSpec, RunResult, StopFlag
+from evsys_conformance import runs, toy
+from evsys_conformance.checks.plugin import PluginConformance
+from evsys_conformance.declare import check
+from evsys_conformance.running import cancelled_within, run
+from evsys_conformance.subject import Subject
+
+__all__ = ["AlgorithmConformance", "Trained", "mock_backend"]
+
+_STEPS = 6
+_SETTINGS: Mapping[str, Any] = {"batch_size": 4, "learning_rate": 0.02, "save_every": 3}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One attempt, looked at from outside. `weights` are logprobs of fixed rows by the trained model."""
+
+    result: RunResult
+    batches: list[str]
+    steps: int
+    recorded: list[int]
+    losses: list[float]
+    weights: list[Any]
+    checkpoint: Checkpoint | None
+
+
+type Train = Callable[..., Trained]
+
+
+def mock_backend() -> Any:
+    """The backend that algorithms are tried on; it comes with an extra of the suite."""
+    try:
+        return current_registry().build("backend", "mock")
+    except PluginNotFoundError:
+        pytest.fail("this check needs the backend `mock`: pip install 'evsys-conformance[train]'")
+
+
+class AlgorithmConformance(PluginConformance):
+    """Checks of the kind `algorithm`. Override `params` for its settings, `data` for rows of another task."""
+
+    kind: ClassVar[str | None] = "algorithm"
+
+    @pytest.fixture
+    def params(self, facts: Mapping[str, Any], subject: Subject) -> dict[str, Any]:
+        """Its example, with short training where it has the usual settings for that."""
+        example = dict(facts.get("params", {}))
+        known = subject.schema.get("properties", {}) if subject.config is not None else {}
+        if "epochs" not in example:
+            example = {"steps": _STEPS, **example}
+        short = {**_SETTINGS, **example}
+        return {
+            name: value for name, value in short.items() if name in known or name in facts.get("params", {})
+        }
+
+    @pytest.fixture
+    def data(self, plugin: Any) -> toy.Rows:
+        """Rows in the shape that it trains on."""
+        return toy.rows(getattr(plugin, "shape", "chat"))
+
+    @pytest.fixture
+    def train(self, make: Callable[[], Any], subject: Subject, data: toy.Rows, tmp_path: Path) -> Train:
+        """Trains a new object once."""
+        count = 0
+
+        def train(
+            *, seed: int = 0, restored: Checkpoint | None = None, stop_after: int | None = None
+        ) -> Trained:
+            nonlocal count
+            count += 1
+            folder = tmp_path / f"run-{count}"
+            folder.mkdir()
+            return run(_attempt(make(), subject.name, data, folder, seed, restored, stop_after))
+
+        return train
+
+    @check()
+    def test_trains_on_the_mock_backend(self, train: Train) -> None:
+        """A run completes, every loss is finite, and the weights are others than before."""
+        trained = train()
+        assert isinstance(trained.result, RunResult), f"train gave a {type(trained.result).__name__}"
+        assert trained.result.status == "completed"
+        assert trained.batches
+        assert [loss for loss in trained.losses if not math.isfinite(loss)] == []
+
+    @check()
+    def test_steps_are_counted(self, train: Train) -> None:
+        """The result's `steps` are the optimiser steps that were done, and so are the recorded ones."""
+        trained = train()
+        assert trained.result.steps == trained.steps
+        assert trained.recorded in ([], list(range(1, trained.steps + 1)))
+
+    @check()
+    def test_keeps_to_the_number_of_steps(self, train: Train) -> None:
+        """It does as many steps as it was asked for: by its params, else by `ctx.max_steps`."""
+        assert train().steps == _STEPS
+
+    @check()
+    def test_stops_on_request(self, train: Train) -> None:
+        """After `ctx.request_stop` no more than the step under way is done, and the run ends well."""
+        trained = train(stop_after=2)
+        assert trained.steps <= 3, "it went on after it was asked to stop"
+        assert trained.result.status == "completed"
+
+    @check()
+    def test_same_seed_same_batches(self, train: Train) -> None:
+        """Two runs with one seed train on the same batches and end with the same weights."""
+        first, second = train(seed=1), train(seed=1)
+        assert second.batches == first.batches
+        assert all(np.array_equal(a, b) for a, b in zip(first.weights, second.weights, strict=True))
+
+    @check()
+    def test_other_seed_other_batches(self, train: Train) -> None:
+        """The seed of the run decides the order of the data."""
+        assert train(seed=1).batches != train(seed=2).batches
+
+    @check()
+    def test_resumes_exactly(self, train: Train) -> None:
+        """From a checkpoint it goes on as if it had never stopped: same batches, same steps, same weights."""
+        whole, part = train(seed=1), train(seed=1, stop_after=3)
+        if part.steps > 4 or not isinstance(part.result, RunResult):
+            pytest.skip("it doesn't stop on request, as test_stops_on_request tells")
+        assert part.checkpoint is not None, "it saved no checkpoint when it stopped"
+        rest = train(seed=1, restored=part.checkpoint)
+        assert part.batches + rest.batches == whole.batches
+        assert all(np.array_equal(a, b) for a, b in zip(whole.weights, rest.weights, strict=True))
+
+    @check()
+    def test_cancels_within_a_second(self, make: Callable[[], Any], data: toy.Rows, tmp_path: Path) -> None:
+        """Cancelled in the middle of a run, it ends as cancelled."""
+        assert run(_cancelled(make(), data, tmp_path)), "it went on, or hid that it was cancelled"
+
+
+async def _attempt(
+    algorithm: Any,
+    name: str,
+    data: toy.Rows,
+    folder: Path,
+    seed: int,
+    restored: Checkpoint | None,
+    stop_after: int | None,
+) -> Trained:
+    stop = StopFlag()
+    backend = mock_backend()
+    model = _model(algorithm)
+    inner = await backend.prepare(model, folder, runs.seeds_of(seed)("model"), restored)
+
+    def on_step(n: int) -> None:
+        if n == stop_after:
+            stop.set("the check asks for it")
+
+    client = runs.WatchedClient(inner, on_step)
+    ctx = runs.context(
+        folder,
+        client,
+        data,
+        kind=name,
+        seed=seed,
+        model=model,
+        max_steps=_STEPS,
+        restored=restored,
+        stop=stop,
+    )
+    try:
+        result = await algorithm.train(ctx)
+        after = await inner.forward(toy.datums(inner.renderer))
+    finally:
+        await backend.teardown(inner)
+    record: Any = ctx.record
+    return Trained(
+        result=result,
+        batches=client.batches,
+        steps=client.steps,
+        recorded=record.steps,
+        losses=[values["loss"] for _, values in record.values if "loss" in values],
+        weights=list(after.logprobs),
+        checkpoint=ctx.checkpoints.latest(),
+    )
+
+
+async def _cancelled(algorithm: Any, data: toy.Rows, folder: Path) -> bool:
+    backend = mock_backend()
+    model = _model(algorithm)
+    inner = await backend.prepare(model, folder, 0)
+    stepped = asyncio.Event()
+    client = runs.WatchedClient(inner, lambda _n: stepped.set())
+    training = asyncio.create_task(algorithm.train(runs.context(folder, client, data, model=model)))
+    waiting = asyncio.create_task(stepped.wait())
+    await asyncio.wait([training, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    try:
+        if training.done():
+            return training.exception() is None and pytest.skip("it ended before it could be cancelled")
+        return await cancelled_within(training, 1.0)
+    finally:
+        client.closed = True
+        await backend.teardown(inner)
+
+
+def _model(algorithm: Any) -> ModelSpec:
+    lora = algorithm.lora() if hasattr(algorithm, "lora") else runs.MODEL.lora
+    return ModelSpec(name=runs.MODEL.name, lora=lora)

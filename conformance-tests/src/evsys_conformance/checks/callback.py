@@ -1,0 +1,165 @@
+"""What a callback keeps: its hooks are real ones, and nothing that it does ends a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from evsys import HookManager
+from evsys.errors import PluginContractError
+from evsys.hookspecs import HOOKS
+from evsys.types import (
+    ArmResult,
+    Checkpoint,
+    Conclusion,
+    EvaluationResult,
+    ExperimentResult,
+    Failure,
+    Message,
+    MetricValue,
+    Rollout,
+    RunResult,
+    Score,
+    Usage,
+)
+from evsys_conformance import runs, toy
+from evsys_conformance.checks.plugin import EntryConformance, PluginConformance
+from evsys_conformance.declare import check
+from evsys_conformance.running import run
+
+__all__ = ["AmbientConformance", "CallbackConformance"]
+
+
+class _Listening(EntryConformance):
+    """Checks of everything that listens."""
+
+    @pytest.fixture
+    def listener(self, plugin: Any) -> HookManager:
+        """Where it listens; skipped if it can't."""
+        manager = HookManager()
+        try:
+            manager.register(plugin)
+        except PluginContractError as exc:
+            pytest.skip(f"can't be registered, as test_hooks_are_real_ones tells: {exc}")
+        return manager
+
+    @check()
+    def test_hooks_are_real_ones(self, plugin: Any) -> None:
+        """Each `evsys_*` function is a hook that there is, with arguments that it has."""
+        HookManager().register(plugin)
+
+    @check()
+    def test_hooks_run_without_failing(self, listener: HookManager, home: Path) -> None:
+        """Told of a whole run, it fails at nothing."""
+        try:
+            run(_tell_all(listener, home))
+        except (SystemExit, KeyboardInterrupt):
+            pytest.skip("it ends the process, as test_nothing_that_it_does_ends_a_run tells")
+        assert listener.warnings == []
+
+    @check()
+    def test_nothing_that_it_does_ends_a_run(self, listener: HookManager, home: Path) -> None:
+        """An exception in it is counted and the run goes on, so it ends no process and cancels nothing."""
+        ended = None
+        try:
+            run(_tell_all(listener, home))
+        except BaseException as exc:  # noqa: BLE001 - whatever would have ended the run
+            ended = exc
+        assert ended is None, f"{type(ended).__name__} would have ended the run"
+
+    @check()
+    def test_what_it_hears_is_left_as_it_was(self, listener: HookManager, home: Path) -> None:
+        """Listeners share what they hear: mappings that they are given are the same afterwards."""
+        told = _arguments(home)
+        before = {hook: repr(dict(arguments)) for hook, arguments in told.items()}
+        try:
+            run(_tell_all(listener, home, told))
+        except (SystemExit, KeyboardInterrupt):
+            pytest.skip("it ends the process, as test_nothing_that_it_does_ends_a_run tells")
+        assert {hook: repr(dict(arguments)) for hook, arguments in told.items()} == before
+
+
+class CallbackConformance(_Listening, PluginConformance):
+    """Checks of the kind `callback`."""
+
+    kind: ClassVar[str | None] = "callback"
+
+
+class AmbientConformance(_Listening):
+    """Checks of the kind `plugin`: modules of hooks that are always listening."""
+
+    kind: ClassVar[str | None] = "plugin"
+
+    @pytest.fixture
+    def plugin(self, loaded: Any) -> Any:
+        """The module itself."""
+        return loaded
+
+
+async def _tell_all(
+    manager: HookManager, home: Path, told: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    for hook, arguments in (told or _arguments(home)).items():
+        await manager.emit(hook, **arguments)
+
+
+def _arguments(home: Path) -> dict[str, dict[str, Any]]:
+    """Arguments for every hook, in the order of a run."""
+    ctx = runs.context(home, None, toy.rows("chat"))
+    evaluation = EvaluationResult(
+        benchmark="toy",
+        split="val",
+        step=0,
+        status="completed",
+        metrics={"mean_reward": MetricValue(value=0.5, low=0.25, high=0.75, n=4)},
+        task_rewards={"t": (0.5,)},
+    )
+    broken = EvaluationResult(
+        benchmark="toy",
+        split="val",
+        step=2,
+        status="failed",
+        failure=Failure(boundary="evaluation", message="no model", error_type="RuntimeError"),
+    )
+    usage = Usage(trained_tokens=10, seconds=0.5)
+    arm = ArmResult(
+        run_id=ctx.run_id,
+        arm=ctx.arm,
+        repeat=0,
+        seed=1,
+        status="completed",
+        identity="sha256:0",
+        run=RunResult(status="completed", steps=2, run_id=ctx.run_id, usage=usage),
+        evaluations=(evaluation, broken),
+    )
+    conclusion = Conclusion(verdict="INCONCLUSIVE", reason="a rehearsal")
+    result = ExperimentResult(
+        experiment_id="e",
+        name="rehearsal",
+        status="completed",
+        directory=str(home),
+        conclusion=conclusion,
+        arms=(arm,),
+    )
+    answer = Message(role="assistant", content="ok")
+    rollout = Rollout(task_id="t", sample_index=0, messages=(answer,), output="ok", score=Score(value=1.0))
+    failure = Failure(boundary="backend", message="out of memory", error_type="RuntimeError")
+    told: dict[str, dict[str, Any]] = {
+        "evsys_experiment_started": {"experiment_id": "e", "directory": home, "arms": [ctx.run_id]},
+        "evsys_data_prepared": {"ctx": ctx, "rows": 12, "dropped": {"too long": 1}},
+        "evsys_run_started": {"ctx": ctx, "total_steps": 2},
+        "evsys_step_finished": {"ctx": ctx, "step": 1, "metrics": {"loss": 1.5, "tokens": 12.0}},
+        "evsys_checkpoint_saved": {"ctx": ctx, "checkpoint": Checkpoint(step=1, directory=home)},
+        "evsys_rollouts_finished": {"ctx": ctx, "step": 1, "phase": "training", "rollouts": [rollout]},
+        "evsys_evaluation_finished": {"ctx": ctx, "evaluation": evaluation},
+        "evsys_run_failed": {"ctx": ctx, "failure": failure},
+        "evsys_run_finished": {"ctx": ctx, "result": arm},
+        "evsys_experiment_finished": {"result": result},
+        "evsys_write_conclusion": {"result": result, "conclusion": conclusion},
+    }
+    missing = set(HOOKS) - set(told)
+    assert not missing, f"the suite tells nothing of {missing}"
+    return told

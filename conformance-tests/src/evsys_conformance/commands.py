@@ -1,0 +1,62 @@
+"""`evsys conformance`: the suite on installed plugins, from the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["conformance"]
+
+PASSED = 0
+PLUGIN_IS_WRONG = 3
+INTERRUPTED = 130
+_PYTEST_FAILED, _PYTEST_INTERRUPTED = 1, 2
+
+
+@click.command()
+@click.argument("distributions", metavar="DIST", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+@click.option(
+    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to a file too."
+)
+@click.option("--live", is_flag=True, help="Run checks that need a service; allow the network.")
+def conformance(*, distributions: tuple[str, ...], as_json: bool, report: Path | None, live: bool) -> int:
+    """Check the plugins of the distribution DIST against their kinds' contracts.
+
+    DIST may also be one plugin, written distribution/name, or `all`. Ends with 0 when all keep them, else with 3.
+    """
+    from evsys.errors import PluginError, PluginNotFoundError
+    from evsys_conformance.selection import NothingToCheckError, select
+
+    try:
+        select(distributions)
+    except NothingToCheckError as exc:
+        raise PluginNotFoundError(str(exc)) from exc
+    with tempfile.TemporaryDirectory(prefix="evsys-conformance-") as folder:
+        path = Path(folder) / "report.json"
+        code = _run(distributions, path, live=live, quiet=as_json)
+        if code == _PYTEST_INTERRUPTED:
+            return INTERRUPTED
+        if code not in {PASSED, _PYTEST_FAILED} or not path.exists():
+            raise PluginError(f"pytest ended with {code} and no result", hint="its own message stands above")
+        text = path.read_text(encoding="utf-8")
+    if report is not None:
+        report.write_text(text, encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    if as_json:
+        click.echo(text, nl=False)
+    return PASSED if document["passed"] and code == PASSED else PLUGIN_IS_WRONG
+
+
+def _run(distributions: tuple[str, ...], report: Path, *, live: bool, quiet: bool) -> int:
+    """Run pytest in a process of its own: it rewrites the asserts of modules that nobody has imported yet."""
+    options = [f"--evsys-conformance={name}" for name in distributions]
+    options += ["--evsys-live"] if live else []
+    command = [sys.executable, "-m", "pytest", "-q", f"--evsys-report={report}", *options]
+    return subprocess.run(command, stdout=sys.stderr if quiet else None, check=False).returncode

@@ -1,0 +1,71 @@
+"""The toy task: a question's one telling word decides the answer. Learnt in a few steps by anything that learns."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evsys.types import ChatMessagesRow, Datum, HarborTask, Message, PromptExample, VerifierSpec
+
+__all__ = ["Rows", "datums", "rows", "with_policy_inputs"]
+
+_ANSWERS = {"mail": "SEND", "song": "PLAY", "rain": "LOOK", "bug": "FILE"}
+_QUESTIONS = ("please {} now", "a {} for bob", "what about {}?")
+_PAIRS = [(question.format(word), answer) for question in _QUESTIONS for word, answer in _ANSWERS.items()]
+
+
+class Rows(list[Any]):
+    """Typed rows as a run's dataset."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the rows."""
+        return "sha256:" + hashlib.sha256(repr(list(self)).encode()).hexdigest()
+
+
+def rows(shape: str) -> Rows:
+    """The task as rows of a shape: chat, prompt or task.
+
+    Raises:
+        ValueError: there is no such shape.
+    """
+    found = Rows()
+    for i, (question, answer) in enumerate(_PAIRS):
+        asked, said = Message(role="user", content=question), Message(role="assistant", content=answer)
+        match shape:
+            case "chat":
+                found.append(ChatMessagesRow(messages=(asked, said), row_id=f"row-{i}"))
+            case "prompt":
+                found.append(PromptExample(prompt=(asked,), demonstration=(said,), row_id=f"row-{i}"))
+            case "task":
+                verifier = VerifierSpec(name="exact_match", expected=answer)
+                found.append(HarborTask(task_id=f"row-{i}", instruction=question, verifier=verifier))
+            case _:
+                raise ValueError(f"an algorithm's `shape` is chat, prompt or task, not {shape!r}")
+    return found
+
+
+def datums(renderer: Any, count: int = 4) -> list[Datum]:
+    """The first rows as training sequences with weights, ready for a backend."""
+    found = []
+    for row in rows("chat")[:count]:
+        (tokens, weights), *_ = renderer.render_training(row.messages)
+        array = np.asarray(tokens, dtype=np.int64)
+        inputs = {"target_tokens": array[1:], "weights": np.asarray(weights[1:], dtype=np.float32)}
+        found.append(Datum(tokens=array[:-1], loss_inputs=inputs, meta={"row_id": row.row_id}))
+    return found
+
+
+def with_policy_inputs(data: Sequence[Datum], logprobs: Sequence[Any]) -> list[Datum]:
+    """Datums with what policy losses need: a sampler's logprobs a little off, and advantages of both signs."""
+    rng = np.random.default_rng(7)
+    found = []
+    for i, (datum, own) in enumerate(zip(data, logprobs, strict=True)):
+        sampled = np.asarray(own, dtype=np.float64) + rng.normal(0, 0.3, np.shape(own))
+        advantages = np.full(np.shape(own), 1.0 if i % 2 else -0.5)
+        inputs = {**datum.loss_inputs, "logprobs": sampled, "advantages": advantages}
+        found.append(Datum(tokens=datum.tokens, loss_inputs=inputs, meta=datum.meta))
+    return found
