@@ -55,35 +55,35 @@ def accepts(schema: Schema, value: Any, root: Schema | None = None) -> bool:
     return all(test(schema, value, root) for test in tests)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: _is_number(value) and float(value).is_integer(),
-    "number": lambda value: _is_number(value),
+    "number": _is_number,
     "string": lambda value: isinstance(value, str),
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, Mapping),
 }
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _type(schema: Schema, value: Any, root: Schema) -> bool:
+def _type(schema: Schema, value: Any, _root: Schema) -> bool:
     wanted = schema.get("type", [])
     kinds: list[str] = wanted if isinstance(wanted, list) else [wanted]
     return not kinds or any(_TYPES[kind](value) for kind in kinds)
 
 
-def _choice(schema: Schema, value: Any, root: Schema) -> bool:
+def _choice(schema: Schema, value: Any, _root: Schema) -> bool:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     return choices is None or any(
         value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in choices
     )
 
 
-def _bounds(schema: Schema, value: Any, root: Schema) -> bool:
+def _bounds(schema: Schema, value: Any, _root: Schema) -> bool:
     if not _is_number(value):
         return True
     return (
@@ -95,7 +95,7 @@ def _bounds(schema: Schema, value: Any, root: Schema) -> bool:
     )
 
 
-def _text(schema: Schema, value: Any, root: Schema) -> bool:
+def _text(schema: Schema, value: Any, _root: Schema) -> bool:
     if not isinstance(value, str):
         return True
     length = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ def blocked() -> Iterator[list[str]]:
         return look_up(host, *rest, **options)
 
     with (
+        mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}),  # else it tries again for half a minute
         mock.patch.object(socket.socket, "connect", guarded_connect),
         mock.patch.object(socket.socket, "connect_ex", guarded_connect_ex),
         mock.patch.object(socket, "getaddrinfo", guarded_look_up),

@@ -19,8 +19,8 @@ pytest.register_assert_rewrite("evsys_conformance.checks")
 
 SUITE = "evsys_conformance.suite"
 _FOR_SUBCLASSES = "test_no_check_is_overridden"
-SELECTION = pytest.StashKey["Selection"]()
-REPORT = pytest.StashKey["Report"]()
+SELECTION: pytest.StashKey[Selection] = pytest.StashKey()
+REPORT: pytest.StashKey[Report] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

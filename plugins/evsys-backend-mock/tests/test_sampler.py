@@ -22,7 +22,7 @@ async def trained(prepare, **fields):
     )
     for _ in range(steps):
         await client.forward_backward([datum], "cross_entropy")
-        await client.optim_step(AdamParams(learning_rate=1.2e-3))
+        await client.optim_step(AdamParams(learning_rate=6e-4))
     return client
 
 

@@ -85,7 +85,8 @@ class AlgorithmConformance(PluginConformance):
             count += 1
             folder = tmp_path / f"run-{count}"
             folder.mkdir()
-            return run(_attempt(make(), subject.name, data, folder, seed, restored, stop_after))
+            attempt = _Attempt(make(), subject.name, data, folder, seed, restored, stop_after)
+            return run(attempt.train())
 
         return train
 
@@ -146,51 +147,54 @@ class AlgorithmConformance(PluginConformance):
         assert run(_cancelled(make(), data, tmp_path)), "it went on, or hid that it was cancelled"
 
 
-async def _attempt(
-    algorithm: Any,
-    name: str,
-    data: toy.Rows,
-    folder: Path,
-    seed: int,
-    restored: Checkpoint | None,
-    stop_after: int | None,
-) -> Trained:
-    stop = StopFlag()
-    backend = mock_backend()
-    model = _model(algorithm)
-    inner = await backend.prepare(model, folder, runs.seeds_of(seed)("model"), restored)
+@dataclass(frozen=True)
+class _Attempt:
+    """One attempt at a run."""
 
-    def on_step(n: int) -> None:
-        if n == stop_after:
-            stop.set("the check asks for it")
+    algorithm: Any
+    name: str
+    data: toy.Rows
+    folder: Path
+    seed: int
+    restored: Checkpoint | None
+    stop_after: int | None
 
-    client = runs.WatchedClient(inner, on_step)
-    ctx = runs.context(
-        folder,
-        client,
-        data,
-        kind=name,
-        seed=seed,
-        model=model,
-        max_steps=_STEPS,
-        restored=restored,
-        stop=stop,
-    )
-    try:
-        result = await algorithm.train(ctx)
-        after = await inner.forward(toy.datums(inner.renderer))
-    finally:
-        await backend.teardown(inner)
-    record: Any = ctx.record
-    return Trained(
-        result=result,
-        batches=client.batches,
-        steps=client.steps,
-        recorded=record.steps,
-        losses=[values["loss"] for _, values in record.values if "loss" in values],
-        weights=list(after.logprobs),
-        checkpoint=ctx.checkpoints.latest(),
-    )
+    async def train(self) -> Trained:
+        """Train and look at what came of it."""
+        stop, backend, model = StopFlag(), mock_backend(), _model(self.algorithm)
+        inner = await backend.prepare(model, self.folder, runs.seeds_of(self.seed)("model"), self.restored)
+
+        def on_step(n: int) -> None:
+            if n == self.stop_after:
+                stop.set("the check asks for it")
+
+        client = runs.WatchedClient(inner, on_step)
+        ctx = runs.context(
+            self.folder,
+            client,
+            self.data,
+            kind=self.name,
+            seed=self.seed,
+            model=model,
+            max_steps=_STEPS,
+            restored=self.restored,
+            stop=stop,
+        )
+        try:
+            result = await self.algorithm.train(ctx)
+            after = await inner.forward(toy.datums(inner.renderer))
+        finally:
+            await backend.teardown(inner)
+        record: Any = ctx.record
+        return Trained(
+            result=result,
+            batches=client.batches,
+            steps=client.steps,
+            recorded=record.steps,
+            losses=[values["loss"] for _, values in record.values if "loss" in values],
+            weights=list(after.logprobs),
+            checkpoint=ctx.checkpoints.latest(),
+        )
 
 
 async def _cancelled(algorithm: Any, data: toy.Rows, folder: Path) -> bool:

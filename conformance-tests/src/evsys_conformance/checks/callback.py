@@ -66,7 +66,7 @@ class _Listening(EntryConformance):
         ended = None
         try:
             run(_tell_all(listener, home))
-        except BaseException as exc:  # noqa: BLE001 - whatever would have ended the run
+        except BaseException as exc:  # whatever would have ended the run
             ended = exc
         assert ended is None, f"{type(ended).__name__} would have ended the run"
 

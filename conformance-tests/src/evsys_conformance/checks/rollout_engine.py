@@ -42,10 +42,12 @@ class _Agent:
         self._failing = failing
         self._slow = slow
         self.acting = self.most = 0
+        self.began = asyncio.Event()
 
     async def run(self, task: HarborTask, model: Any, tools: Sequence[Any], ctx: AgentContext) -> str:
         self.acting += 1
         self.most = max(self.most, self.acting)
+        self.began.set()
         try:
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -58,7 +60,7 @@ class _Agent:
             self.acting -= 1
 
 
-async def _verify(task: HarborTask, rollout: Rollout) -> Score | NoScore:
+async def _verify(_task: HarborTask, _rollout: Rollout) -> Score | NoScore:
     return Score(value=1.0)
 
 
@@ -122,8 +124,8 @@ class RolloutEngineConformance(PluginConformance):
             limits = RolloutLimits(n_concurrent=2)
             rollouts = plugin.run(tasks, _policy(agent), limits)
             asking = asyncio.create_task(anext(rollouts))
-            while not agent.acting:
-                await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                await agent.began.wait()
             asking.cancel()
             await asyncio.wait([asking], timeout=1.0)
             await rollouts.aclose()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Gradient", "LowRankModel", "widened"]
 
-_GAIN = 1024.0  # chosen so that the learning rates of real models (1e-4 to 1e-2) learn in some hundred steps
-_INITIAL = 0.01  # standard deviation of A
+_GAIN = 512.0  # chosen so that the learning rates of real models (1e-4 to 1e-2) learn in some hundred steps
+_INITIAL = 0.005  # standard deviation of A
 _BLOCK = 16  # rows multiplied at once
 _CHUNK = 1 << 20  # logits held at once
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,10 @@ __all__ = ["HuggingFaceStore", "InMemoryStore", "LocalStore"]
 
 type Row = Mapping[str, Any]
 
+# What the conformance suite pulls.
+_EXAMPLE_ROWS = [{"question": "Kde je 四?", "answer": "tady\u2028🙂"}, {"question": "zwei", "answer": "2"}]
+_EXAMPLE_FILE = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _EXAMPLE_ROWS)
+
 
 class LocalStore:
     """Files of rows below a folder. A reference is a path below it, with or without its suffix, or a folder in it that
@@ -27,6 +32,11 @@ class LocalStore:
     """
 
     name: ClassVar[str] = "local"
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "files": {"data/small.jsonl": _EXAMPLE_FILE},
+        "refs": ("small",),
+        "rows": _EXAMPLE_ROWS,
+    }
 
     @attrs.frozen(kw_only=True)
     class Config:
@@ -75,6 +85,11 @@ class InMemoryStore:
     """Datasets that are given as parameters; for tests and small experiments."""
 
     name: ClassVar[str] = "in_memory"
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "params": {"datasets": {"small": _EXAMPLE_ROWS}},
+        "refs": ("small",),
+        "rows": _EXAMPLE_ROWS,
+    }
 
     @attrs.frozen(kw_only=True)
     class Config:
@@ -105,6 +120,12 @@ class HuggingFaceStore:
     """
 
     name: ClassVar[str] = "hf"
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "params": {"cache_dir": "cache"},
+        "files": {"small/train.jsonl": _EXAMPLE_FILE},
+        "refs": ("small",),
+        "rows": _EXAMPLE_ROWS,
+    }
 
     @attrs.frozen(kw_only=True)
     class Config:

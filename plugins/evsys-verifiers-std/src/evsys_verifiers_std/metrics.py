@@ -81,6 +81,7 @@ class _OfK(_TaskMean):
 
     Config = PassAtKParams
     name: ClassVar[str]
+    conformance: ClassVar[Mapping[str, Any]] = {"params": {"k": 2}}
 
     def __init__(self, *, k: int, pass_threshold: float = 1.0) -> None:
         if k < 1:

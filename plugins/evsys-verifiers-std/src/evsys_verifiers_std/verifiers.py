@@ -203,6 +203,7 @@ class ToolCallsMatch(_Configured):
     """
 
     name: ClassVar[str] = "tool_calls_match"
+    conformance: ClassVar[Mapping[str, Any]] = {"expected": [{"name": "send", "arguments": {"to": "bob"}}]}
     Config = ToolCallsMatchParams
 
     def __call__(

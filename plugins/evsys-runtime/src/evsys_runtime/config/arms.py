@@ -185,7 +185,7 @@ class Arms:
 
     def _judged(self, algorithm: _Part | None, backend: _Part, model: _Part) -> list[Problem]:
         """What backend and algorithm themselves say of the model, where they offer to look."""
-        trainer = algorithm.built if algorithm is not None else None
+        trainer: Any = algorithm.built if algorithm is not None else None
         judges = [(backend, "backend", "$.model.name")] if hasattr(backend.built, "validate_model") else []
         if algorithm is not None and hasattr(trainer, "validate_model"):
             judges.append((algorithm, "algorithm", "$.algorithm.params"))

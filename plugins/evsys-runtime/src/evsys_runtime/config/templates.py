@@ -32,17 +32,14 @@ class Template:
     @classmethod
     def of(cls, registry: Registry, kind: str, name: str, built: Any) -> Template | None:
         """The template of a plugin that was built once, None where its params must be read as a whole."""
-        config = registry.config_of(kind, name)
-        if config is None or config is type(built) or is_pydantic(config) or registry.find(kind, name).params:
+        config: Any = registry.config_of(kind, name)
+        if config is None or is_pydantic(config) or registry.find(kind, name).params:
             return None
         if type(getattr(built, "config", None)) is not config:
             return None
         fields = {field.key: field for field in fields_of(config)}
-        if any(
-            isinstance(each.default, attrs.Factory) and each.default.takes_self for each in fields.values()
-        ):
-            return None
-        return cls(type(built), config, fields)
+        depends = any(getattr(field.default, "takes_self", False) for field in fields.values())
+        return None if depends else cls(type(built), config, fields)
 
     def build(self, params: Mapping[str, Any]) -> Any:
         """The plugin, or None where a value is new or where the values are refused together."""
@@ -54,9 +51,8 @@ class Template:
             given[key] = known[1]
         for key, field in self.fields.items():
             if key not in given and not field.required:
-                given[key] = (
-                    field.default.factory() if isinstance(field.default, attrs.Factory) else field.default
-                )
+                default = field.default
+                given[key] = default.factory() if hasattr(default, "takes_self") else default
         try:
             plugin = self.plugin(**given)
         except Exception:  # the ordinary way meets it again and says what is wrong

@@ -6,7 +6,9 @@ files that it names are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,8 @@ def _plan(document: Document, root: Path, registry: Registry, overrides: tuple[s
     values = reader.fields(ExperimentConfig, tree, "$", skip=_ARMS)
     has_store = values.get("data_store") is not None
     checks = Arms(plugins, root, has_store)
-    arms = _arms(tree, reader, checks)
+    with _collector_paused():
+        arms = _arms(tree, reader, checks)
     _around(values, reader, plugins, root)
     promised = _determinism(values.get("deterministic"), arms, reader, checks)
     named = [(arm.name, arm.tree) for arm, _ in arms]
@@ -90,6 +93,18 @@ def _plan(document: Document, root: Path, registry: Registry, overrides: tuple[s
         warnings=tuple(dict.fromkeys([*report.warnings, *registry.warnings])),
         overrides=overrides,
     )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from walking, again and again, over thousands of new arms that are all in use."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _refuse_keys(tree: Mapping[str, Any], reader: Reader) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 import attrs
 
@@ -15,14 +15,13 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment.outcome import outcome_of
 from evsys_runtime.experiment.runner import train
-from evsys_runtime.experiment.session import Options, Session, run_id_of
+from evsys_runtime.experiment.session import OptionKeys, Options, Session, run_id_of
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import question_of
 
 if TYPE_CHECKING:
     from evsys import Registry
-    from evsys_runtime.experiment.session import InferenceFactory, ScoreFn, TrainFn
 
 __all__ = ["Experiment"]
 
@@ -32,37 +31,13 @@ class Experiment:
 
     Args:
         plan: what `load_experiment` made of a file.
-        dry: a few steps and tasks, every rollout kept, no verdict.
-        fail_fast: stop at the first arm that fails; the others are `skipped`.
-        quiet: nothing on standard error.
-        store: serves data by id or name; `pull(ref) -> rows`.
-        train_fn: trains all arms, sync (then in a thread) or async; by default `arun_experiment`.
-        benchmark: scores what an own `train_fn` trained.
-        inference_factory: makes the model client that such a run is scored through.
+        **options: `dry`, `fail_fast`, `quiet`, and for tests and own runners `store`, `train_fn`, `benchmark`,
+            `inference_factory`; `evsys_runtime.experiment.session.Options` says what each does.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        dry: bool = False,
-        fail_fast: bool = False,
-        quiet: bool = False,
-        store: object | None = None,
-        train_fn: TrainFn | None = None,
-        benchmark: ScoreFn | None = None,
-        inference_factory: InferenceFactory | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, **options: Unpack[OptionKeys]) -> None:
         self.plan = plan
-        self.options = Options(
-            dry=dry,
-            fail_fast=fail_fast,
-            quiet=quiet,
-            store=store,
-            train_fn=train_fn,
-            benchmark=benchmark,
-            inference_factory=inference_factory,
-        )
+        self.options = Options(**options)
 
     @classmethod
     def from_yaml(
@@ -71,32 +46,20 @@ class Experiment:
         *,
         overrides: Sequence[str] = (),
         registry: Registry | None = None,
-        dry: bool = False,
-        fail_fast: bool = False,
-        quiet: bool = False,
-        store: object | None = None,
-        train_fn: TrainFn | None = None,
-        benchmark: ScoreFn | None = None,
-        inference_factory: InferenceFactory | None = None,
+        **options: Unpack[OptionKeys],
     ) -> Self:
-        """Read and check the file at `path`; `overrides` are `path=value` texts, as `evsys run --set` takes them.
+        """Read and check a file.
 
-        Plugins are looked up in `registry`, by default in what is installed and the project's own. The other arguments
-        are those of the class.
+        Args:
+            path: the experiment file.
+            overrides: `path=value` texts, as `evsys run --set` takes them.
+            registry: where plugins are looked up, by default in what is installed and the project's own.
+            **options: as for the class.
 
         Raises:
             ConfigError: every problem of the file and of each arm.
         """
-        return cls(
-            load_experiment(path, overrides=overrides, registry=registry),
-            dry=dry,
-            fail_fast=fail_fast,
-            quiet=quiet,
-            store=store,
-            train_fn=train_fn,
-            benchmark=benchmark,
-            inference_factory=inference_factory,
-        )
+        return cls(load_experiment(path, overrides=overrides, registry=registry), **options)
 
     def run(self) -> ExperimentResult:
         """Run to the end.

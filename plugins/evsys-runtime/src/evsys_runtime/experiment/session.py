@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import attrs
 
@@ -20,7 +20,7 @@ from evsys_runtime.record.logging import LogSettings, configure, run_logger
 from evsys_runtime.record.provenance import collect
 from evsys_runtime.record.workspace import Workspace
 
-__all__ = ["DRY_STEPS", "DRY_TASKS", "Options", "Session", "run_id_of"]
+__all__ = ["DRY_STEPS", "DRY_TASKS", "OptionKeys", "Options", "Session", "run_id_of"]
 
 DRY_STEPS = 2
 """Optimiser steps of a dry run."""
@@ -36,12 +36,30 @@ type InferenceFactory = Callable[[RunResult], InferenceClient]
 type ScoreFn = Callable[[RunResult], Sequence[EvaluationResult] | Awaitable[Sequence[EvaluationResult]]]
 
 
+class OptionKeys(TypedDict, total=False):
+    """What `Experiment` takes by keyword; see `Options`."""
+
+    dry: bool
+    fail_fast: bool
+    quiet: bool
+    store: Any
+    train_fn: TrainFn | None
+    benchmark: ScoreFn | None
+    inference_factory: InferenceFactory | None
+
+
 @attrs.frozen(kw_only=True)
 class Options:
     """How an experiment is run, as against what it is.
 
-    `store` serves data by id or name, `train_fn` takes the place of the inner runner, `benchmark` scores a run that an
-    own `train_fn` trained, and `inference_factory` makes the client that such a run is scored through.
+    Attributes:
+        dry: a few steps and tasks, every rollout kept, no verdict.
+        fail_fast: stop at the first arm that fails; the others are `skipped`.
+        quiet: nothing on standard error.
+        store: serves data by id or name; `pull(ref) -> rows`.
+        train_fn: trains all arms, sync (then in a thread) or async; by default `arun_experiment`.
+        benchmark: scores what an own `train_fn` trained.
+        inference_factory: makes the model client that such a run is scored through.
     """
 
     dry: bool = False

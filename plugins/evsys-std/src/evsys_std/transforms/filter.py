@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import attrs
@@ -56,6 +56,9 @@ class Filter:
     """
 
     name: ClassVar[str] = "filter"
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "params": {"conditions": [{"column": "number", "op": "<", "value": 4}]}
+    }
     streaming: ClassVar[bool] = True
 
     @attrs.frozen(kw_only=True)

@@ -29,6 +29,7 @@ class Map:
     """
 
     name: ClassVar[str] = "map"
+    conformance: ClassVar[Mapping[str, Any]] = {"params": {"set": {"source": "here"}, "strip": ["text"]}}
     streaming: ClassVar[bool] = True
 
     @attrs.frozen(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -46,6 +46,11 @@ class Mix:
     """
 
     name: ClassVar[str] = "mix"
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "params": {"sources": [{"path": "other.jsonl", "ratio": 0.5}]},
+        "files": {"other.jsonl": '{"text": "of another file"}\n'},
+        "adds_rows": True,
+    }
 
     @attrs.frozen(kw_only=True)
     class Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import attrs
@@ -32,6 +32,7 @@ class Rename:
     """Gives columns other names; their place in the row stays."""
 
     name: ClassVar[str] = "rename"
+    conformance: ClassVar[Mapping[str, Any]] = {"params": {"columns": {"prompt": "question"}}}
     streaming: ClassVar[bool] = True
 
     @attrs.frozen(kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -22,6 +22,7 @@ class Sample:
     """
 
     name: ClassVar[str] = "sample"
+    conformance: ClassVar[Mapping[str, Any]] = {"params": {"n": 3}}
 
     @attrs.frozen(kw_only=True)
     class Config:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
@@ -29,6 +29,9 @@ class Split:
     """
 
     name: ClassVar[str] = "split"
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "params": {"parts": {"train": 0.75, "test": 0.25}, "keep": "train"}
+    }
 
     @attrs.frozen(kw_only=True)
     class Config:

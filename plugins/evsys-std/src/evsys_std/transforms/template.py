@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import attrs
@@ -23,6 +23,9 @@ class Template:
     """
 
     name: ClassVar[str] = "template"
+    conformance: ClassVar[Mapping[str, Any]] = {
+        "params": {"template": "{prompt} {completion}", "column": "both"}
+    }
     streaming: ClassVar[bool] = True
 
     @attrs.frozen(kw_only=True)
