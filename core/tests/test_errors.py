@@ -1,5 +1,7 @@
+import asyncio
 import inspect
 import pickle
+import sys
 
 import pytest
 
@@ -32,7 +34,9 @@ def test_every_error_survives_pickling_whole(cls):
 
 
 def test_every_error_class_is_public():
-    assert {cls.__name__ for cls in CLASSES} | {"Problem", "boundary"} == set(errors.__all__)
+    assert {cls.__name__ for cls in CLASSES} | {"PLUGIN_FAILURES", "Problem", "boundary"} == set(
+        errors.__all__
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,8 +111,14 @@ def test_a_failure_is_attributed_once():
     assert str(caught.value) == "verifier 'inner' failed: ZeroDivisionError: no message"
 
 
+def test_a_plugin_that_exits_has_failed_and_does_not_end_the_process():
+    with pytest.raises(VerifierError) as caught, boundary("verifier", "inner"):
+        sys.exit(0)
+    assert str(caught.value) == "verifier 'inner' failed: SystemExit: 0"
+
+
 def test_what_ends_the_process_crosses_boundaries_untouched():
-    for stop in (KeyboardInterrupt, SystemExit, GeneratorExit):
+    for stop in (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
         with pytest.raises(stop), boundary("verifier", "inner"):
             raise stop
 

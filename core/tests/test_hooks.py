@@ -108,6 +108,36 @@ def test_a_listener_that_raises_is_counted_and_logged_and_the_others_still_hear(
     ]
 
 
+def test_a_log_of_the_run_is_told_of_each_failure_once(caplog):
+    class Log:
+        def __init__(self) -> None:
+            self.events: list[tuple[str, Any]] = []
+
+        def warning(self, event, **facts):
+            self.events.append((event, facts["reason"]))
+
+    log = Log()
+    hooks = HookManager().child(log=log)
+    hooks.register(Raises())
+    for _ in range(2):
+        emit(hooks, "evsys_step_finished", **STEP)
+    text = "listener 'Raises' failed in evsys_step_finished: RuntimeError: disk full"
+    assert log.events == [("listener.failed", text)]
+    assert hooks.warnings == [f"{text} (2 times)"]
+    assert caplog.records == []
+
+
+def test_a_listener_that_exits_has_failed():
+    class Exits:
+        def evsys_run_started(self):
+            raise SystemExit(0)
+
+    hooks = HookManager()
+    hooks.register(Exits())
+    emit(hooks, "evsys_run_started")
+    assert hooks.warnings == ["listener 'Exits' failed in evsys_run_started: SystemExit: 0"]
+
+
 def test_cancelling_is_not_swallowed():
     class Cancels:
         async def evsys_run_started(self):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import attrs
 
 __all__ = [
+    "PLUGIN_FAILURES",
     "AlgorithmError",
     "BackendError",
     "BudgetExceeded",
@@ -204,6 +205,11 @@ _BOUNDARIES: dict[str, type[EvsysError]] = {
 }
 
 
+PLUGIN_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
+"""What a call into plugin code may end with that is the plugin's failure: one that calls `sys.exit()` must not end the
+process without a word. Cancellation and Ctrl-C are none."""
+
+
 @contextmanager
 def boundary(name: str, plugin: str, run_id: str | None = None) -> Iterator[None]:
     """Attribute any failure inside to the boundary `name` and the plugin called there.
@@ -222,7 +228,7 @@ def boundary(name: str, plugin: str, run_id: str | None = None) -> Iterator[None
         yield
     except EvsysError:
         raise
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         detail = str(exc) or "no message"
         error = _BOUNDARIES[name](
             f"{name} {plugin!r} failed: {type(exc).__name__}: {detail}", plugin=plugin, run_id=run_id

@@ -10,13 +10,16 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from evsys import hookspecs
 from evsys._plugins.refusals import closest
-from evsys.errors import PluginContractError
+from evsys.errors import PLUGIN_FAILURES, PluginContractError
+
+if TYPE_CHECKING:
+    from evsys.protocols import Log
 
 __all__ = ["HookManager"]
 
@@ -33,10 +36,14 @@ class _Listeners(pluggy.PluginManager):
 
 
 class HookManager:
-    """The listeners of an experiment, or by `child` those of one of its runs."""
+    """The listeners of an experiment, or by `child` those of one of its runs.
 
-    def __init__(self, parent: HookManager | None = None) -> None:
+    `log` is told of listeners that fail; without it the logger `evsys.hooks` of the standard library is.
+    """
+
+    def __init__(self, parent: HookManager | None = None, *, log: Log | None = None) -> None:
         self._parent = parent
+        self._log = log
         self._listeners = _Listeners(hookspecs.PROJECT)
         self._listeners.add_hookspecs(hookspecs)
         self._failures: Counter[str] = Counter()
@@ -46,9 +53,9 @@ class HookManager:
         """A line for each way in which listeners failed here, with how often they did."""
         return [text if n == 1 else f"{text} ({n} times)" for text, n in self._failures.items()]
 
-    def child(self) -> HookManager:
+    def child(self, *, log: Log | None = None) -> HookManager:
         """A manager for one run: what it emits reaches the listeners of this one first, then its own."""
-        return HookManager(self)
+        return HookManager(self, log=log)
 
     def register(self, plugin: Any, name: str | None = None) -> None:
         """Add a listener: an object or a module with `evsys_*` functions, marked with `hookimpl` or not.
@@ -96,10 +103,13 @@ class HookManager:
             names = arguments if everything else [p.name for p in parameters if p.name in arguments]
             result = listener.function(**{name: arguments[name] for name in names})
             return await result if inspect.isawaitable(result) else result
-        except Exception as exc:
+        except PLUGIN_FAILURES as exc:
             text = f"listener {listener.plugin_name!r} failed in {hook}: {type(exc).__name__}: {exc}"
             self._failures[text] += 1
-            _LOG.warning(text, exc_info=exc)
+            if self._log is None:
+                _LOG.warning(text, exc_info=exc)
+            elif self._failures[text] == 1:  # each time would be once a step; the count stands in `warnings`
+                self._log.warning("listener.failed", reason=text, exc_info=exc)
             return None
 
 

@@ -85,6 +85,30 @@ def test_a_pydantic_model_that_allows_more_keys_hands_them_on(registry):
     assert registry.build("transform", "thing", {"other": 1}).kw == {"field": "x", "other": 1}
 
 
+def test_a_default_list_is_made_anew_for_each_object(registry):
+    @attrs.define
+    class Config:
+        words: list[str] = []  # noqa: RUF008 - what a careless author writes
+
+    registry.register("transform", "thing", transform_with(Config))
+    first, second = (registry.build("transform", "thing") for _ in range(2))
+    first.kw["words"].append("x")
+    assert second.kw["words"] == []
+
+
+def test_a_constructor_that_exits_breaks_the_contract(registry):
+    class Exits:
+        def __init__(self, **kw):
+            raise SystemExit(0)
+
+        def __call__(self, rows):
+            return rows
+
+    registry.register("transform", "thing", Exits)
+    with pytest.raises(PluginContractError, match="can't be made from nothing: SystemExit: 0"):
+        registry.build("transform", "thing")
+
+
 def test_a_plugin_without_config_takes_nothing(registry):
     registry.register("transform", "thing", transform_with(None))
     assert registry.build("transform", "thing").kw == {}

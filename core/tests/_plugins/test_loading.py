@@ -34,6 +34,7 @@ def load_error(registry: Registry) -> PluginLoadError:
         ("x = 1", "AttributeError: module 'site_a' has no attribute 'Thing'"),
         ("from json import nothing", "ImportError: cannot import name 'nothing'"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
     ],
 )
 def test_any_failure_names_kind_name_distribution_version_and_cause(site, source, cause):
@@ -166,6 +167,14 @@ def test_a_class_that_inherits_from_the_protocol_and_implements_it_is_fine(regis
 
     registry.register("transform", "thing", Derived)
     assert registry.get("transform", "thing") is Derived
+
+
+def test_what_every_object_has_is_no_hint(registry):
+    class Idle:
+        def call(self, rows):
+            return rows
+
+    assert "__lt__" not in contract_error(registry, "transform", Idle)
 
 
 def test_a_misspelt_method_is_hinted_at(registry):

@@ -136,6 +136,8 @@ class AlgorithmConformance(PluginConformance):
         whole, part = train(seed=1), train(seed=1, stop_after=3)
         if part.steps > 4 or not isinstance(part.result, RunResult):
             pytest.skip("it doesn't stop on request, as test_stops_on_request tells")
+        if part.batches != whole.batches[: len(part.batches)]:
+            pytest.skip("two runs with one seed differ, as test_same_seed_same_batches tells")
         assert part.checkpoint is not None, "it saved no checkpoint when it stopped"
         rest = train(seed=1, restored=part.checkpoint)
         assert part.batches + rest.batches == whole.batches

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.scan import PluginEntry
 from evsys._plugins.shape import fields_of, is_config
-from evsys.errors import ConfigError, EvsysError, PluginContractError, Problem, boundary
+from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, Problem, boundary
 
 __all__ = ["build", "config_of", "schema_of"]
 
@@ -50,7 +51,14 @@ def build(entry: PluginEntry, plugin: Any, params: Mapping[str, Any], path: str)
 def _fields(config: Any, settings: Any) -> dict[str, Any]:
     if is_pydantic(config):
         return {name: getattr(settings, name) for name in config.model_fields} | (settings.model_extra or {})
-    return {field.key: getattr(settings, field.name) for field in fields_of(config)}
+    values = {field.key: getattr(settings, field.name) for field in fields_of(config)}
+    # attrs hands the same list or mapping to all instances, and one object's must not be another's.
+    shared = {
+        f.key
+        for f in fields_of(config)
+        if isinstance(f.default, list | dict | set) and values[f.key] is f.default
+    }
+    return {key: deepcopy(value) if key in shared else value for key, value in values.items()}
 
 
 def _made(entry: PluginEntry, plugin: Any, fields: Mapping[str, Any], path: str) -> Any:
@@ -60,7 +68,7 @@ def _made(entry: PluginEntry, plugin: Any, fields: Mapping[str, Any], path: str)
         raise
     except ValueError as exc:  # how a constructor refuses values that make no sense together
         raise ConfigError([Problem(path=path, message=f"{entry.kind} {entry.name!r}: {exc}")]) from exc
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         given = ", ".join(fields) or "nothing"
         message = f"{entry} can't be made from {given}: {type(exc).__name__}: {exc}"
         raise PluginContractError(

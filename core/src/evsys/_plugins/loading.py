@@ -11,7 +11,12 @@ from typing import Any
 from evsys import protocols
 from evsys._plugins.refusals import closest
 from evsys._plugins.scan import PluginEntry, normalized
-from evsys.errors import PluginContractError, PluginIncompatibleError, PluginLoadError
+from evsys.errors import (
+    PLUGIN_FAILURES,
+    PluginContractError,
+    PluginIncompatibleError,
+    PluginLoadError,
+)
 
 __all__ = ["check_contract", "load"]
 
@@ -29,7 +34,7 @@ def load(entry: PluginEntry) -> Any:
     module, _, attribute = entry.value.partition("[")[0].replace(" ", "").partition(":")
     try:
         return reduce(getattr, filter(None, attribute.split(".")), import_module(module))
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         cause, hint = f"{type(exc).__name__}: {exc}", None
         if isinstance(exc, ModuleNotFoundError) and exc.name:
             if f"{module}.".startswith(f"{exc.name}."):
@@ -82,7 +87,8 @@ def check_contract(entry: PluginEntry, plugin: Any) -> None:
         lacks.append(_missing(plugin, protocols.RolloutMetric))
     if all(lacks):
         members = " or ".join(", ".join(map(repr, missing)) for missing in lacks)
-        hint = closest(lacks[0][0], dir(plugin)) or f"evsys.protocols.{name} says what it does"
+        own = [member for member in dir(plugin) if not member.startswith("__")]
+        hint = closest(lacks[0][0], own) or f"evsys.protocols.{name} says what it does"
         raise PluginContractError(f"{entry} has no {members}, which its kind asks for", hint=hint)
 
 

@@ -98,7 +98,7 @@ class Registry:
         """
         if (kind, name) not in self._found:
             matches = self._match(kind, name)
-            family = re.fullmatch(r"(.+[@^])(0|[1-9][0-9]*)", name)
+            family = re.fullmatch(r"(.+[@^])(0|[1-9][0-9]{0,8})", name)
             if not matches and family:
                 params = {"k": int(family[2])}
                 matches = [entry._replace(params=params) for entry in self._match(kind, f"{family[1]}k")]

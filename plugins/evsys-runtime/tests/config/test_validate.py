@@ -676,3 +676,16 @@ def test_the_exit_code_says_whose_fault_it_is(load, problems, project: Path):
     assert PluginLoadError.exit_code == 3
     assert DataError.exit_code == 4
     assert problems(run(algorithm="{kind: sftt}"))  # an unknown name is the file's fault
+
+
+def test_the_algorithm_judges_the_model_too(load, problems, registry: Registry):
+    class Picky(registry.get("algorithm", "sft")):
+        def validate_model(self, model):
+            if model.name != "evsys/tiny":
+                yield f"no rate is known for {model.name}"
+
+    registry.register("algorithm", "picky", Picky)
+    assert load(run(algorithm="{kind: picky}"))
+    assert only(problems(run(algorithm="{kind: picky}", model="{name: other}"))) == (
+        "exp.yaml:6:3: $.run.algorithm.params: no rate is known for other"
+    )

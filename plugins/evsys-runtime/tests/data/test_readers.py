@@ -269,6 +269,23 @@ def test_one_object_is_one_row(tmp_path):
     assert list(read_rows(write(tmp_path / "row.json", '{\n "a": {"b": 1}\n}\n'))) == [{"a": {"b": 1}}]
 
 
+def test_a_byte_order_mark_before_an_array_is_no_problem(tmp_path):
+    assert list(read_rows(write(tmp_path / "rows.json", b'\xef\xbb\xbf [{"a": 1}]'))) == [{"a": 1}]
+
+
+def test_a_number_too_big_for_a_float_is_named(tmp_path):
+    path = write(tmp_path / "rows.jsonl", '{"a": 1e999, "b": "\\ud83d\\ude00"}')
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: a number has no finite value"):
+        list(read_rows(path))
+
+
+def test_an_integer_with_too_many_digits_in_an_array_is_named(tmp_path):
+    path = write(tmp_path / "rows.json", '[{"a": 1},\n{"a": ' + "9" * 5000 + "}]")
+    with pytest.raises(DataError, match="integer string conversion") as caught:
+        list(read_rows(path))
+    assert caught.value.line == 2
+
+
 def test_objects_one_after_the_other_are_rows(tmp_path):
     report = ReadReport()
     rows = read_rows(write(tmp_path / "rows.json", '{"a": 1}\n{"a": 2}\n'), report=report)
@@ -371,6 +388,7 @@ def test_empty_records_and_empty_extra_fields_are_passed_over(tmp_path):
         (b'a,b\n"x"y,3\n', 2, "not valid CSV"),
         (b"a,b\n1,caf\xe9\n", 2, "not UTF-8"),
         (b"a,b\r1,2\r3,4", 1, "a carriage return alone ends a line"),
+        (b"caf\xe9,b\n1,2\n", 1, "not UTF-8"),
         (b"a,,b\n1,2,3\n", 1, "column 2 of the header has no name"),
         (b"a,b,a\n1,2,3\n", 1, "the header names a column twice: a"),
     ],

@@ -295,7 +295,10 @@ def test_values_of_other_types_are_different():
 
 
 def test_case_and_space_can_be_ignored():
-    rows = [{"q": "Where  is it? "}, {"q": "where is it?"}, {"q": ["A b"]}, {"q": ["a  B"]}]
+    rows = [
+        *({"q": "Where  is it? "}, {"q": "where is it?"}),
+        *({"q": ["A b", {"c": "D", "n": 1}]}, {"q": ["a  B", {"c": "d ", "n": 1}]}),
+    ]
     assert list(Dedupe(key="q", ignore_case=True, ignore_space=True)(rows)) == [rows[0], rows[2]]
     assert list(Dedupe(key="q")(rows)) == rows
 

@@ -33,7 +33,7 @@ _TYPES = get_type_hints(RunConfig)
 type Problems = tuple[Problem, ...]
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class _Part:
     """One key of a run: its structured value, what was built from it, and the problems found in it."""
 
@@ -53,6 +53,7 @@ class Arms:
     _parts: dict[tuple[str, int], _Part] = attrs.field(factory=dict)
     _shapes: dict[frozenset[str], Problems] = attrs.field(factory=dict)
     _pairs: dict[tuple[Any, ...], Problems] = attrs.field(factory=dict)
+    _specs: dict[tuple[Any, ...], ModelSpec] = attrs.field(factory=dict)
     _options: dict[str, tuple[tuple[str, Any, str], ...]] = attrs.field(factory=dict)
 
     def check(self, tree: Mapping[str, Any]) -> tuple[RunConfig | None, list[Problem]]:
@@ -159,22 +160,20 @@ class Arms:
         return self._pairs[key]
 
     def _lacking(self, algorithm: _Part, backend: _Part) -> Problems:
-        needs = tuple(self._needed(algorithm))
-        if not needs:
-            return ()
-        return self._memo(("needs", needs, id(backend.raw)), lambda: _not_offered(needs, algorithm, backend))
-
-    def _needed(self, algorithm: _Part) -> Iterable[tuple[str, str]]:
-        """(capability, path of what asks for it): the algorithm as such, and options of it that are in use."""
+        """What the algorithm as such, and its options that are in use, need and the backend doesn't offer."""
         kind, params = algorithm.value.kind, algorithm.value.params
-        for capability in sorted(getattr(algorithm.built, "requires", ())):
-            yield capability, "$.algorithm.kind"
+        requires = getattr(algorithm.built, "requires", ())
         if kind not in self._options:
             self._options[kind] = tuple(_needy_options(self.plugins.registry.config_of("algorithm", kind)))
+        if not requires and not self._options[kind]:
+            return ()
+        needs = [(capability, "$.algorithm.kind") for capability in sorted(requires)]
         for key, default, capability in self._options[kind]:
             given = params.get(key, default)
             if given not in (None, False) and given != default:
-                yield capability, f"$.algorithm.params.{key}"
+                needs.append((capability, f"$.algorithm.params.{key}"))
+        memo = ("needs", tuple(needs), id(backend.raw))
+        return self._memo(memo, lambda: _not_offered(needs, algorithm, backend))
 
     def _asked(self, algorithm: _Part | None, model: _Part) -> tuple[str, ...]:
         """Run options that are set, and that a backend may not know what to do with."""
@@ -196,10 +195,14 @@ class Arms:
         except Exception as exc:
             message = f"the algorithm can't say what it trains: {type(exc).__name__}: {exc}"
             return [Problem(path="$.algorithm.params", message=message)]
+        same = (id(model.raw), spec.rank, spec.alpha, tuple(spec.targets))
+        asked = self._specs.get(same)
+        if asked is None:
+            asked = self._specs[same] = _model_spec(model.value, spec)
         problems: list[Problem] = []
         for judge, kind, path in judges:
-            key = (kind, id(judge.raw), id(model.raw), spec.rank, spec.alpha, spec.targets)
-            problems += self._memo(key, partial(_complaints, judge, kind, path, model.value, spec))
+            key = (kind, id(judge.raw), same)
+            problems += self._memo(key, partial(_complaints, judge, kind, path, asked))
         return problems
 
 
@@ -270,16 +273,19 @@ def _ignored(asked: tuple[str, ...], backend: _Part) -> Iterable[Problem]:
             yield Problem(path=f"$.{option}", message=message, hint="leave it out, or choose another backend")
 
 
-def _complaints(judge: _Part, kind: str, path: str, model: ModelConfig, lora: LoraSpec) -> list[Problem]:
-    spec = ModelSpec(
+def _model_spec(model: ModelConfig, lora: LoraSpec) -> ModelSpec:
+    return ModelSpec(
         name=model.name,
         lora=lora,
         renderer=model.renderer,
         init_from_checkpoint=model.init_from_checkpoint,
         load_checkpoint_path=model.load_checkpoint_path,
     )
+
+
+def _complaints(judge: _Part, kind: str, path: str, model: ModelSpec) -> list[Problem]:
     try:
-        complaints = [str(complaint) for complaint in judge.built.validate_model(spec)]
+        complaints = [str(complaint) for complaint in judge.built.validate_model(model)]
     except Exception as exc:
         complaints = [f"{kind} {judge.value.kind!r} can't judge the model: {type(exc).__name__}: {exc}"]
     return [Problem(path=path, message=complaint) for complaint in complaints]

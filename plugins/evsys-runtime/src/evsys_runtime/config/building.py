@@ -1,4 +1,4 @@
-"""Plugins that the file names: each distinct one is built once, and what is wrong with it is noted."""
+"""Plugins that the file names: built as they would be for a run, and what is wrong with them noted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evsys_runtime.config.templates import Template
 __all__ = ["Built", "Plugins"]
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.define(kw_only=True, eq=False)
 class Built:
     """A plugin object, None where it couldn't be built, and the problems of its spec."""
 
@@ -33,7 +33,6 @@ class Plugins:
 
     registry: Registry
     broken: dict[str, PluginError] = attrs.field(factory=dict)
-    _built: dict[tuple[Any, ...], tuple[Built, Any]] = attrs.field(factory=dict)
     _templates: dict[tuple[str, str], Template | None] = attrs.field(factory=dict)
 
     def build(
@@ -50,27 +49,10 @@ class Plugins:
         Args:
             kind: a kind of plugin.
             name: any spelling of its name.
-            params: its params as the file has them; the same object is built once for each path.
+            params: its params as the file has them.
             path: where the spec stands; problems are at `path.kind` and under `path.params`.
             extra: params that come from elsewhere in the file, used where the plugin takes them.
         """
-        key = (kind, name, id(params), path)
-        if key not in self._built:
-            # The params are kept, so that their identity can't be given to another mapping.
-            self._built[key] = self._build(kind, name, params, path, extra or {}), params
-        return self._built[key][0]
-
-    def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
-        """What is wrong with a plugin that is only named at `path` and built by somebody else."""
-        try:
-            self.registry.get(kind, name)
-        except PluginError as exc:
-            return (self._refused(exc, kind, name, path),)
-        return ()
-
-    def _build(
-        self, kind: str, name: str, params: Mapping[str, Any], path: str, extra: Mapping[str, Any]
-    ) -> Built:
         inside = f"{path}.params"
         secret = placeholders.mentions(params)
         unset = tuple(_unset(params, inside)) if secret else ()
@@ -88,6 +70,14 @@ class Plugins:
         except PluginError as exc:
             return Built(problems=(*unset, self._refused(exc, kind, name, f"{path}.kind")))
         return Built(plugin=plugin, problems=unset)
+
+    def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
+        """What is wrong with a plugin that is only named at `path` and built by somebody else."""
+        try:
+            self.registry.get(kind, name)
+        except PluginError as exc:
+            return (self._refused(exc, kind, name, path),)
+        return ()
 
     def _plain(self, kind: str, name: str, params: Mapping[str, Any], path: str) -> Any:
         """A plugin whose params are what the file says, the quick way where that was seen to be right before."""

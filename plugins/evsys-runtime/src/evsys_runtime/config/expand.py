@@ -287,10 +287,15 @@ class _Digests:
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[str, Any]] = {}
+        self.orders: dict[tuple[str, ...], list[str]] = {}
 
     def of(self, tree: Mapping[str, Any]) -> str:
         """The hash of a run without its name and tags."""
-        parts = [f"{key}:{self._part(tree[key])}" for key in sorted(tree) if key not in _UNNAMED]
+        keys = tuple(tree)
+        order = self.orders.get(keys)
+        if order is None:
+            order = self.orders[keys] = sorted(set(keys) - _UNNAMED)
+        parts = [f"{key}:{self._part(tree[key])}" for key in order]
         return f"sha256:{hashlib.sha256('\n'.join(parts).encode('utf-8')).hexdigest()}"
 
     def _part(self, value: Any) -> str:

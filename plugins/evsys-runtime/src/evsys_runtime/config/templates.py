@@ -8,7 +8,7 @@ Whatever isn't plainly right this way is left to the ordinary one to read and to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -27,32 +27,42 @@ class Template:
     plugin: type
     config: type
     fields: Mapping[str, ConfigField]
+    defaults: Mapping[str, Any]
+    factories: tuple[tuple[str, Callable[[], Any]], ...]
     accepted: dict[tuple[str, int], tuple[Any, Any]] = attrs.field(factory=dict)
 
     @classmethod
     def of(cls, registry: Registry, kind: str, name: str, built: Any) -> Template | None:
         """The template of a plugin that was built once, None where its params must be read as a whole."""
-        config: Any = registry.config_of(kind, name)
-        if config is None or is_pydantic(config) or registry.find(kind, name).params:
-            return None
-        if type(getattr(built, "config", None)) is not config:
+        config: type = type(getattr(built, "config", None))
+        if (
+            config is not registry.config_of(kind, name)
+            or is_pydantic(config)
+            or registry.find(kind, name).params
+        ):
             return None
         fields = {field.key: field for field in fields_of(config)}
-        depends = any(getattr(field.default, "takes_self", False) for field in fields.values())
-        return None if depends else cls(type(built), config, fields)
+        made = {key: field.default for key, field in fields.items() if hasattr(field.default, "takes_self")}
+        if any(factory.takes_self for factory in made.values()):
+            return None
+        plain = {
+            key: field.default for key, field in fields.items() if key not in made and not field.required
+        }
+        return cls(
+            type(built), config, fields, plain, tuple((key, each.factory) for key, each in made.items())
+        )
 
     def build(self, params: Mapping[str, Any]) -> Any:
         """The plugin, or None where a value is new or where the values are refused together."""
-        given = {}
+        given = dict(self.defaults)
         for key, raw in params.items():
             known = self.accepted.get((key, id(raw)))
             if known is None:
                 return None
             given[key] = known[1]
-        for key, field in self.fields.items():
-            if key not in given and not field.required:
-                default = field.default
-                given[key] = default.factory() if hasattr(default, "takes_self") else default
+        for key, factory in self.factories:
+            if key not in params:
+                given[key] = factory()
         try:
             plugin = self.plugin(**given)
         except Exception:  # the ordinary way meets it again and says what is wrong

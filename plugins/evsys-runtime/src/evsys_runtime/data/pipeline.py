@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from evsys.errors import DataError, EvsysError, PluginContractError
+from evsys.errors import PLUGIN_FAILURES, DataError, EvsysError, PluginContractError
 from evsys_runtime.data.json_rows import is_row, row_type_name
 from evsys_runtime.data.lineage import TransformLineage, derive_seed, source_hash
 from evsys_runtime.data.messages import RowProblem
@@ -151,7 +151,7 @@ def _from_source(
             yield row
     except EvsysError:
         raise
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         raise DataError(
             f"reading failed: {_words(exc)}", source=source.source or None, line=source.line
         ) from exc
@@ -177,7 +177,7 @@ def _through(
             yield row
     except EvsysError:
         raise
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         place = f" ({source.place()})" if source.line is not None else ""
         after = f"after taking row {stage.rows_in - 1}{place}" if stage.rows_in else "before taking a row"
         raise DataError(
@@ -187,7 +187,7 @@ def _through(
         ) from exc
 
 
-def _words(exc: Exception) -> str:
+def _words(exc: BaseException) -> str:
     if isinstance(exc, RowProblem):  # says what is wrong with the row, so its type adds nothing
         return str(exc)
     return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__

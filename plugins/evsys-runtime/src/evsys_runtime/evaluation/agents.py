@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from evsys.errors import ConfigError, PluginContractError, PluginLoadError, Problem, boundary
+from evsys.errors import (
+    PLUGIN_FAILURES,
+    ConfigError,
+    PluginContractError,
+    PluginLoadError,
+    Problem,
+    boundary,
+)
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -144,7 +151,7 @@ def _load(import_path: str, path: str) -> Any:
         found: Any = import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         message = f"agent {import_path!r} can't be loaded: {type(exc).__name__}: {exc}"
         raise PluginLoadError(message, plugin=import_path, cause=str(exc)) from exc
     return found

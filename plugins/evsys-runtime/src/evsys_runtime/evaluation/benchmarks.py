@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from evsys.errors import ConfigError, EvsysError, PluginError, Problem
+from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginError, Problem
 from evsys.types import HarborTask, SamplingParams
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.benchmark import load_tasks
@@ -276,7 +276,7 @@ def _unjudgeable(
         return str(verifier)
     try:
         verifier.check(task.verifier.expected)
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         return f"verifier {verifier.name!r}: {exc}"
     return None
 

@@ -17,14 +17,14 @@ _BOUNDARIES: tuple[tuple[type[EvsysError], str], ...] = (
 )
 
 
-def boundary_of(error: Exception, default: str) -> str:
+def boundary_of(error: BaseException, default: str) -> str:
     """The boundary that an error crossed; `default` for one that nobody attributed."""
     if isinstance(error, RunError):
         return error.boundary
     return next((name for cls, name in _BOUNDARIES if isinstance(error, cls)), default)
 
 
-def failure_of(error: Exception, default: str = "evaluation") -> Failure:
+def failure_of(error: BaseException, default: str = "evaluation") -> Failure:
     """The failure that an error is; `place` is where its first cause was raised."""
     root: BaseException = error
     while root.__cause__ is not None:
@@ -42,7 +42,7 @@ def failure_of(error: Exception, default: str = "evaluation") -> Failure:
     )
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     """What an error says, with its place where it has one; its hint stands beside."""
     if not isinstance(error, EvsysError):
         return f"{type(error).__name__}: {error}"

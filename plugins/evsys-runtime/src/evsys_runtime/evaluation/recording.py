@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import EvsysError
+from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys.types import (
     AgentContext,
     Completion,
@@ -120,12 +120,12 @@ async def run_rollout(
     context = agent_context(policy, task_index, sample_index, max_turns=max_turns)
     model = RecordingModel(policy.model, context.seed)
     said: Rollout | str | None = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     deadline = asyncio.timeout(timeout_seconds)
     try:
         async with deadline:
             said = await policy.agent.run(task, model, task.tools, context)
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         failure = None if deadline.expired() else exc
     rollout = finish_rollout(
         task,
@@ -146,7 +146,7 @@ def finish_rollout(
     model: RecordingModel,
     said: Rollout | str | None,
     *,
-    failure: Exception | None = None,
+    failure: BaseException | None = None,
     timed_out: bool = False,
     version: int | None = None,
     seconds: float = 0.0,
@@ -181,7 +181,7 @@ def finish_rollout(
     )
 
 
-def _fault(failure: Exception | None, told: str | None, *, silent: bool) -> tuple[str | None, NoScore]:
+def _fault(failure: BaseException | None, told: str | None, *, silent: bool) -> tuple[str | None, NoScore]:
     """What went wrong, in words, and the absence of a score that it is; no words where there is something to judge."""
     if failure is not None:
         error = str(failure) if isinstance(failure, EvsysError) else f"{type(failure).__name__}: {failure}"
@@ -200,6 +200,6 @@ async def _judged(task: HarborTask, rollout: Rollout, policy: Policy) -> Rollout
         return rollout
     try:
         score = await policy.verify(task, rollout)
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         score = NoScore(reason=f"{type(exc).__name__}: {exc}", boundary="verifier")
     return attrs.evolve(rollout, score=score)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import EvsysError, PluginContractError
+from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginContractError
 from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def make_verify(registry: Registry, *, timeout_seconds: float = TIMEOUT_SECONDS)
         try:
             async with deadline:
                 said = await of(spec).judge(spec.expected, rollout)
-        except Exception as exc:
+        except PLUGIN_FAILURES as exc:
             reason = f"no verdict within {timeout_seconds:g} s" if deadline.expired() else _told(exc)
             return _absent(f"verifier {spec.name!r}: {reason}", "verifier", retryable=_passing(exc))
         return to_score(said, spec.name)
@@ -163,15 +163,18 @@ def _absent(reason: str, where: str, *, retryable: bool = False) -> NoScore:
     return NoScore(reason=reason, boundary=where, retryable=retryable)
 
 
-def _told(exc: Exception) -> str:
+def _told(exc: BaseException) -> str:
     return str(exc) if isinstance(exc, EvsysError) else f"{type(exc).__name__}: {exc}"
 
 
-def _passing(exc: Exception) -> bool:
+def _passing(exc: BaseException) -> bool:
     """True for what may pass: the network, a service, a full machine. A wrong plugin stays wrong."""
     return isinstance(exc, OSError) and not isinstance(exc, EvsysError)
 
 
 def _shown(value: Any) -> str:
+    """A value in a message; an object by its class, since its address would make each message another."""
     text = repr(value)
+    if " at 0x" in text:
+        return f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."

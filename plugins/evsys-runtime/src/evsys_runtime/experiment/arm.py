@@ -5,6 +5,7 @@ and what was trained and scored before it stays.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from evsys import HookManager
-from evsys.errors import boundary
+from evsys.errors import PLUGIN_FAILURES, BackendError, PluginContractError, RunError, boundary
 from evsys.protocols import Algorithm, Backend, Log, TrainingClient
 from evsys.types import (
     ArmResult,
@@ -31,6 +32,7 @@ from evsys_runtime.data.load import load_dataset
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.experiment.identity import arm_identity
+from evsys_runtime.experiment.secrets import without_secrets
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
@@ -43,6 +45,7 @@ from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint
 __all__ = ["run_arm"]
 
 TEARDOWN_SECONDS = 60.0
+_CLIENT_MEMBERS = ("forward_backward", "optim_step", "save_state", "sampling_client", "renderer")
 
 
 async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
@@ -66,19 +69,23 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
     try:
         with context(arm=arm.name):
             result = await run.live()
-    except asyncio.CancelledError:
-        run.finish(
-            RunResult(status="cancelled", run_id=run_id, stop_reason="interrupted"),
-            time.monotonic() - started,
-        )
-        raise
-    except Exception as exc:
-        failure = failure_of(exc, "run")
-        run.log.error("run.failed", boundary=failure.boundary, reason=failure.message, exc_info=exc)
-        if run.ctx is not None:
-            await run.hooks.emit("evsys_run_failed", ctx=run.ctx, failure=failure)
-        result = RunResult(status="failed", run_id=run_id, failure=failure)
+    except (asyncio.CancelledError, KeyboardInterrupt) as exc:
+        if _asked_to_stop(exc):
+            run.finish(
+                RunResult(status="cancelled", run_id=run_id, stop_reason="interrupted"),
+                time.monotonic() - started,
+            )
+            raise
+        result = await run.failed(RunError("a plugin cancelled its own task, which nobody had asked for"))
+    except PLUGIN_FAILURES as exc:
+        result = await run.failed(exc)
     return await run.end(result, time.monotonic() - started)
+
+
+def _asked_to_stop(exc: BaseException) -> bool:
+    """True for Ctrl-C and for a cancellation from outside; False for a `CancelledError` that a plugin raised."""
+    task = asyncio.current_task()
+    return isinstance(exc, KeyboardInterrupt) or task is None or task.cancelling() > 0
 
 
 def _keep_rollouts(session: Session) -> KeepRollouts | None:
@@ -88,6 +95,37 @@ def _keep_rollouts(session: Session) -> KeepRollouts | None:
             kept = spec.params.get("keep_rollouts")
             return KeepRollouts(**kept) if isinstance(kept, Mapping) else None
     return None
+
+
+async def _trained(algorithm: Algorithm, ctx: RunContext) -> RunResult:
+    """Train, and hold the algorithm to what its protocol says that it returns."""
+    training: object = algorithm.train(ctx)
+    if not inspect.isawaitable(training):
+        raise PluginContractError("train isn't async", hint="define `async def train(self, ctx)`")
+    result = await training
+    if not isinstance(result, RunResult):
+        raise PluginContractError(
+            f"train returned {type(result).__name__}, not a RunResult",
+            hint="return what the training loop gives",
+        )
+    return result
+
+
+async def _prepared(preparing: object) -> TrainingClient:
+    """Wait for a backend, and hold it to what its protocol says that `prepare` returns."""
+    if not inspect.isawaitable(preparing):
+        raise PluginContractError(
+            "prepare isn't async", hint="define `async def prepare(self, model, run_dir, seed, restore)`"
+        )
+    client = await preparing
+    lacks = [name for name in _CLIENT_MEMBERS if not hasattr(client, name)]
+    if lacks:
+        raise PluginContractError(
+            f"prepare returned {type(client).__name__}, which has no {', '.join(lacks)}",
+            hint="return a training client; evsys.protocols.TrainingClient says what it does",
+        )
+    made: TrainingClient = client
+    return made
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -110,7 +148,7 @@ class _ArmRun:
     async def live(self) -> RunResult:
         """All phases; the backend is torn down whatever happens."""
         arm, registry = self.arm, self.session.plan.registry
-        self.hooks = self.session.listeners()
+        self.hooks = self.session.listeners(self.log)
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
         data = await self._load_data(algorithm)
         backend = registry.build("backend", arm.run.backend.kind, resolve(arm.run.backend.params))
@@ -121,7 +159,7 @@ class _ArmRun:
             await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=len(data), dropped=dict(data.dropped))
             await self._score_untrained(client)
             with boundary("algorithm", arm.run.algorithm.kind, run_id_of(arm)):
-                self.trained = await algorithm.train(ctx)
+                self.trained = await _trained(algorithm, ctx)
             await self._score_trained(client, self.trained.steps)
         return self.trained
 
@@ -191,15 +229,26 @@ class _ArmRun:
         restore = find_checkpoint(model, self.session.plan.project_root)
         try:
             with boundary("backend", name, run_id_of(self.arm)):
-                client = await backend.prepare(
-                    model, self.record.directory, self.session.seeds(self.arm)("model"), restore
+                client = await _prepared(
+                    backend.prepare(
+                        model, self.record.directory, self.session.seeds(self.arm)("model"), restore
+                    )
                 )
             self.record.note(backend=dict(getattr(client, "facts", None) or {}))
             yield client
-        finally:
-            with boundary("backend", name, run_id_of(self.arm)):
-                async with asyncio.timeout(TEARDOWN_SECONDS):
-                    await backend.teardown(client)
+        except BaseException:
+            try:
+                await self._tear_down(backend, client)
+            except BackendError as exc:  # what went wrong first is what to tell
+                self.warnings.append(exc.message)
+                self.log.warning("teardown.failed", reason=exc.message, exc_info=exc)
+            raise
+        await self._tear_down(backend, client)
+
+    async def _tear_down(self, backend: Backend, client: TrainingClient | None) -> None:
+        with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
+            async with asyncio.timeout(TEARDOWN_SECONDS):
+                await backend.teardown(client)
 
     def _context(self, client: TrainingClient, model: ModelSpec, data: MaterializedDataset) -> RunContext:
         session, arm = self.session, self.arm
@@ -280,6 +329,14 @@ class _ArmRun:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
+    async def failed(self, exc: BaseException) -> RunResult:
+        """Log a failure, tell the listeners, and make a result of it."""
+        failure = failure_of(exc, "run")
+        self.log.error("run.failed", boundary=failure.boundary, reason=failure.message, exc_info=exc)
+        if self.ctx is not None:
+            await self.hooks.emit("evsys_run_failed", ctx=self.ctx, failure=failure)
+        return RunResult(status="failed", run_id=run_id_of(self.arm), failure=failure)
+
     async def end(self, result: RunResult, seconds: float) -> RunResult:
         """Record how the arm ended and tell the listeners."""
         arm_result = self.finish(result, seconds)
@@ -311,6 +368,7 @@ class _ArmRun:
             run_dir=str(self.record.directory),
             warnings=tuple(dict.fromkeys((*result.warnings, *self.warnings, *self.hooks.warnings))),
         )
+        arm_result = without_secrets(arm_result, self.session.log_settings.redactor)
         self.record.write_result(arm_result)
         self.record.write_conclusion(run_markdown(arm_result))
         self.record.close()

@@ -70,11 +70,11 @@ class Experiment:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return asyncio.run(self.arun())
-        msg = (
-            "Experiment.run() can't be called while an event loop runs; use: result = await experiment.arun()"
-        )
-        raise RuntimeError(msg)
+            pass  # run below, so that no traceback of a failure begins with this one
+        else:
+            msg = "Experiment.run() can't be called while an event loop runs; use: result = await experiment.arun()"
+            raise RuntimeError(msg)
+        return asyncio.run(self.arun())
 
     async def arun(self) -> ExperimentResult:
         """Run to the end, inside a running event loop."""
@@ -89,7 +89,7 @@ class Experiment:
             )
             try:
                 await train(session)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, KeyboardInterrupt):
                 # Ctrl-C: what was trained and scored so far stays, and the record says how it ended.
                 self._finish(session, time.monotonic() - started, cancelled=True)
                 raise
@@ -97,19 +97,20 @@ class Experiment:
             prose = await session.hooks.first(
                 "evsys_write_conclusion", result=result, conclusion=result.conclusion
             )
-            if prose:
+            if isinstance(prose, str):
                 _write(session, result, prose)
+            elif prose is not None:
+                what = f"evsys_write_conclusion gave {type(prose).__name__}, not a text; it was left out"
+                result = attrs.evolve(result, warnings=(*result.warnings, what))
+                _write(session, result, None)
             await session.hooks.emit("evsys_experiment_finished", result=result)
         return result
 
     def _finish(self, session: Session, seconds: float, *, cancelled: bool = False) -> ExperimentResult:
         """Conclude and write; needs nothing but what is in memory and on disk, so it works after Ctrl-C too."""
         arms = tuple(session.results.values())
-        warnings = list(
-            dict.fromkeys(
-                (*session.warnings, *session.hooks.warnings, *(w for arm in arms for w in arm.warnings))
-            )
-        )
+        said = (*session.warnings, *session.hooks.warnings, *(w for arm in arms for w in arm.warnings))
+        warnings = list(dict.fromkeys(map(session.log_settings.redactor.text, said)))
         question = None if self.options.dry else question_of(self.plan, session.benchmarks)
         conclusion = conclude(question, arms, warnings=warnings)
         if self.options.dry:

@@ -14,6 +14,7 @@ from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
+from evsys_runtime.experiment.secrets import redactor_of, said_overrides
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.logging import LogSettings, configure, run_logger
@@ -118,6 +119,7 @@ class Session:
         for entry in plan.registry.entries("plugin"):
             ambient.register(plan.registry.get("plugin", entry.qualified), entry.qualified)
         metadata = plan.experiment.metadata
+        redactor = redactor_of(plan)
         record = ExperimentRecord.create(
             plan.project_root / plan.experiment.output_dir,
             plan.experiment.name,
@@ -125,9 +127,10 @@ class Session:
             dry=options.dry,
             hypothesis=metadata.hypothesis,
             facts=_facts(plan, benchmarks),
+            redactor=redactor,
         )
         record.write_resolved([{"run_id": run_id_of(arm), "run": arm.tree} for arm in plan.arms])
-        settings = configure(console_level=None if options.quiet else "warning")
+        settings = configure(console_level=None if options.quiet else "warning", redactor=redactor)
         session = cls(
             plan=plan,
             options=options,
@@ -140,12 +143,15 @@ class Session:
             workspace=workspace,
             warnings=list(plan.warnings),
         )
-        session.hooks = session.listeners()
+        session.hooks = session.listeners(session.log)
         return session
 
-    def listeners(self) -> HookManager:
-        """Who listens: the ambient plugins, and new instances of the file's callbacks, so runs share no callback state."""
-        manager = self.ambient.child()
+    def listeners(self, log: Log) -> HookManager:
+        """Who listens: the ambient plugins, and new instances of the file's callbacks, so runs share no callback state.
+
+        `log` is told of those that fail.
+        """
+        manager = self.ambient.child(log=log)
         for spec in self.plan.experiment.callbacks:
             manager.register(self.plan.registry.build("callback", spec.kind, resolve(spec.params)), spec.kind)
         shown = any(spec.kind.rpartition("/")[2] == PROGRESS for spec in self.plan.experiment.callbacks)
@@ -187,7 +193,7 @@ def _facts(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Mapping[str, Any
         "baseline": metadata.baseline,
         "minimum_effect": metadata.minimum_effect,
         "base_seed": plan.experiment.base_seed,
-        "overrides": list(plan.overrides),
+        "overrides": said_overrides(plan),
         "benchmarks": {
             b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
             for b in benchmarks

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from evsys.errors import PLUGIN_FAILURES
+
 __all__ = ["load_function"]
 
 
@@ -20,7 +22,7 @@ def load_function(path: str) -> Callable[..., Any]:
         raise ValueError(f"{path!r} is no path of a function; write package.module.name")
     try:
         module = import_module(module_name)
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         raise ValueError(f"{path!r} can't be imported: {type(exc).__name__}: {exc}") from exc
     function = getattr(module, name, None)
     if not callable(function):

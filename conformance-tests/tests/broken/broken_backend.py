@@ -1,0 +1,196 @@
+"""Backends with one fault each: `mock`, changed."""
+
+import contextlib
+from itertools import count
+
+import attrs
+
+from evsys.types import LossResult
+from evsys_backend_mock import MockBackend
+from evsys_runtime.losses import compute_loss
+
+DRAWS = count()
+OPEN = []
+
+
+class _Named(MockBackend):
+    """Called what its class is called."""
+
+    def __init_subclass__(cls):
+        cls.name = cls.__name__
+
+
+class _Client:
+    """Passes everything on to the mock's client; subclasses change one thing."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+class _Changed(_Named):
+    client = _Client
+
+    async def prepare(self, model, run_dir, seed, restore=None):
+        return self.client(await super().prepare(model, run_dir, seed, restore))
+
+    async def teardown(self, client):
+        await super().teardown(client and client.inner)
+
+
+class _Sampler:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def sample(self, prompt, params, n=1):
+        return self.changed(await self.inner.sample(prompt, params, n))
+
+    def changed(self, result):
+        return attrs.evolve(result, sequences=[self.sequence(sequence) for sequence in result.sequences])
+
+
+class _Sampling(_Client):
+    async def sampling_client(self):
+        return self.sampler(await self.inner.sampling_client())
+
+
+class Teleports(_Named):
+    capabilities = MockBackend.capabilities | {"teleport"}
+
+
+class PositiveLogprobs(_Changed):
+    class client(_Client):
+        async def forward(self, data):
+            result = await self.inner.forward(data)
+            return attrs.evolve(result, logprobs=[logprobs + 30 for logprobs in result.logprobs])
+
+
+class LearnsOneStep(_Changed):
+    class client(_Client):
+        def optim_step(self, params):
+            rate = 0.0 if self.inner._version else params.learning_rate
+            return self.inner.optim_step(attrs.evolve(params, learning_rate=rate))
+
+
+class MeanLoss(_Changed):
+    class client(_Client):
+        async def forward_backward(self, data, loss_fn, loss_params=None):
+            result = await self.inner.forward_backward(data, loss_fn, loss_params)
+            return attrs.evolve(result, loss=result.loss / len(data))
+
+
+class HalfTheGradient(_Changed):
+    class client(_Client):
+        def forward_backward(self, data, loss_fn, loss_params=None):
+            if not isinstance(loss_fn, str):
+                return self.inner.forward_backward(data, loss_fn)
+
+            def half(some, logprobs):
+                whole = compute_loss(loss_fn, some, logprobs, loss_params)
+                return LossResult(loss=whole.loss, grads=[grad / 2 for grad in whole.grads])
+
+            return self.inner.forward_backward(data, half)
+
+
+class ForgetsGradients(_Changed):
+    class client(_Client):
+        def forward_backward(self, data, loss_fn, loss_params=None):
+            self.inner._gradient = None
+            return self.inner.forward_backward(data, loss_fn, loss_params)
+
+
+class ForgetsMoments(_Named):
+    async def prepare(self, model, run_dir, seed, restore=None):
+        restore = restore and attrs.evolve(restore, with_optimizer=False)
+        return await super().prepare(model, run_dir, seed, restore)
+
+
+class NeedsAClient(_Named):
+    async def teardown(self, client):
+        client.close()
+
+
+class SharesWeights(_Changed):
+    class client(_Client):
+        def __init__(self, inner):
+            super().__init__(inner)
+            OPEN.append(inner)
+
+        def optim_step(self, params):
+            done = self.inner.optim_step(params)
+            for other in OPEN:
+                other._model = self.inner._model
+            return done
+
+    async def teardown(self, client):
+        with contextlib.suppress(AttributeError):
+            OPEN.remove(client.inner)
+        await super().teardown(client)
+
+
+class OtherLogprobs(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            def sequence(self, sequence):
+                top = sequence.top_logprobs
+                return attrs.evolve(
+                    sequence,
+                    logprobs=[value - 0.5 for value in sequence.logprobs],
+                    top_logprobs=top and [{t: value - 0.5 for t, value in one.items()} for one in top],
+                )
+
+
+class LiveSnapshots(_Changed):
+    class client(_Client):
+        async def sampling_client(self):
+            return _Live(self.inner)
+
+
+class _Live:
+    def __init__(self, client):
+        self.client = client
+        self.version = client._version
+
+    async def sample(self, prompt, params, n=1):
+        return await (await self.client.sampling_client()).sample(prompt, params, n)
+
+    async def compute_logprobs(self, tokens):
+        return await (await self.client.sampling_client()).compute_logprobs(tokens)
+
+    async def close(self):
+        pass
+
+
+class OtherPromptLogprobs(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            def changed(self, result):
+                said = result.prompt_logprobs
+                return attrs.evolve(
+                    result, prompt_logprobs=said and [None, *(value - 1 for value in said[1:])]
+                )
+
+
+class OneTooFew(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            def sequence(self, sequence):
+                top = sequence.top_logprobs
+                fewer = top and [dict(sorted(one.items(), key=lambda item: -item[1])[:2]) for one in top]
+                return attrs.evolve(sequence, top_logprobs=fewer)
+
+
+class DrawsAsItLikes(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            async def sample(self, prompt, params, n=1):
+                return await self.inner.sample(prompt, attrs.evolve(params, seed=next(DRAWS)), n)
+
+
+class TrainsEverythingItSays(_Named):
+    capabilities = MockBackend.capabilities | {"full_finetune"}

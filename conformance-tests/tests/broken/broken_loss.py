@@ -1,0 +1,34 @@
+"""Losses with one fault each."""
+
+import numpy as np
+
+from evsys.types import LossResult
+
+
+def _likelihood(data, logprobs, scale=1.0):
+    weights = [datum.loss_inputs["weights"] for datum in data]
+    value = sum(float(np.sum(w * lp)) for w, lp in zip(weights, logprobs, strict=True))
+    return LossResult(loss=-scale * value, grads=[-scale * w for w in weights])
+
+
+def Infinite(data, logprobs):
+    return float("inf")
+
+
+def Mean(data, logprobs):
+    return _likelihood(data, logprobs).loss / len(data)
+
+
+def ChangesData(data, logprobs):
+    for datum in data:
+        datum.loss_inputs["ref_logprobs"][:] = 0.0
+    return _likelihood(data, logprobs)
+
+
+def TwiceTheGradient(data, logprobs):
+    right = _likelihood(data, logprobs)
+    return LossResult(loss=right.loss, grads=[2 * grad for grad in right.grads])
+
+
+def cross_entropy(data, logprobs):
+    return _likelihood(data, logprobs, scale=2.0)

@@ -1,0 +1,55 @@
+"""Metrics with one fault each."""
+
+import math
+from typing import ClassVar
+
+import attrs
+
+from evsys import option
+
+
+class Right:
+    def compute(self, task_rewards):
+        if not task_rewards:
+            return math.nan
+        means = [math.fsum(rewards) / len(rewards) for rewards in task_rewards.values()]
+        return math.fsum(means) / len(means)
+
+
+class Infinite(Right):
+    def compute(self, task_rewards):
+        seen = {reward for rewards in task_rewards.values() for reward in rewards}
+        return math.inf if {0.0, 1.0} <= seen else super().compute(task_rewards)
+
+
+class FirstTaskOnly(Right):
+    def compute(self, task_rewards):
+        return super().compute(dict(list(task_rewards.items())[:1]))
+
+
+class FailsWithoutTasks(Right):
+    def compute(self, task_rewards):
+        return sum(map(max, task_rewards.values())) / len(task_rewards)
+
+
+class TakesFewer(Right):
+    conformance: ClassVar = {"params": {"k": 2}}
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        k: int = option(..., "samples", ge=1)
+
+    def __init__(self, *, k):
+        self.k = k
+
+    def compute(self, task_rewards):
+        return super().compute({task: [max(rewards[: self.k])] for task, rewards in task_rewards.items()})
+
+
+class Upwards(Right):
+    direction = "up"
+
+
+class Backwards(Right):
+    def compute(self, task_rewards):
+        return 1 - super().compute(task_rewards)

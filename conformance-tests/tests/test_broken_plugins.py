@@ -1,0 +1,188 @@
+"""Each check of the suite catches a plugin that is broken in its way, and no other check does.
+
+All of them lie in `broken/`, a module a kind, and pass for two installed distributions in one run of the suite.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evsys_conformance import suite
+from evsys_conformance.declare import checks_of
+
+BROKEN = Path(__file__).with_name("broken")
+
+CULPRITS = {
+    "verifier": {
+        "Gone": "test_loads",
+        "SaysAnotherName": "test_is_known_by_its_name",
+        "PhonesHome": "test_needs_no_network_to_be_made",
+        "SaysOddThings": "test_says_only_what_the_suite_understands",
+        "CannotBeMade": "test_builds",
+        "NoJsonSchema": "test_schema_can_be_made",
+        "RefusesWhatIsAllowed": "test_what_the_schema_allows_is_accepted",
+        "AcceptsWhatIsForbidden": "test_what_the_schema_forbids_is_refused",
+        "TakesAnyKey": "test_unknown_keys_are_refused",
+        "GrowsInJson": "test_config_round_trips",
+        "ShowsItsKey": "test_repr_carries_no_secret",
+        "NotANumber": "test_any_text_gets_a_finite_reward",
+        "Fickle": "test_same_text_gets_the_same_reward",
+        "NoRange": "test_reward_range_is_declared",
+        "LeavesItsRange": "test_reward_stays_in_its_range",
+    },
+    "transform": {
+        "Mutates": "test_rows_are_left_as_they_were",
+        "Remembers": "test_same_rows_twice_give_the_same",
+        "NeedsRows": "test_no_rows_are_fine",
+        "GivesPairs": "test_gives_mappings",
+        "LosesColumns": "test_other_columns_are_kept",
+    },
+    "metric": {
+        "Infinite": "test_is_finite",
+        "FirstTaskOnly": "test_order_of_tasks_does_not_matter",
+        "FailsWithoutTasks": "test_no_tasks_have_a_defined_value",
+        "TakesFewer": "test_more_than_the_samples_is_refused",
+        "Upwards": "test_direction_is_max_or_min",
+        "Backwards": "test_all_passed_is_at_least_as_good_as_all_failed",
+    },
+    "agent": {
+        "OtherNames": "test_signatures_are_those_of_the_protocol",
+        "NotAsync": "test_async_where_the_protocol_is",
+        "GivesANumber": "test_gives_a_rollout_or_a_text",
+        "FirstMessageOnly": "test_takes_an_instruction_of_several_messages",
+        "OwnSampling": "test_samples_as_it_is_told",
+        "HidesFailures": "test_failures_of_the_model_are_told",
+        "GoesOn": "test_cancels_within_a_second",
+    },
+    "rollout_engine": {
+        "OneTwice": "test_every_rollout_comes_once",
+        "MixesAnswers": "test_each_rollout_is_of_its_task",
+        "CrashIsZero": "test_a_crash_is_data_and_stops_no_other",
+        "AllAtOnce": "test_runs_no_more_at_once_than_allowed",
+        "Patient": "test_a_rollout_that_takes_too_long_is_ended",
+        "LeavesThemRunning": "test_closing_it_ends_what_runs",
+    },
+    "data_store": {
+        "GivesTexts": "test_gives_rows",
+        "PlainLettersOnly": "test_rows_come_as_they_are",
+        "SharesItsRows": "test_same_reference_gives_the_same_bytes",
+        "OneCursor": "test_pulls_at_once_do_not_disturb_each_other",
+        "NothingIsFine": "test_unknown_reference_is_an_error",
+    },
+    "renderer": {
+        "FloatTokens": "test_prompts_are_token_ids",
+        "OneWeightTooMany": "test_tokens_and_weights_have_one_length",
+        "AnotherPrompt": "test_training_goes_on_from_the_prompt",
+        "TrainsThePrompt": "test_prompts_are_not_trained",
+        "ReadsSomethingElse": "test_answers_are_read_back",
+        "NeverStops": "test_a_trained_turn_ends_with_a_stop_token",
+    },
+    "environment": {
+        "StopsOnce": "test_starts_and_stops_twice",
+        "NeedsAStart": "test_stops_without_a_start",
+    },
+    "callback": {
+        "Misspelt": "test_hooks_are_real_ones",
+        "Fails": "test_hooks_run_without_failing",
+        "EndsTheProcess": "test_nothing_that_it_does_ends_a_run",
+        "ChangesMetrics": "test_what_it_hears_is_left_as_it_was",
+    },
+    "loss": {
+        "Infinite": "test_is_finite",
+        "Mean": "test_is_a_sum",
+        "ChangesData": "test_inputs_are_left_as_they_were",
+        "TwiceTheGradient": "test_gradient_is_that_of_the_value",
+        "cross_entropy": "test_agrees_with_the_formula",
+    },
+    "algorithm": {
+        "LossIsNan": "test_trains_on_the_mock_backend",
+        "CountsOneMore": "test_steps_are_counted",
+        "OneStepLess": "test_keeps_to_the_number_of_steps",
+        "NeverStops": "test_stops_on_request",
+        "ANewOrderEachRun": "test_same_seed_same_batches",
+        "OneOrderForAll": "test_other_seed_other_batches",
+        "StartsAnew": "test_resumes_exactly",
+        "HidesItsEnd": "test_cancels_within_a_second",
+    },
+    "backend": {
+        "Teleports": "test_capabilities_are_known_words",
+        "PositiveLogprobs": "test_forward_gives_a_logprob_for_each_target",
+        "LearnsOneStep": "test_loss_falls_on_the_toy_task",
+        "MeanLoss": "test_loss_is_that_of_the_formula",
+        "HalfTheGradient": "test_gradient_of_a_built_in_is_that_of_the_callable",
+        "ForgetsGradients": "test_gradients_add_up",
+        "ForgetsMoments": "test_restores_what_it_saved",
+        "NeedsAClient": "test_tears_down_after_a_failed_prepare",
+        "SharesWeights": "test_two_at_once_share_nothing",
+        "OtherLogprobs": "test_sampled_logprobs_are_those_recomputed",
+        "LiveSnapshots": "test_a_snapshot_is_frozen",
+        "OtherPromptLogprobs": "test_prompt_logprobs_are_those_computed",
+        "OneTooFew": "test_top_logprobs_hold_the_likeliest",
+        "DrawsAsItLikes": "test_same_seed_gives_the_same_bits",
+        "TrainsEverythingItSays": "test_trains_all_weights",
+    },
+}
+TABLE = [(kind, name, check) for kind, broken in CULPRITS.items() for name, check in broken.items()]
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory, install):
+    """What one run of the suite says about all broken plugins."""
+    folder = tmp_path_factory.mktemp("broken")
+    install(folder / "site", "broken", [(kind, name, f"broken_{kind}:{name}") for kind, name, _ in TABLE])
+    install(folder / "site", "broken_heavy", [("verifier", "Slow", "broken_heavy:Slow")])
+    program = f"import sys; sys.path[:0] = {[str(folder / 'site'), str(BROKEN)]}; import pytest; sys.exit(pytest.main())"
+    options = ["-q", "-p", "no:cacheprovider", "--tb=short", "--evsys-report=report.json", "--rootdir=."]
+    suites = ["--evsys-conformance=broken", "--evsys-conformance=broken-heavy"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *options, *suites],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
+def failed(report, kind, plugin):
+    outcomes = {
+        entry["check"]: entry
+        for entry in report["checks"]
+        if (entry["kind"], entry["plugin"]) == (kind, plugin)
+    }
+    assert outcomes
+    return {
+        check.partition("::")[2]: e["reason"] for check, e in outcomes.items() if e["outcome"] == "failed"
+    }
+
+
+@pytest.mark.parametrize(("kind", "name", "check"), TABLE, ids=[f"{kind}-{name}" for kind, name, _ in TABLE])
+def test_a_broken_plugin_fails_its_own_check_and_no_other(report, kind, name, check):
+    found = failed(report, kind, f"broken/{name}")
+    assert set(found) == {check}, found
+
+
+def test_a_plugin_that_is_heavy_to_import_fails_the_check_of_its_distribution_alone(report):
+    assert set(failed(report, None, "broken-heavy")) == {"test_loading_it_imports_nothing_heavy"}
+    assert failed(report, None, "broken") == {}
+    assert failed(report, "verifier", "broken-heavy/Slow") == {}
+
+
+def test_every_check_has_a_culprit():
+    classes = {cls.kind: cls for name, cls in vars(suite).items() if name.startswith("Test")}
+    all_checks = {(owner(cls, name), name) for cls in classes.values() for name, _ in checks_of(cls)}
+    caught = {(owner(classes[kind], check), check) for kind, _, check in TABLE}
+    # The heavy distribution above, and a subclass that overrides a check, which test_pytest_plugin.py has.
+    elsewhere = {"test_loading_it_imports_nothing_heavy", "test_no_check_is_overridden"}
+    assert {name for _, name in all_checks - caught} == elsewhere
+    assert caught <= all_checks
+
+
+def owner(cls, name):
+    return next(base.__name__ for base in cls.__mro__ if name in vars(base))

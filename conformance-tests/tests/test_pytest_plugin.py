@@ -1,0 +1,367 @@
+"""Both doors of the suite, as pytest sees them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+BROKEN = Path(__file__).with_name("broken")
+
+
+@pytest.fixture
+def project(pytester, monkeypatch, install):
+    """A folder with a distribution `outside` of one right verifier, and a wrong one beside it."""
+    (pytester.path / "judges.py").write_text(
+        """
+class Right:
+    name = "right"
+    reward_range = (0.0, 1.0)
+    def __call__(self, model_output, expected, params):
+        return float(model_output == expected)
+
+class Wrong(Right):
+    name = "wrong"
+    reward_range = None
+""",
+        encoding="utf-8",
+    )
+    install(pytester.path, "outside", [("verifier", "right", "judges:Right")])
+    install(pytester.path, "wrong_side", [("verifier", "wrong", "judges:Wrong")])
+    pytester.makeini("[pytest]")
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    return pytester
+
+
+def run(pytester, *arguments):
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
+# --- door 1: by name ------------------------------------------------------------------------------------------------
+
+
+def test_a_distribution_is_checked_by_its_name_with_the_plugin_in_each_id(project):
+    done = run(project, "--evsys-conformance", "Outside", "-v")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(["*TestVerifier::test_loads?outside/right? PASSED*"])
+    done.stdout.fnmatch_lines(["outside/right * verifier * passed*"])
+    assert "wrong_side" not in done.stdout.str()
+
+
+def test_classes_without_anything_to_check_are_left_out_not_skipped(project):
+    done = run(project, "--evsys-conformance", "outside", "--collect-only", "-q")
+    assert "TestVerifier" in done.stdout.str()
+    assert "TestAlgorithm" not in done.stdout.str()
+
+
+def test_one_plugin_can_be_checked_by_its_qualified_name(project):
+    done = run(project, "--evsys-conformance", "wrong-side/wrong")
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    done.stdout.fnmatch_lines(["FAILED *test_reward_range_is_declared?wrong-side/wrong?*"])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "outsid",
+            "*no installed distribution called 'outsid' has evsys entry points*did you mean 'outside'?*",
+        ),
+        ("pytest", "*no installed distribution called 'pytest' has evsys entry points*"),
+        ("outside/left", "*'outside/left' has evsys entry points*"),
+    ],
+)
+def test_a_name_that_matches_nothing_fails(project, name, said):
+    done = run(project, "--evsys-conformance", name)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines([said])
+
+
+def test_a_plugin_that_cannot_be_loaded_is_one_failed_test(project, install):
+    install(
+        project.path, "halfway", [("verifier", "gone", "nowhere:Gone"), ("verifier", "right", "judges:Right")]
+    )
+    done = run(project, "--evsys-conformance", "halfway", "-q")
+    done.stdout.fnmatch_lines(["FAILED *test_loads?halfway/gone?*nowhere*is gone*"])
+    done.assert_outcomes(failed=1, passed=18, skipped=done.parseoutcomes()["skipped"])
+
+
+def test_tests_that_are_named_run_beside_the_suite(project):
+    path = project.makepyfile("def test_mine(): pass")
+    done = run(project, str(path), "--evsys-conformance", "outside", "-v")
+    done.stdout.fnmatch_lines(["*test_mine PASSED*", "*TestVerifier::test_loads*"])
+
+
+def test_without_the_option_nothing_of_the_suite_runs(project):
+    project.makepyfile("def test_mine(): pass")
+    run(project).assert_outcomes(passed=1)
+
+
+def test_the_report_is_a_document_of_every_check(project):
+    run(
+        project,
+        "--evsys-conformance",
+        "outside",
+        "--evsys-conformance",
+        "wrong-side",
+        "--evsys-report",
+        "r.json",
+    )
+    report = json.loads((project.path / "r.json").read_text(encoding="utf-8"))
+    assert report["format"] == 1
+    assert report["passed"] is False
+    assert report["versions"].keys() == {"evsys-core", "evsys-conformance", "outside", "wrong-side"}
+    wrong = [entry for entry in report["checks"] if entry["outcome"] == "failed"]
+    assert [(e["check"], e["kind"], e["plugin"]) for e in wrong] == [
+        ("TestVerifier::test_reward_range_is_declared", "verifier", "wrong-side/wrong")
+    ]
+    assert "declare it" in wrong[0]["reason"]
+    assert report["counts"]["failed"] == 1
+    assert report["counts"]["passed"] > 20
+
+
+# --- door 2: by subclass --------------------------------------------------------------------------------------------
+
+SUBCLASS = """
+import pytest
+from evsys_conformance import VerifierConformance
+from judges import {plugin}
+
+class TestMine(VerifierConformance):
+    @pytest.fixture
+    def plugin(self):
+        return {plugin}()
+"""
+
+
+def test_a_subclass_checks_what_its_plugin_fixture_makes(project):
+    project.makepyfile(SUBCLASS.format(plugin="Right"))
+    done = run(project)
+    assert done.ret == 0
+    assert done.parseoutcomes()["passed"] > 10
+
+
+def test_a_subclass_fails_for_a_wrong_plugin_with_the_values_that_differ(project):
+    project.makepyfile(SUBCLASS.format(plugin="Wrong"))
+    done = run(project)
+    done.assert_outcomes(
+        failed=1, passed=done.parseoutcomes()["passed"], skipped=done.parseoutcomes()["skipped"]
+    )
+    done.stdout.fnmatch_lines(["E * assert None is not None"])
+
+
+def test_a_bare_function_can_be_checked(project):
+    project.makepyfile(
+        """
+import pytest
+from evsys_conformance import VerifierConformance
+
+def judge(model_output, expected, params):
+    return 1.0 if model_output else 0.0
+
+judge.reward_range = (0, 1)
+
+class TestMine(VerifierConformance):
+    @pytest.fixture
+    def plugin(self):
+        return judge
+"""
+    )
+    assert run(project).ret == 0
+
+
+def test_a_subclass_without_a_plugin_is_told_so(project):
+    project.makepyfile(
+        "from evsys_conformance import VerifierConformance\nclass TestMine(VerifierConformance): pass\n"
+    )
+    done = run(project)
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    done.stdout.fnmatch_lines(["*TestMine must override the fixture `plugin`*"])
+
+
+OVERRIDING = SUBCLASS + "\n    def test_reward_range_is_declared(self):\n        pass\n"
+
+
+def test_a_check_that_is_overridden_fails(project):
+    project.makepyfile(OVERRIDING.format(plugin="Wrong"))
+    done = run(project)
+    done.stdout.fnmatch_lines(["FAILED *TestMine::test_no_check_is_overridden*"])
+
+
+@pytest.mark.parametrize("change", ["test_loads = None", "test_loads = lambda self: None"])
+def test_a_check_that_is_deleted_fails(project, change):
+    project.makepyfile(SUBCLASS.format(plugin="Right") + f"\n    {change}\n")
+    done = run(project)
+    done.stdout.fnmatch_lines(["FAILED *TestMine::test_no_check_is_overridden*", "*test_loads*"])
+
+
+# --- expected failures ----------------------------------------------------------------------------------------------
+
+
+def test_a_known_failure_with_a_reason_is_expected(project):
+    project.makeini(
+        "[pytest]\nevsys_xfail =\n  TestVerifier::test_reward_range_is_declared[wrong-side/wrong] = ranges come in 2.0\n"
+    )
+    done = run(project, "--evsys-conformance", "wrong-side", "-rx", "--evsys-report", "r.json")
+    assert done.ret == 0
+    assert done.parseoutcomes()["xfailed"] == 1
+    report = json.loads((project.path / "r.json").read_text(encoding="utf-8"))
+    assert [e["reason"] for e in report["checks"] if e["outcome"] == "xfailed"] == ["ranges come in 2.0"]
+
+
+def test_a_known_failure_that_passes_fails(project):
+    project.makeini("[pytest]\nevsys_xfail =\n  TestVerifier::test_loads[outside/right] = it never loads\n")
+    done = run(project, "--evsys-conformance", "outside")
+    done.stdout.fnmatch_lines(["*[[]XPASS(strict)[]] it never loads*"])
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("TestVerifier::test_loads[outside/right]", "*isn't `Class::test*= reason`*"),
+        ("TestVerifier::test_loads[outside/right] = ", "*isn't `Class::test*= reason`*"),
+        (
+            "TestVerifier::test_laods[outside/right] = typo",
+            "*tests that there aren't: TestVerifier::test_laods*",
+        ),
+        (
+            "TestVerifier::test_loads[outside/left] = typo",
+            "*tests that there aren't: TestVerifier::test_loads*",
+        ),
+    ],
+)
+def test_a_line_without_a_reason_or_a_test_is_refused(project, line, said):
+    project.makeini(f"[pytest]\nevsys_xfail =\n  {line}\n")
+    done = run(project, "--evsys-conformance", "outside")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines([said])
+
+
+def test_lines_for_other_distributions_are_passed_over(project):
+    project.makeini("[pytest]\nevsys_xfail =\n  TestVerifier::test_loads[elsewhere/right] = not here\n")
+    assert run(project, "--evsys-conformance", "outside").ret == 0
+
+
+def test_a_known_failure_of_a_subclass_may_be_overridden(project):
+    project.makepyfile(OVERRIDING.format(plugin="Wrong").replace("        pass\n", "        assert False\n"))
+    project.makeini("[pytest]\nevsys_xfail =\n  TestMine::test_reward_range_is_declared = no range yet\n")
+    done = run(project)
+    assert done.ret == 0
+    assert done.parseoutcomes()["xfailed"] == 1
+
+
+# --- what applies ---------------------------------------------------------------------------------------------------
+
+
+def test_a_check_of_a_later_protocol_leaves_older_plugins_alone(project):
+    project.makepyfile(
+        SUBCLASS.format(plugin="Right")
+        + """
+    from evsys_conformance import check
+
+    @check(since_protocol=2)
+    def test_of_tomorrow(self, plugin):
+        assert False
+
+    @check(needs="teleport")
+    def test_of_few(self, plugin):
+        assert False
+
+    @pytest.mark.evsys_live
+    def test_of_a_service(self, plugin):
+        assert False
+"""
+    )
+    done = run(project, "-rs", "--strict-markers")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(
+        [
+            "SKIPPED*for protocol 2, and the plugin speaks 1",
+            "SKIPPED*the plugin doesn't declare 'teleport'",
+            "SKIPPED*needs a service; run it with --evsys-live",
+        ],
+        consecutive=False,
+    )
+    done = run(project, "--evsys-live")
+    done.stdout.fnmatch_lines(["FAILED *test_of_a_service*"])
+
+
+def test_algorithms_without_a_backend_to_train_on_name_the_extra(project, monkeypatch):
+    monkeypatch.setenv("EVSYS_PLUGINS_DENY", "backend:mock")
+    done = run(project, "--evsys-conformance", "evsys-algo-sft", "-k", "test_steps_are_counted")
+    done.stdout.fnmatch_lines(["*needs the backend `mock`: pip install 'evsys-conformance?train?'*"])
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_every_run_draws_the_same_examples(project, install):
+    project.makepyfile(
+        judges2="""
+from pathlib import Path
+
+class Noting:
+    reward_range = (0.0, 1.0)
+    def __call__(self, model_output, expected, params):
+        with (Path(__file__).parent / "drawn.txt").open("a", encoding="utf-8") as file:
+            print(ascii(model_output), file=file)
+        return 1.0
+"""
+    )
+    install(project.path, "noting", [("verifier", "Noting", "judges2:Noting")])
+    drawn = project.path / "drawn.txt"
+    run(project, "--evsys-conformance", "noting", "-k", "test_any_text")
+    first = drawn.read_text(encoding="utf-8")
+    drawn.unlink()
+    run(project, "--evsys-conformance", "noting", "-k", "test_any_text")
+    assert len(first.splitlines()) >= 20
+    assert drawn.read_text(encoding="utf-8") == first
+
+
+def test_the_plugin_imports_nothing_of_the_product_by_itself(project):
+    project.makepyfile(
+        """
+import sys
+
+def test_nothing():
+    assert "evsys_conformance.pytest_plugin" in sys.modules
+    assert [name for name in sys.modules if name == "evsys" or name.startswith("evsys.")] == []
+    assert "evsys_conformance.checks" not in sys.modules
+    assert "hypothesis" not in sys.modules or "_hypothesis_pytestplugin" in sys.modules
+"""
+    )
+    assert run(project).ret == 0
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def command(pytester, *arguments):
+    program = "from evsys_cli.main import main; main()"
+    return pytester.run(sys.executable, "-c", program, "conformance", *arguments)
+
+
+def test_the_command_ends_with_0_when_all_pass_and_3_when_a_plugin_is_wrong(project):
+    assert command(project, "outside").ret == 0
+    done = command(project, "wrong-side")
+    assert done.ret == 3
+    done.stdout.fnmatch_lines(["FAILED *test_reward_range_is_declared*"])
+
+
+def test_the_command_prints_one_document(project):
+    done = command(project, "wrong-side", "--json", "--report", "kept.json")
+    document = json.loads(done.stdout.str())
+    assert done.ret == 3
+    assert document["passed"] is False
+    assert json.loads((project.path / "kept.json").read_text(encoding="utf-8")) == document
+
+
+def test_the_command_refuses_a_name_that_matches_nothing(project):
+    done = command(project, "nobody")
+    assert done.ret == 3
+    done.stderr.fnmatch_lines(["*no installed distribution called 'nobody'*"])
+
+
+def test_the_broken_plugins_are_not_collected(project):
+    done = run(project, str(BROKEN), "--collect-only", "-q")
+    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
