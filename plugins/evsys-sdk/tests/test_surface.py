@@ -38,7 +38,12 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_importing_it_loads_nothing_heavy():
     code = "import sys, evsys_sdk; print(*sorted(m for m in ('numpy', 'pydantic', 'evsys_runtime', 'attrs') if m in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == ""
+    )
 
 
 def test_schema_for_gives_what_the_command_prints():

@@ -46,6 +46,6 @@ def option(
     metadata = {"help": help, "source": source, "aliases": tuple(aliases)}
     return attrs.field(
         default=attrs.NOTHING if default is ... else default,
-        validator=validators.optional(checks) if checks else None,
+        validator=validators.optional(checks[0] if len(checks) == 1 else checks) if checks else None,
         metadata={key: value for key, value in metadata.items() if value},
     )

@@ -17,7 +17,7 @@ import numpy as np
 from evsys.errors import BackendError
 from evsys.protocols import Renderer, Tokenizer
 from evsys.types import AdamParams, Checkpoint, Datum, ForwardResult, LossFn, ModelSpec, OptimResult
-from evsys_backend_local.backend import LocalConfig
+from evsys_backend_local.backend import LocalBackend, LocalConfig
 from evsys_backend_local.engine import adam
 from evsys_backend_local.engine.batch import Example, Loss
 from evsys_backend_local.engine.engine import Engine
@@ -97,6 +97,11 @@ class LocalTrainingClient:
     def renderer(self) -> Renderer:
         """The base model's chat template."""
         return self._renderer
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Those of the backend."""
+        return LocalBackend.capabilities
 
     @property
     def max_length(self) -> int:

@@ -167,7 +167,7 @@ def test_a_metric_of_whole_rollouts_sees_those_without_a_score(registry):
     assert metric.task_value([1.0]) is None
 
 
-@pytest.mark.parametrize("said", ["raise", float("nan"), float("inf"), "text"])
+@pytest.mark.parametrize("said", ["raise", float("nan"), float("inf"), "text", "0.5", None])
 def test_a_failing_metric_has_no_value_and_the_others_are_computed(registry, said):
     class Broken:
         name = "broken"
@@ -185,6 +185,23 @@ def test_a_failing_metric_has_no_value_and_the_others_are_computed(registry, sai
     assert values["mean_reward"].value == 0.5
     assert failure.boundary == "evaluation"
     assert "'broken' failed" in str(failure)
+
+
+def test_what_a_metric_returned_instead_of_a_number_is_named(registry):
+    class Listed:
+        def compute(self, task_rewards):
+            return [1.0]
+
+    class Late:
+        async def compute(self, task_rewards):
+            return 1.0
+
+    for name, plugin in (("listed", Listed), ("late", Late)):
+        registry.register("metric", name, plugin)
+    metrics = [bind_metric(name, registry=registry) for name in ("listed", "late")]
+    _values, failures = score(metrics, scores({"a": [1.0]}))
+    assert "it returned list, not a number" in str(failures[0])
+    assert "define it with a plain `def`" in str(failures[1])
 
 
 @settings(max_examples=25)

@@ -191,6 +191,23 @@ def test_what_is_no_number_is_no_score_and_never_zero(said):
     assert "'mine' returned" in score.reason
 
 
+def test_an_object_is_named_by_its_class_so_that_equal_failures_read_alike():
+    def judge_later():
+        yield 1.0
+
+    assert to_score(judge_later(), "mine").reason == (
+        "verifier 'mine' returned a generator, not a number, Score or NoScore"
+    )
+
+
+def test_a_verifier_that_exits_gives_no_score(registry):
+    def mine(model_output, expected, params):
+        raise SystemExit(0)
+
+    score = judge(registry, mine)
+    assert (score.boundary, score.reason) == ("verifier", "verifier 'mine': SystemExit: 0")
+
+
 @given(st.floats())
 def test_a_score_is_finite_or_absent(value):
     score = to_score(value, "mine")

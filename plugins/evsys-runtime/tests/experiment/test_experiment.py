@@ -420,3 +420,32 @@ metadata:
 """
     result = project.experiment(metadata=metadata, extra="n_repeats: 2\n").run()
     assert result.conclusion.test_looks == {"final": 3}
+
+
+NAMED = ("path: train.jsonl", "dataset_id: greetings")
+
+
+def test_a_dataset_comes_from_the_store_once_and_then_from_the_cache(project, run_text):
+    pulled = []
+
+    class Store:
+        async def pull(self, ref):
+            pulled.append(ref)
+            return [{"prompt": f"say {c}", "completion": c} for c in "abcd"]
+
+    text = "run:" + run_text(NAMED)
+    for _ in range(2):
+        result = project.experiment(text, store=Store()).run()
+        assert result.status == "completed"
+    assert pulled == ["greetings"]
+
+
+def test_a_path_is_read_when_the_store_has_nothing_and_the_result_says_so(project, run_text):
+    class Down:
+        def pull(self, ref):
+            raise ConnectionError("no route")
+
+    text = "run:" + run_text(("path: train.jsonl", "path: train.jsonl\n    dataset_id: greetings"))
+    result = project.experiment(text, store=Down()).run()
+    assert result.status == "completed"
+    assert any("greetings" in warning and "no route" in warning for warning in result.warnings)

@@ -355,7 +355,7 @@ def test_a_full_disk_is_told_and_what_follows_is_recorded(record, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(StoreError, match=r"metrics\.jsonl: No space left.*evsys resume"):
+    with pytest.raises(StoreError, match=r"metrics\.jsonl: No space left.*free some space"):
         record.metrics(2, {"loss": 1.0})
     monkeypatch.setattr(os, "write", real)
     record.metrics(2, {"loss": 1.0})

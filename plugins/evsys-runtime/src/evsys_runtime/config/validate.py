@@ -41,7 +41,11 @@ type CheckedArms = list[tuple[ArmTree, RunConfig | None]]
 
 
 def load_experiment(
-    path: str | Path, *, overrides: Sequence[str] = (), registry: Registry | None = None
+    path: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    registry: Registry | None = None,
+    has_store: bool = False,
 ) -> Plan:
     """Read and check an experiment file.
 
@@ -50,6 +54,7 @@ def load_experiment(
         overrides: `path=value` texts, see `overrides`.
         registry: where plugins are looked up, and where the project's own are registered; by default a registry of the
             project: what is installed and what was registered before.
+        has_store: the caller brings a data store, beside what the file names.
 
     Raises:
         ConfigError: with every problem of the file and of all arms, sorted by place.
@@ -61,10 +66,12 @@ def load_experiment(
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)
     with use_registry(registry):
-        return _plan(document, root, registry, tuple(overrides))
+        return _plan(document, root, registry, tuple(overrides), has_store=has_store)
 
 
-def _plan(document: Document, root: Path, registry: Registry, overrides: tuple[str, ...]) -> Plan:
+def _plan(
+    document: Document, root: Path, registry: Registry, overrides: tuple[str, ...], *, has_store: bool
+) -> Plan:
     report = Report()
     report.add(*document.problems)
     report.settled.update(problem.path for problem in document.problems if problem.path != "$")
@@ -73,7 +80,7 @@ def _plan(document: Document, root: Path, registry: Registry, overrides: tuple[s
     tree = document.tree
     _refuse_keys(tree, reader)
     values = reader.fields(ExperimentConfig, tree, "$", skip=_ARMS)
-    has_store = values.get("data_store") is not None
+    has_store = has_store or values.get("data_store") is not None
     checks = Arms(plugins, root, has_store)
     with _collector_paused():
         arms = _arms(tree, reader, checks)

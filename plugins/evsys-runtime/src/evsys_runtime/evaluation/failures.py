@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from types import FrameType
 
 from evsys.errors import ConfigError, DataError, EvsysError, PluginError, RunError, StoreError
 from evsys.types import Failure
@@ -25,21 +27,37 @@ def boundary_of(error: BaseException, default: str) -> str:
 
 
 def failure_of(error: BaseException, default: str = "evaluation") -> Failure:
-    """The failure that an error is; `place` is where its first cause was raised."""
+    """The failure that an error is; `place` is the plugin's or project's line that caused it."""
     root: BaseException = error
     while root.__cause__ is not None:
         root = root.__cause__
-    frames = traceback.extract_tb(root.__traceback__)
     facts = error.facts if isinstance(error, EvsysError) else {}
     return Failure(
         boundary=boundary_of(error, default),
         message=_message(error),
         error_type=type(root).__name__,
         plugin=facts.get("plugin"),
-        place=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None,
+        place=_place(error, root),
         hint=error.hint if isinstance(error, EvsysError) else None,
         traceback="".join(traceback.format_exception(error)),
     )
+
+
+def _place(error: BaseException, root: BaseException) -> str | None:
+    """The innermost line that is no library's; of an error that says itself what is wrong, no other."""
+    walked = list(traceback.walk_tb(root.__traceback__))
+    own = [(frame, line) for frame, line in walked if not _in_library(frame)]
+    told = root is error or isinstance(error, tuple(cls for cls, _ in _BOUNDARIES))
+    frames = own or ([] if told and isinstance(error, EvsysError) else walked)
+    return f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else None
+
+
+def _in_library(frame: FrameType) -> bool:
+    """True for evsys itself, the standard library and what is installed."""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    if package in sys.stdlib_module_names or package == "evsys" or package.startswith("evsys_"):
+        return True
+    return "site-packages" in frame.f_code.co_filename
 
 
 def _message(error: BaseException) -> str:

@@ -7,6 +7,7 @@ it an exact interval. Any other metric gets its interval by bootstrap over tasks
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -47,7 +48,7 @@ class BoundMetric:
         own = getattr(self.plugin, "task_value", None)
         with boundary("evaluation", self.name):
             value = own(rewards) if own is not None else self.plugin.compute({"task": rewards})
-            return float(value)
+            return _number(value)
 
 
 @attrs.frozen(kw_only=True)
@@ -192,7 +193,7 @@ def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
     task_value = getattr(metric.plugin, "task_value", None)
     if task_value is not None and not metric.over_rollouts:
         with boundary("evaluation", metric.name):
-            values = {task: float(task_value(rewards)) for task, rewards in usable.items()}
+            values = {task: _number(task_value(rewards)) for task, rewards in usable.items()}
         interval = mean_interval(values, scores.clusters, binary=all(len(r) == 1 for r in usable.values()))
     else:
         interval = bootstrap_interval(
@@ -213,7 +214,7 @@ def _finite(
     metric: BoundMetric, compute: Callable[[Mapping[str, Any]], float], usable: Mapping[str, Any]
 ) -> float:
     with boundary("evaluation", metric.name):
-        value = float(compute(usable))
+        value = _number(compute(usable))
         if not math.isfinite(value):
             raise ValueError(f"it gave {value}, which is no finite number")
     return value
@@ -226,6 +227,16 @@ def _resampled(
 
     def of(tasks: Sequence[str]) -> float:
         with boundary("evaluation", metric.name):
-            return float(compute({f"{task}#{place}": usable[task] for place, task in enumerate(tasks)}))
+            return _number(compute({f"{task}#{place}": usable[task] for place, task in enumerate(tasks)}))
 
     return of
+
+
+def _number(value: Any) -> float:
+    """What a metric returned, as a float; a text that spells a number is none."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError("it is async; define it with a plain `def`")
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"it returned {type(value).__name__}, not a number")
+    return float(value)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from evsys import HookManager
-from evsys.errors import PLUGIN_FAILURES, BackendError, PluginContractError, RunError, boundary
+from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginContractError, RunError, boundary
 from evsys.protocols import Algorithm, Backend, Log, TrainingClient
 from evsys.types import (
     ArmResult,
@@ -239,7 +239,7 @@ class _ArmRun:
         except BaseException:
             try:
                 await self._tear_down(backend, client)
-            except BackendError as exc:  # what went wrong first is what to tell
+            except EvsysError as exc:  # what went wrong first is what to tell
                 self.warnings.append(exc.message)
                 self.log.warning("teardown.failed", reason=exc.message, exc_info=exc)
             raise

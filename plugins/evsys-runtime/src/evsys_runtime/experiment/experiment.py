@@ -59,7 +59,9 @@ class Experiment:
         Raises:
             ConfigError: every problem of the file and of each arm.
         """
-        return cls(load_experiment(path, overrides=overrides, registry=registry), **options)
+        has_store = options.get("store") is not None
+        plan = load_experiment(path, overrides=overrides, registry=registry, has_store=has_store)
+        return cls(plan, **options)
 
     def run(self) -> ExperimentResult:
         """Run to the end.

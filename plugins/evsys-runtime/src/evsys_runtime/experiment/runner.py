@@ -53,11 +53,11 @@ def run_experiment(cfg: Session | Plan | str | Path) -> list[RunResult]:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(arun_experiment(cfg))
-    msg = (
-        "run_experiment() can't be called while an event loop runs; use: results = await arun_experiment(cfg)"
-    )
-    raise RuntimeError(msg)
+        pass  # run below, so that no traceback of a failure begins with this one
+    else:
+        msg = "run_experiment() can't be called while an event loop runs; use: results = await arun_experiment(cfg)"
+        raise RuntimeError(msg)
+    return asyncio.run(arun_experiment(cfg))
 
 
 async def train(session: Session) -> None:

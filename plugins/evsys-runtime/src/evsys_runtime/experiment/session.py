@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import attrs
 
 from evsys import HookManager
+from evsys.errors import DataError, StoreError, boundary
 from evsys.protocols import InferenceClient, Log
 from evsys.types import ArmResult, EvaluationResult, RunResult
 from evsys_runtime.config.model import BenchmarkConfig
@@ -16,6 +19,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
 from evsys_runtime.experiment.secrets import redactor_of, said_overrides
 from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.record.cache import CachedData
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.logging import LogSettings, configure, run_logger
 from evsys_runtime.record.provenance import collect
@@ -165,15 +169,33 @@ class Session:
         base = self.plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
         return Seeds(base_seed=base, repeat=arm.repeat)
 
-    def pull(self, reference: str) -> Any:
-        """Rows of a stored dataset by id or name: what was injected, the configured store, or the project's own."""
-        store = self.options.store
-        if store is not None:
-            return store.pull(reference)
+    async def pull(self, reference: str) -> CachedData:
+        """A stored dataset by id or name: the project's own or what was pulled before, else from the store, then kept.
+
+        Raises:
+            StoreError: it isn't here and there is no store, or the store failed.
+            DataError: it is here and can't be used.
+        """
+        try:
+            return await asyncio.to_thread(self.workspace.pull_dataset, reference)
+        except DataError as error:
+            if not error.facts.get("unknown"):
+                raise
+            store = self._store()
+            if store is None:
+                raise StoreError(error.message, hint=error.hint) from error
+        with boundary("store", type(store).__name__):
+            rows = store.pull(reference)
+            if inspect.isawaitable(rows):
+                rows = await rows
+            cache = self.workspace.cache("datasets")
+            return await asyncio.to_thread(cache.put, reference, rows, {"source": "store", "ref": reference})
+
+    def _store(self) -> Any:
         spec = self.plan.experiment.data_store
-        if spec is not None:
-            return self.plan.registry.build("data_store", spec.kind, resolve(spec.params)).pull(reference)
-        return self.workspace.pull_dataset(reference)
+        if self.options.store is not None or spec is None:
+            return self.options.store
+        return self.plan.registry.build("data_store", spec.kind, resolve(spec.params))
 
 
 def _limited(entry: BenchmarkConfig) -> BenchmarkConfig:

@@ -44,8 +44,8 @@ TORN = b"\x18"
 """Written behind a line that was never finished (JSON can't hold this byte), so that readers skip it."""
 
 _HINTS = {
-    errno.ENOSPC: "free some space, then go on with `evsys resume`",
-    errno.EDQUOT: "the disk quota is used up; free some space, then go on with `evsys resume`",
+    errno.ENOSPC: "free some space, then run it again",
+    errno.EDQUOT: "the disk quota is used up; free some space, then run it again",
     errno.EACCES: "make it writable, or choose another output_dir",
     errno.EPERM: "make it writable, or choose another output_dir",
     errno.EROFS: "this file system is read-only; choose another output_dir",

@@ -135,6 +135,7 @@ class Workspace:
         return DataError(
             f"no {kind} {name!r} in {self.root / 'data'} or the cache",
             hint=f"known: {listed}; what a store serves by id must be pulled once while it can be reached",
+            unknown=True,
         )
 
 

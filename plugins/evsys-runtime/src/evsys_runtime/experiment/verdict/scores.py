@@ -91,7 +91,7 @@ def _why(result: ArmResult, evaluation: EvaluationResult | None) -> str:
         cause = evaluation.failure.message if evaluation.failure else "; ".join(evaluation.warnings)
         return f"{result.run_id}: evaluation {evaluation.status}" + (f" ({cause})" if cause else "")
     if result.failure is not None:
-        return f"{result.run_id}: {result.failure.message}"
+        return f"{result.run_id}: {result.failure.message.partition('\n')[0]}"
     return f"{result.run_id}: no scoring after training"
 
 
