@@ -135,7 +135,15 @@ def report(tmp_path_factory, install):
     install(folder / "site", "broken", [(kind, name, f"broken_{kind}:{name}") for kind, name, _ in TABLE])
     install(folder / "site", "broken_heavy", [("verifier", "Slow", "broken_heavy:Slow")])
     program = f"import sys; sys.path[:0] = {[str(folder / 'site'), str(BROKEN)]}; import pytest; sys.exit(pytest.main())"
-    options = ["-q", "-p", "no:cacheprovider", "--tb=short", "--evsys-report=report.json", "--rootdir=."]
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--tb=short",
+        "--evsys-report=report.json",
+        "--basetemp=temp",
+        "--rootdir=.",
+    ]
     suites = ["--evsys-conformance=broken", "--evsys-conformance=broken-heavy"]
     done = subprocess.run(
         [sys.executable, "-c", program, *options, *suites],

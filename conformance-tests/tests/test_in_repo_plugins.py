@@ -11,7 +11,16 @@ import pytest
 def report(tmp_path_factory):
     """What the whole suite says, run once as an author would run it, in a folder of its own."""
     folder = tmp_path_factory.mktemp("all")
-    options = ["-q", "-p", "no:cacheprovider", "-W", "error", "--tb=short", "--evsys-report=report.json"]
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        "--tb=short",
+        "--evsys-report=report.json",
+        "--basetemp=temp",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--evsys-conformance=all"],
         cwd=folder,

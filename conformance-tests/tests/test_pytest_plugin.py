@@ -31,11 +31,12 @@ class Wrong(Right):
     install(pytester.path, "wrong_side", [("verifier", "wrong", "judges:Wrong")])
     pytester.makeini("[pytest]")
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    pytester.syspathinsert()
     return pytester
 
 
 def run(pytester, *arguments):
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
 
 # --- door 1: by name ------------------------------------------------------------------------------------------------
@@ -330,7 +331,7 @@ def test_nothing():
     assert "hypothesis" not in sys.modules or "_hypothesis_pytestplugin" in sys.modules
 """
     )
-    assert run(project).ret == 0
+    assert project.runpytest_subprocess("-p", "no:cacheprovider").ret == 0
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

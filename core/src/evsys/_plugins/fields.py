@@ -13,7 +13,7 @@ __all__ = ["option"]
 
 def option(
     default: Any,
-    help: str,  # noqa: A002 - the word that every tool uses for it
+    help: str,
     *,
     ge: float | None = None,
     gt: float | None = None,

@@ -104,7 +104,7 @@ class DatasetCache:
         rows: Iterable[Any],
         lineage: Mapping[str, Any] | None = None,
         *,
-        id: str | None = None,  # noqa: A002 - what it is called everywhere
+        id: str | None = None,
         ingredients: Mapping[str, Any] | None = None,
     ) -> CachedData:
         """`store` rows, and let the name `ref` stand for them from now on."""
@@ -118,7 +118,7 @@ class DatasetCache:
         lineage: Mapping[str, Any] | None = None,
         *,
         label: str = "rows",
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,
         ingredients: Mapping[str, Any] | None = None,
     ) -> CachedData:
         """Store rows, streaming; the same rows under the same label are stored once.
