@@ -87,7 +87,7 @@ CULPRITS = {
     "callback": {
         "Misspelt": "test_hooks_are_real_ones",
         "Fails": "test_hooks_run_without_failing",
-        "EndsTheProcess": "test_nothing_that_it_does_ends_a_run",
+        "CancelsTheRun": "test_nothing_that_it_does_ends_a_run",
         "ChangesMetrics": "test_what_it_hears_is_left_as_it_was",
     },
     "loss": {

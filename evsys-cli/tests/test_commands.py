@@ -23,7 +23,7 @@ def test_help_lists_every_command(evsys):
         assert re.search(rf"^  {name} ", outcome.out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS])
+@pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_explains_itself(evsys, name):
     outcome = evsys(name, "--help")
     assert outcome.code == 0
@@ -54,6 +54,13 @@ def test_run_trains_scores_and_says_where_the_record_is(evsys, config):
     assert re.search(r"^(REFUTED|INCONCLUSIVE|SUPPORTED)", outcome.out, re.MULTILINE)
     assert re.search(r"record: .*\.evsys/experiments/\d{8}-\d{6}-trial", outcome.out)
     assert outcome.err == ""
+
+
+def test_quiet_silences_a_progress_callback_that_the_file_names_too(evsys, config):
+    named = config.read_text(encoding="utf-8") + "callbacks: [{kind: print_progress}]\n"
+    config.write_text(named, encoding="utf-8")
+    assert "4 steps" in evsys("run", config).err
+    assert evsys("run", config, "--quiet").err == ""
 
 
 def test_run_json_is_one_document_that_fits_its_schema(evsys, config):

@@ -15,7 +15,20 @@ SEED = 7
 TRAIN_ROWS, HELD_OUT_ROWS = 256, 100
 
 GAPS = {
-    "name": "Anna Ben Chloe Dmitri Elena Farid Grace Hiro Ines Jonas Karim Lucia Marta Noah Olga Priya".split(),
+    "name": [
+        "Anna",
+        "Ben",
+        "Chloe",
+        "Dmitri",
+        "Elena",
+        "Farid",
+        "Grace",
+        "Hiro",
+        "Ines",
+        "Jonas",
+        "Karim",
+        "Noah",
+    ],
     "day": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "next week", "tomorrow", "the 14th"],
     "time": ["9 am", "half past ten", "noon", "2 pm", "a quarter to four", "5:30 pm"],
     "topic": [
@@ -208,7 +221,7 @@ WORDINGS = {
             "How far is it to drive from {city} to {city}?",
         ],
     ),
-    "STRIPE_REFUND_PAYMENT": (
+    "PAYPAL_REFUND_PAYMENT": (
         [
             "Refund order {order}",
             "Give {name} the {amount} back",
@@ -254,7 +267,7 @@ WORDINGS = {
             "Keep {name} as a contact, company {company}",
         ],
     ),
-    "SHEETS_APPEND_ROW": (
+    "EXCEL_ADD_ROW": (
         [
             "Add a row to the {sheet} sheet: {name}, {amount}",
             "Append {amount} to {sheet}",
@@ -304,12 +317,19 @@ def by_tool(part: int) -> list[tuple[str, str]]:
     return [(tool, parts[part][i]) for i in range(count) for tool, parts in WORDINGS.items()]
 
 
-def write(name: str, rows: list[dict[str, str]]) -> None:
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    (DATA / name).write_text("".join(lines), encoding="utf-8", newline="\n")
+def jsonl(rows: list[dict[str, str]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def files() -> dict[str, str]:
+    """Name of each file and its text."""
+    rng = random.Random(SEED)
+    return {
+        "train.jsonl": jsonl(requests(by_tool(0), TRAIN_ROWS, rng)),
+        "held_out.jsonl": jsonl(requests(by_tool(1), HELD_OUT_ROWS, rng)),
+    }
 
 
 if __name__ == "__main__":
-    rng = random.Random(SEED)
-    write("train.jsonl", requests(by_tool(0), TRAIN_ROWS, rng))
-    write("held_out.jsonl", requests(by_tool(1), HELD_OUT_ROWS, rng))
+    for name, text in files().items():
+        (DATA / name).write_text(text, encoding="utf-8", newline="\n")

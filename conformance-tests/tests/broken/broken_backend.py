@@ -79,9 +79,14 @@ class LearnsOneStep(_Changed):
 
 class MeanLoss(_Changed):
     class client(_Client):
-        async def forward_backward(self, data, loss_fn, loss_params=None):
-            result = await self.inner.forward_backward(data, loss_fn, loss_params)
-            return attrs.evolve(result, loss=result.loss / len(data))
+        def forward_backward(self, data, loss_fn, loss_params=None):
+            submitted = self.inner.forward_backward(data, loss_fn, loss_params)
+
+            async def mean():
+                result = await submitted
+                return attrs.evolve(result, loss=result.loss / len(data))
+
+            return mean()
 
 
 class HalfTheGradient(_Changed):

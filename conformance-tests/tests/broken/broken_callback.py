@@ -1,5 +1,7 @@
 """Callbacks with one fault each."""
 
+import asyncio
+
 
 class Misspelt:
     def evsys_step_finishd(self, ctx, step):
@@ -11,9 +13,9 @@ class Fails:
         raise KeyError("accuracy")
 
 
-class EndsTheProcess:
+class CancelsTheRun:
     def evsys_run_finished(self, ctx, result):
-        raise SystemExit(0)
+        raise asyncio.CancelledError
 
 
 class ChangesMetrics:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,6 +34,10 @@ from evsys_conformance.running import run
 __all__ = ["AmbientConformance", "CallbackConformance"]
 
 
+_ENDS = (SystemExit, asyncio.CancelledError, GeneratorExit)
+"""What ends a run or the process when it gets through; Ctrl-C is the user's own."""
+
+
 class _Listening(EntryConformance):
     """Checks of everything that listens."""
 
@@ -56,17 +61,17 @@ class _Listening(EntryConformance):
         """Told of a whole run, it fails at nothing."""
         try:
             run(_tell_all(listener, home))
-        except (SystemExit, KeyboardInterrupt):
+        except _ENDS:
             pytest.skip("it ends the process, as test_nothing_that_it_does_ends_a_run tells")
         assert listener.warnings == []
 
     @check()
     def test_nothing_that_it_does_ends_a_run(self, listener: HookManager, home: Path) -> None:
         """An exception in it is counted and the run goes on, so it ends no process and cancels nothing."""
-        ended = None
+        ended: BaseException | None = None
         try:
             run(_tell_all(listener, home))
-        except BaseException as exc:  # whatever would have ended the run
+        except _ENDS as exc:
             ended = exc
         assert ended is None, f"{type(ended).__name__} would have ended the run"
 
@@ -77,7 +82,7 @@ class _Listening(EntryConformance):
         before = {hook: repr(dict(arguments)) for hook, arguments in told.items()}
         try:
             run(_tell_all(listener, home, told))
-        except (SystemExit, KeyboardInterrupt):
+        except _ENDS:
             pytest.skip("it ends the process, as test_nothing_that_it_does_ends_a_run tells")
         assert {hook: repr(dict(arguments)) for hook, arguments in told.items()} == before
 

@@ -158,7 +158,10 @@ class EntryConformance:
     @check(before_loading=True)
     def test_loads(self, subject: Subject) -> None:
         """The entry point can be imported and offers what its kind's protocol asks for."""
-        subject.load()
+        try:
+            subject.load()
+        except EvsysError as exc:
+            pytest.fail(str(exc), pytrace=False)
 
     @check()
     def test_is_known_by_its_name(self, loaded: Any, subject: Subject) -> None:
@@ -178,14 +181,16 @@ class EntryConformance:
         """A subclass changes fixtures, never checks: what is known to fail stands in `evsys_xfail` with its reason."""
         excused = {line.partition(" = ")[0].strip() for line in request.config.getini("evsys_xfail")}
         cls = type(self)
-        changed = [
+        changed = {
             name
             for base in cls.__mro__
             if base.__module__.startswith("evsys_conformance.")
             for name, function in checks_of(base)
             if _replaced(cls, name, function) and f"{cls.__name__}::{name}" not in excused
-        ]
-        assert changed == [], "these checks are overridden; list them in evsys_xfail with a reason instead"
+        }
+        assert not changed, (
+            f"overridden: {', '.join(sorted(changed))}; list it in evsys_xfail with a reason instead"
+        )
 
 
 class PluginConformance(EntryConformance):
@@ -223,6 +228,8 @@ class PluginConformance(EntryConformance):
             subject.build(params)
         except PluginLoadError as exc:
             pytest.skip(f"something that it needs isn't installed: {exc}")
+        except EvsysError as exc:
+            pytest.fail(f"made from {dict(params)}: {exc}", pytrace=False)
 
     @check()
     def test_signatures_are_those_of_the_protocol(self, loaded: Any, subject: Subject) -> None:

@@ -174,7 +174,8 @@ def test_numbers_that_are_not_finite_are_refused_where_they_stand(literal: str):
 
 
 def test_a_number_that_goes_on_for_ever_is_refused():
-    assert "exp.yaml:1:4: $: a number of 5000 digits is too long" in only(f"a: {'9' * 5000}\n")
+    assert "$.a: a number of 5000 digits is too long; quote it" in only(f"a: {'9' * 5000}\n")
+    assert "$: a number of 5000 digits is too long; quote it" in only(f"{'9' * 5000}: a\n")
 
 
 def test_the_spelling_of_numbers_is_kept():

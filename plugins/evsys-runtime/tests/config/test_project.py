@@ -42,6 +42,18 @@ VERIFIER = """
 """
 
 
+@pytest.mark.parametrize("code", ["sys.exit(0)", "sys.exit()", "raise SystemExit('no key')"])
+def test_a_module_that_exits_when_it_is_imported_is_named_with_its_line(tmp_path: Path, code: str):
+    write(tmp_path, leaves=f"import sys\n{code}\n")
+    with pytest.raises(PluginLoadError, match=r"leaves\.py:2: the project's code can't be imported: SystemExit"):
+        import_project_code(tmp_path, empty())
+
+
+def test_a_tool_table_that_is_none_marks_no_project(tmp_path: Path):
+    (tmp_path / "pyproject.toml").write_text("tool = 5\n", encoding="utf-8")
+    assert find_project_root(tmp_path / "a" / "config.yaml") == tmp_path / "a"
+
+
 def empty() -> Registry:
     return Registry(entry_points=())
 

@@ -561,6 +561,68 @@ def test_a_file_where_the_records_should_go_is_refused(problems):
     assert "exp.yaml:8:1: $.output_dir: data/train.jsonl/x can't be made: data/train.jsonl is a file" in found
 
 
+@pytest.mark.parametrize("folder", ["''", '"a\\0b"', "x" * 300, "loop", "loop/below"])
+def test_a_folder_that_can_not_be_made_is_refused(problems, project: Path, folder: str):
+    (project / "loop").symlink_to("loop")
+    found = only(problems(HEAD + RUN + f"output_dir: {folder}\n"))
+    assert re.search(r"\$\.output_dir: .*(is no usable path|can't be made)", found)
+
+
+def test_links_that_lead_nowhere_and_pipes_are_no_files_of_rows(problems, project: Path):
+    (project / "loop.jsonl").symlink_to("loop.jsonl")
+    os.mkfifo(project / "pipe.jsonl")
+    assert "loop.jsonl is a symbolic link that leads nowhere" in only(problems(run(data="{path: loop.jsonl}")))
+    assert "pipe.jsonl is no regular file" in only(problems(run(data="{path: pipe.jsonl}")))
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("name: trial", "$.name"), ("model: {name: evsys/tiny}", "$.run.model.name")],
+)
+def test_an_empty_name_is_refused(problems, text: str, place: str):
+    whole = HEAD + RUN
+    empty = text.replace("trial", "''").replace("evsys/tiny", "''")
+    found = only(problems(re.sub(r"(?m)^name: .*$", "name: ''", whole) if place == "$.name" else whole.replace(text, empty)))
+    assert place in found
+    assert "Length of 'name' must be >= 1" in found
+
+
+def test_an_arm_is_not_called_like_the_untrained_model(problems):
+    assert "$.run.name: an arm can't be called 'base_model'" in only(
+        problems(HEAD + RUN.replace("run:\n", "run:\n  name: base_model\n"))
+    )
+
+
+def test_a_key_that_only_an_axis_makes_is_reported_at_the_axis(problems):
+    text = HEAD + RUN.replace("run:", "base_run:") + "matrix:\n  axes:\n    algoritm.params.lora_rank: [4, 8]\n"
+    found = only(problems(text))
+    assert "$.matrix.axes['algoritm.params.lora_rank']: unknown key 'algoritm'" in found
+    assert "did you mean 'algorithm'?" in found
+
+
+def test_a_metric_with_an_odd_direction_is_refused_where_it_is_listed(problems, registry):
+    class Upward:
+        direction = "up"
+
+        def compute(self, task_rewards):
+            return 0.0
+
+    registry.register("metric", "upward", Upward)
+    metadata = "metadata:\n  benchmark: {name: val, path: data/val.jsonl, metrics: [mean_reward, upward]}\n"
+    assert "$.metadata.benchmark.metrics[1]: the metric 'upward' declares the direction 'up'; it is 'max' or 'min'" in only(
+        problems(HEAD + metadata + RUN)
+    )
+
+
+def test_of_thousands_of_wrong_tasks_some_are_told_and_the_others_counted(problems, project: Path):
+    tasks = [task(f"t{i}", verifier={"name": "exact_match", "expected": None}) for i in range(3000)]
+    write_tasks(project / "data" / "val.jsonl", tasks)
+    found = problems(HEAD + "metadata:\n  benchmark: {name: val, path: data/val.jsonl}\n" + RUN)
+    assert len(found) == 11
+    assert "task 't9': verifier 'exact_match' can't judge" in found[9]
+    assert "val.jsonl:11: $.metadata.benchmark.path: 2990 more tasks from here on have problems" in found[10]
+
+
 def test_checkpoints_to_start_from_must_be_there(load, problems):
     assert "$.run.model.init_from_checkpoint: there is no file ckpt/5" in only(
         problems(run(model="{name: evsys/tiny, init_from_checkpoint: ckpt/5}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from evsys.errors import Problem
+from evsys.errors import PLUGIN_FAILURES, Problem
 from evsys_runtime.config.building import Built, Plugins
 from evsys_runtime.config.model import AgentConfig
 
@@ -35,6 +35,6 @@ def _import_problem(import_path: str) -> tuple[str, str] | None:
         return f"{import_path!r} is no import path", "write module:Class"
     try:
         found = find_spec(module)
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         return f"{module!r} can't be looked for: {type(exc).__name__}: {exc}", "correct the path"
     return None if found else (f"there is no module {module!r}", "a project's own agents are under src.")

@@ -16,7 +16,7 @@ import attrs
 from evsys import structure
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
-from evsys.errors import ConfigError, Problem
+from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
 from evsys.types import LoraSpec, ModelSpec
 from evsys_runtime.config.agents import check_agent
 from evsys_runtime.config.building import Built, Plugins
@@ -192,7 +192,7 @@ class Arms:
             return []
         try:
             spec = trainer.lora() if hasattr(trainer, "lora") else LoraSpec()
-        except Exception as exc:
+        except PLUGIN_FAILURES as exc:
             message = f"the algorithm can't say what it trains: {type(exc).__name__}: {exc}"
             return [Problem(path="$.algorithm.params", message=message)]
         same = (id(model.raw), spec.rank, spec.alpha, tuple(spec.targets))
@@ -286,6 +286,6 @@ def _model_spec(model: ModelConfig, lora: LoraSpec) -> ModelSpec:
 def _complaints(judge: _Part, kind: str, path: str, model: ModelSpec) -> list[Problem]:
     try:
         complaints = [str(complaint) for complaint in judge.built.validate_model(model)]
-    except Exception as exc:
+    except PLUGIN_FAILURES as exc:
         complaints = [f"{kind} {judge.value.kind!r} can't judge the model: {type(exc).__name__}: {exc}"]
     return [Problem(path=path, message=complaint) for complaint in complaints]

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from evsys.errors import DataError, Problem
+from evsys.errors import PLUGIN_FAILURES, DataError, Problem
 from evsys_runtime.config import files, trees
 from evsys_runtime.config.agents import check_agent
 from evsys_runtime.config.building import Plugins
@@ -18,7 +18,10 @@ from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.tasks import Tasks, load_tasks
 
-__all__ = ["Benchmarks", "samples_needed", "too_few"]
+__all__ = ["Benchmarks", "samples_needed", "too_few", "wrong_direction"]
+
+_MOST_TASKS = 10
+"""How many tasks are told of one by one when they have problems."""
 
 _ENGINE_OPTIONS = ("max_tokens", "temperature", "n_concurrent", "system_prompt", "num_samples")
 
@@ -103,6 +106,9 @@ class Benchmarks:
             for problem in built.problems:
                 path = where if short and problem.path == f"{where}.kind" else problem.path
                 self.reader.add(path, problem.message, problem.hint)
+            direction = getattr(built.plugin, "direction", None)
+            if direction not in {None, "max", "min"}:
+                self.reader.add(where, *wrong_direction(spec.kind, direction))
             needed = samples_needed(built.plugin)
             if needed > entry.num_samples:
                 self.reader.add(where, *too_few(spec.kind, needed, entry.num_samples))
@@ -166,6 +172,7 @@ class Benchmarks:
     def _verifiers(self, found: Tasks, name: str, place: str) -> None:
         """Each distinct verifier of the tasks is there, takes its params, and can judge by what they expect."""
         judged: dict[tuple[str, str], tuple[Any, str | None]] = {}
+        wrong_tasks: list[tuple[str, str]] = []
         for task in found.tasks:
             spec = task.verifier
             if spec is None:
@@ -175,14 +182,19 @@ class Benchmarks:
                 judged[key] = self._verifier(spec.name, spec.params)
                 wrong = judged[key][1]
                 if wrong is not None:
-                    self._task_problem(found, task.task_id, wrong, name, place)
+                    wrong_tasks.append((task.task_id, wrong))
             check = getattr(judged[key][0], "check", None)
             if callable(check):
                 try:
                     check(spec.expected)
-                except Exception as exc:
+                except PLUGIN_FAILURES as exc:
                     message = f"verifier {spec.name!r} can't judge by what it expects: {exc}"
-                    self._task_problem(found, task.task_id, message, name, place)
+                    wrong_tasks.append((task.task_id, message))
+        for task_id, message in wrong_tasks[:_MOST_TASKS]:
+            self._task_problem(found, task_id, f"task {task_id!r}: {message}", name, place)
+        if len(wrong_tasks) > _MOST_TASKS:
+            more = f"{len(wrong_tasks) - _MOST_TASKS} more tasks from here on have problems"
+            self._task_problem(found, wrong_tasks[_MOST_TASKS][0], more, name, place)
 
     def _verifier(self, name: str, params: Mapping[str, Any]) -> tuple[Any, str | None]:
         built = self.plugins.build("verifier", name, params, "$")
@@ -201,11 +213,16 @@ class Benchmarks:
         self.reader.report.add(
             Problem(
                 path=f"{place}.path",
-                message=f"task {task_id!r}: {message}",
+                message=message,
                 source=name,
                 line=found.line_of(task_id),
             )
         )
+
+
+def wrong_direction(metric: str, direction: object) -> tuple[str, str]:
+    """Message and hint for a metric whose direction is none."""
+    return f"the metric {metric!r} declares the direction {direction!r}", "it is 'max' or 'min'"
 
 
 def samples_needed(metric: object) -> int:

@@ -42,7 +42,7 @@ class Pair:
 class Node:
     """A value with its position: a list (`items`), a mapping (`pairs`) or a scalar (`value`).
 
-    `tag` is a tag that isn't accepted, `literal` the spelling of an unquoted scalar, `size` counts the values in it
+    `tag` is a tag that isn't accepted, `fault` why a scalar has no value, `literal` the spelling of an unquoted scalar, `size` counts the values in it
     with every alias followed.
     """
 
@@ -52,6 +52,7 @@ class Node:
     value: Scalar = None
     literal: str | None = None
     tag: str | None = None
+    fault: str | None = None
     size: int = 1
 
     @property
@@ -222,7 +223,7 @@ class _Composer:
             elif tag is None and event.tag is None and plain:
                 value = resolve(event.value)
         except ValueError as exc:
-            self.problems.append(_problem("$", self.source, position, str(exc), "quote it if it is text"))
+            return Node(position=position, literal=literal, tag=foreign, fault=str(exc))
         return Node(position=position, value=value, literal=literal, tag=foreign)
 
     def _fatal(self, event: Any, message: str, hint: str) -> ConfigError:

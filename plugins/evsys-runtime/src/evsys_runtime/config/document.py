@@ -206,6 +206,9 @@ class _Builder:
             ]
         if node.pairs is not None:
             return self._mapping(node, path)
+        if node.fault is not None:
+            self._problem(path, node.position, node.fault, "quote it if it is text")
+            return None
         if is_non_finite(node.value):
             self._problem(path, node.position, f"{node.literal} is not a finite number", "give a number")
             return 0.0
@@ -267,6 +270,8 @@ class _Builder:
             message, hint = f"the tag {node.tag} is not accepted on a key", "write plain text"
         elif node.items is not None or node.pairs is not None:
             message, hint = "a key must be text, not a list or a mapping", "give the key a name"
+        elif node.fault is not None:
+            message, hint = node.fault, "quote it if it is text"
         elif is_broken(node.value):
             message, hint = "the key holds half of a surrogate pair", "complete the \\u escape"
         else:

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from evsys_runtime.config import overrides as overrides_
-from evsys_runtime.config import trees
+from evsys_runtime.config import paths, trees
 from evsys_runtime.config.axes import NOT_SET, Axis, Condition, in_order, read_axes, steps_of
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.model import MatrixConfig
@@ -24,12 +24,15 @@ from evsys_runtime.config.naming import Namer
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.scalars import describe
 
-__all__ = ["MAX_ARMS", "ArmTree", "Origins", "expand", "expand_document", "forms_of"]
+__all__ = ["BASE_MODEL", "MAX_ARMS", "ArmTree", "Origins", "expand", "expand_document", "forms_of"]
 
 MAX_ARMS = 100_000
 """More arms than anybody means; a matrix beyond this is refused before it is built."""
 
 _UNKNOWN = object()
+BASE_MODEL = "base_model"
+"""The baseline that is no arm: the model as it was before training."""
+
 _UNNAMED = frozenset({"name", "tags"})
 """Keys of a run that don't make it another run."""
 
@@ -151,6 +154,7 @@ def _matrix(document: Document, report: Report, matrix: MatrixConfig | None) -> 
     grid = _Grid(document, report, tree, axes)
     naming = Namer(axes, tree, matrix.name_template, document, report)
     origins = [[(axis.run_path, where) for where in axis.places] for axis in axes]
+    invented = tuple((path, axis.place) for axis in axes for path in [_invented(axis, tree)] if path)
     arms: list[ArmTree] = []
     for chosen in in_order(steps, axes, grid.holds):
         if len(arms) == MAX_ARMS:
@@ -162,9 +166,18 @@ def _matrix(document: Document, report: Report, matrix: MatrixConfig | None) -> 
         marks = tuple(
             [pairs[index] for pairs, index in zip(origins, chosen, strict=True) if index != NOT_SET]
         )
+        marks += invented
         arms.append(ArmTree(name=name, tree=run, origins=Origins(base=place, axes=marks), digest=digest))
     grid.note_unused(arms)
     return [] if len(report.problems) > before else arms
+
+
+def _invented(axis: Axis, base: Mapping[str, Any]) -> str | None:
+    """The mapping on the way to an axis's value that the base run lacks, None where it has all of them."""
+    for length in range(1, len(axis.path)):
+        if trees.get(base, axis.path[:length]) is trees.MISSING:
+            return paths.join(axis.path[:length])
+    return None
 
 
 def _too_many(document: Document, size: int | None) -> Any:
@@ -310,6 +323,9 @@ def _refuse_twins(arms: Sequence[ArmTree], document: Document, report: Report) -
     names: dict[str, ArmTree] = {}
     runs: dict[str, ArmTree] = {}
     for arm in arms:
+        if arm.name == BASE_MODEL:
+            message = f"an arm can't be called {BASE_MODEL!r}, which stands for the untrained model"
+            report.add(document.problem(_name_place(arm), message, "give it another name"))
         twin, namesake = runs.setdefault(arm.digest, arm), names.setdefault(arm.name, arm)
         if twin is not arm:
             message = f"the arm {arm.name!r} is the same run as {twin.name!r}"
@@ -318,6 +334,10 @@ def _refuse_twins(arms: Sequence[ArmTree], document: Document, report: Report) -
         elif namesake is not arm:
             place = _difference(namesake, arm) if arm.origins.axes else f"{arm.origins.base}.name"
             report.add(document.problem(place, f"two arms are called {arm.name!r}", _hint(arm)))
+
+
+def _name_place(arm: ArmTree) -> str:
+    return next((place for path, place in arm.origins.axes if path == "$.name"), f"{arm.origins.base}.name")
 
 
 def _hint(arm: ArmTree) -> str:

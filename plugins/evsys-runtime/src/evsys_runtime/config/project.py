@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from evsys import Registry, current_registry, use_registry
-from evsys.errors import ConfigError, EvsysError, PluginLoadError
+from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginLoadError
 
 __all__ = ["find_project_root", "import_project_code", "project_registry"]
 
@@ -37,7 +37,8 @@ def find_project_root(config_path: str | Path) -> Path:
 def _is_marked(pyproject: Path) -> bool:
     try:
         text = pyproject.read_text(encoding="utf-8")
-        return "evsys" in tomllib.loads(text).get("tool", {})
+        tables = tomllib.loads(text).get("tool")
+        return isinstance(tables, dict) and "evsys" in tables
     except (OSError, UnicodeDecodeError):
         return False
     except tomllib.TOMLDecodeError as exc:
@@ -131,7 +132,7 @@ def import_project_code(root: Path, registry: Registry) -> tuple[str, ...]:
             for name in names:
                 try:
                     _import(name, folder)
-                except Exception as exc:
+                except PLUGIN_FAILURES as exc:
                     for added in set(sys.modules) - before:
                         if _is_project_module(added):
                             del sys.modules[added]
@@ -192,7 +193,7 @@ def _registered_by_the_user() -> Iterator[tuple[str, str, Any]]:
                 yield entry.kind, entry.name, plugin
 
 
-def _load_error(exc: Exception, name: str, root: Path) -> EvsysError:
+def _load_error(exc: BaseException, name: str, root: Path) -> EvsysError:
     if isinstance(exc, EvsysError) and not isinstance(exc, PluginLoadError):
         return exc
     place = _place(exc, root)
@@ -203,7 +204,7 @@ def _load_error(exc: Exception, name: str, root: Path) -> EvsysError:
     return PluginLoadError(message, hint=hint, module=name)
 
 
-def _place(exc: Exception, root: Path) -> str | None:
+def _place(exc: BaseException, root: Path) -> str | None:
     """The file and line of the project at which an import failed."""
     if isinstance(exc, SyntaxError) and exc.filename:
         return f"{exc.filename}:{exc.lineno}"

@@ -10,8 +10,9 @@ import attrs
 
 from evsys.errors import PluginError
 from evsys_runtime.config import trees
-from evsys_runtime.config.benchmarks import samples_needed, too_few
+from evsys_runtime.config.benchmarks import samples_needed, too_few, wrong_direction
 from evsys_runtime.config.building import Plugins
+from evsys_runtime.config.expand import BASE_MODEL
 from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
 from evsys_runtime.config.names import slug
 from evsys_runtime.config.plan import SuccessMetric
@@ -19,8 +20,6 @@ from evsys_runtime.config.reading import Reader
 
 __all__ = ["BASE_MODEL", "Selection"]
 
-BASE_MODEL = "base_model"
-"""The baseline that is no arm: the model as it was before training."""
 DEFAULT_METRIC = "mean_reward"
 
 _PLACE = "$.metadata.success_metric"
@@ -118,7 +117,8 @@ class Selection:
             return None
         direction = getattr(plugin, "direction", "undeclared")
         if direction not in {"max", "min", "undeclared"}:
-            self._add(f"the metric {metric!r} declares the direction {direction!r}", "it is 'max' or 'min'")
+            if metric not in [spec.kind for spec in entry.metric_specs]:  # else it is reported where it is listed
+                self._add(*wrong_direction(metric, direction))
             return None
         return direction
 

@@ -16,6 +16,7 @@ import attrs
 from evsys import Registry, structure
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import ConfigField, fields_of
+from evsys.errors import PLUGIN_FAILURES
 
 __all__ = ["Template"]
 
@@ -45,6 +46,8 @@ class Template:
         made = {key: field.default for key, field in fields.items() if hasattr(field.default, "takes_self")}
         if any(factory.takes_self for factory in made.values()):
             return None
+        if any(isinstance(field.default, list | dict | set) for field in fields.values()):
+            return None  # copied for each object by the ordinary way
         plain = {
             key: field.default for key, field in fields.items() if key not in made and not field.required
         }
@@ -65,7 +68,7 @@ class Template:
                 given[key] = factory()
         try:
             plugin = self.plugin(**given)
-        except Exception:  # the ordinary way meets it again and says what is wrong
+        except PLUGIN_FAILURES:  # the ordinary way meets it again and says what is wrong
             return None
         return plugin if type(getattr(plugin, "config", None)) is self.config else None
 

@@ -156,9 +156,13 @@ class Session:
         `log` is told of those that fail.
         """
         manager = self.ambient.child(log=log)
+        shown = False
         for spec in self.plan.experiment.callbacks:
+            if spec.kind.rpartition("/")[2] == PROGRESS:
+                shown = True
+                if self.options.quiet:
+                    continue
             manager.register(self.plan.registry.build("callback", spec.kind, resolve(spec.params)), spec.kind)
-        shown = any(spec.kind.rpartition("/")[2] == PROGRESS for spec in self.plan.experiment.callbacks)
         installed = any(entry.name == PROGRESS for entry in self.plan.registry.entries("callback"))
         if installed and not (shown or self.options.quiet):
             manager.register(self.plan.registry.build("callback", PROGRESS), PROGRESS)

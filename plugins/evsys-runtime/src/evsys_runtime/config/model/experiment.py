@@ -126,7 +126,7 @@ class ExperimentConfig:
     """An experiment: the arms, how they are judged, and what goes with them."""
 
     version: Literal[1] = key("Version of this format.", 1)
-    name: str = key("Becomes part of folder names.")
+    name: str = key("Becomes part of folder names.", min_len=1)
     description: str | None = key("Free text.", None)
     metadata: MetadataConfig = key("Why it is run and how it is judged.", factory=MetadataConfig)
     run: RunConfig | None = key("The only arm.", None)

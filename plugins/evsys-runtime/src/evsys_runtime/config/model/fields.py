@@ -20,6 +20,7 @@ def key(
     gt: float | None = None,
     le: float | None = None,
     choices: Sequence[Any] | None = None,
+    min_len: int | None = None,
     plugin: str | None = None,
 ) -> Any:
     """Declare a key.
@@ -32,6 +33,7 @@ def key(
         gt: see `ge`.
         le: largest value.
         choices: the values that are accepted.
+        min_len: fewest characters.
         plugin: the kind of plugin that its `{kind, params}` names.
     """
     checks: list[Any] = []
@@ -43,6 +45,8 @@ def key(
         checks.append(validators.le(le))
     if choices is not None:
         checks.append(validators.in_(tuple(choices)))
+    if min_len is not None:
+        checks.append(validators.min_len(min_len))
     validator = validators.and_(*checks) if len(checks) > 1 else checks[0] if checks else None
     if validator is not None and default is None:
         validator = validators.optional(validator)

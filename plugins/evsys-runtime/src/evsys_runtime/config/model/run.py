@@ -42,7 +42,7 @@ class DataConfig:
 class ModelConfig:
     """Which model is trained and from which weights."""
 
-    name: str = key("The base model.")
+    name: str = key("The base model.", min_len=1)
     init_from_checkpoint: str | None = key("Start from these weights, with a fresh optimiser.", None)
     load_checkpoint_path: str | None = key("Start from these weights and their optimiser state.", None)
     renderer: str | None = key("Name of the renderer; by default the model's own chat template.", None)

@@ -1,0 +1,1 @@
+"""This project's own algorithm; `evsys run` imports it."""

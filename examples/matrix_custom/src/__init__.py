@@ -1,0 +1,1 @@
+"""This project's own transform, verifier and metric; `evsys run` imports them."""

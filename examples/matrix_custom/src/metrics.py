@@ -1,0 +1,15 @@
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from evsys_sdk import register_metric
+
+
+@register_metric("best@2")
+class BestOfTwo:
+    """Mean over tasks of the better one of two answers."""
+
+    name: ClassVar[str] = "best@2"
+    direction: ClassVar[str] = "max"
+
+    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
+        return sum(max(rewards[:2]) for rewards in task_rewards.values()) / len(task_rewards)

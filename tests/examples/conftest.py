@@ -1,0 +1,56 @@
+"""Runs of the examples, on copies, so that records stay out of the tree."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from house import ROOT
+
+from evsys.types import ExperimentResult
+from evsys_runtime.experiment import Experiment
+
+EXAMPLES = ROOT / "examples"
+
+
+class Example:
+    """A copy of an example, and what it makes of overrides."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *overrides: str) -> ExperimentResult:
+        return Experiment.from_yaml(self.folder / "config.yaml", overrides=overrides, quiet=True).run()
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Example]:
+    def copy(name: str) -> Example:
+        folder = tmp_path_factory.mktemp(name) / name
+        shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns(".evsys", "__pycache__"))
+        return Example(folder)
+
+    return copy
+
+
+def read_jsonl(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="session")
+def read() -> Callable[[Path], list[dict]]:
+    return read_jsonl
+
+
+@pytest.fixture(scope="session")
+def score() -> Callable[..., float]:
+    """(result, step) -> the success metric of the first arm at this step; -1 is the last one."""
+
+    def at(result: ExperimentResult, step: int) -> float:
+        metric = result.conclusion.metric.rpartition(".")[2]
+        evaluations = result.arms[0].evaluations
+        found = evaluations[-1] if step == -1 else next(e for e in evaluations if e.step == step)
+        return found.metrics[metric].value
+
+    return at
