@@ -145,6 +145,35 @@ def test_broken_project_code_ends_with_3_and_its_place(evsys, config, tmp_path):
     assert "metrics.py:1" in outcome.err
 
 
+def project_code(tmp_path, text):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/plugins.py").write_text(text, encoding="utf-8")
+
+
+def test_what_a_plugin_prints_does_not_spoil_the_json_document(evsys, config, tmp_path):
+    project_code(tmp_path, "print('loading')\n")
+    outcome = evsys("validate", config, "--json")
+    assert outcome.json["valid"] is True
+    assert outcome.err == "loading\n"
+
+
+def test_a_wrong_option_is_a_json_document_too(evsys, config):
+    outcome = evsys("run", config, "--json", "--fast")
+    assert outcome.code == 2
+    assert outcome.json["error"]["exit_code"] == 2
+    assert "--fast" in outcome.json["error"]["message"]
+
+
+def test_a_plugin_that_exits_where_nobody_looks_ends_with_a_message_and_1(evsys, config, monkeypatch):
+    from evsys_runtime.config import validate
+
+    monkeypatch.setattr(validate, "find_project_root", lambda path: sys.exit(0))
+    outcome = evsys("validate", config, "--json")
+    assert outcome.code == 1
+    assert outcome.json["error"]["message"] == "A plugin called sys.exit(0), so nothing was finished."
+    assert "Traceback" in outcome.err
+
+
 def test_list_shows_where_plugins_come_from(evsys):
     outcome = evsys("list", "algorithm")
     assert re.match(r"algorithm +sft +evsys-algo-sft \d", outcome.out)

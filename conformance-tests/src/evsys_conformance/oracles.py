@@ -39,6 +39,7 @@ def _oracle(formula: _Formula) -> Oracle:
         for datum, own in zip(data, logprobs, strict=True):
             lp = np.asarray(own, dtype=np.float64)
             inputs = [_like(datum.loss_inputs.get(name), lp, default) for name, default in _INPUTS]
+            lp = np.where(inputs[-1] == 0, 0.0, lp)  # without weight a backend may leave it out
             terms, slopes = formula(lp, *inputs)
             total += float(np.sum(terms))
             grads.append(slopes)

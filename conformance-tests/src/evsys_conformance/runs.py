@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 from evsys import HookManager
@@ -24,6 +25,7 @@ from evsys.types import (
     ModelSpec,
     OptimResult,
     Rollout,
+    RolloutLimits,
     RunContext,
     SamplingParams,
     Score,
@@ -160,14 +162,21 @@ class Rollouts:
         self._seed = seed
 
     async def collect(
-        self, tasks: Sequence[HarborTask], snapshot: Any, num_samples: int
+        self,
+        tasks: Sequence[HarborTask],
+        snapshot: Any,
+        num_samples: int,
+        *,
+        sampling: SamplingParams,
+        limits: RolloutLimits,
+        step: int,
     ) -> AsyncIterator[Rollout]:
         """Yield a rollout a sample, in the order of the tasks."""
         for task in tasks:
             said = task.instruction
             messages = (Message(role="user", content=said),) if isinstance(said, str) else said
             prompt = list(self._renderer.render_prompt(messages))
-            params = SamplingParams(max_tokens=8, seed=self._seed)
+            params = attrs.evolve(sampling, max_tokens=8, seed=self._seed + step)
             result = await snapshot.sample(prompt, params, num_samples)
             for index, sequence in enumerate(result.sequences):
                 answer = self._renderer.parse(sequence.tokens)

@@ -236,7 +236,7 @@ class TrainingClient(Protocol):
 class Backend(Protocol):
     """Where a model trains. One object a run. `capabilities` and `honours` are class attributes.
 
-    Known capabilities: custom_loss, loss_fns:<name>, resume, prompt_logprobs, top_logprobs, reference_logprobs,
+    Known capabilities: custom_loss, loss_fns:<name>, resume, prompt_logprobs, top_logprobs, top_prompt_logprobs,
     concurrent_runs, full_finetune, deterministic. `honours` names the run options that aren't ignored.
     """
 
@@ -435,9 +435,16 @@ class Rollouts(Protocol):
     """Makes training rollouts from a snapshot through the configured engine and agent."""
 
     def collect(
-        self, tasks: Sequence[HarborTask], snapshot: SamplingClient, num_samples: int
+        self,
+        tasks: Sequence[HarborTask],
+        snapshot: SamplingClient,
+        num_samples: int,
+        *,
+        sampling: SamplingParams,
+        limits: RolloutLimits,
+        step: int,
     ) -> AsyncIterator[Rollout]:
-        """Yield scored rollouts."""
+        """Yield scored rollouts. `step` enters their seeds, so that a task that comes again is sampled anew."""
 
 
 class Budget(Protocol):

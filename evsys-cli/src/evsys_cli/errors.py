@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from evsys.errors import ConfigError, EvsysError
+from evsys.errors import ConfigError, DataError, EvsysError, Problem
 from evsys_cli.output import print_json
 
 __all__ = ["describe", "report"]
@@ -15,12 +15,17 @@ __all__ = ["describe", "report"]
 UNEXPECTED = 1
 
 
-def describe(error: Exception) -> dict[str, Any]:
+def describe(error: BaseException) -> dict[str, Any]:
     """The error as JSON values, for `--json`."""
-    problems = error.problems if isinstance(error, ConfigError) else ()
+    problems: tuple[Problem, ...] = ()
+    if isinstance(error, ConfigError):
+        problems = error.problems
+    elif isinstance(error, DataError):
+        where = Problem(path="", message=error.message, hint=error.hint, source=error.source, line=error.line)
+        problems = (where,)
     return {
         "type": type(error).__name__,
-        "message": getattr(error, "message", None) or str(error),
+        "message": getattr(error, "message", None) or _words(error),
         "hint": getattr(error, "hint", None),
         "exit_code": error.exit_code if isinstance(error, EvsysError) else UNEXPECTED,
         "problems": [
@@ -37,13 +42,22 @@ def describe(error: Exception) -> dict[str, Any]:
     }
 
 
-def report(error: Exception, *, as_json: bool) -> int:
+def _words(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"A plugin called sys.exit({'' if error.code is None else repr(error.code)}), so nothing was finished."
+    return str(error)
+
+
+def report(error: BaseException, *, as_json: bool) -> int:
     """Print `error` and return the exit code it stands for."""
     if as_json:
         print_json({"error": describe(error)})
     if not isinstance(error, EvsysError):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-        click.echo("This is a fault in evsys or in a plugin that it couldn't attribute.", err=True)
+        if isinstance(error, SystemExit):
+            click.echo(_words(error), err=True)
+        else:
+            click.echo("This is a fault in evsys or in a plugin that it couldn't attribute.", err=True)
         return UNEXPECTED
     if isinstance(error, ConfigError) and len(error.problems) > 1:
         click.echo(f"{len(error.problems)} problems:", err=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 import click
@@ -12,6 +14,7 @@ __all__ = ["cli", "main"]
 
 INTERRUPTED = 130
 UNEXPECTED = 1
+COMPLETION = "_EVSYS_COMPLETE"
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -44,16 +47,25 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line and end the process with the exit code of what happened."""
     arguments = sys.argv[1:] if args is None else args
+    _take_every_character()
     try:
         code = cli.main(args=arguments, prog_name="evsys", standalone_mode=False)
     except click.exceptions.Exit as exc:
         sys.exit(exc.exit_code)
     except click.ClickException as exc:
         exc.show()
+        _explain(arguments, type(exc).__name__, exc.format_message(), exc.exit_code)
         sys.exit(exc.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
+        _explain(arguments, "Interrupted", "interrupted", INTERRUPTED)
         sys.exit(INTERRUPTED)
+    except SystemExit as exc:
+        if COMPLETION in os.environ:  # how click ends a completion
+            raise
+        from evsys_cli.errors import report
+
+        sys.exit(report(exc, as_json="--json" in arguments))
     except BrokenPipeError:
         # The reader of our output went away (`evsys list | head`); nobody is left to tell.
         sys.stderr.close()
@@ -63,6 +75,28 @@ def main(args: list[str] | None = None) -> None:
 
         sys.exit(report(exc, as_json="--json" in arguments))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _take_every_character() -> None:
+    """A terminal of an older encoding shows what it lacks as an escape, where Python would end the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _explain(arguments: list[str], kind: str, message: str, code: int) -> None:
+    """With `--json`, a document instead of a result, for ends that are no error of evsys."""
+    if "--json" in arguments:
+        from evsys_cli.output import print_json
+
+        facts: dict[str, object] = {
+            "type": kind,
+            "message": message,
+            "hint": None,
+            "exit_code": code,
+            "problems": [],
+        }
+        print_json({"error": facts})
 
 
 if __name__ == "__main__":

@@ -183,6 +183,24 @@ async def test_another_run_may_start_from_the_weights_with_or_without_the_optimi
     assert only_weights._version == with_optimizer._version == 0
 
 
+@pytest.mark.parametrize(
+    ("step", "with_optimizer"),
+    [(0, True), (0, False), (5, True)],
+    ids=["another run's state", "another run's weights", "this run's step"],
+)
+async def test_the_version_counts_the_steps_of_this_run(prepare, make_task, tmp_path, step, with_optimizer):
+    source = await prepare()
+    await train(source, make_task(), steps=3)
+    checkpoint = await saved(source, tmp_path / "3")
+    restore = Checkpoint(
+        step=step, directory=checkpoint.directory, state=checkpoint.state, with_optimizer=with_optimizer
+    )
+    client = await prepare(restore=restore)
+    assert (await client.sampling_client()).version == step
+    await train(client, make_task(), steps=1)
+    assert (await client.sampling_client()).version == step + 1
+
+
 async def test_a_checkpoint_that_does_not_fit_is_refused(prepare, tmp_path):
     checkpoint = await saved(await prepare(rank=4), tmp_path / "0")
     with pytest.raises(BackendError, match=r"rank of 4, this model has 8.*lora_rank"):

@@ -22,7 +22,7 @@ __all__ = ["BackendConformance"]
 
 _KNOWN = {
     *("concurrent_runs", "custom_loss", "deterministic", "full_finetune", "loss_fns"),
-    *("prompt_logprobs", "reference_logprobs", "resume", "top_logprobs"),
+    *("prompt_logprobs", "top_prompt_logprobs", "resume", "top_logprobs"),
 }
 _CLOSE: Any = {"rtol": 2e-3, "atol": 2e-3}
 

@@ -36,7 +36,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "error"]
 class SamplingParams:
     """How tokens are drawn. `temperature` 0 is greedy. `seed` names the random stream of sample 0; sample i of a call
     uses a stream derived from (seed, i). `prompt_logprobs` asks for the prompt's logprobs, `top_logprobs` for the k
-    likeliest tokens of each sampled position.
+    likeliest tokens of each sampled position, `top_prompt_logprobs` for those at each position of the prompt.
     """
 
     max_tokens: int = 256
@@ -48,6 +48,7 @@ class SamplingParams:
     seed: int | None = None
     prompt_logprobs: bool = False
     top_logprobs: int = 0
+    top_prompt_logprobs: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -66,6 +67,7 @@ class SampleResult:
 
     sequences: Sequence[SampledSequence]
     prompt_logprobs: Sequence[float | None] | None = None
+    top_prompt_logprobs: Sequence[Mapping[int, float] | None] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -170,7 +172,10 @@ type Verify = Callable[[HarborTask, Rollout], Awaitable[Score | NoScore]]
 
 @attrs.frozen(kw_only=True)
 class Policy:
-    """Who acts in a rollout: an agent around a model client, how it samples, how often, and how it is judged."""
+    """Who acts in a rollout: an agent around a model client, how it samples, how often, and how it is judged.
+
+    `environment` is where it acts, as the experiment file names it; None is nowhere.
+    """
 
     model: InferenceClient
     agent: Agent
@@ -179,6 +184,7 @@ class Policy:
     num_samples: int = 1
     system_prompt: str | None = None
     version: int | None = None
+    environment: Any = None
 
 
 @attrs.frozen(kw_only=True)

@@ -117,7 +117,12 @@ class AdamParams:
 
 @attrs.frozen(kw_only=True)
 class ForwardResult:
-    """`logprobs` has one array a datum in the shape of its `target_tokens`; `loss` is the sum, None for a bare forward."""
+    """What a forward pass gave; `loss` is the sum, None for a bare forward.
+
+    `logprobs` has one array a datum in the shape of its `target_tokens`. Where a built-in loss has no term, as at weight 0,
+    a backend needn't compute them: they may be NaN after `forward_backward`, and whoever reads them selects by weight.
+    A bare forward gives all of them.
+    """
 
     logprobs: Sequence[NDArray[Any]]
     loss: float | None = None

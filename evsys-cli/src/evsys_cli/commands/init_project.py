@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,8 +21,10 @@ def init_project(name: str, *, here: bool) -> None:
     from evsys_cli.scaffold.write import write_scaffold
     from evsys_runtime.record.slugs import slug
 
+    if not name.strip() or not name.isprintable():
+        raise click.UsageError(f"{name!r} is no name of a folder")
     target = Path.cwd() if here else Path(name)
-    if target.exists() and not target.is_dir():
+    if os.path.lexists(target) and not target.is_dir():
         raise click.UsageError(f"{target} is a file; choose another name")
     package = slug(target.resolve().name)
     date = datetime.now(tz=UTC).strftime("%Y%m%d")
@@ -36,5 +40,5 @@ def init_project(name: str, *, here: bool) -> None:
     for path in (*kept, *more_kept, *data_kept):
         click.echo(f"kept {path} (it was there)")
     config = Path("experiments") / f"{date}_first" / "config.yaml"
-    where = "" if here else f"cd {name} && "
+    where = "" if here else f"cd {shlex.quote(name)} && "
     click.echo(f"\nNext: {where}evsys run {config}")

@@ -42,7 +42,7 @@ def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) 
             "error": str(failures[_key(entry)]) if _key(entry) in failures else None,
         }
         for entry in registry.entries(kind)
-        if (kind is not None or entry.kind not in HIDDEN_KINDS) and (not broken or _key(entry) in failures)
+        if _key(entry) in failures or (not broken and (kind is not None or entry.kind not in HIDDEN_KINDS))
     ]
     if as_json:
         print_json({"plugins": rows})

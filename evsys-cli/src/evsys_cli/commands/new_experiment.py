@@ -18,6 +18,8 @@ def new_experiment(slug: str) -> None:
     from evsys_runtime.config.project import find_project_root
     from evsys_runtime.record.slugs import slug as portable
 
+    if not slug.strip():
+        raise click.UsageError("SLUG is empty; say what the experiment is about")
     root = find_project_root(Path.cwd() / "config.yaml")
     name = portable(slug)
     date = datetime.now(tz=UTC).strftime("%Y%m%d")

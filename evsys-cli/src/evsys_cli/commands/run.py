@@ -33,10 +33,15 @@ def run(
     run or an evaluation failed or the result is invalid, 2 the config is wrong, 3 a plugin is wrong, 4 the data is
     wrong, 5 stopped by the budget, 130 interrupted.
     """
+    import asyncio
+
     from evsys_runtime.experiment import Experiment
 
     experiment = Experiment.from_yaml(config, overrides=overrides, dry=dry, fail_fast=fail_fast, quiet=quiet)
-    result = experiment.run()
+    try:
+        result = experiment.run()
+    except asyncio.CancelledError as exc:
+        raise click.Abort from exc
     if as_json:
         from evsys_runtime.record.result_schemas import result_tree
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import sys
 
 import click
 from click.shell_completion import CompletionItem
+
+from evsys_cli.output import json_text
 
 __all__ = ["schema"]
 
@@ -40,7 +42,7 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
     if experiment:
         from evsys_runtime.config.schema import experiment_schema
 
-        click.echo(json.dumps(experiment_schema(), ensure_ascii=False, indent=2))
+        click.echo(json_text(experiment_schema(), sys.stdout))
         return
     if kind is None:
         click.echo("\n".join(KINDS))
@@ -51,4 +53,4 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
     if name is None:
         click.echo("\n".join(entry.name for entry in registry.entries(kind)))
         return
-    click.echo(json.dumps(registry.schema(kind, name), ensure_ascii=False, indent=2))
+    click.echo(json_text(registry.schema(kind, name), sys.stdout))

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from evsys_cli.scaffold.write import write_new
+
 __all__ = ["turn_rows", "turn_tasks", "words", "write_example_data"]
 
 TRAINING_ROWS = 600
@@ -68,13 +70,8 @@ def write_example_data(target: Path) -> tuple[list[Path], list[Path]]:
         validation
         / "metadata.yaml": "description: The same on words that no training row has.\nlicence: CC0-1.0\n",
     }
-    written, kept = [], []
+    written: list[Path] = []
+    kept: list[Path] = []
     for path, text in files.items():
-        if path.exists():
-            kept.append(path)
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        written.append(path)
+        (written if write_new(path, text) else kept).append(path)
     return written, kept

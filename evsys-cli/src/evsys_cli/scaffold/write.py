@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
 
-__all__ = ["write_scaffold"]
+__all__ = ["write_new", "write_scaffold"]
 
 SUFFIX = ".template"
 """Ends the name of every template, so that no tool takes one for the thing it becomes."""
@@ -23,16 +23,28 @@ def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str
             yield name.removesuffix(SUFFIX).replace("dot-", "."), item.read_text(encoding="utf-8")
 
 
-def write_scaffold(kind: str, target: Path, values: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
-    """Write the scaffold `kind` into `target`; returns the files written and those left alone because they existed."""
-    written, kept = [], []
-    for name, text in _templates(files("evsys_cli.scaffold") / kind):
-        path = target / Template(name).substitute(values)
+def write_new(path: Path, text: str) -> bool:
+    """Write a file with its folders; False where there is one already, which is left alone.
+
+    Raises:
+        StoreError: it can't be written.
+    """
+    from evsys_runtime.record.files import storing
+
+    with storing(path):
         if path.exists():
-            kept.append(path)
-            continue
+            return False
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(Template(text).substitute(values))
-        written.append(path)
+            file.write(text)
+    return True
+
+
+def write_scaffold(kind: str, target: Path, values: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
+    """Write the scaffold `kind` into `target`; returns the files written and those left alone because they existed."""
+    written: list[Path] = []
+    kept: list[Path] = []
+    for name, text in _templates(files("evsys_cli.scaffold") / kind):
+        path = target / Template(name).substitute(values)
+        (written if write_new(path, Template(text).substitute(values)) else kept).append(path)
     return written, kept

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +17,7 @@ from evsys.types import Checkpoint, ModelSpec
 if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
     from evsys_backend_local.client import LocalTrainingClient
+    from evsys_backend_local.engine.threads import DaemonExecutor
 
 __all__ = ["LocalBackend", "LocalConfig"]
 
@@ -53,7 +54,6 @@ class LocalBackend:
             "loss_fns:importance_sampling",
             "loss_fns:ppo",
             "prompt_logprobs",
-            "reference_logprobs",
             "resume",
             "top_logprobs",
         }
@@ -72,7 +72,7 @@ class LocalBackend:
 
     def __init__(self, **fields: Any) -> None:
         self.config = LocalConfig(**fields)
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor: DaemonExecutor | None = None
 
     @staticmethod
     def validate_model(model: ModelSpec) -> Iterable[str]:
@@ -91,6 +91,7 @@ class LocalBackend:
             BackendError: its architecture isn't supported or its files are damaged.
         """
         from evsys_backend_local.client import LocalTrainingClient
+        from evsys_backend_local.engine.threads import DaemonExecutor
 
         for key in ("init_from_checkpoint", "load_checkpoint_path"):
             address = getattr(model, key)
@@ -100,17 +101,21 @@ class LocalBackend:
                     [Problem(path=f"$.model.{key}", message=message, hint="name a checkpoint's folder")]
                 )
         # One thread: calls run in the order they were submitted, and the event loop stays free.
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evsys-local")
+        self._executor = DaemonExecutor(1, "evsys-local")
         loop = asyncio.get_running_loop()
 
         def load() -> LocalTrainingClient:
             return LocalTrainingClient.load(self.config, model, seed, restore, executor)
 
         executor = self._executor
-        return await loop.run_in_executor(executor, load)
+        # The context goes along: it holds the registry of the project that runs.
+        return await loop.run_in_executor(executor, contextvars.copy_context().run, load)
 
     async def teardown(self, client: TrainingClient | None) -> None:
-        """Finish what was submitted and free the engine. Safe after a failed `prepare` and when called twice."""
+        """End what still computes and free the engine. Safe after a failed `prepare` and when called twice.
+
+        Whoever still waits for a call gets a `BackendError`.
+        """
         from evsys_backend_local.client import LocalTrainingClient
 
         executor, self._executor = self._executor, None
@@ -118,6 +123,7 @@ class LocalBackend:
             return
         try:
             if isinstance(client, LocalTrainingClient):
+                client.abort()
                 await asyncio.get_running_loop().run_in_executor(executor, client.close)
             elif client is not None:
                 raise BackendError(f"teardown got a {type(client).__name__}, which this backend didn't make")

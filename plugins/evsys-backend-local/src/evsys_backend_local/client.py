@@ -7,18 +7,21 @@ forward/backward and the optimiser together and goes on.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evsys.errors import BackendError
 from evsys.protocols import Renderer, Tokenizer
 from evsys.types import AdamParams, Checkpoint, Datum, ForwardResult, LossFn, ModelSpec, OptimResult
 from evsys_backend_local.backend import LocalBackend, LocalConfig
 from evsys_backend_local.engine import adam
+from evsys_backend_local.engine.abort import Abort, AbortedError
 from evsys_backend_local.engine.batch import Example, Loss
 from evsys_backend_local.engine.engine import Engine
 from evsys_backend_local.engine.estimate import estimate
@@ -26,24 +29,49 @@ from evsys_backend_local.engine.shape import LINEARS
 from evsys_backend_local.engine.state import load_state, save_state
 from evsys_backend_local.engine.trainable import Trainable
 from evsys_backend_local.models.resolve import load_base
-from evsys_backend_local.sampling import LocalSamplingClient, SampleQueue
-from evsys_runtime.losses import compute_loss
+from evsys_backend_local.sampling import LocalSamplingClient, SampleQueue, torn_down
+from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss
 from evsys_runtime.rendering.resolve import load_renderer
 
 __all__ = ["LocalTrainingClient"]
 
-SEPARABLE = frozenset({"cross_entropy", "importance_sampling", "ppo", "cispo", "dro"})
-"""Built-in losses are sums over sequences, so a batch may be computed in parts, which bounds memory."""
+_POLICY = ("weights", "advantages")
+
+SEPARABLE: Mapping[str, tuple[str, ...]] = {
+    "cross_entropy": ("weights",),
+    "importance_sampling": _POLICY,
+    "ppo": _POLICY,
+    "cispo": _POLICY,
+    "dro": ("weights",),  # its penalty acts where the advantage is 0 too
+}
+"""Built-in losses are sums over positions, so a batch may be computed in parts, which bounds memory. Each with the loss
+inputs that it multiplies a position's term with: where one of them is 0 the position needs no logits."""
 
 
-def _example(datum: Datum, *, everywhere: bool) -> Example:
-    """Positions without weight need no logits, unless a loss of the user's may look at them."""
-    weights = datum.loss_inputs.get("weights", datum.loss_inputs.get("advantages"))
-    mask = None
-    if weights is not None and not everywhere:
-        used = np.asarray(weights) != 0
-        mask = used.any(axis=1) if used.ndim == 2 else used
+def _example(datum: Datum, factors: Sequence[str] = ()) -> Example:
+    """A datum for the engine; without `factors` (a loss of the user's may look anywhere) all positions are computed."""
+    mask: NDArray[np.bool_] | None = None
+    for name in factors:
+        if name in datum.loss_inputs:
+            used = np.asarray(datum.loss_inputs[name]) != 0
+            used = used.any(axis=1) if used.ndim == 2 else used
+            mask = used if mask is None else mask & used
     return Example(tokens=datum.tokens, targets=datum.loss_inputs["target_tokens"], mask=mask)
+
+
+def _zeros(examples: Sequence[Example]) -> list[NDArray[Any]]:
+    return [np.zeros(example.targets.shape, np.float32) for example in examples]
+
+
+def _computed(examples: Sequence[Example], logprobs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """NaN where nothing was computed: 0 would pass for a certain token."""
+    found = []
+    for example, own in zip(examples, logprobs, strict=True):
+        told = own.copy()
+        if example.mask is not None:
+            told[~example.mask] = np.nan
+        found.append(told)
+    return found
 
 
 class LocalTrainingClient:
@@ -54,8 +82,9 @@ class LocalTrainingClient:
         engine: Engine,
         trainable: Trainable,
         renderer: Renderer,
-        executor: ThreadPoolExecutor,
+        executor: Executor,
         *,
+        seed: int,
         max_length: int | None = None,
     ) -> None:
         self._engine = engine
@@ -63,7 +92,9 @@ class LocalTrainingClient:
         self._model = trainable
         self._renderer = renderer
         self._executor = executor
-        self._queue = SampleQueue(engine, executor)
+        self._seed = seed
+        self._abort = Abort()
+        self._queue = SampleQueue(engine, executor, self._abort)
 
     @classmethod
     def load(
@@ -72,7 +103,7 @@ class LocalTrainingClient:
         model: ModelSpec,
         seed: int,
         restore: Checkpoint | None,
-        executor: ThreadPoolExecutor,
+        executor: Executor,
     ) -> LocalTrainingClient:
         """Load base weights and make, or restore, what is trained. Blocking."""
         engine = Engine(load_base(model.name), workers=config.workers, max_rows=config.micro_batch_rows)
@@ -84,8 +115,9 @@ class LocalTrainingClient:
             trainable = engine.create_adapter(rank=lora.rank, alpha=lora.alpha, targets=targets, seed=seed)
         if restore is not None:
             load_state(trainable, restore.directory, with_optimizer=restore.with_optimizer)
+            trainable.version = restore.step
         renderer = load_renderer(model.name, renderer=model.renderer)
-        return cls(engine, trainable, renderer, executor, max_length=config.max_length)
+        return cls(engine, trainable, renderer, executor, seed=seed, max_length=config.max_length)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -120,7 +152,7 @@ class LocalTrainingClient:
 
         Takes about 0.1 s: it measures how fast this machine multiplies matrices now.
         """
-        rows = self._engine.batch([_example(datum, everywhere=False) for datum in data]).rows
+        rows = self._engine.batch([_example(datum, _POLICY) for datum in data]).rows
         expected = estimate(
             self._engine.shape,
             rows=rows,
@@ -135,7 +167,9 @@ class LocalTrainingClient:
         """Logprobs of all targets."""
 
         def compute() -> ForwardResult:
-            logprobs = self._engine.forward(self._model, [_example(datum, everywhere=True) for datum in data])
+            logprobs = self._engine.forward(
+                self._model, [_example(datum) for datum in data], abort=self._abort
+            )
             return ForwardResult(logprobs=logprobs, tokens=sum(len(datum.tokens) for datum in data))
 
         return self._submit(compute)
@@ -143,8 +177,15 @@ class LocalTrainingClient:
     def forward_backward(
         self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
     ) -> Awaitable[ForwardResult]:
-        """One pass: forward, the loss, backward. Callables get all logprobs of the batch at once."""
-        separable = isinstance(loss_fn, str) and loss_fn in SEPARABLE
+        """One pass: forward, the loss, backward. Callables get all logprobs of the batch at once.
+
+        Logprobs in the result are NaN where a built-in loss has no term.
+        """
+        factors = SEPARABLE.get(loss_fn) if isinstance(loss_fn, str) else None
+        if isinstance(
+            loss_fn, str
+        ):  # a name means the backend's own loss, whatever a project calls by that name
+            loss_fn = BUILTIN_LOSSES.get(loss_fn, loss_fn)
 
         def loss(
             indices: Sequence[int], logprobs: list[Any]
@@ -152,16 +193,27 @@ class LocalTrainingClient:
             result = compute_loss(loss_fn, [data[i] for i in indices], logprobs, loss_params)
             return result.loss, result.grads, result.metrics
 
-        return self._submit(lambda: self._step(data, loss, separable=separable))
+        return self._submit(lambda: self._step(data, loss, factors))
 
-    def _step(self, data: Sequence[Datum], loss: Loss, *, separable: bool) -> ForwardResult:
-        examples = [_example(datum, everywhere=not separable) for datum in data]
-        result = self._engine.forward_backward(self._model, examples, loss, separable=separable)
+    def _step(self, data: Sequence[Datum], loss: Loss, factors: tuple[str, ...] | None) -> ForwardResult:
+        examples = [_example(datum, factors or ()) for datum in data]
+        tokens = sum(len(datum.tokens) for datum in data)
+        if factors is None:
+            joint = self._engine.forward_backward(self._model, examples, loss, abort=self._abort)
+            return ForwardResult(
+                logprobs=joint.logprobs, loss=joint.value, metrics=joint.metrics, tokens=tokens
+            )
+        if all(example.mask is not None and not example.mask.any() for example in examples):
+            value, logprobs = 0.0, _zeros(examples)  # a batch without signal has no gradient
+        else:
+            parts = self._engine.forward_backward(
+                self._model, examples, loss, separable=True, abort=self._abort
+            )
+            value, logprobs = parts.value, parts.logprobs
+        # Means and maxima of the parts don't add up: metrics are those of the loss on the whole batch.
+        _, _, metrics = loss(range(len(data)), logprobs)
         return ForwardResult(
-            logprobs=result.logprobs,
-            loss=result.value,
-            metrics=result.metrics,
-            tokens=sum(len(d.tokens) for d in data),
+            logprobs=_computed(examples, logprobs), loss=value, metrics=metrics, tokens=tokens
         )
 
     def optim_step(self, params: AdamParams) -> Awaitable[OptimResult]:
@@ -183,7 +235,11 @@ class LocalTrainingClient:
     async def sampling_client(self) -> LocalSamplingClient:
         """A frozen copy of the trained weights; the base is shared."""
         snapshot = await self._submit(self._model.snapshot)
-        return LocalSamplingClient(snapshot, self._queue, self._renderer)
+        return LocalSamplingClient(snapshot, self._queue, self._renderer, seed=self._seed)
+
+    def abort(self) -> None:
+        """End what still computes, within about a decoding step or a pack, and compute nothing more."""
+        self._abort.set()
 
     def close(self) -> None:
         """End the engine's threads. Blocking; called in the engine's own thread, after all that was submitted."""
@@ -192,10 +248,22 @@ class LocalTrainingClient:
     def _submit[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
         def attributed() -> T:
             try:
+                self._abort.check()
                 return work()
+            except AbortedError:
+                raise torn_down() from None
             except FloatingPointError as exc:
                 raise BackendError(
                     str(exc), hint="lower the learning rate, or look at the data of this step"
                 ) from exc
 
-        return asyncio.wrap_future(self._executor.submit(attributed))
+        if self._abort.is_set():
+            raise torn_down()
+        future = asyncio.wrap_future(self._executor.submit(contextvars.copy_context().run, attributed))
+        future.add_done_callback(self._settle)
+        return future
+
+    def _settle(self, future: asyncio.Future[Any]) -> None:
+        """What teardown ended is no fault, so nobody has to look at it."""
+        if self._abort.is_set() and not future.cancelled():
+            future.exception()

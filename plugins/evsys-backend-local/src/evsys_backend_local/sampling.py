@@ -7,8 +7,9 @@ started together is one batch, and its composition depends on the program alone,
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from evsys.errors import BackendError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
+from evsys_backend_local.engine.abort import Abort, AbortedError
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.trainable import Snapshot
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from evsys.protocols import Renderer
     from evsys_backend_local.engine.engine import Engine
 
-__all__ = ["LocalSamplingClient", "SampleQueue"]
+__all__ = ["LocalSamplingClient", "SampleQueue", "torn_down"]
 
 IDLE_TURNS = 3
 """Turns of the event loop without a new call after which a batch is complete: a task that was just started makes its call
@@ -38,12 +40,26 @@ class _Waiting:
     future: asyncio.Future[SampleOutput]
 
 
-class SampleQueue:
-    """Gathers concurrent requests and answers them in one engine call per snapshot."""
+def torn_down() -> BackendError:
+    """What whoever calls, or still waits, after teardown is told."""
+    return BackendError("this backend was torn down; its clients can't be used any more")
 
-    def __init__(self, engine: Engine, executor: ThreadPoolExecutor) -> None:
+
+class SampleQueue:
+    """Gathers concurrent requests and answers them in one engine call per snapshot.
+
+    A call that nobody waits for any more is ended, so that it doesn't hold up what comes after it.
+
+    Args:
+        engine: answers.
+        executor: where the engine computes.
+        abort: set by teardown; ends all.
+    """
+
+    def __init__(self, engine: Engine, executor: Executor, abort: Abort) -> None:
         self.engine = engine
         self.executor = executor
+        self.abort = abort
         self._waiting: list[_Waiting] = []
         self._seen = 0
         self._idle = 0
@@ -66,20 +82,43 @@ class SampleQueue:
         if self._idle < IDLE_TURNS:
             loop.call_soon(self._look, loop)
             return
-        batch, self._waiting = self._waiting, []
+        batch = [waiting for waiting in self._waiting if not waiting.future.done()]
+        self._waiting = []
         for snapshot in dict.fromkeys(waiting.snapshot for waiting in batch):
             self._start([waiting for waiting in batch if waiting.snapshot is snapshot], loop)
 
     def _start(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
         requests = [waiting.request for waiting in batch]
+        abort = Abort(self.abort)
         try:
-            job = loop.run_in_executor(self.executor, self.engine.sample, batch[0].snapshot, requests)
-        except RuntimeError as exc:  # the executor has been shut down by teardown
-            error = BackendError("this backend was torn down; its samplers can't be used any more")
-            error.__cause__ = exc
+            job = self.run(
+                loop, functools.partial(self.engine.sample, batch[0].snapshot, requests, abort=abort)
+            )
+        except BackendError as error:
             _fail(batch, error)
             return
         job.add_done_callback(lambda done: self._deliver(batch, done))
+        waited_for = len(batch)
+
+        def gave_up(future: asyncio.Future[SampleOutput]) -> None:
+            nonlocal waited_for
+            waited_for -= future.cancelled()
+            if waited_for == 0:
+                abort.set()
+
+        for waiting in batch:
+            waiting.future.add_done_callback(gave_up)
+
+    def run[T](self, loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Do `work` in the engine's thread.
+
+        Raises:
+            BackendError: the backend was torn down.
+        """
+        try:
+            return loop.run_in_executor(self.executor, work)
+        except RuntimeError as error:  # the executor takes nothing any more
+            raise torn_down() from error
 
     @staticmethod
     def _deliver(batch: Sequence[_Waiting], done: asyncio.Future[list[SampleOutput]]) -> None:
@@ -89,7 +128,7 @@ class SampleQueue:
             return
         error = done.exception()
         if error is not None:
-            _fail(batch, error)
+            _fail(batch, torn_down() if isinstance(error, AbortedError) else error)
             return
         for waiting, output in zip(batch, done.result(), strict=True):
             if not waiting.future.done():
@@ -103,12 +142,17 @@ def _fail(batch: Sequence[_Waiting], error: BaseException) -> None:
 
 
 class LocalSamplingClient:
-    """A frozen snapshot; see `evsys.protocols.SamplingClient`."""
+    """A frozen snapshot; see `evsys.protocols.SamplingClient`.
 
-    def __init__(self, snapshot: Snapshot, queue: SampleQueue, renderer: Renderer) -> None:
+    A call without a seed takes one from the run's seed, the version and the number of such calls before it.
+    """
+
+    def __init__(self, snapshot: Snapshot, queue: SampleQueue, renderer: Renderer, *, seed: int) -> None:
         self._snapshot: Snapshot | None = snapshot
         self._queue = queue
         self._renderer = renderer
+        self._seed = seed
+        self._unseeded = 0
         self.version = snapshot.version
         self.digest = snapshot.digest
 
@@ -116,9 +160,12 @@ class LocalSamplingClient:
         """Draw `n` continuations.
 
         Raises:
-            BackendError: the prompt and `max_tokens` exceed the model's context, or the snapshot was closed.
+            BackendError: the prompt and `max_tokens` exceed the model's context, the snapshot was closed, or the
+                backend torn down.
         """
         snapshot = self._open()
+        if params.top_prompt_logprobs:
+            raise BackendError("this backend doesn't give the likeliest tokens of a prompt's positions")
         request = SampleRequest(
             prompt=prompt,
             n=n,
@@ -128,7 +175,7 @@ class LocalSamplingClient:
             top_p=params.top_p,
             stop_tokens=frozenset(params.stop_token_ids),
             should_stop=self._stop_on(params.stop),
-            seed=params.seed if params.seed is not None else int(np.random.default_rng().integers(2**62)),
+            seed=self._next_seed() if params.seed is None else params.seed,
             prompt_logprobs=params.prompt_logprobs,
             top_logprobs=params.top_logprobs,
         )
@@ -152,12 +199,22 @@ class LocalSamplingClient:
         )
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Logprob of each token given those before it; entry 0 is NaN."""
-        snapshot, loop = self._open(), asyncio.get_running_loop()
-        results = await loop.run_in_executor(
-            self._queue.executor, self._queue.engine.compute_logprobs, snapshot, [tokens]
-        )
-        return results[0]
+        """Logprob of each token given those before it; entry 0 is NaN.
+
+        Raises:
+            BackendError: the snapshot was closed, or the backend torn down.
+        """
+        snapshot, queue = self._open(), self._queue
+        abort = Abort(queue.abort)
+        score = functools.partial(queue.engine.compute_logprobs, snapshot, [tokens], abort=abort)
+        job = queue.run(asyncio.get_running_loop(), score)
+        try:
+            return (await job)[0]
+        except asyncio.CancelledError:
+            abort.set()
+            raise
+        except AbortedError:
+            raise torn_down() from None
 
     async def close(self) -> None:
         """Let the copy of the weights go."""
@@ -166,7 +223,14 @@ class LocalSamplingClient:
     def _open(self) -> Snapshot:
         if self._snapshot is None:
             raise BackendError("this snapshot was closed; take a new one from the training client")
+        if self._queue.abort.is_set():
+            raise torn_down()
         return self._snapshot
+
+    def _next_seed(self) -> int:
+        key = [self._seed, self.version, self._unseeded]
+        self._unseeded += 1
+        return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 
     def _stop_on(self, stops: Sequence[str]) -> Callable[[Sequence[int]], bool] | None:
         if not stops:

@@ -145,11 +145,10 @@ def test_draw_never_picks_a_token_without_mass():
     assert chosen.tolist() == [300, 300, 300]
 
 
-def test_stop_token_sequence_and_callback_end_a_sample_and_are_kept(engine):
+def test_stop_token_and_callback_end_a_sample_and_are_kept(engine):
     free = engine.sample(engine.base, [SampleRequest(prompt=[1], max_tokens=12, seed=2)])[0].samples[0].tokens
     for stop in (
         {"stop_tokens": frozenset([free[4]])},
-        {"stop_sequences": (tuple(free[3:5]),)},
         {"should_stop": lambda tokens: list(tokens[-2:]) == free[3:5]},
     ):
         sample = engine.sample(engine.base, [SampleRequest(prompt=[1], max_tokens=12, seed=2, **stop)])[

@@ -47,7 +47,6 @@ class MockBackend:
             "resume",
             "prompt_logprobs",
             "top_logprobs",
-            "reference_logprobs",
             "concurrent_runs",
             "deterministic",
         }

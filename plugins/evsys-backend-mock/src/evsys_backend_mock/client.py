@@ -16,7 +16,7 @@ from evsys_backend_mock.features import FeatureMap, Features
 from evsys_backend_mock.model import Gradient, LowRankModel, widened
 from evsys_backend_mock.sampler import MockSampler
 from evsys_backend_mock.state import write_state
-from evsys_runtime.losses import compute_loss
+from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,6 +129,10 @@ class MockTrainingClient:
         self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None
     ) -> ForwardResult:
         features, targets, forward = self._forward(data)
+        if isinstance(
+            loss_fn, str
+        ):  # a name means the backend's own loss, whatever a project calls by that name
+            loss_fn = BUILTIN_LOSSES.get(loss_fn, loss_fn)
         result = compute_loss(loss_fn, data, forward.logprobs, loss_params)
         slopes = _stacked([np.reshape(grad, (len(grad), -1)) for grad in result.grads])
         self._give_columns(targets[slopes != 0])

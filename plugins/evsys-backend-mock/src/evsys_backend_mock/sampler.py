@@ -76,6 +76,8 @@ class MockSampler:
         tokens = self._checked(prompt)
         if n < 1 or params.max_tokens < 1:
             raise BackendError(f"n and max_tokens must be at least 1, got {n} and {params.max_tokens}")
+        if params.top_prompt_logprobs:
+            raise BackendError("this backend doesn't give the likeliest tokens of a prompt's positions")
         streams = self._streams(params.seed, n)
         sequences = [
             _Sequence(context=Context(prompt, self._features.byte_level), params=params, rng=rng)

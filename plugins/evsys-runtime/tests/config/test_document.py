@@ -175,7 +175,7 @@ def test_numbers_that_are_not_finite_are_refused_where_they_stand(literal: str):
 
 def test_a_number_that_goes_on_for_ever_is_refused():
     assert "$.a: a number of 5000 digits is too long; quote it" in only(f"a: {'9' * 5000}\n")
-    assert "$: a number of 5000 digits is too long; quote it" in only(f"{'9' * 5000}: a\n")
+    assert "$: a number of 500 digits is too long; quote it" in only(f"{'9' * 500}: a\n")
 
 
 def test_the_spelling_of_numbers_is_kept():
@@ -241,7 +241,7 @@ def test_tags_are_refused_and_never_constructed(text: str):
 
 
 def test_a_core_tag_with_a_value_that_it_cannot_have_is_refused():
-    assert "1:4: $: 'x' is no !!int" in only("a: !!int x\n")
+    assert "1:4: $.a: 'x' is no !!int" in only("a: !!int x\n")
 
 
 # --- anchors -------------------------------------------------------------------------------------------------------

@@ -45,7 +45,9 @@ VERIFIER = """
 @pytest.mark.parametrize("code", ["sys.exit(0)", "sys.exit()", "raise SystemExit('no key')"])
 def test_a_module_that_exits_when_it_is_imported_is_named_with_its_line(tmp_path: Path, code: str):
     write(tmp_path, leaves=f"import sys\n{code}\n")
-    with pytest.raises(PluginLoadError, match=r"leaves\.py:2: the project's code can't be imported: SystemExit"):
+    with pytest.raises(
+        PluginLoadError, match=r"leaves\.py:2: the project's code can't be imported: SystemExit"
+    ):
         import_project_code(tmp_path, empty())
 
 
@@ -82,6 +84,10 @@ def test_a_relative_config_has_a_root_too(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "x").mkdir()
     monkeypatch.chdir(tmp_path / "x")
     assert find_project_root("config.yaml") == tmp_path
+
+
+def test_a_way_back_in_the_path_is_walked_so_that_the_record_is_shown_by_its_plain_name(tmp_path: Path):
+    assert find_project_root(tmp_path / "a" / ".." / "config.yaml") == tmp_path
 
 
 def test_a_broken_pyproject_matters_only_where_it_is_ours(tmp_path: Path):

@@ -1,4 +1,6 @@
 import json
+import os
+import re
 from pathlib import Path
 
 import attrs
@@ -571,20 +573,16 @@ def test_a_folder_that_can_not_be_made_is_refused(problems, project: Path, folde
 def test_links_that_lead_nowhere_and_pipes_are_no_files_of_rows(problems, project: Path):
     (project / "loop.jsonl").symlink_to("loop.jsonl")
     os.mkfifo(project / "pipe.jsonl")
-    assert "loop.jsonl is a symbolic link that leads nowhere" in only(problems(run(data="{path: loop.jsonl}")))
+    assert "loop.jsonl is a symbolic link that leads nowhere" in only(
+        problems(run(data="{path: loop.jsonl}"))
+    )
     assert "pipe.jsonl is no regular file" in only(problems(run(data="{path: pipe.jsonl}")))
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [("name: trial", "$.name"), ("model: {name: evsys/tiny}", "$.run.model.name")],
-)
+@pytest.mark.parametrize(("text", "place"), [("name: x", "$.name"), ("name: evsys/tiny", "$.run.model.name")])
 def test_an_empty_name_is_refused(problems, text: str, place: str):
-    whole = HEAD + RUN
-    empty = text.replace("trial", "''").replace("evsys/tiny", "''")
-    found = only(problems(re.sub(r"(?m)^name: .*$", "name: ''", whole) if place == "$.name" else whole.replace(text, empty)))
-    assert place in found
-    assert "Length of 'name' must be >= 1" in found
+    found = only(problems((HEAD + RUN).replace(text, "name: ''")))
+    assert f"{place}: Length of 'name' must be >= 1" in found
 
 
 def test_an_arm_is_not_called_like_the_untrained_model(problems):
@@ -594,7 +592,9 @@ def test_an_arm_is_not_called_like_the_untrained_model(problems):
 
 
 def test_a_key_that_only_an_axis_makes_is_reported_at_the_axis(problems):
-    text = HEAD + RUN.replace("run:", "base_run:") + "matrix:\n  axes:\n    algoritm.params.lora_rank: [4, 8]\n"
+    text = (
+        HEAD + RUN.replace("run:", "base_run:") + "matrix:\n  axes:\n    algoritm.params.lora_rank: [4, 8]\n"
+    )
     found = only(problems(text))
     assert "$.matrix.axes['algoritm.params.lora_rank']: unknown key 'algoritm'" in found
     assert "did you mean 'algorithm'?" in found
@@ -609,14 +609,19 @@ def test_a_metric_with_an_odd_direction_is_refused_where_it_is_listed(problems, 
 
     registry.register("metric", "upward", Upward)
     metadata = "metadata:\n  benchmark: {name: val, path: data/val.jsonl, metrics: [mean_reward, upward]}\n"
-    assert "$.metadata.benchmark.metrics[1]: the metric 'upward' declares the direction 'up'; it is 'max' or 'min'" in only(
-        problems(HEAD + metadata + RUN)
+    assert (
+        "$.metadata.benchmark.metrics[1]: the metric 'upward' declares the direction 'up'; it is 'max' or 'min'"
+        in only(problems(HEAD + metadata + RUN))
     )
 
 
 def test_of_thousands_of_wrong_tasks_some_are_told_and_the_others_counted(problems, project: Path):
-    tasks = [task(f"t{i}", verifier={"name": "exact_match", "expected": None}) for i in range(3000)]
-    write_tasks(project / "data" / "val.jsonl", tasks)
+    tasks = [
+        {"task_id": f"t{i}", "instruction": "x", "verifier": {"name": "exact_match", "expected": None}}
+        for i in range(3000)
+    ]
+    lines = "".join(f"{json.dumps(task)}\n" for task in tasks)
+    (project / "data" / "val.jsonl").write_text(lines, encoding="utf-8")
     found = problems(HEAD + "metadata:\n  benchmark: {name: val, path: data/val.jsonl}\n" + RUN)
     assert len(found) == 11
     assert "task 't9': verifier 'exact_match' can't judge" in found[9]

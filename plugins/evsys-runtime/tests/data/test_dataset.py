@@ -97,6 +97,8 @@ def test_values_that_json_cannot_hold_are_refused_with_row_and_column(tmp_path):
     rows = [*ROWS[:2], {**ROWS[2], "when": object()}]
     with pytest.raises(DataError, match="row 2: column 'when' holds"):
         dataset(tmp_path, rows=rows)
+    with pytest.raises(DataError, match=r"^rows\.jsonl:7: row 2: column 'when' holds"):
+        MaterializedDataset.from_rows(rows, "chat", place=lambda: "rows.jsonl:7")
 
 
 def test_skipped_rows_leave_no_gap(tmp_path):

@@ -172,7 +172,7 @@ def test_keys_that_no_model_sees_are_ignored():
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({}, "neither `messages` nor.*it has no columns"),
+        ({}, "neither `messages` nor.*it has nothing else"),
         ({"mesages": [USER]}, "it has mesages; did you mean `messages` by `mesages`"),
         ({"prompt": "Hi"}, "neither `messages`"),
         ({"messages": []}, "'messages' is empty"),

@@ -203,6 +203,34 @@ def test_what_is_no_row_is_refused(registry, kind, message):
         list(pipeline.apply(ROWS, stages(registry, kind)))
 
 
+def test_an_async_transform_is_told_to_be_a_plain_one(registry):
+    class Late(Keep):
+        async def __call__(self, rows):
+            return rows
+
+    registry.register("transform", "late", Late)
+    with pytest.raises(
+        PluginContractError, match="returned a coroutine, not rows; define it with a plain `def`"
+    ):
+        list(pipeline.apply(ROWS, stages(registry, "late")))
+
+
+@pytest.mark.parametrize("when", ["called", "read"])
+def test_a_transform_that_exits_has_failed(registry, when):
+    class Exits(Keep):
+        def __call__(self, rows):
+            if when == "called":
+                raise SystemExit(0)
+            return (self.leave() for _ in rows)
+
+        def leave(self):
+            raise SystemExit(0)
+
+    registry.register("transform", "exits", Exits)
+    with pytest.raises(DataError, match="transform 'exits' failed .*: SystemExit: 0"):
+        list(pipeline.apply(ROWS, stages(registry, "exits")))
+
+
 def test_no_row_left_names_the_transform_and_its_reasons(registry):
     found = stages(registry, "double", ("explained", {"least": 9}), ("keep", {"least": 0}))
     with pytest.raises(DataError) as caught:

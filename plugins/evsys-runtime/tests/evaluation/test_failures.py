@@ -44,11 +44,15 @@ def test_an_error_that_evsys_raises_itself_has_no_place_but_its_own():
     assert (failure.message, failure.place) == ("a.jsonl:3: holds no rows", None)
 
 
-def test_an_error_in_a_library_that_nobody_attributed_keeps_its_last_line():
-    error = AlgorithmError("algorithm 'theirs' failed: ValueError: odd")
-    error.__cause__ = from_evsys("raise ValueError('odd')")
-    error.__cause__.__traceback__ = error.__cause__.__traceback__.tb_next.tb_next
-    assert failure_of(error).place == "evsys_thing.py:1"
+def test_a_line_of_an_installed_plugin_is_told_where_the_project_has_none():
+    path = "/venv/lib/python3.13/site-packages/theirs/algorithm.py"
+    try:
+        exec(compile("raise ValueError('odd')", path, "exec"), {"__name__": "theirs.algorithm"})
+    except ValueError as exc:
+        exc.__traceback__ = exc.__traceback__.tb_next
+        error = AlgorithmError("algorithm 'theirs' failed: ValueError: odd")
+        error.__cause__ = exc
+    assert failure_of(error).place == f"{path}:1"
 
 
 def test_what_a_decoder_said_is_told_with_the_files_line_alone():

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from small_project import METADATA, RUN, Project
 
 from evsys.errors import ConfigError
 from evsys.types import EvaluationResult, MetricValue, RunResult
@@ -184,7 +185,7 @@ def test_an_experiment_whose_rows_are_all_unusable_ends_with_the_code_of_bad_dat
     assert (result.status, result.exit_code) == ("failed", 4)
 
 
-def test_an_evaluation_that_fails_keeps_the_training_and_makes_the_experiment_partial(project):
+def test_an_evaluation_without_scores_keeps_the_training_and_makes_the_experiment_invalid(project):
     project.code(
         "verifiers",
         """
@@ -199,7 +200,8 @@ def down(model_output, expected, params):
     result = project.experiment().run()
     assert (result.arms[0].status, result.arms[0].run.steps) == ("completed", 6)
     assert {e.status for e in result.arms[0].evaluations} == {"invalid"}
-    assert (result.status, result.exit_code) == ("partial", 1)
+    assert (result.status, result.exit_code) == ("invalid", 1)
+    assert result.conclusion.verdict == "INVALID"
     assert result.conclusion.comparisons[0].outcome == "unscored"
 
 
@@ -449,3 +451,149 @@ def test_a_path_is_read_when_the_store_has_nothing_and_the_result_says_so(projec
     result = project.experiment(text, store=Down()).run()
     assert result.status == "completed"
     assert any("greetings" in warning and "no route" in warning for warning in result.warnings)
+
+
+def test_learning_rate_zero_is_never_supported_even_with_sampled_answers(project, run_text):
+    text = "run:" + run_text(("learning_rate: 0.05", "learning_rate: 0"))
+    metadata = METADATA.replace("max_tokens: 4", "max_tokens: 1\n    temperature: 1.0")
+    project.tasks([(f"t{i:02d}", "say a", "\n") for i in range(40)])
+    for seed in range(8):
+        result = project.experiment(text, metadata=metadata, extra=f"n_repeats: 2\nbase_seed: {seed}\n").run()
+        assert result.conclusion.comparisons[0].effect == 0.0
+        assert result.conclusion.verdict != "SUPPORTED"
+
+
+def test_an_arm_that_crashes_after_a_good_score_is_not_supported(project):
+    project.code(
+        "algorithms",
+        """
+from evsys_sdk import SFT, register_algorithm
+
+@register_algorithm("breaks")
+class Breaks(SFT):
+    async def build_batch(self, step_idx):
+        if step_idx == 5:
+            raise RuntimeError("late")
+        return await super().build_batch(step_idx)
+""",
+    )
+    metadata = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 2")
+    result = project.experiment(metadata=metadata, overrides=["run.algorithm.kind=breaks"]).run()
+    assert [e.step for e in result.arms[0].evaluations] == [0, 2, 4]
+    assert result.conclusion.comparisons[0].outcome == "unscored"
+
+
+def test_the_runs_agent_plays_the_entries_without_one(project):
+    project.code("agents", "async def right(task, model, tools, ctx):\n    return 'a'\n")
+    result = project.experiment("run:" + RUN + "  agent: {import_path: 'src.agents:right'}\n").run()
+    assert result.arms[0].evaluations[0].metrics["mean_reward"].value == 1.0
+
+
+def test_a_projects_own_loss_and_renderer_are_found_while_it_runs(project):
+    project.code(
+        "plugins",
+        """
+from evsys.types import LossResult
+from evsys_runtime.rendering.chat import ChatTemplateRenderer
+from evsys_sdk import SFT, register_algorithm, register_loss, register_renderer
+
+@register_loss("mine")
+def mine(data, logprobs):
+    return LossResult(
+        loss=-sum(float((d.loss_inputs["weights"] * lp).sum()) for d, lp in zip(data, logprobs)),
+        grads=[-d.loss_inputs["weights"] for d in data],
+    )
+
+@register_renderer("mine")
+class Mine(ChatTemplateRenderer):
+    pass
+
+@register_algorithm("named_loss")
+class NamedLoss(SFT):
+    async def build_batch(self, step_idx):
+        batch = await super().build_batch(step_idx)
+        batch.loss_fn = "mine"
+        return batch
+""",
+    )
+    overrides = ["run.algorithm.kind=named_loss", "run.model.renderer=mine"]
+    for backend in ("mock", "local"):
+        result = project.experiment(overrides=[*overrides, f"run.backend.kind={backend}"]).run()
+        assert result.status == "completed", result.arms[0].failure
+
+
+def test_an_experiment_uses_its_own_project_after_another_was_read(tmp_path):
+    projects = []
+    for name, said in (("one", "a"), ("two", "b")):
+        (tmp_path / name).mkdir()
+        project = Project(tmp_path / name)
+        project.code("agents", f"async def mine(task, model, tools, ctx):\n    return {said!r}\n")
+        projects.append(project.experiment("run:" + RUN + "  agent: {import_path: 'src.agents:mine'}\n"))
+    scores = [p.run().arms[0].evaluations[0].metrics["mean_reward"].value for p in projects]
+    assert scores == [1.0, 0.0]
+
+
+def test_shared_scores_are_paid_for_once(project):
+    result = project.experiment(extra="n_repeats: 3\n").run()
+    untrained = [next(e for e in arm.evaluations if e.step == 0).usage.prompt_tokens for arm in result.arms]
+    assert untrained[0] > 0
+    assert untrained[1:] == [0, 0]
+
+
+def test_an_identity_changes_with_the_projects_own_code(project):
+    def identity(factor):
+        project.code(
+            "algorithms",
+            f"""
+from evsys_sdk import SFT, register_algorithm
+
+@register_algorithm("own")
+class Own(SFT):
+    FACTOR = {factor}
+""",
+        )
+        import sys
+
+        for module in [m for m in sys.modules if m == "src" or m.startswith("src.")]:
+            del sys.modules[module]
+        return project.experiment(overrides=["run.algorithm.kind=own"]).run().arms[0].identity
+
+    assert identity(1) != identity(2)
+
+
+def test_what_a_listener_does_wrong_at_the_end_is_told_too(project):
+    project.code(
+        "callbacks",
+        """
+from evsys_sdk import register_callback
+
+@register_callback("late")
+class Late:
+    def evsys_run_finished(self, ctx, result):
+        raise RuntimeError("after the run")
+
+    def evsys_experiment_finished(self, result):
+        raise RuntimeError("after everything")
+""",
+    )
+    result = project.experiment(extra="callbacks: [{kind: late}]\n").run()
+    assert any("after the run" in line for line in result.arms[0].warnings)
+    assert any("after everything" in line for line in result.warnings)
+
+
+def test_a_metric_that_is_no_number_fails_its_arm_and_not_the_experiment(project):
+    project.code(
+        "algorithms",
+        """
+import attrs
+from evsys_sdk import SFT, register_algorithm
+
+@register_algorithm("odd")
+class Odd(SFT):
+    async def train(self, ctx):
+        return attrs.evolve(await super().train(ctx), metrics={"a": object()})
+""",
+    )
+    result = project.experiment(overrides=["run.algorithm.kind=odd"]).run()
+    assert result.arms[0].status == "failed"
+    assert "'a' is a object, not a number" in result.arms[0].failure.message

@@ -86,3 +86,21 @@ def test_the_null_is_rejected_about_as_often_as_promised(groups):
         effects = rng.normal(size=groups)[clusters] + rng.normal(size=len(clusters))
         rejected += wild_bootstrap(effects, clusters, draws=400, seed=trial).p_value <= 0.05
     assert 0.02 <= rejected / 400 <= 0.085
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_two_or_three_clusters_can_exclude_nothing(groups):
+    """A point-like interval would call any difference a tie; here the interval is open."""
+    differences = np.array([0.2, 0.4, 0.3, 0.5, 0.1, 0.3])
+    result = wild_bootstrap(differences, np.arange(6) % groups)
+    assert not (result.low >= -0.2 and result.high <= 0.2)
+
+
+def test_task_order_changes_no_bit_once_tasks_are_sorted():
+    rng = np.random.default_rng(1)
+    values = rng.normal(0.2, 1, 40)
+    assert wild_bootstrap(values).p_value == wild_bootstrap(values.copy()).p_value
+
+
+def test_holm_counts_comparisons_that_could_not_be_made():
+    assert holm([0.01], family=4) == pytest.approx([0.04])

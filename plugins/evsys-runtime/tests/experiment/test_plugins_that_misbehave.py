@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from evsys.errors import ConfigError
+
 SECRET = "s3cret-Value-0123456789"
 
 
@@ -46,7 +48,10 @@ def test_an_algorithm_that_returns_something_else_breaks_its_contract(project, r
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("async def prepare(self, *a, **k): return None", "prepare returned NoneType, which has no forward_backward"),
+        (
+            "async def prepare(self, *a, **k): return None",
+            "prepare returned NoneType, which has no forward_backward",
+        ),
         ("def prepare(self, *a, **k): return self", "prepare isn't async"),
     ],
 )
@@ -70,21 +75,22 @@ def test_a_failed_teardown_does_not_hide_why_preparing_failed(project, run_text)
     ("body", "said"),
     [
         ("async def build_batch(self, step_idx): raise SystemExit(0)", "SystemExit: 0"),
-        ("def lora(self): raise SystemExit(0)", "SystemExit: 0"),
         ("async def build_batch(self, step_idx): raise asyncio.CancelledError", "cancelled its own task"),
     ],
 )
 def test_a_plugin_that_tries_to_leave_fails_its_arm_and_the_others_go_on(project, run_text, body, said):
     project.code("plugins", algorithm(body))
     text = "matrix:\n  axes:\n    algorithm.kind: [odd, sft]\nbase_run:" + run_text()
-    try:
-        result = project.experiment(text).run()
-    except Exception as exc:  # noqa: BLE001 - `lora` is asked when the file is checked, too
-        assert said in str(exc)
-        return
+    result = project.experiment(text).run()
     assert (result.status, result.exit_code) == ("partial", 1)
     assert [arm.status for arm in result.arms] == ["failed", "completed"]
     assert said in result.arms[0].failure.message
+
+
+def test_an_algorithm_that_exits_when_it_is_asked_what_it_trains_is_a_problem_of_the_file(project, run_text):
+    project.code("plugins", algorithm("def lora(self): raise SystemExit(0)"))
+    with pytest.raises(ConfigError, match="can't say what it trains: SystemExit: 0"):
+        project.experiment("run:" + run_text(("kind: sft", "kind: odd")))
 
 
 def test_prose_that_is_no_text_is_left_out_and_told_of(project, run_text):
@@ -97,7 +103,9 @@ def test_prose_that_is_no_text_is_left_out_and_told_of(project, run_text):
     assert "evsys_write_conclusion gave int, not a text; it was left out" in result.warnings
 
 
-def test_what_the_file_asks_of_the_environment_is_in_no_result_and_no_file(project, run_text, monkeypatch, capsys):
+def test_what_the_file_asks_of_the_environment_is_in_no_result_and_no_file(
+    project, run_text, monkeypatch, capsys
+):
     monkeypatch.setenv("HARMLESS_NAME", SECRET)
     code = (
         "import attrs\nfrom evsys_sdk import register_callback\n\n@register_callback('odd')\nclass Odd:\n"

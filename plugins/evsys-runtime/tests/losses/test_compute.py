@@ -1,12 +1,15 @@
 """`compute_loss`: every form of loss, and every way to get one wrong."""
 
 import functools
+import math
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evsys import PluginEntry, Registry, register_loss, use_registry
 from evsys.errors import AlgorithmError
 from evsys.types import Datum, LossResult
 from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss, loss, stop_gradient
@@ -190,34 +193,68 @@ def test_a_callable_object_is_a_loss_too():
     assert compute_loss(Focal(), data, logprobs).loss == compute_loss(focal, data, logprobs).loss
 
 
-class _Registry:
-    """The part of a registry that losses are looked up in."""
-
-    def __init__(self, **losses):
-        self._losses = losses
-
-    def get(self, kind, name):
-        assert kind == "loss"
-        return self._losses[name]
-
-    def build(self, kind, name, params):
-        return self._losses[name](**params)
-
-
 def test_names_are_looked_up_in_the_registry_and_classes_are_built_from_their_settings():
     class Scaled:
-        def __init__(self, scale=1.0):
+        @attrs.frozen
+        class Config:
+            scale: float = 1.0
+
+        def __init__(self, scale):
             self.scale = scale
 
         def __call__(self, data, logprobs):
             return self.scale * numpy_cross_entropy(data, logprobs)
 
     data, logprobs = one()
-    registry = _Registry(scaled=Scaled, cross_entropy=numpy_ppo)
+    registry = Registry(entry_points=())
+    registry.register("loss", "scaled", Scaled)
+    assert compute_loss("ppo", data, logprobs, registry=registry).loss == pytest.approx(
+        BUILTIN_LOSSES["ppo"](data, logprobs).loss
+    )
     plain = compute_loss("cross_entropy", data, logprobs).loss
     assert compute_loss("scaled", data, logprobs, {"scale": 3.0}, registry).loss == pytest.approx(3 * plain)
-    ours = compute_loss("cross_entropy", data, logprobs, registry=registry).loss
-    assert ours == pytest.approx(compute_loss("ppo", data, logprobs).loss)
+
+
+def test_a_projects_loss_takes_the_place_of_the_built_in_one_of_its_name_with_a_warning():
+    data, logprobs = one()
+    with use_registry(Registry(entry_points=())) as registry:
+        register_loss("cross_entropy")(numpy_ppo)
+        for given in (None, registry):
+            ours = compute_loss("cross_entropy", data, logprobs, registry=given).loss
+            assert ours == pytest.approx(BUILTIN_LOSSES["ppo"](data, logprobs).loss)
+    assert registry.warnings == ["loss 'cross_entropy' is the project's own and hides the built-in one"]
+
+
+def test_an_installed_loss_does_not_take_a_built_in_ones_place():
+    entry = PluginEntry("loss", "cross_entropy", "evsys-odd", value="nowhere:Nothing")
+    data, logprobs = one()
+    found = compute_loss("cross_entropy", data, logprobs, registry=Registry(entry_points=[entry]))
+    assert found.loss == BUILTIN_LOSSES["cross_entropy"](data, logprobs).loss
+
+
+def test_a_loss_that_would_lose_its_gradient_on_the_way_is_refused_in_the_tapes_words():
+    def assigning(data, logprobs):
+        weights = np.zeros(len(logprobs[0]))
+        weights[0] = logprobs[0][0]
+        return (weights * logprobs[0]).sum()
+
+    def outside_numpy(data, logprobs):
+        return math.exp(logprobs[0][0]) * logprobs[0].sum()
+
+    data, logprobs = one()
+    for function in (assigning, outside_numpy):
+        with pytest.raises(AlgorithmError, match=r"np\.exp\(x\).*np\.concatenate.*x\.item\(\)"):
+            compute_loss(function, data, logprobs)
+
+
+def test_metrics_may_be_traced_or_plain_numbers():
+    def loss(data, logprobs):
+        mean = logprobs[0].mean()
+        return -mean, {"traced": mean, "plain": mean.item()}
+
+    data, logprobs = one()
+    found = compute_loss(loss, data, logprobs)
+    assert found.metrics == {"traced": -found.loss, "plain": -found.loss}
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -228,7 +265,8 @@ async def _asynchronous(data, logprobs):
 
 
 MISTAKES = {
-    "float": (lambda data, logprobs: float(logprobs[0].sum()), r"returned float.*without float\(\)"),
+    "float": (lambda data, logprobs: float(logprobs[0].sum()), r"gradient would be lost.*x\.item\(\)"),
+    "item": (lambda data, logprobs: logprobs[0].sum().item(), r"returned float.*without \.item\(\)"),
     "nothing": (lambda data, logprobs: None, "returned NoneType"),
     "vector": (lambda data, logprobs: logprobs[0] * 2, "sum it"),
     "three": (lambda data, logprobs: (logprobs[0].sum(), {}, 1), r"\(scalar, metrics\)"),

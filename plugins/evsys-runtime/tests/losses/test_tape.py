@@ -1,5 +1,7 @@
 """The numpy tape: ordinary numpy code is differentiated, and what it can't do is an error that says so."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,8 +24,8 @@ def check(function, *arrays, rtol=1e-6):
             slope = (float(function(*up)) - float(function(*down))) / (2 * eps)
             assert found[i][place] == pytest.approx(slope, rel=rtol, abs=1e-6), (i, place)
     plain = function(*arrays)
-    assert float(result) == pytest.approx(float(plain), rel=1e-12)
-    return float(result)
+    assert result.item() == pytest.approx(float(plain), rel=1e-12)
+    return result.item()
 
 
 X = np.array([0.3, -1.2, 2.0])
@@ -218,10 +220,64 @@ def test_only_a_scalar_has_a_gradient():
         gradients(x * 2, [x])
 
 
-def test_a_float_of_a_traced_number_is_plain():
+def test_item_is_the_way_to_a_plain_number_and_comparisons_may_branch():
     (x,) = trace([X])
-    assert float(x.sum()) == x.sum().item() == pytest.approx(X.sum())
+    assert type(x.sum().item()) is float
+    assert x.sum().item() == x.sum().reshape(1, 1).item() == pytest.approx(X.sum())
     assert bool(x.sum() > 0) is True
+    assert max(x).item() == 2.0
+    assert [0 if value < 0 else 1 for value in x] == [1, 0, 1]
+    with pytest.raises(ValueError, match="size 1"):
+        x.item()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: float(x[0]),
+        lambda x: int(x[0]),
+        lambda x: math.exp(x[0]),
+        lambda x: math.fsum(x),
+        lambda x: range(x[0]),
+        lambda x: complex(x[0]),
+        lambda x: "%.2f" % x[0],
+    ],
+)
+def test_what_asks_for_a_plain_number_unasked_is_refused_with_the_way_to_write_it(use):
+    (x,) = trace([X])
+    with pytest.raises(
+        TapeError, match=r"np\.exp\(x\).*np\.where, np\.stack or np\.concatenate.*x\.item\(\)"
+    ):
+        use(x)
+
+
+def _flat(array, x):
+    array.flat[0] = x[0]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda array, x: array.__setitem__(0, x[0]),
+        lambda array, x: array.__setitem__(slice(0, 1), x[0]),
+        lambda array, x: array.__setitem__(slice(None), x),
+        lambda array, x: array.__setitem__(X > 0, x[X > 0]),
+        lambda array, x: array.astype(int).__setitem__(0, x[0]),
+        lambda array, x: array.fill(x[0]),
+        lambda array, x: array.put([0], x[0]),
+        lambda array, x: np.copyto(array, x),
+        lambda array, x: np.add.at(array, [0], x[0]),
+        lambda array, x: np.fromiter(iter(x), float),
+        lambda array, x: np.full(3, x[0]),
+        _flat,
+    ],
+)
+def test_a_traced_number_can_not_be_written_into_a_plain_array(write):
+    (x,) = trace([X])
+    array = np.zeros(3)
+    with pytest.raises((TapeError, ValueError)):
+        write(array, x)
+    np.testing.assert_array_equal(array, np.zeros(3))
 
 
 def test_array_methods_of_numpy_are_known():

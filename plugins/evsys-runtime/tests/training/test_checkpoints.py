@@ -1,5 +1,6 @@
 """Checkpoints of a run, and starting from those of another."""
 
+import errno
 import json
 
 import pytest
@@ -35,6 +36,18 @@ async def test_a_backend_that_fails_to_save_leaves_nothing_behind(run):
         with pytest.raises(OSError, match="no space"):
             await ctx.checkpoints.save(1, Failing(), {})
         assert ctx.checkpoints.latest() is None
+        assert not list((run.directory / "checkpoints").iterdir())
+
+
+async def test_a_full_disk_is_told_as_such_whoever_writes(run):
+    class Filling:
+        async def save_state(self, directory):
+            (directory / "half").write_text("x", encoding="utf-8")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with run.attempt(Rows()) as ctx:
+        with pytest.raises(StoreError, match=r"checkpoint in .*: No space left on device; free some space"):
+            await ctx.checkpoints.save(1, Filling(), {})
         assert not list((run.directory / "checkpoints").iterdir())
 
 

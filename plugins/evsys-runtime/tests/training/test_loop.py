@@ -8,7 +8,7 @@ import pytest
 from training_runs import Rows, chat_rows
 
 from evsys import HookManager
-from evsys.errors import AlgorithmError, BackendError, BudgetExceeded, DataError
+from evsys.errors import AlgorithmError, BackendError, BudgetExceeded, DataError, PluginContractError
 from evsys.types import Datum, ForwardResult, TrainingBatch
 from evsys_backend_mock import MockBackend
 from evsys_runtime.training.algorithm import BaseAlgorithm
@@ -381,6 +381,17 @@ async def test_an_algorithm_that_builds_nothing_is_told_so(run):
         await run.train(BaseAlgorithm(learning_rate=1e-3, batch_size=1, steps=1), chat_rows())
 
 
+async def test_a_batch_must_be_built_by_a_coroutine(run):
+    class Plain(Chatter):
+        def build_batch(self, step_idx):
+            return None
+
+    with pytest.raises(
+        PluginContractError, match=r"isn't async; define `async def build_batch\(self, step_idx\)`"
+    ):
+        await run.train(Plain(), chat_rows())
+
+
 # --- scores ----------------------------------------------------------------------------------------------------------
 
 
@@ -468,6 +479,68 @@ async def test_a_resumed_run_equals_one_that_was_never_interrupted_bit_for_bit(
         expected.usage.trained_tokens,
         expected.warnings,
     )
+
+
+class Learner(Chatter):
+    """Weighs a batch by what `step_metrics` has made of the results so far, which its state holds."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self.losses = [0.0]
+
+    async def build_batch(self, step_idx):
+        batch = await super().build_batch(step_idx)
+        for datum in batch.data:
+            datum.loss_inputs["weights"] *= 1 + abs(self.losses[-1])
+        return batch
+
+    def step_metrics(self, step_idx, batch, result):
+        self.losses.append(result.loss)
+        return {"known": float(len(self.losses))}
+
+    def state(self):
+        return {"seen": self.seen, "losses": self.losses}
+
+    def load_state(self, state):
+        self.seen, self.losses = state["seen"], list(state["losses"])
+
+
+@pytest.mark.parametrize("step", [2, 3, 5])
+async def test_an_algorithm_that_learns_from_results_resumes_exactly(new_run, step):
+    options = {"save_every": 2, "steps": 6}
+    straight, broken = new_run("straight"), new_run("broken")
+    await straight.train(Learner(**options), chat_rows())
+    with pytest.raises(Killed):
+        await broken.train(Learner(**options), chat_rows(), hooks=killed_after(step, before_saving=True))
+    await broken.train(Learner(**options), chat_rows(), resume=True)
+    assert broken.weights() == straight.weights()
+    assert broken.metrics() == straight.metrics()
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+async def test_a_checkpoint_keeps_the_state_of_its_step_whatever_is_changed_later(new_run, prefetch):
+    class Noted(Learner):
+        """Its state is one list that it goes on writing into."""
+
+        def __init__(self, **fields):
+            super().__init__(**fields)
+            self.built = []
+
+        async def build_batch(self, step_idx):
+            self.built.append(step_idx)
+            return await super().build_batch(step_idx)
+
+        def state(self):
+            return {"built": self.built, **super().state()}
+
+    Noted.prefetch = prefetch
+    run = new_run("a")
+    await run.train(Noted(save_every=1, steps=4), chat_rows(), client=Slow)
+    states = [entry.manifest["loop"]["algorithm"] for entry in run.record.checkpoints.complete()]
+    assert [state["built"] for state in states] == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+    # What step_metrics made of the step is in it only where no batch is built ahead.
+    lengths = [len(state["losses"]) for state in states]
+    assert lengths == ([1, 1, 2, 3] if prefetch else [2, 3, 4, 5])
 
 
 async def test_resuming_a_run_that_was_done_trains_nothing_and_gives_its_result(run):

@@ -100,6 +100,35 @@ def test_a_loss_registered_by_the_project_is_no_backends_own():
             plan_loss(frozenset({"custom_loss"}), "no_such_loss")
 
 
+@pytest.mark.parametrize("name", BUILTIN_LOSSES)
+@pytest.mark.parametrize(("more", "passes"), [((), 2), (("custom_loss",), 1)])
+def test_a_projects_loss_under_a_built_in_ones_name_is_handed_over_as_a_function(name, more, passes):
+    with use_registry(Registry(entry_points=())) as registry:
+        plan = plan_loss(frozenset({"loss_fns", f"loss_fns:{name}", *more}), name)
+        assert (plan.loss_fn, plan.passes) == (name, 1)
+        register_loss(name)(focal)
+        for given in (None, registry):
+            plan = plan_loss(frozenset({"loss_fns", f"loss_fns:{name}", *more}), name, registry=given)
+            assert (plan.loss_fn, plan.passes) == (focal, passes)
+
+
+async def test_two_passes_of_a_loss_called_cross_entropy_end_in_the_backends_own(tmp_path):
+    one, two, plain = await client(tmp_path), await client(tmp_path), await client(tmp_path)
+    with use_registry(Registry(entry_points=())):
+        register_loss("cross_entropy")(focal)
+        async for data in batches(await client(tmp_path)):
+            for model, capabilities, loss in (
+                (one, ONE, "cross_entropy"),
+                (two, TWO, "cross_entropy"),
+                (plain, ONE, focal),
+            ):
+                await forward_backward(model, capabilities, data, loss)
+                await model.optim_step(AdamParams(learning_rate=1e-3))
+    for model in (one, two):
+        np.testing.assert_allclose(model._model.B, plain._model.B, rtol=0, atol=1e-12)
+    assert plain._model.B.any()
+
+
 async def test_a_loss_that_fails_between_the_passes_leaves_no_gradient(tmp_path):
     model = await client(tmp_path)
     async for data in batches(model, steps=1):

@@ -70,6 +70,7 @@ def test_values_that_are_no_texts_are_written_as_json():
     ("row", "params", "problem"),
     [
         ({"text": "x"}, {}, "no messages and no known pair of columns in text"),
+        ({}, {}, "the row has no columns"),
         ({"q": "x"}, {"user_column": "q", "assistant_column": "a"}, "no column 'a'; the row has q"),
         ({"question": "x", "answer": " "}, {}, "column 'answer' is empty"),
         ({"question": None, "answer": "y"}, {}, "column 'question' is empty"),

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.head import Head
 from evsys_backend_local.engine.lora import LoraGrads, LoraParams
 from evsys_backend_local.engine.model import Forward
@@ -189,20 +190,30 @@ class Batch:
         size += sum(len(part.rows) for part in self.parts) * shape.vocab * self.dtype.itemsize
         return size <= KEEP_ACTIVATIONS_BYTES
 
-    def forward(self, model: Trainable | Snapshot, rope: tuple[Array, Array]) -> None:
+    def forward(
+        self, model: Trainable | Snapshot, rope: tuple[Array, Array], abort: Abort | None = None
+    ) -> None:
         """Fill ``logprobs``."""
+        abort = abort or Abort()
 
         def task(hand: Sequence[int]) -> Callable[[Workspace], None]:
             def run(ws: Workspace) -> None:
                 for index in hand:
+                    abort.check()
                     self._run_part(self.parts[index], model.weights, model.lora, rope, ws, keep=False)
 
             return run
 
-        self.pool.run([task(hand) for hand in self.hands])
+        self.pool.run([task(hand) for hand in self.hands], abort)
 
     def forward_backward(
-        self, model: Trainable, rope: tuple[Array, Array], loss: Loss, *, separable: bool
+        self,
+        model: Trainable,
+        rope: tuple[Array, Array],
+        loss: Loss,
+        *,
+        separable: bool,
+        abort: Abort | None = None,
     ) -> tuple[float, dict[str, float]]:
         """Add the gradient of ``loss`` to ``model.grad``; returns its value and metrics.
 
@@ -212,12 +223,14 @@ class Batch:
             loss: see :data:`Loss`.
             separable: the loss is a sum over examples, so it may be called for some of them at a time (never twice
                 at once). Without, it is called once, with all.
+            abort: ends it early, without a gradient.
         """
+        abort = abort or Abort()
         grads = model.accumulators(len(self.hands))
         if separable:
-            value, metrics = self._separable(model, rope, loss, grads)
+            value, metrics = self._separable(model, rope, loss, grads, abort)
         else:
-            value, metrics = self._joint(model, rope, loss, grads)
+            value, metrics = self._joint(model, rope, loss, grads, abort)
         model.add_gradients(grads)
         return value, metrics
 
@@ -227,12 +240,14 @@ class Batch:
         rope: tuple[Array, Array],
         loss: Loss,
         grads: Sequence[LoraGrads | BaseWeights],
+        abort: Abort,
     ) -> tuple[float, dict[str, float]]:
         outcomes: list[tuple[float, Mapping[str, float]]] = [(0.0, {})] * len(self.parts)
 
         def task(hand: Sequence[int], target: LoraGrads | BaseWeights) -> Callable[[Workspace], None]:
             def run(ws: Workspace) -> None:
                 for index in hand:
+                    abort.check()
                     part = self.parts[index]
                     forward, head = self._run_part(part, model.weights, model.lora, rope, ws, keep=True)
                     with self._loss_lock:
@@ -243,7 +258,7 @@ class Batch:
 
             return run
 
-        self.pool.run([task(hand, target) for hand, target in zip(self.hands, grads, strict=True)])
+        self.pool.run([task(hand, target) for hand, target in zip(self.hands, grads, strict=True)], abort)
         value = 0.0
         metrics: dict[str, float] = {}
         for part_value, part_metrics in outcomes:
@@ -258,6 +273,7 @@ class Batch:
         rope: tuple[Array, Array],
         loss: Loss,
         grads: Sequence[LoraGrads | BaseWeights],
+        abort: Abort,
     ) -> tuple[float, dict[str, float]]:
         keep = self._keep_all()
         passes: dict[int, tuple[Forward, Head]] = {}
@@ -265,6 +281,7 @@ class Batch:
         def first(hand: Sequence[int]) -> Callable[[Workspace], None]:
             def run(ws: Workspace) -> None:
                 for turn, index in enumerate(hand):
+                    abort.check()
                     memory = ws.child(turn) if keep else ws
                     outcome = self._run_part(
                         self.parts[index], model.weights, model.lora, rope, memory, keep=keep
@@ -274,12 +291,13 @@ class Batch:
 
             return run
 
-        self.pool.run([first(hand) for hand in self.hands])
+        self.pool.run([first(hand) for hand in self.hands], abort)
         value, gradients, metrics = self._call(loss, range(len(self.examples)))
 
         def second(hand: Sequence[int], target: LoraGrads | BaseWeights) -> Callable[[Workspace], None]:
             def run(ws: Workspace) -> None:
                 for index in hand:
+                    abort.check()
                     part = self.parts[index]
                     outcome = passes.get(index)
                     if outcome is None:
@@ -288,7 +306,7 @@ class Batch:
 
             return run
 
-        self.pool.run([second(hand, target) for hand, target in zip(self.hands, grads, strict=True)])
+        self.pool.run([second(hand, target) for hand, target in zip(self.hands, grads, strict=True)], abort)
         return value, dict(metrics)
 
     def _call(self, loss: Loss, indices: Sequence[int]) -> tuple[float, Sequence[Array], Mapping[str, float]]:

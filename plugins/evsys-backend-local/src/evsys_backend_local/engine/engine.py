@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys_backend_local.engine import ops, sampler
+from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.adam import AdamParams
 from evsys_backend_local.engine.batch import Batch, BatchResult, Example, Loss
 from evsys_backend_local.engine.lora import LoraParams
@@ -24,6 +25,8 @@ class Engine:
 
     Calls may come from any thread; matrix work of the whole process is done one call at a time, since the number of
     BLAS threads belongs to the process. Same calls, same worker count and same BLAS give the same bits.
+
+    A call with ``abort`` raises ``AbortedError`` soon after that flag is set: between decoding steps and between packs.
 
     Args:
         weights: the base model.
@@ -84,14 +87,22 @@ class Engine:
             self.shape, data, self.pool, max_rows=self.max_rows, block_rows=self.block_rows, share=share
         )
 
-    def forward(self, model: Trainable | Snapshot, data: Sequence[Example]) -> list[Array]:
+    def forward(
+        self, model: Trainable | Snapshot, data: Sequence[Example], *, abort: Abort | None = None
+    ) -> list[Array]:
         """Logprobs of the targets, one array an example in the shape of its targets; 0 where the mask is False."""
         batch = self.batch(data)
-        batch.forward(model, self.rope)
+        batch.forward(model, self.rope, abort)
         return batch.logprobs
 
     def forward_backward(
-        self, model: Trainable, data: Sequence[Example], loss: Loss, *, separable: bool = False
+        self,
+        model: Trainable,
+        data: Sequence[Example],
+        loss: Loss,
+        *,
+        separable: bool = False,
+        abort: Abort | None = None,
     ) -> BatchResult:
         """Logprobs, the loss on them, and its gradient added to ``model.grad``.
 
@@ -100,6 +111,7 @@ class Engine:
             data: examples.
             loss: ``(indices, logprobs) -> (value, d(value)/d(logprobs), metrics)``, see :data:`Loss`.
             separable: ``loss`` is a sum over examples and may be called on parts of the batch, which saves memory.
+            abort: ends the call early; ``model.grad`` is then unchanged.
 
         Raises:
             ValueError: no example has a trained position, or shapes or ids are wrong.
@@ -111,7 +123,7 @@ class Engine:
                 f"none of the {len(data)} examples has a position with a loss; check the mask or weights, and "
                 "whether truncation cut the answers off"
             )
-        value, metrics = batch.forward_backward(model, self.rope, loss, separable=separable)
+        value, metrics = batch.forward_backward(model, self.rope, loss, separable=separable, abort=abort)
         return BatchResult(
             value=value, logprobs=batch.logprobs, metrics=metrics, rows=batch.rows, tokens=batch.tokens
         )
@@ -120,23 +132,32 @@ class Engine:
         """Apply and clear the summed gradient; returns its global L2 norm before clipping."""
         return model.step(params)
 
-    def sample(self, model: Trainable | Snapshot, requests: Sequence[SampleRequest]) -> list[SampleOutput]:
+    def sample(
+        self, model: Trainable | Snapshot, requests: Sequence[SampleRequest], *, abort: Abort | None = None
+    ) -> list[SampleOutput]:
         """Answer requests in one batch; see :class:`SampleRequest`. A snapshot stays fixed while training goes on."""
         if not requests:
             return []
         return sampler.sample(
-            model, requests, self.pool, self.rope, max_rows=self.max_rows, block_rows=self.block_rows
+            model,
+            requests,
+            self.pool,
+            self.rope,
+            max_rows=self.max_rows,
+            block_rows=self.block_rows,
+            abort=abort or Abort(),
         )
 
     def compute_logprobs(
-        self, model: Trainable | Snapshot, sequences: Sequence[Sequence[int]]
+        self, model: Trainable | Snapshot, sequences: Sequence[Sequence[int]], *, abort: Abort | None = None
     ) -> list[NDArray[np.float32]]:
         """Logprob of each token given those before it, ``[N]`` a sequence; entry 0 is NaN."""
         arrays = [np.asarray(tokens, np.int64) for tokens in sequences]
         longer = [index for index, tokens in enumerate(arrays) if len(tokens) > 1]
         data = [Example(tokens=arrays[index][:-1], targets=arrays[index][1:]) for index in longer]
         results = [np.full(len(tokens), np.nan, np.float32) for tokens in arrays]
-        for index, logprobs in zip(longer, self.forward(model, data) if data else [], strict=True):
+        scored = self.forward(model, data, abort=abort) if data else []
+        for index, logprobs in zip(longer, scored, strict=True):
             results[index][1:] = logprobs
         return results
 

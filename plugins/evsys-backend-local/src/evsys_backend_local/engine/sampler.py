@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.decode import Decoder, PromptCache, final_logits, split_by_memory
 from evsys_backend_local.engine.draw import draw, log_normaliser, reshape_distribution, uniforms
 from evsys_backend_local.engine.head import Head
@@ -43,7 +44,6 @@ class SampleRequest:
         top_k: 0 keeps all tokens.
         top_p: 1 keeps all tokens.
         stop_tokens: ids that end a sample; the id itself is kept as its last token.
-        stop_sequences: token sequences that end a sample, kept too.
         should_stop: called with a sample's tokens after each one, for stop strings; True ends the sample.
         seed: with the sample's index it names the random stream.
         first_index: index of the first of the ``n`` samples.
@@ -58,7 +58,6 @@ class SampleRequest:
     top_k: int = 0
     top_p: float = 1.0
     stop_tokens: frozenset[int] = frozenset()
-    stop_sequences: tuple[tuple[int, ...], ...] = ()
     should_stop: Callable[[Sequence[int]], bool] | None = None
     seed: int = 0
     first_index: int = 0
@@ -117,6 +116,7 @@ def sample(
     *,
     max_rows: int,
     block_rows: int,
+    abort: Abort,
 ) -> list[SampleOutput]:
     """Answer all requests, in order."""
     shape = model.weights.shape
@@ -130,7 +130,9 @@ def sample(
     outputs: dict[int, SampleOutput] = {}
 
     def answer(indices: Sequence[int], ws: Workspace) -> None:
-        wave = _Wave(model, [requests[i] for i in indices], [limits[i] for i in indices], rope, ws)
+        wave = _Wave(
+            model, [requests[i] for i in indices], [limits[i] for i in indices], rope, ws, abort=abort
+        )
         outputs.update(zip(indices, wave.run(max_rows, block_rows), strict=True))
 
     for wave in split_by_memory(costs, KV_BYTES):
@@ -141,9 +143,9 @@ def sample(
             tasks = [
                 lambda ws, hand=[wave[place] for place in hand]: answer(hand, ws) for hand in hands if hand
             ]
-            pool.run(tasks)
+            pool.run(tasks, abort)
         else:
-            with blas_threads(1 if small else pool.count):
+            with blas_threads(1 if small else pool.count, abort):
                 answer(wave, pool.workspaces[0])
     return [outputs[index] for index in range(len(requests))]
 
@@ -158,7 +160,10 @@ class _Wave:
         limits: Sequence[int],
         rope: tuple[Array, Array],
         ws: Workspace,
+        *,
+        abort: Abort,
     ) -> None:
+        self.abort = abort
         self.weights, self.lora, self.rope, self.ws = model.weights, model.lora, rope, ws
         self.shape = model.weights.shape
         self.requests = requests
@@ -201,6 +206,7 @@ class _Wave:
             )
             next_token = chosen
             while len(alive):
+                self.abort.check()
                 decoder.retire(alive)
                 places = decoder.slots.samples.reshape(-1)
                 logits = decoder.step(next_token[np.maximum(places, 0)])
@@ -223,6 +229,7 @@ class _Wave:
         last = np.empty((len(prompts), shape.dim), dtype)
         packs = pack_sequences(prompts, max_rows=max_rows, streams=1, block_rows=block_rows, dtype=dtype)
         for pack in packs:
+            self.abort.check()
 
             def store(layer: int, k: Array, v: Array, pack: Pack = pack) -> None:
                 for member, rows in zip(pack.members, pack.rows_of, strict=True):
@@ -291,7 +298,7 @@ class _Wave:
             own = self.tokens[sample]
             own.append(token)
             request = self.requests[self.owner[sample]]
-            if token in request.stop_tokens or _ends(own, request):
+            if token in request.stop_tokens or (request.should_stop is not None and request.should_stop(own)):
                 self.reasons[sample] = "stop"
             elif len(own) >= self.limit[sample]:
                 self.reasons[sample] = "length"
@@ -317,14 +324,6 @@ class _Wave:
                 )
             )
         return outputs
-
-
-def _ends(tokens: list[int], request: SampleRequest) -> bool:
-    """Whether a stop sequence or the caller's own test ends the sample here."""
-    for stop in request.stop_sequences:
-        if stop and tuple(tokens[-len(stop) :]) == tuple(stop):
-            return True
-    return request.should_stop is not None and bool(request.should_stop(tokens))
 
 
 def _likeliest(logits: Array, normaliser: float, count: int) -> dict[int, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -102,15 +101,6 @@ class ModelShape:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return attrs.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ModelShape:
-        """Inverse of :meth:`to_dict`; unknown keys raise ``ValueError``."""
-        known = {field.name for field in attrs.fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ValueError(f"model shape: unknown keys {unknown}")
-        return cls(**values)
 
 
 #: Linears of one block that read the same input, and are computed by one matrix product.

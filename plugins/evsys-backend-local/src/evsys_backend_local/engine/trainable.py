@@ -20,7 +20,7 @@ class Snapshot:
     Attributes:
         weights: base weights (shared), or a copy when the whole model is trained.
         lora: copy of the adapter, or None.
-        version: optimiser steps behind it.
+        version: optimiser steps of the run behind it.
     """
 
     weights: BaseWeights
@@ -46,6 +46,8 @@ class Trainable:
         lora: the adapter, or None for full fine-tuning.
         grad: sum of the gradients since the last step, flat like ``params``.
         adam: optimiser state.
+        version: optimiser steps of this run behind the weights; whoever restores a run sets it. The optimiser may have
+            done more, in a run that these weights come from.
     """
 
     def __init__(self, weights: BaseWeights, lora: LoraParams | None) -> None:
@@ -53,17 +55,13 @@ class Trainable:
         self.lora = lora
         self.grad: FlatParams = self.params.like()
         self.adam = Adam(self.params.flat)
+        self.version = 0
         self._accumulators: list[LoraGrads | BaseWeights] = []
 
     @property
     def params(self) -> FlatParams:
         """What is trained, by name."""
         return self.weights.params if self.lora is None else self.lora.params
-
-    @property
-    def version(self) -> int:
-        """Optimiser steps done."""
-        return self.adam.step
 
     @property
     def digest(self) -> str:
@@ -92,6 +90,7 @@ class Trainable:
         """Apply the summed gradient and clear it; returns its norm before clipping."""
         norm = self.adam.update(self.params.flat, self.grad.flat, params)
         self.grad.flat[...] = 0
+        self.version += 1
         if self.lora is not None:
             self.lora.refresh()
         return norm

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -19,7 +18,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 from threadpoolctl import ThreadpoolController
 
+from evsys_backend_local.engine.abort import Abort
+from evsys_backend_local.engine.threads import DaemonExecutor
 from evsys_backend_local.engine.workspace import Workspace
+
+#: Seconds between looks at the flag while another engine of the process computes.
+POLL = 0.05
 
 #: Computations of all engines of the process take turns: the number of BLAS threads is a property of the process.
 _PROCESS = threading.RLock()
@@ -57,10 +61,23 @@ def blas_info() -> dict[str, Any]:
 
 
 @contextmanager
-def blas_threads(count: int) -> Iterator[None]:
-    """Hold the process's BLAS and limit it to ``count`` threads a call."""
-    with _PROCESS, _controller().limit(limits=count, user_api="blas"):
-        yield
+def blas_threads(count: int, abort: Abort | None = None) -> Iterator[None]:
+    """Hold the process's BLAS and limit it to ``count`` threads a call.
+
+    Raises:
+        AbortedError: ``abort`` was set before it was this caller's turn.
+    """
+    if abort is None:
+        _PROCESS.acquire()
+    else:
+        abort.check()
+        while not _PROCESS.acquire(timeout=POLL):
+            abort.check()
+    try:
+        with _controller().limit(limits=count, user_api="blas"):
+            yield
+    finally:
+        _PROCESS.release()
 
 
 class WorkerPool:
@@ -75,7 +92,7 @@ class WorkerPool:
             raise ValueError(f"worker count must be at least 1, got {count}")
         self.count = count
         self.workspaces = [Workspace(dtype) for _ in range(count)]
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix="evsys-local")
+        self._executor = DaemonExecutor(count, "evsys-local-worker")
 
     def deal(self, costs: Sequence[float]) -> list[list[int]]:
         """Split items over workers, dearest first to the least loaded; each worker's items ascend."""
@@ -87,9 +104,12 @@ class WorkerPool:
             hands[worker].append(item)
         return [sorted(hand) for hand in hands]
 
-    def run[T](self, tasks: Sequence[Callable[[Workspace], T]]) -> list[T]:
-        """Run one task per worker, at most ``count`` of them; the first failure in worker order is raised."""
-        with blas_threads(1):
+    def run[T](self, tasks: Sequence[Callable[[Workspace], T]], abort: Abort | None = None) -> list[T]:
+        """Run one task per worker, at most ``count`` of them; the first failure in worker order is raised.
+
+        Tasks look at ``abort`` themselves; here it ends the wait for this engine's turn.
+        """
+        with blas_threads(1, abort):
             futures = [
                 self._executor.submit(task, workspace)
                 for task, workspace in zip(tasks, self.workspaces, strict=False)

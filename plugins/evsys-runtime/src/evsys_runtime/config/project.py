@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import tomllib
@@ -27,7 +28,7 @@ def find_project_root(config_path: str | Path) -> Path:
     Raises:
         ConfigError: the pyproject.toml that names `tool.evsys` isn't valid TOML.
     """
-    folder = Path(config_path).absolute().parent
+    folder = Path(os.path.normpath(Path(config_path).absolute())).parent
     for candidate in (folder, *folder.parents):
         if (candidate / ".evsys").is_dir() or _is_marked(candidate / "pyproject.toml"):
             return candidate

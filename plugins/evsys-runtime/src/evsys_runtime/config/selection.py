@@ -117,7 +117,9 @@ class Selection:
             return None
         direction = getattr(plugin, "direction", "undeclared")
         if direction not in {"max", "min", "undeclared"}:
-            if metric not in [spec.kind for spec in entry.metric_specs]:  # else it is reported where it is listed
+            if metric not in [
+                spec.kind for spec in entry.metric_specs
+            ]:  # else it is reported where it is listed
                 self._add(*wrong_direction(metric, direction))
             return None
         return direction

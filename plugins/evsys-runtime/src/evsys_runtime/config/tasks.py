@@ -10,6 +10,7 @@ import attrs
 
 from evsys.errors import DataError
 from evsys.types import HarborTask
+from evsys_runtime.config import placeholders
 from evsys_runtime.config.model import PluginSpec
 
 if TYPE_CHECKING:
@@ -51,7 +52,14 @@ def load_tasks(
     from evsys_runtime.data.benchmark import tasks_file
 
     try:
-        tasks, _ = load(path, name=name, project_root=project_root, transforms=transforms, registry=registry)
+        tasks, _ = load(
+            path,
+            name=name,
+            project_root=project_root,
+            transforms=transforms,
+            registry=registry,
+            resolve=placeholders.resolve,
+        )
     except OSError as exc:
         raise DataError(f"can't be read: {exc.strerror or exc}", source=name) from exc
     return Tasks(tasks=tasks, file=tasks_file(path), transformed=bool(transforms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ def load_tasks(
     registry: Any = None,
     project_root: Path | None = None,
     seed: int = 0,
+    resolve: Callable[[Any], Any] = pipeline.unchanged,
 ) -> tuple[tuple[HarborTask, ...], str]:
     """The tasks of a benchmark, in their order, and `sha256:...` of their content.
 
@@ -41,6 +42,7 @@ def load_tasks(
         registry: where transforms are looked up.
         project_root: what a relative `source` and the transforms' paths start from; None is the working directory.
         seed: what transforms without a seed derive theirs from.
+        resolve: puts in what the params of transforms only name, such as `${NAME}`.
 
     Raises:
         DataError: no such file, or rows that are no tasks, ids that come twice, ids that differ only in punctuation;
@@ -56,7 +58,7 @@ def load_tasks(
         else:
             rows = source
             report.source = name or "tasks"
-        stages = pipeline.build_stages(transforms, registry, seed=seed)
+        stages = pipeline.build_stages(transforms, registry, seed=seed, resolve=resolve)
         return _collect(pipeline.apply(rows, stages, source=report), report, pipeline.keeps_position(stages))
 
 

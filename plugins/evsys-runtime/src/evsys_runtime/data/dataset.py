@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from evsys.errors import StoreError
+from evsys.errors import DataError, StoreError
 from evsys_runtime.data.json_rows import decode_row, encode_row
 from evsys_runtime.data.parse import ParseReport, Shape, parse_row, parse_rows
 from evsys_runtime.data.readers import OnBadRow
@@ -78,7 +78,12 @@ class MaterializedDataset:
                 _remember(rows, current), shape, on_bad_row=on_bad_row, report=report, place=place
             )
             for index, _typed in enumerate(kept):
-                store.append(encode_row(current[0], what=f"row {index}"))
+                try:
+                    line = encode_row(current[0], what=f"row {index}")
+                except DataError as exc:
+                    where = f"{found}: " if (found := place()) else ""
+                    raise DataError(where + exc.message, hint=exc.hint) from exc
+                store.append(line)
             store.seal()
             undo.pop_all()
         return cls(shape=shape, lines=store, **facts)

@@ -88,9 +88,14 @@ def bad_json(exc: Exception) -> BadRow:
             "not UTF-8", f"not UTF-8 (byte 0x{byte:02x} at position {exc.start}); save the file as UTF-8"
         )
     if isinstance(exc, json.JSONDecodeError):
-        return BadRow("not valid JSON", _at(exc.doc, exc.pos, exc.msg[:1].lower() + exc.msg[1:]))
+        message = exc.msg[:1].lower() + exc.msg[1:].removesuffix(
+            " at"
+        )  # the library expects a position behind it
+        return BadRow("not valid JSON", _at(exc.doc, exc.pos, message))
     if isinstance(exc, RecursionError):
         return BadRow("not valid JSON", "nested too deeply")
+    if "integer string conversion" in str(exc):
+        return BadRow("not valid JSON", "a number has thousands of digits; write it as a text")
     return BadRow("not valid JSON", str(exc))
 
 

@@ -47,6 +47,7 @@ def load_dataset(
     path: str = "$.run.data",
     limit: int | None = None,
     source_hash: Callable[[Any], str | None] = source_hash,
+    resolve: Callable[[Any], Any] = pipeline.unchanged,
     check_mutation: bool = False,
 ) -> MaterializedDataset:
     """Read, transform, type and keep the rows of a run.
@@ -64,6 +65,7 @@ def load_dataset(
         path: the block's place in the experiment file, for problems.
         limit: stop after this many rows (a preview).
         source_hash: gives the hash of a plugin's code for the lineage.
+        resolve: puts in what the params of transforms only name, such as `${NAME}`; the lineage keeps them as written.
         check_mutation: find transforms that change the rows they are given.
 
     Raises:
@@ -80,6 +82,7 @@ def load_dataset(
             seed=seed,
             path=f"{path}.transforms",
             source_hash=source_hash,
+            resolve=resolve,
         )
         source = open_source(config, scope, registry, pull, path=path)
         rows = pipeline.apply(source.rows, stages, source=source.report, check_mutation=check_mutation)

@@ -275,7 +275,7 @@ def _row_id(rest: dict[str, Any], index: int) -> str:
 def _missing(row: Mapping[str, Any], wanted: str, message: str) -> RowProblem:
     columns = [str(column) for column in row]
     close = difflib.get_close_matches(wanted, columns, 1)
-    has = f"it has {', '.join(columns[:12])}" if columns else "it has no columns"
+    has = f"it has {', '.join(columns[:12])}" if columns else "it has nothing else"
     return RowProblem(
         message, f"{message}; {has}" + (f"; did you mean `{wanted}` by `{close[0]}`?" if close else "")
     )

@@ -7,6 +7,7 @@ since every reading makes its rows anew; `check_mutation` finds such transforms.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,11 @@ __all__ = ["Stage", "apply", "build_stages", "dropped", "keeps_position"]
 
 NO_REASON = "no reason given"
 _ABSENT = object()
+
+
+def unchanged(params: Any) -> Any:
+    """Params that name nothing which is still to be put in."""
+    return params
 
 
 @attrs.define(kw_only=True)
@@ -72,6 +78,7 @@ def build_stages(
     seed: int = 0,
     path: str = "$.transforms",
     source_hash: Callable[[Any], str | None] = source_hash,
+    resolve: Callable[[Any], Any] = unchanged,
 ) -> list[Stage]:
     """Build transforms from `{kind, params}` entries (mappings or objects).
 
@@ -84,12 +91,13 @@ def build_stages(
         seed: what missing seeds are derived from; arms of an experiment share it.
         path: the place of the list in the experiment file.
         source_hash: gives the hash of a plugin's code for the lineage.
+        resolve: puts in what params only name, such as `${NAME}`; the lineage keeps them as they were written.
     """
     stages: list[Stage] = []
     built: Counter[str] = Counter()
     for index, spec in enumerate(specs):
         kind, params = _kind_and_params(spec)
-        transform = registry.build("transform", kind, params, path=f"{path}[{index}].params")
+        transform = registry.build("transform", kind, resolve(params), path=f"{path}[{index}].params")
         given_seed = None
         if getattr(transform, "seed", 0) is None:
             given_seed = transform.seed = derive_seed(seed, kind, built[kind])
@@ -163,10 +171,7 @@ def _through(
     try:
         output: Any = stage.transform(rows)
         if not isinstance(output, Iterable) or isinstance(output, Mapping | str):
-            raise PluginContractError(
-                f"transform {stage.name!r} returned {row_type_name(output)}, not rows",
-                hint="yield each row, or return a list of them",
-            )
+            raise _no_rows(stage, output)
         for row in output:
             if type(row) is not dict and not is_row(row):  # the first question is a third of the cost
                 raise PluginContractError(
@@ -185,6 +190,17 @@ def _through(
             plugin=stage.name,
             row=stage.rows_in - 1,
         ) from exc
+
+
+def _no_rows(stage: Stage, output: Any) -> PluginContractError:
+    hint = "yield each row, or return a list of them"
+    if inspect.iscoroutine(output) or inspect.isasyncgen(output):
+        hint = "define it with a plain `def`"
+        if inspect.iscoroutine(output):
+            output.close()  # it was never to run, and needn't warn of it
+    return PluginContractError(
+        f"transform {stage.name!r} returned {row_type_name(output)}, not rows", hint=hint
+    )
 
 
 def _words(exc: BaseException) -> str:

@@ -15,6 +15,7 @@ from evsys.errors import (
     Problem,
     boundary,
 )
+from evsys_runtime.config.placeholders import resolve
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -98,7 +99,7 @@ def resolve_agent(spec: AgentSpec | None, registry: Registry, *, path: str = "$"
     """The agent that a spec names; the registered `chat` for None or an empty one.
 
     Args:
-        spec: `kind` is looked up in the registry. An `import_path` names a class, built as `Plugin(**params)` like any
+        spec: `kind` is looked up in the registry; `${NAME}` in its params is put in. An `import_path` names a class, built as `Plugin(**params)` like any
             plugin, an async function, or an object with an async `run`.
         registry: where `kind` is looked up.
         path: the place of `spec` in its file, under which problems are reported.
@@ -107,7 +108,9 @@ def resolve_agent(spec: AgentSpec | None, registry: Registry, *, path: str = "$"
         ConfigError: both `kind` and `import_path`, or wrong params.
         PluginError: no such agent, or it can't be loaded or used.
     """
-    kind, import_path, params = (spec.kind, spec.import_path, spec.params) if spec else (None, None, {})
+    kind, import_path, params = (
+        (spec.kind, spec.import_path, resolve(spec.params)) if spec else (None, None, {})
+    )
     if kind is not None and import_path is not None:
         raise ConfigError([Problem(path=path, message="an agent has a `kind` or an `import_path`, not both")])
     if import_path is None:

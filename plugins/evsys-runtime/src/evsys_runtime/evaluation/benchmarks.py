@@ -11,6 +11,7 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginError, Problem
 from evsys.types import HarborTask, SamplingParams
+from evsys_runtime.config import placeholders
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.benchmark import load_tasks
 from evsys_runtime.evaluation.agents import resolve_agent
@@ -121,6 +122,7 @@ def load_benchmark(
         project_root=project_root,
         transforms=entry.transforms,
         registry=registry,
+        resolve=placeholders.resolve,
     )
     return bind_benchmark(entry, tasks, content_hash, registry=registry, agent=agent, path=path)
 
@@ -147,7 +149,7 @@ def bind_benchmark(
     """
     scored = tuple(tasks[: entry.limit])
     problems: list[Problem] = []
-    noting = partial(_bound, problems)
+    noting = partial(_bound, problems, entry)
     bound_agent = noting(f"{path}.agent", resolve_agent, entry.agent or agent, registry)
     specs = entry.metric_specs or tuple(PluginSpec(kind=name) for name in DEFAULT_METRICS)
     metrics = [
@@ -179,21 +181,38 @@ def bind_benchmark(
     )
 
 
-def _bound(problems: list[Problem], path: str, make: Callable[..., Any], *arguments: Any) -> Any:
-    """What `make` makes; where it can't, None, and the problem is noted."""
+def _bound(
+    problems: list[Problem], entry: BenchmarkConfig, path: str, make: Callable[..., Any], *arguments: Any
+) -> Any:
+    """What `make` makes; where it can't, None, and the problem is noted without values that `${NAME}` stands for."""
     try:
         return make(*arguments, path=path)
     except ConfigError as exc:
-        problems.extend(exc.problems)
+        found: Sequence[Problem] = exc.problems
     except PluginError as exc:
-        problems.append(Problem(path=path, message=exc.message, hint=exc.hint))
+        found = [Problem(path=path, message=exc.message, hint=exc.hint)]
+    params = [spec.params for spec in _specs(entry, arguments)]
+    problems += [
+        attrs.evolve(
+            problem,
+            message=placeholders.redact(problem.message, params),
+            hint=problem.hint and placeholders.redact(problem.hint, params),
+        )
+        for problem in found
+    ]
     return None
+
+
+def _specs(entry: BenchmarkConfig, more: Iterable[Any]) -> list[PluginSpec | AgentConfig]:
+    """All plugins that an entry names, and those among `more`."""
+    named = (*entry.metric_specs, entry.engine_spec, entry.inference, *more)
+    return [spec for spec in named if isinstance(spec, PluginSpec | AgentConfig)]
 
 
 def _metric(spec: PluginSpec, entry: BenchmarkConfig, registry: Registry, *, path: str) -> BoundMetric:
     return bind_metric(
         spec.kind,
-        spec.params,
+        placeholders.resolve(spec.params),
         registry=registry,
         num_samples=entry.num_samples,
         pass_threshold=entry.pass_threshold,
@@ -210,15 +229,17 @@ def _engine(
     if kind == "auto":
         needs_harbor = entry.environment is not None or any(task.path is not None for task in tasks)
         kind = "harbor" if needs_harbor else "direct"
-    engine: RolloutEngine = registry.build("rollout_engine", kind, spec.params, path=f"{path}.params")
+    params = placeholders.resolve(spec.params)
+    engine: RolloutEngine = registry.build("rollout_engine", kind, params, path=f"{path}.params")
     return engine
 
 
 def _inference(entry: BenchmarkConfig, registry: Registry, *, path: str) -> InferenceClient | None:
     if entry.inference is None:
         return None
+    params = placeholders.resolve(entry.inference.params)
     client: InferenceClient = registry.build(
-        "inference_client", entry.inference.kind, entry.inference.params, path=f"{path}.params"
+        "inference_client", entry.inference.kind, params, path=f"{path}.params"
     )
     return client
 

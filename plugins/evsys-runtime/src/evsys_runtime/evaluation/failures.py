@@ -27,7 +27,7 @@ def boundary_of(error: BaseException, default: str) -> str:
 
 
 def failure_of(error: BaseException, default: str = "evaluation") -> Failure:
-    """The failure that an error is; `place` is the plugin's or project's line that caused it."""
+    """The failure that an error is; `place` is the line of the project or of a plugin that caused it."""
     root: BaseException = error
     while root.__cause__ is not None:
         root = root.__cause__
@@ -44,20 +44,20 @@ def failure_of(error: BaseException, default: str = "evaluation") -> Failure:
 
 
 def _place(error: BaseException, root: BaseException) -> str | None:
-    """The innermost line that is no library's; of an error that says itself what is wrong, no other."""
-    walked = list(traceback.walk_tb(root.__traceback__))
-    own = [(frame, line) for frame, line in walked if not _in_library(frame)]
-    told = root is error or isinstance(error, tuple(cls for cls, _ in _BOUNDARIES))
-    frames = own or ([] if told and isinstance(error, EvsysError) else walked)
+    """The innermost line of the project; else of what is installed, unless the error names its own place."""
+    lines = [(frame, line) for frame, line in traceback.walk_tb(root.__traceback__) if not _is_known(frame)]
+    own = [(frame, line) for frame, line in lines if "site-packages" not in frame.f_code.co_filename]
+    placed = isinstance(error, tuple(cls for cls, _ in _BOUNDARIES))
+    frames = own or ([] if placed else lines)
     return f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else None
 
 
-def _in_library(frame: FrameType) -> bool:
-    """True for evsys itself, the standard library and what is installed."""
-    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    if package in sys.stdlib_module_names or package == "evsys" or package.startswith("evsys_"):
+def _is_known(frame: FrameType) -> bool:
+    """True where nobody looks for what to change: in evsys, in the standard library, in code without a file."""
+    if frame.f_code.co_filename.startswith("<"):
         return True
-    return "site-packages" in frame.f_code.co_filename
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in sys.stdlib_module_names or package == "evsys" or package.startswith("evsys_")
 
 
 def _message(error: BaseException) -> str:

@@ -5,7 +5,6 @@ and what was trained and scored before it stays.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,10 +12,11 @@ from contextlib import asynccontextmanager
 import attrs
 
 from evsys import HookManager
-from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginContractError, RunError, boundary
+from evsys.errors import PLUGIN_FAILURES, EvsysError, RunError, boundary
 from evsys.protocols import Algorithm, Backend, Log, TrainingClient
 from evsys.types import (
     ArmResult,
+    Checkpoint,
     Clients,
     EvaluationResult,
     LoraSpec,
@@ -29,15 +29,17 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import load_dataset
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
+from evsys_runtime.experiment.contracts import prepared, trained
 from evsys_runtime.experiment.identity import arm_identity
 from evsys_runtime.experiment.secrets import without_secrets
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
 from evsys_runtime.experiment.verdict.prose import run_markdown
-from evsys_runtime.record.hashing import digest
+from evsys_runtime.record.hashing import digest, source_hash
 from evsys_runtime.record.logging import context
 from evsys_runtime.record.run_record import KeepRollouts, RunRecord
 from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint
@@ -45,7 +47,6 @@ from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint
 __all__ = ["run_arm"]
 
 TEARDOWN_SECONDS = 60.0
-_CLIENT_MEMBERS = ("forward_backward", "optim_step", "save_state", "sampling_client", "renderer")
 
 
 async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
@@ -76,7 +77,9 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
                 time.monotonic() - started,
             )
             raise
-        result = await run.failed(RunError("a plugin cancelled its own task, which nobody had asked for"))
+        error = RunError("a plugin cancelled its own task, which nobody had asked for")
+        error.__cause__ = exc
+        result = await run.failed(error)
     except PLUGIN_FAILURES as exc:
         result = await run.failed(exc)
     return await run.end(result, time.monotonic() - started)
@@ -97,37 +100,6 @@ def _keep_rollouts(session: Session) -> KeepRollouts | None:
     return None
 
 
-async def _trained(algorithm: Algorithm, ctx: RunContext) -> RunResult:
-    """Train, and hold the algorithm to what its protocol says that it returns."""
-    training: object = algorithm.train(ctx)
-    if not inspect.isawaitable(training):
-        raise PluginContractError("train isn't async", hint="define `async def train(self, ctx)`")
-    result = await training
-    if not isinstance(result, RunResult):
-        raise PluginContractError(
-            f"train returned {type(result).__name__}, not a RunResult",
-            hint="return what the training loop gives",
-        )
-    return result
-
-
-async def _prepared(preparing: object) -> TrainingClient:
-    """Wait for a backend, and hold it to what its protocol says that `prepare` returns."""
-    if not inspect.isawaitable(preparing):
-        raise PluginContractError(
-            "prepare isn't async", hint="define `async def prepare(self, model, run_dir, seed, restore)`"
-        )
-    client = await preparing
-    lacks = [name for name in _CLIENT_MEMBERS if not hasattr(client, name)]
-    if lacks:
-        raise PluginContractError(
-            f"prepare returned {type(client).__name__}, which has no {', '.join(lacks)}",
-            hint="return a training client; evsys.protocols.TrainingClient says what it does",
-        )
-    made: TrainingClient = client
-    return made
-
-
 @attrs.define(kw_only=True, eq=False)
 class _ArmRun:
     """The state of one attempt: what each phase has made so far."""
@@ -143,23 +115,26 @@ class _ArmRun:
     ctx: RunContext | None = None
     evaluator: Evaluator | None = None
     trained: RunResult | None = None
-    dropped: Mapping[str, int] = attrs.field(factory=dict)
+    restore: Checkpoint | None = None
+    benchmarks: tuple[BoundBenchmark, ...] = ()
 
     async def live(self) -> RunResult:
         """All phases; the backend is torn down whatever happens."""
         arm, registry = self.arm, self.session.plan.registry
         self.hooks = self.session.listeners(self.log)
+        self.benchmarks = self.session.benchmarks_of(arm)
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
+        model = self._model_spec(algorithm)
+        self.restore = find_checkpoint(model, self.session.plan.project_root)
         data = await self._load_data(algorithm)
         backend = registry.build("backend", arm.run.backend.kind, resolve(arm.run.backend.params))
-        model = self._model_spec(algorithm)
         async with self._client(backend, model) as client:
             ctx = self.ctx = self._context(client, model, data)
             self.evaluator.bind(ctx)  # type: ignore[union-attr]  # set by _context
             await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=len(data), dropped=dict(data.dropped))
             await self._score_untrained(client)
             with boundary("algorithm", arm.run.algorithm.kind, run_id_of(arm)):
-                self.trained = await _trained(algorithm, ctx)
+                self.trained = await trained(algorithm, ctx, arm.run.algorithm.kind)
             await self._score_trained(client, self.trained.steps)
         return self.trained
 
@@ -176,13 +151,15 @@ class _ArmRun:
             pull=session.pull,
             spool_dir=self.record.directory / "data",
             seed=session.seeds(arm)("data"),
+            resolve=resolve,
         )
         self.warnings += data.warnings
         self.identity = arm_identity(
             arm.tree,
             seed=session.seeds(arm)("run"),
             data_hash=data.fingerprint,
-            benchmark_hashes={b.name: b.benchmark_hash or "" for b in session.benchmarks},
+            weights=None if self.restore is None else dict(self.restore.state),
+            benchmark_hashes={b.name: b.benchmark_hash or "" for b in self.benchmarks},
             plugin_versions=self._plugin_versions(),
         )
         self.record.note(
@@ -205,11 +182,17 @@ class _ArmRun:
         return data
 
     def _plugin_versions(self) -> dict[str, str]:
+        """The version of each plugin that makes the result; of the project's own code the hash of its source."""
         run, registry = self.arm.run, self.session.plan.registry
         named = [("algorithm", run.algorithm.kind), ("backend", run.backend.kind)]
         named += [("transform", spec.kind) for spec in run.data.transforms]
         entries = [registry.find(kind, name) for kind, name in named]
-        return {f"{entry.kind}:{entry.qualified}": entry.version or "local" for entry in entries}
+        return {
+            f"{entry.kind}:{entry.qualified}": source_hash(registry.get(entry.kind, entry.qualified))
+            if entry.local
+            else str(entry.version)
+            for entry in entries
+        }
 
     def _model_spec(self, algorithm: Algorithm) -> ModelSpec:
         config = self.arm.run.model
@@ -226,13 +209,11 @@ class _ArmRun:
     async def _client(self, backend: Backend, model: ModelSpec) -> AsyncIterator[TrainingClient]:
         name = self.arm.run.backend.kind
         client: TrainingClient | None = None
-        restore = find_checkpoint(model, self.session.plan.project_root)
         try:
             with boundary("backend", name, run_id_of(self.arm)):
-                client = await _prepared(
-                    backend.prepare(
-                        model, self.record.directory, self.session.seeds(self.arm)("model"), restore
-                    )
+                seed = self.session.seeds(self.arm)("model")
+                client = await prepared(
+                    backend.prepare(model, self.record.directory, seed, self.restore), name
                 )
             self.record.note(backend=dict(getattr(client, "facts", None) or {}))
             yield client
@@ -254,7 +235,7 @@ class _ArmRun:
         session, arm = self.session, self.arm
         seeds = session.seeds(arm)
         self.evaluator = Evaluator(
-            session.benchmarks,
+            self.benchmarks,
             client.renderer,
             seeds=seeds,
             registry=session.plan.registry,
@@ -289,18 +270,15 @@ class _ArmRun:
 
     # --- scores -------------------------------------------------------------------------------------------------
 
-    def _untrained_key(self, model: ModelSpec, benchmark_name: str) -> str:
-        benchmark = next(b for b in self.session.benchmarks if b.name == benchmark_name)
-        return untrained_key(self.arm, model, benchmark, self.session.plan.registry)
+    def _untrained_keys(self, model: ModelSpec) -> dict[str, str]:
+        registry, seeds = self.session.plan.registry, self.session.seeds(self.arm)
+        return {b.name: untrained_key(self.arm, model, b, registry, seeds) for b in self.benchmarks}
 
     def _shared_scores(self, model: ModelSpec) -> list[EvaluationResult]:
-        """Scores of these starting weights that an earlier arm made."""
+        """Scores of these starting weights that an earlier arm made, and paid for."""
         known = self.session.untrained
-        return [
-            known[key]
-            for b in self.session.benchmarks
-            if (key := self._untrained_key(model, b.name)) in known
-        ]
+        keys = self._untrained_keys(model).values()
+        return [attrs.evolve(known[key], usage=Usage(), seconds=0.0) for key in keys if key in known]
 
     async def _score_untrained(self, client: TrainingClient) -> None:
         evaluator, ctx = self.evaluator, self.ctx
@@ -309,9 +287,10 @@ class _ArmRun:
         with boundary("backend", self.arm.run.backend.kind, ctx.run_id):
             snapshot = await client.sampling_client()
         await evaluator.submit(0, snapshot)
+        keys = self._untrained_keys(ctx.model)
         for result in await evaluator.drain():
             if result.step == 0 and result.status == "completed":
-                self.session.untrained[self._untrained_key(ctx.model, result.benchmark)] = result
+                self.session.untrained.setdefault(keys[result.benchmark], result)
 
     async def _score_trained(self, client: TrainingClient, steps: int) -> None:
         if self.evaluator is None:
@@ -342,6 +321,8 @@ class _ArmRun:
         arm_result = self.finish(result, seconds)
         if self.ctx is not None:
             await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=arm_result)
+            if not set(self.hooks.warnings) <= set(arm_result.warnings):
+                arm_result = self.finish(result, seconds)  # with what a listener did wrong just now
         return arm_result.run or result
 
     def finish(self, result: RunResult, seconds: float) -> ArmResult:

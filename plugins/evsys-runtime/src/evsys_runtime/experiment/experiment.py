@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 import attrs
 
+from evsys import use_registry
 from evsys.types import ExperimentResult
 from evsys_runtime.config.plan import Plan
+from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment.outcome import outcome_of
 from evsys_runtime.experiment.runner import train
@@ -80,7 +83,12 @@ class Experiment:
 
     async def arun(self) -> ExperimentResult:
         """Run to the end, inside a running event loop."""
-        started = time.monotonic()
+        # Another project's code may have become `src` since this one was read.
+        import_project_code(self.plan.project_root, self.plan.registry)
+        with use_registry(self.plan.registry):
+            return await self._arun(time.monotonic())
+
+    async def _arun(self, started: float) -> ExperimentResult:
         session = await asyncio.to_thread(Session.open, self.plan, self.options)
         with session.record.lock:
             await session.hooks.emit(
@@ -99,22 +107,27 @@ class Experiment:
             prose = await session.hooks.first(
                 "evsys_write_conclusion", result=result, conclusion=result.conclusion
             )
-            if isinstance(prose, str):
-                _write(session, result, prose)
-            elif prose is not None:
-                what = f"evsys_write_conclusion gave {type(prose).__name__}, not a text; it was left out"
-                result = attrs.evolve(result, warnings=(*result.warnings, what))
-                _write(session, result, None)
+            said = []
+            if prose is not None and not isinstance(prose, str):
+                said = [f"evsys_write_conclusion gave {type(prose).__name__}, not a text; it was left out"]
+                prose = None
             await session.hooks.emit("evsys_experiment_finished", result=result)
+            late = [line for line in (*said, *session.hooks.warnings) if line not in result.warnings]
+            result = attrs.evolve(result, warnings=(*result.warnings, *late))
+            if prose is not None or late:
+                _write(session, result, prose)
         return result
 
     def _finish(self, session: Session, seconds: float, *, cancelled: bool = False) -> ExperimentResult:
         """Conclude and write; needs nothing but what is in memory and on disk, so it works after Ctrl-C too."""
-        arms = tuple(session.results.values())
-        said = (*session.warnings, *session.hooks.warnings, *(w for arm in arms for w in arm.warnings))
+        ids = map(run_id_of, self.plan.arms)
+        arms = tuple(session.results[run_id] for run_id in ids if run_id in session.results)
+        own = (*session.warnings, *self.plan.registry.warnings, *session.hooks.warnings)
+        said = (*own, *(w for arm in arms for w in arm.warnings))
         warnings = list(dict.fromkeys(map(session.log_settings.redactor.text, said)))
         question = None if self.options.dry else question_of(self.plan, session.benchmarks)
-        conclusion = conclude(question, arms, warnings=warnings)
+        planned = Counter(arm.name for arm in self.plan.arms)
+        conclusion = conclude(question, arms, planned=planned, warnings=warnings)
         if self.options.dry:
             conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
         status, exit_code = outcome_of(arms, conclusion, planned=len(self.plan.arms), cancelled=cancelled)

@@ -23,6 +23,7 @@ def arm_identity(
     *,
     seed: int,
     data_hash: str,
+    weights: Mapping[str, Any] | None = None,
     benchmark_hashes: Mapping[str, str],
     plugin_versions: Mapping[str, str],
 ) -> str:
@@ -40,6 +41,7 @@ def arm_identity(
             "run": relevant,
             "seed": seed,
             "data": data_hash,
+            "weights": dict(weights) if weights is not None else None,
             "benchmarks": dict(benchmark_hashes),
             "plugins": dict(plugin_versions),
         }

@@ -75,6 +75,7 @@ def preview_rows(
         pull=Workspace(plan.project_root).pull_dataset,
         seed=_seed(plan, chosen),
         limit=limit,
+        resolve=resolve,
     )
     renderer = load_renderer(
         chosen.run.model.name, renderer=chosen.run.model.renderer, registry=plan.registry

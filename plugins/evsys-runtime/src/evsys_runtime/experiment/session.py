@@ -9,13 +9,14 @@ from typing import Any, TypedDict
 
 import attrs
 
-from evsys import HookManager
-from evsys.errors import DataError, StoreError, boundary
+from evsys import HookManager, Registry
+from evsys.errors import DataError, PluginError, StoreError, boundary
 from evsys.protocols import InferenceClient, Log
 from evsys.types import ArmResult, EvaluationResult, RunResult
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.evaluation.agents import resolve_agent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
 from evsys_runtime.experiment.secrets import redactor_of, said_overrides
 from evsys_runtime.experiment.seeds import Seeds
@@ -119,9 +120,7 @@ class Session:
             )
             for index, entry in enumerate(plan.experiment.metadata.benchmarks)
         )
-        ambient = HookManager()
-        for entry in plan.registry.entries("plugin"):
-            ambient.register(plan.registry.get("plugin", entry.qualified), entry.qualified)
+        ambient, broken = _ambient(plan.registry)
         metadata = plan.experiment.metadata
         redactor = redactor_of(plan)
         record = ExperimentRecord.create(
@@ -145,7 +144,7 @@ class Session:
             log_settings=settings,
             benchmarks=benchmarks,
             workspace=workspace,
-            warnings=list(plan.warnings),
+            warnings=[*plan.warnings, *broken],
         )
         session.hooks = session.listeners(session.log)
         return session
@@ -167,6 +166,17 @@ class Session:
         if installed and not (shown or self.options.quiet):
             manager.register(self.plan.registry.build("callback", PROGRESS), PROGRESS)
         return manager
+
+    def benchmarks_of(self, arm: ArmConfig) -> tuple[BoundBenchmark, ...]:
+        """The entries as this arm is scored: one without an agent of its own uses the run's."""
+        if arm.run.agent is None:
+            return self.benchmarks
+        agent = resolve_agent(arm.run.agent, self.plan.registry, path="$.run.agent")
+        entries = self.plan.experiment.metadata.benchmarks
+        return tuple(
+            bound if entry.agent is not None else attrs.evolve(bound, agent=agent)
+            for entry, bound in zip(entries, self.benchmarks, strict=True)
+        )
 
     def seeds(self, arm: ArmConfig) -> Seeds:
         """The arm's seeds: `run.seed` takes the place of `base_seed`."""
@@ -200,6 +210,17 @@ class Session:
         if self.options.store is not None or spec is None:
             return self.options.store
         return self.plan.registry.build("data_store", spec.kind, resolve(spec.params))
+
+
+def _ambient(registry: Registry) -> tuple[HookManager, list[str]]:
+    """The listeners that installed plugins bring, and a warning for each that is broken: no experiment asked for it."""
+    hooks, broken = HookManager(), []
+    for entry in registry.entries("plugin"):
+        try:
+            hooks.register(registry.get("plugin", entry.qualified), entry.qualified)
+        except PluginError as exc:
+            broken.append(f"a listener was left out: {exc.message}")
+    return hooks, broken
 
 
 def _limited(entry: BenchmarkConfig) -> BenchmarkConfig:

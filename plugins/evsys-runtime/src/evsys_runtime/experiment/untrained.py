@@ -6,16 +6,21 @@ from evsys import Registry
 from evsys.types import ModelSpec
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.hashing import digest
 
 __all__ = ["untrained_key"]
 
 
-def untrained_key(arm: ArmConfig, model: ModelSpec, benchmark: BoundBenchmark, registry: Registry) -> str:
+def untrained_key(
+    arm: ArmConfig, model: ModelSpec, benchmark: BoundBenchmark, registry: Registry, seeds: Seeds
+) -> str:
     """What the score of starting weights depends on: model, weights, backend, benchmark, sampling.
 
-    The adapter isn't part of it: before the first step it changes nothing.
+    The adapter isn't part of it: before the first step it changes nothing. The seed is where samples are drawn, so that a
+    repeat is compared with scores that its own sampling seeds made.
     """
+    drawn = benchmark.sampling.temperature > 0
     return digest(
         {
             "model": [model.name, model.renderer, model.init_from_checkpoint, model.load_checkpoint_path],
@@ -25,6 +30,7 @@ def untrained_key(arm: ArmConfig, model: ModelSpec, benchmark: BoundBenchmark, r
             ],
             "benchmark": [benchmark.name, benchmark.benchmark_hash, benchmark.verifier_hash],
             "sampling": [repr(benchmark.sampling), benchmark.num_samples, benchmark.system_prompt],
+            "seed": seeds(f"evaluation/{benchmark.name}", 0) if drawn else None,
             "agent": repr(arm.run.agent),
         }
     )

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from evsys_runtime.losses.builtin import BUILTIN_LOSSES
-from evsys_runtime.losses.compute import compute_loss, resolve_loss
+from evsys_runtime.losses.compute import compute_loss, hides_builtin, resolve_loss
 from evsys_runtime.losses.frameworks import loss
 from evsys_runtime.losses.tape import TapeError, stop_gradient
 
-__all__ = ["BUILTIN_LOSSES", "TapeError", "compute_loss", "loss", "resolve_loss", "stop_gradient"]
+__all__ = [
+    "BUILTIN_LOSSES",
+    "TapeError",
+    "compute_loss",
+    "hides_builtin",
+    "loss",
+    "resolve_loss",
+    "stop_gradient",
+]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evsys import Registry
     from evsys.types import Datum, LossFn
 
-__all__ = ["compute_loss", "loss_name", "resolve_loss"]
+__all__ = ["compute_loss", "hides_builtin", "loss_name", "resolve_loss"]
 
 
 def compute_loss(
@@ -45,7 +45,8 @@ def compute_loss(
         data: what the loss is computed on.
         logprobs: one array a datum in the shape of its `target_tokens`, [N] or [N, K], in nats.
         params: settings passed to the loss by keyword.
-        registry: where names are looked up; absent, built-ins first and then the current registry.
+        registry: where names are looked up; absent, the current one. A loss that a project registers wins over the
+            built-in one of its name, a built-in over an installed one.
 
     Returns:
         The loss as a float, gradients in the shapes and types of `logprobs`, metrics as floats.
@@ -74,15 +75,34 @@ def resolve_loss(
     if not isinstance(loss_fn, str):
         return loss_name(loss_fn), loss_fn, settings
     if registry is None:
-        if loss_fn in BUILTIN_LOSSES:
-            return loss_fn, BUILTIN_LOSSES[loss_fn], settings
         from evsys import current_registry
 
         registry = current_registry()
+    if loss_fn in BUILTIN_LOSSES and not hides_builtin(loss_fn, registry):
+        return loss_fn, BUILTIN_LOSSES[loss_fn], settings
     found = registry.get("loss", loss_fn)
     if inspect.isclass(found):
         return loss_fn, registry.build("loss", loss_fn, settings), {}
     return loss_fn, found, settings
+
+
+def hides_builtin(name: str, registry: Registry | None = None) -> bool:
+    """True where the project registers a loss under the name of a built-in one; `registry.warnings` then says so.
+
+    A backend computes its own loss for such a name, so the project's is to be handed over as a callable.
+    """
+    if name not in BUILTIN_LOSSES:
+        return False
+    if registry is None:
+        from evsys import current_registry
+
+        registry = current_registry()
+    if not any(entry.local and entry.name == name for entry in registry.entries("loss")):
+        return False
+    warning = f"loss {name!r} is the project's own and hides the built-in one"
+    if warning not in registry.warnings:
+        registry.warnings.append(warning)
+    return True
 
 
 def loss_name(loss_fn: str | Callable[..., Any]) -> str:
@@ -130,12 +150,16 @@ def _numpy_loss(
     leaves = trace(logprobs)
     try:
         result = function(data, leaves, **params)
-    except TapeError:
+    except (TapeError, ValueError) as error:
+        # numpy tells of an assignment into a plain array in its own words, with ours as the cause.
+        refused = error if isinstance(error, TapeError) else error.__cause__
+        if not isinstance(refused, TapeError):
+            raise
         # Perhaps a loss that brings its own gradients and only forgot to say so in its annotation.
         plain = function(data, [np.array(array, dtype=np.float64) for array in logprobs], **params)
         if isinstance(plain, LossResult):
             return plain
-        raise
+        raise refused from error.__cause__
     if isinstance(result, LossResult):
         return result
     value = result[0] if isinstance(result, tuple) and result else result
@@ -155,16 +179,20 @@ def _own_gradients(result: Any) -> LossResult:
     value = result[0] if isinstance(result, tuple) and result else result
     raise TypeError(
         f"it returned {type(value).__name__}, which has no gradient: return the scalar as numpy made it from the "
-        "logprobs (without float() or .item()), or a LossResult with gradients"
+        "logprobs (without .item()), or a LossResult with gradients"
     )
 
 
 def _with_gradients(result: Any, grads: Sequence[NDArray[Any]]) -> LossResult:
     if not isinstance(result, tuple):
-        return LossResult(loss=float(result), grads=grads)
+        return LossResult(loss=_number(result), grads=grads)
     if len(result) != 2 or not isinstance(result[1], Mapping):
         raise TypeError("a loss returns a scalar, (scalar, metrics) or a LossResult")
-    return LossResult(loss=float(result[0]), grads=grads, metrics=result[1])
+    return LossResult(loss=_number(result[0]), grads=grads, metrics=result[1])
+
+
+def _number(value: Any) -> float:
+    return value.item() if isinstance(value, Traced) else float(value)
 
 
 def _checked(name: str, result: LossResult, logprobs: Sequence[NDArray[Any]]) -> LossResult:

@@ -116,15 +116,23 @@ class Traced:
 
     # --- leaving the tape on purpose ------------------------------------------------------------------------------
 
-    def __float__(self) -> float:
-        return float(self.value)
+    def item(self) -> float:
+        """The number in an array of one element, without gradient: the way to metrics and messages."""
+        return float(self.value.item())
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # a branch has no gradient that could be lost, like a comparison
         return bool(self.value)
 
-    def item(self) -> float:
-        """The number in an array of one element, without gradient."""
-        return float(self.value.item())
+    # What asks for a plain number without saying so: `math.exp(x)`, `plain[i] = x`, `float(x)`, `range(x)`.
+
+    def __float__(self) -> float:
+        raise _lost("float")
+
+    def __int__(self) -> int:
+        raise _lost("int")
+
+    def __index__(self) -> int:
+        raise _lost("index")
 
     # --- methods of arrays that losses use ------------------------------------------------------------------------
 
@@ -235,6 +243,14 @@ class Traced:
         return _np.not_equal(self, other)
 
     __hash__ = None  # type: ignore[assignment]  # like an array
+
+
+def _lost(what: str) -> TapeError:
+    return TapeError(
+        f"a traced number can't become a plain {what} unasked, its gradient would be lost: use np.exp(x) instead of "
+        "math.exp(x), np.where, np.stack or np.concatenate instead of assigning into a plain array, and x.item() "
+        "where the number is wanted without gradient"
+    )
 
 
 def trace(arrays: Sequence[NDArray[Any]]) -> list[Traced]:

@@ -21,6 +21,7 @@ from evsys.errors import StoreError
 from evsys_runtime.record.encoding import encode_pretty, field_values, utf8
 
 __all__ = [
+    "DISK_FULL",
     "FORMAT",
     "TORN",
     "append_line",
@@ -40,12 +41,16 @@ __all__ = [
 FORMAT = 1
 """Version of every file of the record."""
 
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Numbers of the errors that a disk without room gives."""
+
 TORN = b"\x18"
 """Written behind a line that was never finished (JSON can't hold this byte), so that readers skip it."""
 
 _HINTS = {
     errno.ENOSPC: "free some space, then run it again",
     errno.EDQUOT: "the disk quota is used up; free some space, then run it again",
+    errno.EFBIG: "the system limits the size of files; raise the limit (`ulimit -f`)",
     errno.EACCES: "make it writable, or choose another output_dir",
     errno.EPERM: "make it writable, or choose another output_dir",
     errno.EROFS: "this file system is read-only; choose another output_dir",

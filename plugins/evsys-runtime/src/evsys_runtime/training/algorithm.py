@@ -108,7 +108,11 @@ class BaseAlgorithm:
         return {}
 
     def state(self) -> Mapping[str, Any]:
-        """What the next batches depend on beside their step, as JSON values; stored with each checkpoint."""
+        """What the next batches depend on beside their step, as JSON values; stored with each checkpoint.
+
+        Taken after the `step_metrics` of a step. With `prefetch` it is taken when the batch of that step was built, since
+        the next batch may be in the making: what `step_metrics` changes is then lost when a run resumes.
+        """
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from evsys import structure, unstructure
 from evsys.errors import ConfigError, Problem, StoreError
 from evsys.types import Checkpoint, ModelSpec
 from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry, CheckpointFiles
-from evsys_runtime.record.files import read_json
+from evsys_runtime.record.files import DISK_FULL, read_json, store_error
 
 if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
@@ -66,6 +66,10 @@ class RunCheckpoints:
                 attempt=self._attempt,
                 manifest={"model": unstructure(self._model), "state": state, "loop": dict(loop)},
             )
+        except OSError as exc:
+            if exc.errno not in DISK_FULL:
+                raise
+            raise store_error(exc, folder, "save a checkpoint in") from exc
         finally:
             shutil.rmtree(folder, ignore_errors=True)  # gone already when it was committed
         return restorable(entry)

@@ -44,13 +44,19 @@ def check_rows(rows: int, batch_size: int, dropped: Mapping[str, int]) -> None:
             f"no row is left to train on: of {total} rows {lost}"
             if lost
             else "there are no rows to train on",
-            hint="raise max_length, or look at the rows with `evsys data preview`" if lost else None,
+            hint=_how_to_keep_rows(dropped) if lost else None,
         )
     detail = f" (of {total}: {lost})" if lost else ""
+    have = "1 row" if rows == 1 else f"{rows} rows"
     raise DataError(
-        f"{rows} rows{detail} are fewer than one batch of {batch_size}",
+        f"{have}{detail} {'is' if rows == 1 else 'are'} fewer than one batch of {batch_size}",
         hint=f"set algorithm.params.batch_size to at most {rows}",
     )
+
+
+def _how_to_keep_rows(dropped: Mapping[str, int]) -> str:
+    too_long = any("max_length" in reason for reason in dropped)
+    return f"{'raise max_length, or ' if too_long else ''}look at the rows with `evsys data preview`"
 
 
 def trained_share_warning(trained: int, total: int, *, everything_is_meant: bool = False) -> str | None:

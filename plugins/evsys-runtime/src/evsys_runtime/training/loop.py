@@ -8,6 +8,7 @@ Steps are counted from 1 in everything that is recorded: step n means that n opt
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import time
 from collections.abc import Awaitable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from evsys.errors import BudgetExceeded, DataError, boundary
+from evsys.errors import BudgetExceeded, DataError, PluginContractError, boundary
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
 from evsys_runtime.training.health import check_batch, check_result
 from evsys_runtime.training.order import batch_id
@@ -32,7 +33,10 @@ __all__ = ["TrainingLoop", "capabilities_of"]
 
 
 class _Built(NamedTuple):
-    """A batch that passed its checks, the algorithm's state right after it was built, and what it warned of meanwhile."""
+    """A batch that passed its checks, the algorithm's state right after it was built, and what it warned of meanwhile.
+
+    With prefetch a step's checkpoint keeps this state: the algorithm itself may be one batch further by then.
+    """
 
     batch: TrainingBatch
     loss_positions: int
@@ -160,9 +164,10 @@ class TrainingLoop:
         forward, optim = await self._submit(batch, adam, index)
         check_result(index + 1, forward, optim)
         progress.step = index + 1
-        progress.state = built.state
         progress.tokens += forward.tokens
         progress.metrics = self._metrics(built, forward, optim, adam, index)
+        # Not before step_metrics: an algorithm may learn from a step's result.
+        progress.state = built.state if self.algorithm.prefetch else self._state()
         ctx.record.done(progress.step, batch.batch_id)
         ctx.record.metrics(progress.step, progress.metrics)
         ctx.heartbeat()
@@ -193,13 +198,17 @@ class TrainingLoop:
 
     async def _build(self, index: int) -> _Built:
         with self._attributed(), self.warnings.holding() as held:
-            batch = await self.algorithm.build_batch(index)
+            building: object = self.algorithm.build_batch(index)
+            if not inspect.isawaitable(building):
+                hint = "define `async def build_batch(self, step_idx)`"
+                raise PluginContractError("build_batch isn't async", hint=hint)
+            batch = await building
             positions = check_batch(batch, index)
             if not batch.batch_id:
                 batch.batch_id = batch_id(batch.row_ids or [str(d.tokens.tolist()) for d in batch.data])
             if positions == 0:
                 self._warn("a batch had no signal: all its advantages are 0")
-            return _Built(batch, positions, dict(self.algorithm.state()), held)
+            return _Built(batch, positions, self._state() if self.algorithm.prefetch else {}, held)
 
     async def _submit(
         self, batch: TrainingBatch, adam: AdamParams, index: int
@@ -298,8 +307,7 @@ class TrainingLoop:
         """Where this attempt starts: at 0, or where its checkpoint was saved."""
         ctx, restored = self.ctx, self.ctx.checkpoints.restored
         if restored is None:
-            with self._attributed():
-                return _Progress(state=dict(self.algorithm.state()))
+            return _Progress(state=self._state())
         loop = restored.loop
         then = loop.get("data", {}).get("fingerprint")
         if then is not None and then != ctx.data.fingerprint:
@@ -320,6 +328,11 @@ class TrainingLoop:
             state=state,
             checkpoint=restored,
         )
+
+    def _state(self) -> Mapping[str, Any]:
+        """The algorithm's state as it is now, whatever the algorithm goes on to change in it."""
+        with self._attributed():
+            return copy.deepcopy(dict(self.algorithm.state()))
 
     # --- small things -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.types import Datum, ForwardResult, LossFn
-from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss, resolve_loss
+from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss, hides_builtin, resolve_loss
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -40,12 +40,19 @@ def plan_loss(
 ) -> LossPlan:
     """Choose by what a backend declares: `loss_fns:<name>` (or `loss_fns` for all built-ins) and `custom_loss`.
 
+    A name that the project has registered means the project's loss, also where the backend knows a loss of that name.
+
     Raises:
         PluginNotFoundError: no loss has this name.
     """
     settings = dict(params or {})
-    if isinstance(loss_fn, str) and (
-        f"loss_fns:{loss_fn}" in capabilities or ("loss_fns" in capabilities and loss_fn in BUILTIN_LOSSES)
+    if (
+        isinstance(loss_fn, str)
+        and not hides_builtin(loss_fn, registry)
+        and (
+            f"loss_fns:{loss_fn}" in capabilities
+            or ("loss_fns" in capabilities and loss_fn in BUILTIN_LOSSES)
+        )
     ):
         return LossPlan(loss_fn=loss_fn, params=settings, passes=1)
     _, function, settings = resolve_loss(loss_fn, settings, registry)

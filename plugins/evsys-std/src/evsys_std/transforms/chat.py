@@ -98,10 +98,12 @@ class JsonlToChat:
         for user, assistant in _PAIRS:
             if user in row and assistant in row:
                 return self._pair(row, user, assistant, below="input" if user == "instruction" else None)
+        found = f"no messages and no known pair of columns in {', '.join(map(str, row))}"
         raise RowProblem(
             "no known columns",
-            f"no messages and no known pair of columns in {', '.join(map(str, row))}; "
-            "name them with `user_column` and `assistant_column`",
+            f"{found}; name them with `user_column` and `assistant_column`"
+            if row
+            else "the row has no columns",
         )
 
     def _pair(self, row: Row, user: str, assistant: str, below: str | None = None) -> list[Any]:

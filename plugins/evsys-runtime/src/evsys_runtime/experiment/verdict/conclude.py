@@ -14,11 +14,11 @@ from evsys.types import ArmResult, Comparison, Conclusion, Outcome, Usage, Verdi
 from evsys_runtime.experiment.verdict.paired import Paired, holm, paired_difference
 from evsys_runtime.experiment.verdict.scores import ArmScore, TaskValue, arm_score, untrained_score
 
-__all__ = ["ALPHA", "BASE_MODEL", "MAX_NO_SCORE", "MIN_TASKS", "Question", "conclude"]
+__all__ = ["ALPHA", "BASE_MODEL", "MIN_TASKS", "Question", "conclude"]
 
 ALPHA = 0.05
 MIN_TASKS = 10
-MAX_NO_SCORE = 0.05
+NOT_A_MEAN = "the success metric is no mean over tasks, and this version tests means only"
 BASE_MODEL = "base_model"
 
 
@@ -44,13 +44,19 @@ class Question:
 
 
 def conclude(
-    question: Question | None, results: Sequence[ArmResult], *, warnings: Sequence[str] = ()
+    question: Question | None,
+    results: Sequence[ArmResult],
+    *,
+    planned: Mapping[str, int] | None = None,
+    warnings: Sequence[str] = (),
 ) -> Conclusion:
     """Say what the numbers allow, and no more.
 
     Args:
         question: None when the experiment names nothing to decide by.
-        results: every arm at every repeat, failed ones included.
+        results: every arm at every repeat that was reached, failed ones included.
+        planned: how many repeats of each arm were planned; by default those in `results`. An arm that was never reached
+            counts in every correction.
         warnings: what weakens the conclusion, found on the way.
     """
     usage = sum((result.usage for result in results), Usage())
@@ -62,11 +68,18 @@ def conclude(
             usage=usage,
             warnings=tuple(warnings),
         )
-    arms: dict[str, list[ArmResult]] = {}
+    arms: dict[str, list[ArmResult]] = {name: [] for name in planned or ()}
     for result in results:
         arms.setdefault(result.arm, []).append(result)
     trained = {
-        name: arm_score(name, group, question.benchmark, question.metric, question.task_value)
+        name: arm_score(
+            name,
+            group,
+            question.benchmark,
+            question.metric,
+            question.task_value,
+            planned=None if planned is None else planned.get(name),
+        )
         for name, group in arms.items()
     }
     compared = [_compare(question, arms[name], trained, name) for name in arms if name != question.baseline]
@@ -97,6 +110,7 @@ class _Compared:
     base: ArmScore
     paired: Paired | None = None
     invalid: str | None = None
+    uncomparable: str | None = None
 
 
 def _compare(
@@ -104,22 +118,28 @@ def _compare(
 ) -> _Compared:
     arm = trained[name]
     if question.baseline == BASE_MODEL:
-        base = untrained_score(group, question.benchmark, question.metric, question.task_value)
+        # Only repeats that were trained and scored: their starting weights are what they are compared with.
+        counted = [result for result in group if result.run_id in arm.runs] or group
+        base = untrained_score(counted, question.benchmark, question.metric, question.task_value)
     else:
-        base = trained[question.baseline]
+        base = trained.get(question.baseline) or ArmScore(
+            arm=question.baseline, reasons=(f"{question.baseline}: it never ran",)
+        )
+    for score in (arm, base):
+        if score.invalid is not None:
+            return _Compared(arm=arm, base=base, invalid=score.invalid)
     if arm.value is None or base.value is None:
         return _Compared(arm=arm, base=base)
-    common = [task for task in arm.values if task in base.values]
-    for score in (arm, base):
-        if score.no_score_share > MAX_NO_SCORE:
-            share = f"{score.no_score_share:.1%} of the rollouts of {score.arm} have no score, more than {MAX_NO_SCORE:.0%}"
-            return _Compared(arm=arm, base=base, invalid=share)
+    # Sorted, so that the order of tasks in a file changes no bit of the bootstrap.
+    common = sorted(task for task in arm.values if task in base.values)
     if len(arm.hashes | base.hashes) > 1:
         changed = f"the benchmark or its verifier differs between {name} and {base.arm}"
         return _Compared(arm=arm, base=base, invalid=changed)
     if len(common) < MIN_TASKS:
         few = f"{name} and {base.arm} share {len(common)} scored tasks, and at least {MIN_TASKS} are needed"
         return _Compared(arm=arm, base=base, invalid=few)
+    if not (arm.is_mean and base.is_mean):
+        return _Compared(arm=arm, base=base, uncomparable=NOT_A_MEAN)
     labels = None
     if arm.clusters:
         names = {cluster: index for index, cluster in enumerate(sorted(set(arm.clusters.values())))}
@@ -145,7 +165,7 @@ def _corrected(question: Question, compared: Sequence[_Compared]) -> tuple[Compa
     corrected = dict(
         zip(
             (c.arm.arm for c in made),
-            holm([c.paired.p_value for c in made if c.paired is not None]),
+            holm([c.paired.p_value for c in made if c.paired is not None], family=len(compared)),
             strict=True,
         )
     )
@@ -154,30 +174,43 @@ def _corrected(question: Question, compared: Sequence[_Compared]) -> tuple[Compa
 
 def _comparison(question: Question, compared: _Compared, p_corrected: float | None) -> Comparison:
     arm, base, paired = compared.arm, compared.base, compared.paired
+    if compared.uncomparable is not None:
+        return Comparison(
+            arm=arm.arm,
+            outcome="inconclusive",
+            before=base.value,
+            after=arm.value,
+            n_seeds=len(arm.runs),
+            reason=compared.uncomparable,
+        )
     if paired is None or p_corrected is None:
         reason = compared.invalid or "; ".join(dict.fromkeys((*arm.reasons, *base.reasons)))
         return Comparison(
             arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
         )
+    runs = len(arm.runs)
     return Comparison(
         arm=arm.arm,
         outcome=_outcome(paired, p_corrected, question.minimum_effect),
         before=base.value,
         after=arm.value,
         effect=paired.effect,
-        low=paired.low,
-        high=paired.high,
+        low=_finite(paired.low),
+        high=_finite(paired.high),
         p_value=paired.p_value,
         p_corrected=p_corrected,
         smallest_detectable_effect=paired.smallest_detectable_effect,
         method=paired.method,
         claim="checkpoint",
         n_tasks=paired.n,
-        n_seeds=arm.repeats,
-        reason="one training run per recipe"
-        if arm.repeats == 1
-        else f"{arm.repeats} training runs per recipe",
+        n_seeds=runs,
+        reason="one training run per recipe" if runs == 1 else f"{runs} training runs per recipe",
     )
+
+
+def _finite(bound: float) -> float | None:
+    """A bound of an interval; None where nothing can be excluded on that side."""
+    return bound if math.isfinite(bound) else None
 
 
 def _outcome(paired: Paired, p_corrected: float, minimum: float) -> Outcome:
@@ -212,6 +245,9 @@ def _verdict(
         )
     winners = [c for c in comparisons if c.outcome == "win"]
     if winners and len(comparisons) == 1:
+        lost = _lost_repeats(compared[0])
+        if lost is not None:
+            return "CANDIDATE", f"{winners[0].arm} beats {question.baseline}, but {lost}"
         return "SUPPORTED", f"{winners[0].arm} beats {question.baseline}"
     if winners:
         return (
@@ -220,7 +256,28 @@ def _verdict(
         )
     if all(outcome in ("tie", "loss") for outcome in outcomes):
         return "REFUTED", f"every arm ties with or loses to {question.baseline}"
-    return "INCONCLUSIVE", f"no arm differs from {question.baseline} beyond what chance explains"
+    return "INCONCLUSIVE", _undecided(question, comparisons)
+
+
+def _lost_repeats(compared: _Compared) -> str | None:
+    """Repeats without a score: those that are left may be the lucky ones."""
+    for score in (compared.arm, compared.base):
+        if len(score.runs) < score.planned:
+            return f"only {len(score.runs)} of {score.planned} repeats of {score.arm} have a score"
+    return None
+
+
+def _undecided(question: Question, comparisons: Sequence[Comparison]) -> str:
+    """Why nothing follows although something was compared."""
+    unscored = [c.arm for c in comparisons if c.outcome == "unscored"]
+    if unscored and not any(c.outcome == "inconclusive" for c in comparisons):
+        return f"no arm that was scored beats {question.baseline}, but {', '.join(unscored)} was not scored"
+    if question.minimum_effect > 0:
+        return (
+            f"the numbers neither show nor exclude an effect of {question.minimum_effect:g} "
+            f"against {question.baseline}"
+        )
+    return f"no arm differs from {question.baseline} beyond what chance explains"
 
 
 def _best(question: Question, trained: Mapping[str, ArmScore]) -> str | None:
@@ -252,14 +309,6 @@ def _weakened(
         f"{c.arm} was not scored: {c.reason}"
         for c in comparisons
         if c.outcome == "unscored" and c.arm not in failed
-    ]
-    lines += [
-        f"{score.arm}: the success metric isn't a mean over tasks, so arms are compared by its values of single tasks"
-        for score in trained.values()
-        if score.value is not None
-        and score.values
-        and score.repeats == 1
-        and abs(score.value - sum(score.values.values()) / len(score.values)) > 1e-9
     ]
     lines += [
         f"{score.arm}: {len(score.reasons)} repeat(s) without a score: {'; '.join(score.reasons)}"

@@ -120,8 +120,8 @@ def wild_bootstrap(
     exact = groups <= ENUMERATE_UP_TO
     p_value = hits / len(signs) if exact else (hits + 1) / (len(signs) + 1)
     spread = _studentised(sums - effect * sizes, sizes, effect, signs)
-    finite = spread[np.isfinite(spread)]
-    half = float(np.quantile(finite, level)) * error if len(finite) else 0.0
+    # With very few clusters most sign patterns leave no spread, and the quantile is infinite: nothing can be excluded.
+    half = float(np.quantile(spread, level, method="higher")) * error if error > tiny else 0.0
     if error <= tiny:
         # Every task says the same, which doesn't prove that all tasks would: with 95 % confidence at most this share of
         # unseen clusters differs (the exact "rule of three", Hanley & Lippman-Hand 1983), each by up to the score's range.
@@ -216,11 +216,17 @@ def paired_difference(
     )
 
 
-def holm(p_values: list[float]) -> list[float]:
-    """Holm 1979: step-down corrected p-values, in the order given."""
+def holm(p_values: list[float], *, family: int | None = None) -> list[float]:
+    """Holm 1979: step-down corrected p-values, in the order given.
+
+    Args:
+        p_values: of the comparisons that could be made.
+        family: how many were planned; one that couldn't be made counts as not significant.
+    """
+    count = max(len(p_values), family or 0)
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     corrected, running = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(order):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
+        running = max(running, min(1.0, (count - rank) * p_values[index]))
         corrected[index] = running
     return corrected

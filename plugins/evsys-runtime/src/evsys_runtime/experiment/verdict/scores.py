@@ -19,21 +19,91 @@ class ArmScore:
     """The success metric of one arm, averaged over its repeats.
 
     `values` maps a task to its mean over the repeats that scored it, `value` is the metric as the evaluations gave it,
-    averaged; `reasons` says why nothing or less was scored.
+    averaged. `is_mean`: the metric is the mean of its values of single tasks. `runs` are the runs that count, `planned`
+    how many should; `reasons` says why some don't, `invalid` why nothing may be said at all.
     """
 
     arm: str
-    value: float | None
-    values: Mapping[str, float]
-    clusters: Mapping[str, str]
-    repeats: int
-    binary: bool
-    hashes: frozenset[tuple[str | None, str | None]]
-    no_score_share: float
+    value: float | None = None
+    values: Mapping[str, float] = attrs.field(factory=dict)
+    clusters: Mapping[str, str] = attrs.field(factory=dict)
+    runs: tuple[str, ...] = ()
+    planned: int = 1
+    binary: bool = False
+    is_mean: bool = True
+    hashes: frozenset[tuple[str | None, str | None]] = frozenset()
     reasons: tuple[str, ...] = ()
+    invalid: str | None = None
+
+
+type _Found = Sequence[tuple[ArmResult, EvaluationResult | None]]
+
+
+def _collect(arm: str, found: _Found, metric: str, task_value: TaskValue, planned: int) -> ArmScore:
+    per_task: dict[str, list[float]] = {}
+    clusters: dict[str, str] = {}
+    values: list[float] = []
+    runs: list[str] = []
+    reasons: list[str] = []
+    hashes: set[tuple[str | None, str | None]] = set()
+    invalid: str | None = None
+    single = is_mean = True
+    for result, evaluation in found:
+        if evaluation is not None and evaluation.status == "invalid":
+            invalid = invalid or _why(result, evaluation)
+        value = _value_of(evaluation, metric)
+        if evaluation is None or value is None:
+            reasons.append(_why(result, evaluation))
+            continue
+        values.append(value)
+        runs.append(result.run_id)
+        hashes.add((evaluation.benchmark_hash, evaluation.verifier_hash))
+        clusters.update(evaluation.clusters)
+        single = single and evaluation.num_samples == 1
+        ones = {task: task_value(rewards) for task, rewards in evaluation.task_rewards.items() if rewards}
+        known = {task: one for task, one in ones.items() if one is not None}
+        is_mean = is_mean and bool(known) and abs(sum(known.values()) / len(known) - value) <= 1e-9
+        for task, one in known.items():
+            per_task.setdefault(task, []).append(one)
+    means = {task: sum(ones) / len(ones) for task, ones in per_task.items()}
+    return ArmScore(
+        arm=arm,
+        value=sum(values) / len(values) if values else None,
+        values=means,
+        clusters=clusters,
+        runs=tuple(runs),
+        planned=planned,
+        binary=single and len(values) == 1 and all(mean in (0.0, 1.0) for mean in means.values()),
+        is_mean=is_mean,
+        hashes=frozenset(hashes),
+        reasons=tuple(reasons),
+        invalid=invalid,
+    )
+
+
+def _value_of(evaluation: EvaluationResult | None, metric: str) -> float | None:
+    if evaluation is None or evaluation.status != "completed" or metric not in evaluation.metrics:
+        return None
+    return evaluation.metrics[metric].value
+
+
+def _why(result: ArmResult, evaluation: EvaluationResult | None) -> str:
+    if evaluation is not None and evaluation.status != "completed":
+        cause = evaluation.failure.message if evaluation.failure else "; ".join(evaluation.warnings)
+        return f"{result.run_id}: evaluation {evaluation.status}" + (f" ({cause})" if cause else "")
+    if evaluation is not None:
+        return f"{result.run_id}: the success metric is not available"
+    if result.failure is not None:
+        return f"{result.run_id}: {result.failure.message.partition('\n')[0]}"
+    return (
+        f"{result.run_id}: {'no scoring after training' if result.status == 'completed' else result.status}"
+    )
 
 
 def _final(result: ArmResult, benchmark: str) -> EvaluationResult | None:
+    """The scoring of what a completed run ended with. What an unfinished run scored on the way isn't its result."""
+    if result.status != "completed":
+        return None
     scored = [e for e in result.evaluations if e.benchmark == benchmark and e.model is None and e.step > 0]
     return max(scored, key=lambda e: e.step, default=None)
 
@@ -44,74 +114,31 @@ def _untrained(result: ArmResult, benchmark: str) -> EvaluationResult | None:
     )
 
 
-def _collect(
-    arm: str, found: Sequence[tuple[ArmResult, EvaluationResult | None]], metric: str, task_value: TaskValue
-) -> ArmScore:
-    per_task: dict[str, list[float]] = {}
-    clusters: dict[str, str] = {}
-    values: list[float] = []
-    reasons: list[str] = []
-    hashes: set[tuple[str | None, str | None]] = set()
-    scored = missing = 0
-    single = True
-    for result, evaluation in found:
-        if evaluation is None or evaluation.status != "completed":
-            reasons.append(_why(result, evaluation))
-            continue
-        value = evaluation.metrics.get(metric)
-        if value is None or value.value is None:
-            reasons.append(f"{result.run_id}: {metric} is not available")
-            continue
-        values.append(value.value)
-        scored, missing = scored + evaluation.scored, missing + evaluation.no_score
-        hashes.add((evaluation.benchmark_hash, evaluation.verifier_hash))
-        clusters.update(evaluation.clusters)
-        single = single and evaluation.num_samples == 1
-        for task, rewards in evaluation.task_rewards.items():
-            one = task_value(rewards) if rewards else None
-            if one is not None:
-                per_task.setdefault(task, []).append(one)
-    means = {task: sum(ones) / len(ones) for task, ones in per_task.items()}
-    binary = single and len(values) == 1 and all(mean in (0.0, 1.0) for mean in means.values())
-    return ArmScore(
-        arm=arm,
-        value=sum(values) / len(values) if values else None,
-        values=means,
-        clusters=clusters,
-        repeats=len(values),
-        binary=binary,
-        hashes=frozenset(hashes),
-        no_score_share=missing / (scored + missing) if scored + missing else 0.0,
-        reasons=tuple(reasons),
-    )
-
-
-def _why(result: ArmResult, evaluation: EvaluationResult | None) -> str:
-    if evaluation is not None:
-        cause = evaluation.failure.message if evaluation.failure else "; ".join(evaluation.warnings)
-        return f"{result.run_id}: evaluation {evaluation.status}" + (f" ({cause})" if cause else "")
-    if result.failure is not None:
-        return f"{result.run_id}: {result.failure.message.partition('\n')[0]}"
-    return f"{result.run_id}: no scoring after training"
-
-
 def arm_score(
-    arm: str, results: Sequence[ArmResult], benchmark: str, metric: str, task_value: TaskValue
+    arm: str,
+    results: Sequence[ArmResult],
+    benchmark: str,
+    metric: str,
+    task_value: TaskValue,
+    *,
+    planned: int | None = None,
 ) -> ArmScore:
     """The trained score of an arm over its repeats; its last scoring counts, fixed in advance, never the best one."""
-    return _collect(arm, [(r, _final(r, benchmark)) for r in results], metric, task_value)
+    if not results:
+        return ArmScore(arm=arm, planned=planned or 1, reasons=(f"{arm}: it never ran",))
+    found = [(result, _final(result, benchmark)) for result in results]
+    return _collect(arm, found, metric, task_value, len(results) if planned is None else planned)
 
 
 def untrained_score(
     results: Sequence[ArmResult], benchmark: str, metric: str, task_value: TaskValue
 ) -> ArmScore:
-    """The score of an arm's starting weights. Repeats share one scoring, so it counts once."""
-    found: dict[tuple[tuple[str, tuple[float, ...]], ...], tuple[ArmResult, EvaluationResult | None]] = {}
-    missing: list[tuple[ArmResult, EvaluationResult | None]] = []
-    for result in results:
-        evaluation = _untrained(result, benchmark)
-        if evaluation is None:
-            missing.append((result, None))
-        else:
-            found.setdefault(tuple(sorted(evaluation.task_rewards.items())), (result, evaluation))
-    return _collect("base_model", list(found.values()) or missing[:1], metric, task_value)
+    """The score of an arm's starting weights. Repeats that share one scoring count once."""
+    found = [(result, _untrained(result, benchmark)) for result in results]
+    scorings = {
+        id(evaluation): (result, evaluation) for result, evaluation in found if evaluation is not None
+    }
+    rewards = [evaluation.task_rewards for _, evaluation in scorings.values()]
+    if rewards and all(other == rewards[0] for other in rewards[1:]):
+        found = [next(iter(scorings.values()))]
+    return _collect("base_model", found, metric, task_value, len(found))
