@@ -130,11 +130,13 @@ class Selection:
         if asked == BASE_MODEL:
             models = {id(tree.get("model")): tree.get("model") for _, tree in arms}
             different = len({trees.canonical(model) for model in models.values()})
-            if different > 1:
-                message = (
-                    f"the arms start from {different} different models; a verdict needs an arm as 'baseline'"
+            if different > 1 and self.metadata.benchmarks:
+                # Each base has its own untrained score, so "better than untrained" would compare different things.
+                self._add(
+                    f"the arms start from {different} different models, so 'base_model' is no common baseline",
+                    f"name an arm: {', '.join(name for name, _ in list(arms)[:8])}",
+                    "$.metadata.baseline",
                 )
-                self.reader.report.warn(message)
             return BASE_MODEL
         names = [name for name, _ in arms]
         if asked in names:
