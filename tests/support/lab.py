@@ -59,8 +59,8 @@ class Outcome:
         assert self.code == code, self.said
         for pattern in patterns:
             assert re.search(pattern, self.said), f"{pattern!r} isn't in\n{self.said}"
-        assert "Traceback" not in self.said
-        assert "fault in evsys" not in self.said
+        assert "Traceback" not in self.err
+        assert "fault in evsys" not in self.err
 
     def passed(self) -> None:
         assert self.code == 0, self.said

@@ -48,6 +48,17 @@ def test_the_hash_is_of_what_tasks_say(tmp_path):
     assert load_tasks([task("a"), task("b", topic="new")])[1] != first
 
 
+def test_of_thousands_of_problems_some_are_told_and_the_others_counted(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("[]\n" * 3000, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        load_tasks(path)
+    told = str(caught.value).splitlines()
+    assert told[0] == f"{path}:1: the benchmark has 3000 problems:"
+    assert told[21].startswith("  and 2980 more")
+    assert len(told) == 22
+
+
 def test_every_problem_of_the_file_is_told_with_its_line(tmp_path):
     rows = [
         task("a"),

@@ -11,6 +11,8 @@ from evsys.errors import ConfigError
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment.preview import preview_rows
 from evsys_runtime.experiment.session import Options, Session
+from evsys_runtime.record.hashing import source_hash
+from evsys_std.transforms.filter import Filter
 
 CANARY = "canary-Value-0123456789"
 
@@ -85,6 +87,7 @@ def test_a_filter_compares_with_the_value_of_a_variable(project, run_text, monke
     assert facts["data"]["rows"] == 1
     (made,) = [entry for entry in facts["data"]["lineage"] if entry.get("kind") == "filter"]
     assert made["params"]["conditions"][0]["value"] == "${WANT}"
+    assert made["source_hash"] == source_hash(Filter)
 
 
 def test_a_preview_shows_the_rows_that_training_gets(project, run_text, monkeypatch):

@@ -240,7 +240,6 @@ def test_item_is_the_way_to_a_plain_number_and_comparisons_may_branch():
         lambda x: math.fsum(x),
         lambda x: range(x[0]),
         lambda x: complex(x[0]),
-        lambda x: f"{x[0]:.2f}",
     ],
 )
 def test_what_asks_for_a_plain_number_unasked_is_refused_with_the_way_to_write_it(use):

@@ -67,8 +67,10 @@ class Life:
             run.done(step, f"b{step}")
             self.ack("done", step)
             if step > 1:
-                with run.checkpoints.saving(step, run.attempt, {"loop": {"row": step}}) as folder:
-                    (folder / "weights.bin").write_bytes(bytes(9000))
+                folder = run.checkpoints.begin(step)
+                (folder / "weights.bin").write_bytes(bytes(9000))
+                manifest = {"loop": {"row": step}}
+                run.checkpoints.commit(folder, step=step, attempt=run.attempt, manifest=manifest)
                 self.ack("checkpoint", step)
         arm = ArmResult(run_id="a-s0", arm="a", repeat=0, seed=1, status="completed", identity="i")
         run.write_result(arm)

@@ -10,8 +10,8 @@ import pytest
 from evsys.errors import StoreError
 from evsys_runtime.record import files
 from evsys_runtime.record.encoding import encode_pretty, encode_record, now
-from evsys_runtime.record.files import append_line, read_json, sweep, write_atomic, write_json
-from evsys_runtime.record.jsonl import read_jsonl
+from evsys_runtime.record.files import read_json, sweep, write_atomic, write_json
+from evsys_runtime.record.jsonl import append_record, read_jsonl
 
 
 def full_disk(monkeypatch, after: int = 0):
@@ -192,33 +192,33 @@ def test_a_missing_json_file_is_named(tmp_path):
         read_json(tmp_path / "a.json")
 
 
-def test_append_line_ends_a_line_that_was_left_open(tmp_path):
+def test_an_append_ends_a_line_that_was_left_open(tmp_path):
     path = tmp_path / "log" / "a.jsonl"
-    append_line(path, '{"a":1}')
+    append_record(path, {"a": 1})
     with path.open("ab") as stream:
         stream.write(b'{"a":2')
-    append_line(path, '{"a":3}')
+    append_record(path, {"a": 3})
     assert list(read_jsonl(path)) == [{"a": 1}, {"a": 3}]
 
 
 def test_a_whole_line_without_its_end_is_kept_by_the_next_append(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a":1}\n{"a":2}')
-    append_line(path, '{"a":3}')
+    append_record(path, {"a": 3})
     assert [record["a"] for record in read_jsonl(path)] == [1, 2, 3]
 
 
 def test_a_torn_line_longer_than_a_block_is_found(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a":1}\n{"a":"' + b"x" * 200_000)
-    append_line(path, '{"a":3}')
+    append_record(path, {"a": 3})
     assert [record["a"] for record in read_jsonl(path)] == [1, 3]
 
 
 def test_appending_to_a_full_disk_is_told(tmp_path, monkeypatch):
     full_disk(monkeypatch)
     with pytest.raises(StoreError, match="can't append to"):
-        append_line(tmp_path / "a.jsonl", "{}")
+        append_record(tmp_path / "a.jsonl", {})
 
 
 def test_sweep_removes_temporary_names_alone(tmp_path):

@@ -78,8 +78,8 @@ def test_every_record_has_attempt_step_and_seq(record):
     log = record.logger()
     with context(step=1):
         log.info("step.finished")
-    with record.checkpoints.saving(1, record.attempt, {}):
-        pass
+    folder = record.checkpoints.begin(1)
+    record.checkpoints.commit(folder, step=1, attempt=record.attempt, manifest={})
     files = ["journal.jsonl", "training/metrics.jsonl", "validation/rollouts.jsonl", "run.log.jsonl"]
     lines = [line for name in [*files, "checkpoints.jsonl"] for line in read_jsonl(record.directory / name)]
     assert sorted(map(header, lines)) == [(1, 1, seq) for seq in range(6)]

@@ -1,5 +1,9 @@
+import base64
+import json
+import re
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from evsys_runtime.record.secrets import REDACTED, Redactor, is_secret_name, redact
@@ -93,8 +97,6 @@ def test_the_value_of_a_secret_variable_goes_wherever_it_stands(redactor):
 
 
 def test_a_value_is_found_in_a_line_of_json(redactor):
-    import json
-
     line = json.dumps({"error": f"bad key {CANARY}"})
     assert json.loads(redactor.values(line)) == {"error": f"bad key {REDACTED}"}
 
@@ -115,6 +117,27 @@ def test_short_values_and_other_variables_are_left(redactor):
         ("Authorization: Bearer abc.def-123456", f"Authorization: Bearer {REDACTED}"),
         ("authorization: bearer abcdefgh12", f"authorization: bearer {REDACTED}"),
         ("bearer of news", "bearer of news"),
+        ("https://u:p@ss@h/x", f"https://{REDACTED}@h/x"),
+        ("https://user:pa/ss@host", f"https://{REDACTED}@host"),
+        ("https://me@corp.test:pw@host/x", f"https://{REDACTED}@host/x"),
+        ("https://u:pa?s#s@h", f"https://{REDACTED}@h"),
+        ("https://u:p@h,https://v:w@k", f"https://{REDACTED}@h,https://{REDACTED}@k"),
+        ("git+https://tok@h.test/o/r@v1", f"git+https://{REDACTED}@h.test/o/r@v1"),
+        ("http://localhost:8000/users/@me", "http://localhost:8000/users/@me"),
+        ("http://[::1]:8000/@me", "http://[::1]:8000/@me"),
+        ("https://host.test/@user/x", "https://host.test/@user/x"),
+        ("https://h.test/v1?api_key=abc&b=1", f"https://h.test/v1?api_key={REDACTED}&b=1"),
+        ("/v1?b=1&access_token=abc#x", f"/v1?b=1&access_token={REDACTED}#x"),
+        ("/v1?token=abc&X-Amz-Signature=12", f"/v1?token={REDACTED}&X-Amz-Signature={REDACTED}"),
+        ("/v1?key=AIza-12", f"/v1?key={REDACTED}"),
+        ("/v1?sort_key=name&next_token=3&tokens=4", "/v1?sort_key=name&next_token=3&tokens=4"),
+        ("/v1?token=${NAME}", "/v1?token=${NAME}"),
+        ("Authorization: Basic dXNlcjpwYXNz", f"Authorization: Basic {REDACTED}"),
+        ("Proxy-Authorization: abc", f"Proxy-Authorization: {REDACTED}"),
+        ("{'Authorization': 'Token abc'}", f"{{'Authorization': 'Token {REDACTED}'}}"),
+        ("got Basic dXNlcjpwYXNz back", f"got Basic {REDACTED} back"),
+        ("basic authentication failed", "basic authentication failed"),
+        ("a basic test1234 of tokens", "a basic test1234 of tokens"),
     ],
 )
 def test_addresses_and_headers_in_text(redactor, text, expected):
@@ -132,7 +155,60 @@ def test_objects_are_looked_into(redactor):
     assert redactor.tree({"params": Params("abc")}) == {"params": {"api_key": REDACTED, "rank": 8}}
 
 
-@given(st.recursive(st.none() | st.integers() | st.text("ab:/@ "), lambda inner: st.lists(inner)))
+PIECES = st.sampled_from(
+    ["://", "?token=", "&api_key=", ";sig=", "Authorization: ", "Basic ", "bearer ", "dXNlcjpwYXNz", REDACTED]
+)
+TEXTS = st.lists(PIECES | st.text("ab1:/@?#&=\n\"' \\[]", max_size=4), max_size=12).map("".join)
+PLAIN = st.text("abcXYZ019-_.~", min_size=1, max_size=12)
+AROUND = st.sampled_from(["", " ", '"', "'", "(", "see\n"])
+
+
+@given(
+    user=PLAIN | st.just("me@corp.test"),
+    password=st.text("abc019:/@%!$&*+,;=~\\<>", min_size=1, max_size=12) | st.text("ab0:/?#&=", min_size=1),
+    rest=st.sampled_from(["", "/path", ":8000/path?q=1", "?q=1#part"]),
+    before=AROUND,
+    after=AROUND,
+)
+@settings(deadline=None)
+def test_a_password_in_an_address_never_survives_whatever_it_holds(user, password, rest, before, after):
+    # `host:80/...@` is a port and a path; `://` within a password can't be told from the next address.
+    assume(not re.match(r"\d{1,5}[/?#]", password) and "://" not in password)
+    found = Redactor().text(f"{before}https://{user}:{password}@host.test{rest}{after}")
+    assert found == f"{before}https://{REDACTED}@host.test{rest}{after}"
+
+
+@given(
+    name=st.sampled_from(
+        ["token", "api_key", "apikey", "access_token", "client_secret", "password", "sig", "key"]
+    ),
+    value=st.text("abcXYZ019-_.~%+/=:@", min_size=1, max_size=20),
+    before=st.sampled_from(["?", "?a=b&", "https://h.test/v1?"]),
+    after=st.sampled_from(["", "&b=c", "#part", " failed", '"', "'"]),
+)
+@settings(deadline=None)
+def test_a_secret_in_a_query_never_survives_and_its_neighbours_do(name, value, before, after):
+    assert Redactor().text(f"{before}{name}={value}{after}") == f"{before}{name}={REDACTED}{after}"
+
+
+@given(user=PLAIN, password=st.text(min_size=1, max_size=20), header=st.sampled_from(["", "Authorization: "]))
+@settings(deadline=None)
+def test_a_login_behind_basic_never_survives(user, password, header):
+    login = base64.b64encode(f"{user}:{password}".encode()).decode()
+    assert Redactor().text(f"{header}Basic {login}") == f"{header}Basic {REDACTED}"
+
+
+@given(TEXTS)
+@settings(deadline=None)
+def test_a_line_of_json_stays_a_line_of_json_with_the_same_keys(text):
+    line = Redactor().text(json.dumps({"first": text, "second": [text, 1]}, ensure_ascii=False))
+    found = json.loads(line)
+    assert list(found) == ["first", "second"]
+    assert isinstance(found["first"], str)
+    assert found["second"][1] == 1
+
+
+@given(st.recursive(st.none() | st.integers() | TEXTS, lambda inner: st.lists(inner)))
 @settings(deadline=None)
 def test_redacting_twice_changes_nothing_more(tree):
     once = Redactor().tree(tree)

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 
 import pytest
 from training_runs import Rows
@@ -48,6 +49,21 @@ async def test_a_full_disk_is_told_as_such_whoever_writes(run):
     async with run.attempt(Rows()) as ctx:
         with pytest.raises(StoreError, match=r"checkpoint in .*: No space left on device; free some space"):
             await ctx.checkpoints.save(1, Filling(), {})
+        assert not list((run.directory / "checkpoints").iterdir())
+
+
+async def test_a_disk_that_is_full_when_the_files_are_made_durable_leaves_nothing_behind(run, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with run.attempt(Rows()) as ctx:
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(StoreError, match="can't save checkpoint .*No space"),
+        ):
+            patch.setattr(os, "fsync", full)
+            await ctx.checkpoints.save(1, ctx.clients.policy, {})
+        assert ctx.checkpoints.latest() is None
         assert not list((run.directory / "checkpoints").iterdir())
 
 

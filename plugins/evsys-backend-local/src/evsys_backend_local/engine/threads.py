@@ -45,6 +45,7 @@ class DaemonExecutor(Executor):
         for thread in self._threads:
             thread.start()
         _EXECUTORS.add(self)
+        _THREADS.update(self._threads)
         # Threads hold the queue alone, so that they end when nobody holds the executor any more.
         weakref.finalize(self, _end, self._tasks, count).atexit = False
 
@@ -69,16 +70,12 @@ class DaemonExecutor(Executor):
                 _cancel_waiting(self._tasks)
             _end(self._tasks, len(self._threads))
         if wait:
-            self.join(None)
-
-    def join(self, seconds: float | None) -> None:
-        """Wait for the threads to end, for so many seconds at most."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for thread in self._threads:
+                thread.join()
 
 
 _EXECUTORS: weakref.WeakSet[DaemonExecutor] = weakref.WeakSet()
+_THREADS: weakref.WeakSet[Thread] = weakref.WeakSet()  # those of dropped executors too
 
 
 def _work(tasks: _Tasks) -> None:
@@ -117,9 +114,8 @@ def _end(tasks: _Tasks, count: int) -> None:
 @atexit.register
 def _end_all() -> None:
     abort_all()
-    executors = list(_EXECUTORS)
-    for executor in executors:
+    for executor in list(_EXECUTORS):
         executor.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + EXIT_SECONDS
-    for executor in executors:
-        executor.join(max(0.0, deadline - time.monotonic()))
+    for thread in list(_THREADS):
+        thread.join(max(0.0, deadline - time.monotonic()))

@@ -18,6 +18,9 @@ from evsys_runtime.data.scope import DataScope, use_scope
 
 __all__ = ["load_tasks", "tasks_file"]
 
+_MOST_SHOWN = 20
+"""How many problems are told one by one; the others are counted."""
+
 _HINT = "a task needs `task_id`, `instruction` and `verifier {name, expected, params}`"
 
 
@@ -105,7 +108,10 @@ def _collect(
     if problems:
         problems.sort(key=lambda problem: problem[0])
         head = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
-        text = "\n  ".join([f"the benchmark has {head}:", *(text for _, text in problems)])
+        shown = [text for _, text in problems[:_MOST_SHOWN]]
+        if len(problems) > len(shown):
+            shown.append(f"and {len(problems) - len(shown)} more")
+        text = "\n  ".join([f"the benchmark has {head}:", *shown])
         first = problems[0][0] if exact and report.line is not None else None
         raise DataError(text, source=report.source, line=first, hint=_HINT, problems=len(problems))
     if not tasks:

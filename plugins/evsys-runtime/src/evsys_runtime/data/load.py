@@ -182,6 +182,8 @@ def _pulled(config: Any, reference: str, scope: DataScope, pull: Pull | None) ->
         with boundary("store", "data_store"):
             found = wait_for(pull(reference))
     except StoreError as exc:
+        if not given and isinstance(exc.__cause__, DataError):
+            raise exc.__cause__ from None  # it is nowhere, which no store is to blame for
         if not given or exc.facts.get("reachable"):
             raise
         source = _file(config, scope)

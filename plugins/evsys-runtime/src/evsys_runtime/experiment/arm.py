@@ -151,6 +151,7 @@ class _ArmRun:
             pull=session.pull,
             spool_dir=self.record.directory / "data",
             seed=session.seeds(arm)("data"),
+            source_hash=source_hash,
             resolve=resolve,
         )
         self.warnings += data.warnings

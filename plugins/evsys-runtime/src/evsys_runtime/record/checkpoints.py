@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -73,24 +72,8 @@ class CheckpointFiles:
         self.directory = run_directory / "checkpoints"
         self.log = run_directory / "checkpoints.jsonl"
 
-    @contextmanager
-    def saving(self, step: int, attempt: int, manifest: dict[str, Any]) -> Iterator[Path]:
-        """A folder to save into; it becomes a checkpoint at the end of the block, or goes if the block raises.
-
-        Args:
-            step: optimiser steps behind the state.
-            attempt: the attempt that saves.
-            manifest: JSON values kept with it; the block may still add to them.
-        """
-        temporary = self.begin(step)
-        try:
-            yield temporary
-            self.commit(temporary, step=step, attempt=attempt, manifest=manifest)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # gone already when it was committed
-
     def begin(self, step: int) -> Path:
-        """A fresh folder that no reader sees."""
+        """A fresh folder that no reader sees, to save into. Who begins it commits or removes it."""
         temporary = temporary_name(self.directory / str(step))
         return make_directory(temporary)
 

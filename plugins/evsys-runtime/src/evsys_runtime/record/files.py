@@ -24,7 +24,6 @@ __all__ = [
     "DISK_FULL",
     "FORMAT",
     "TORN",
-    "append_line",
     "make_directory",
     "open_for_append",
     "read_json",
@@ -205,21 +204,6 @@ def open_for_append(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append one line durably: it is on the disk when this returns.
-
-    Raises:
-        StoreError: the file can't be written.
-    """
-    with storing(path, "append to"):
-        descriptor = open_for_append(path)
-        try:
-            write_all(descriptor, utf8(line) + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _unfinished(descriptor: int, block: int = 65536) -> bytes:

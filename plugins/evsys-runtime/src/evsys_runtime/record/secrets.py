@@ -1,11 +1,13 @@
 """Taking secrets out of what is written.
 
-A secret is known by the name of its key (`api_key`, `Authorization`, ...), by its place (user and password in an
-address, what follows `Bearer`), or by its value: that of an environment variable whose name ends like a secret's.
+A secret is known by the name of its key (`api_key`, `Authorization`, ...), by its place in a text (user and password in
+an address, `token=` and the like in its query, what follows `Authorization:`, `Basic` or `Bearer`), or by its value: that
+of an environment variable whose name ends like a secret's.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import os
@@ -29,8 +31,25 @@ _NAME = re.compile(
 _NOT_SECRET = re.compile(
     r"(?i)(.*[_\-.])?(begin|bos|cls|end|eos|first|image|last|mask|next|pad|sep|special|start|stop|unk)[_-]?token"
 )
-_USER_INFO = re.compile(r"(?<=://)[^\s/@\"'?#]+@")
-_BEARER = re.compile(r"(?i)(?<=bearer )[\w.~+/=-]{8,}")
+_USER_INFO = re.compile(
+    r"""(?x)(?<=://)(?:
+    # user:password. A password may hold what should have been escaped, so it goes to the last @; an @ behind ? or # is
+    # the query's if there is one before it. A number and a slash are a port and a path, and [ begins an IPv6 address.
+    [^\s/?#:"'<>\[]*:(?!\d{1,5}[/?#])(?:(?:(?!://)[^\s"'?#])*@|(?:(?!://)[^\s"'])*@)
+    # A user or a token alone, as far as the host.
+    |[^\s/?#"'<>:\\]+@)"""
+)
+_QUERY = re.compile(r"""(?<=[?&;])([\w.-]+)=([^\s&;#"'<>\\]+)""")
+_QUERY_NAME = re.compile(r"(?i)auth|key|pwd|(.*-)?sig(nature)?")
+"""Names of secrets in an address's query that elsewhere may be ordinary words."""
+
+_HEADER = re.compile(
+    r"""(?ix)(\bauthorization \\*["']? \s*[:=]\s* \\*["']? (?:(?:basic|bearer|bot|digest|key|token)\s+)?)
+    [^\s"'\\,;&<>]+"""
+)
+_BEARER = re.compile(r"(?i)(?<=\bbearer )[\w.~+/=-]{8,}")
+_BASIC = re.compile(r"(?i)(?<=\bbasic )[\w+/-]{4,}={0,2}")
+_MARKS = re.compile(r"(?i)uthorization|bearer |basic ")
 _RANDOM = re.compile(r"(?=\D*\d)(?=[^a-zA-Z]*[a-zA-Z])\S{16,}")
 _SHORTEST = 8
 """Values shorter than this aren't looked for: `1` or `true` would be found everywhere."""
@@ -69,13 +88,16 @@ class Redactor:
         return text
 
     def text(self, text: str) -> str:
-        """`text` without values of secrets, user and password in addresses, and what follows `Bearer`."""
+        """`text` without secrets that are known by their value or their place.
+
+        A line of JSON stays one: no replacement reaches over a quote or splits an escape.
+        """
         text = self.values(text)
         if "://" in text and "@" in text:
             text = _USER_INFO.sub(f"{REDACTED}@", text)
-        if "earer " in text or "EARER " in text:
-            text = _BEARER.sub(REDACTED, text)
-        return text
+        if "=" in text and ("?" in text or "&" in text or ";" in text):
+            text = _QUERY.sub(_without_value, text)
+        return _without_credentials(text) if _MARKS.search(text) else text
 
     def tree(self, obj: Any, name: str = "") -> Any:
         """A copy in which no text is a secret; what isn't text, a mapping or a list stays as it is."""
@@ -96,6 +118,29 @@ class Redactor:
         return sorted(
             name for value, name in self._names.items() if _RANDOM.fullmatch(value) and value in text
         )
+
+
+def _without_value(match: re.Match[str]) -> str:
+    """A part of a query, `name=value`, without the value of a secret."""
+    name, value = match.groups()
+    secret = is_secret_name(name) or _QUERY_NAME.fullmatch(name) is not None
+    return f"{name}={REDACTED}" if secret and not _is_reference(value) else match[0]
+
+
+def _without_credentials(text: str) -> str:
+    text = _HEADER.sub(rf"\1{REDACTED}", text)
+    text = _BEARER.sub(REDACTED, text)
+    return _BASIC.sub(_without_login, text)
+
+
+def _without_login(match: re.Match[str]) -> str:
+    """What follows `Basic` is a login where it is base64 of `user:password`, and else a word like any other."""
+    encoded = match[0].rstrip("=")
+    try:
+        login = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_")
+    except ValueError:
+        return match[0]
+    return REDACTED if b":" in login else match[0]
 
 
 def _is_reference(text: str) -> bool:
