@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,4 +12,7 @@ from lab import Lab
 @pytest.fixture
 def lab(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.chdir(tmp_path)
+    # What makes records safe from power cuts, and asks git for a revision, takes most of the time of a small run.
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
     return Lab(tmp_path, capsys)

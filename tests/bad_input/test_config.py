@@ -181,7 +181,7 @@ def test_an_option_that_the_backend_can_not_serve_is_refused_with_both_names(lab
     )
     lab.config(
         ("kind: sft", "kind: penalised"),
-        ("steps: 4", "steps: 4, kl_coef: 0.1, lora_rank: 4"),
+        ("steps: 4", "steps: 4, kl_coef: 0.1"),
         ("mock", "poor"),
     )
     lab.run().refused(

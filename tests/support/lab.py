@@ -23,7 +23,7 @@ metadata:
 run:
   data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
   model: {name: evsys/tiny}
-  algorithm: {kind: sft, params: {learning_rate: 0.05, steps: 4, batch_size: 4}}
+  algorithm: {kind: sft, params: {learning_rate: 0.05, steps: 4, batch_size: 4, lora_rank: 4}}
   backend: {kind: mock}
 """
 ROWS = [{"prompt": f"say {letter}", "completion": letter} for letter in "abcdefgh"]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 
 from evsys import HookManager
@@ -176,7 +175,7 @@ class Rollouts:
             said = task.instruction
             messages = (Message(role="user", content=said),) if isinstance(said, str) else said
             prompt = list(self._renderer.render_prompt(messages))
-            params = attrs.evolve(sampling, max_tokens=8, seed=self._seed + step)
+            params = SamplingParams(max_tokens=8, temperature=sampling.temperature, seed=self._seed + step)
             result = await snapshot.sample(prompt, params, num_samples)
             for index, sequence in enumerate(result.sequences):
                 answer = self._renderer.parse(sequence.tokens)

@@ -50,7 +50,7 @@ def test_the_hash_is_of_what_tasks_say(tmp_path):
 
 def test_of_thousands_of_problems_some_are_told_and_the_others_counted(tmp_path):
     path = tmp_path / "tasks.jsonl"
-    path.write_text("[]\n" * 3000, encoding="utf-8")
+    path.write_text('{"task_id": "a"}\n' * 3000, encoding="utf-8")
     with pytest.raises(DataError) as caught:
         load_tasks(path)
     told = str(caught.value).splitlines()
