@@ -190,7 +190,7 @@ def test_an_option_that_the_backend_can_not_serve_is_refused_with_both_names(lab
         r"which backend 'poor' doesn't offer",
         r"backend 'poor' would ignore algorithm\.params\.lora_rank; leave it out",
     )
-    lab.config(("kind: sft", "kind: penalised"), ("steps: 4", "steps: 4, kl_coef: 0.0"), ("mock", "poor"))
+    lab.config(("kind: sft", "kind: penalised"), (", lora_rank: 4", ", kl_coef: 0.0"), ("mock", "poor"))
     lab.validate().passed()
 
 

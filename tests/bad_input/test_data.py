@@ -26,7 +26,10 @@ def trained_rows(lab) -> list[dict]:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("trian.jsonl", r":6:10: \$\.run\.data\.path: there is no file trian\.jsonl; did you mean 'train\.jsonl'"),
+        (
+            "trian.jsonl",
+            r":6:10: \$\.run\.data\.path: there is no file trian\.jsonl; did you mean 'train\.jsonl'",
+        ),
         ("nowhere/x.jsonl", r"there is no file nowhere/x\.jsonl; paths are relative to the project root"),
         ("folder", r"folder is a folder; name a file in it"),
         ("empty.jsonl", r"empty\.jsonl is empty; fill it, or name another file"),
@@ -87,10 +90,14 @@ def test_bad_rows_are_left_out_and_counted_where_the_file_says_so(lab):
     run = json.loads(next(lab.records()[-1].glob("runs/*/run.json")).read_text(encoding="utf-8"))
     assert run["data"]["dropped"] == {"reading: not an object": 1, "reading: not valid JSON": 1}
     lab.write("train.jsonl", '[]\n{"prompt": \n')
-    lab.run("--set", "run.data.on_bad_row=skip").refused(4, r"no row can be read \(not an object: 1, not valid JSON: 1\)")
+    lab.run("--set", "run.data.on_bad_row=skip").refused(
+        4, r"no row can be read \(not an object: 1, not valid JSON: 1\)"
+    )
 
 
-@pytest.mark.parametrize("change", [lambda b: b"\xef\xbb\xbf" + b, lambda b: b.replace(b"\n", b"\r\n")], ids=["bom", "crlf"])
+@pytest.mark.parametrize(
+    "change", [lambda b: b"\xef\xbb\xbf" + b, lambda b: b.replace(b"\n", b"\r\n")], ids=["bom", "crlf"]
+)
 def test_a_byte_order_mark_and_windows_line_ends_change_no_row(lab, change):
     lab.write("train.jsonl", change(GOOD.encode()))
     lab.write("tasks.jsonl", change(lines(tasks()).encode()))
@@ -101,7 +108,9 @@ def test_a_byte_order_mark_and_windows_line_ends_change_no_row(lab, change):
 def test_line_separators_of_unicode_inside_a_text_end_no_row(lab):
     text = "a\u2028b\u2029c\x85d"
     lab.write("train.jsonl", lines([{"prompt": text, "completion": text}] * 8))
-    lab.write("tasks.jsonl", lines(tasks(instruction=text, verifier={"name": "exact_match", "expected": text})))
+    lab.write(
+        "tasks.jsonl", lines(tasks(instruction=text, verifier={"name": "exact_match", "expected": text}))
+    )
     lab.run().passed()
     rows = trained_rows(lab)
     assert [row["prompt"] for row in rows] == [text] * 8
@@ -111,10 +120,16 @@ def test_line_separators_of_unicode_inside_a_text_end_no_row(lab):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("prompt,completion\na,b\nc\n", r"train\.csv:3: 1 fields where the header has 2; is a text with ',' unquoted\?"),
+        (
+            "prompt,completion\na,b\nc\n",
+            r"train\.csv:3: 1 fields where the header has 2; is a text with ',' unquoted\?",
+        ),
         ("prompt,prompt\na,b\n", r"train\.csv:1: the header names a column twice: prompt"),
         ("prompt,completion\n", r"train\.csv: holds no rows"),
-        ('prompt,completion\n"a,b\nc,d\n', r"train\.csv:2: not valid CSV: a quote that opens here is never closed"),
+        (
+            'prompt,completion\n"a,b\nc,d\n',
+            r"train\.csv:2: not valid CSV: a quote that opens here is never closed",
+        ),
     ],
 )
 def test_a_table_that_is_damaged_names_its_line(lab, content, said):
@@ -123,19 +138,26 @@ def test_a_table_that_is_damaged_names_its_line(lab, content, said):
     lab.run().refused(4, said)
 
 
-@pytest.mark.parametrize("options", [{"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}, {"PYTHONIOENCODING": "cp1252"}])
-def test_any_text_survives_a_machine_with_another_encoding(lab, options):
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}, ("--json",)),
+        ({"PYTHONIOENCODING": "cp1252"}, ("--json",)),
+        ({"PYTHONIOENCODING": "cp1252"}, ()),
+    ],
+)
+def test_any_text_survives_a_machine_with_another_encoding(lab, options, arguments):
     lab.write("train.jsonl", lines([{"prompt": f"🎉 {n}", "completion": "žluť"} for n in range(8)]))
     lab.config(("name: val", "name: 'vál🎉'"), ("name: trial", "name: 'pokus 🎉'"))
-    outcome = lab.process("run", "config.yaml", env=options)
+    outcome = lab.process("run", "config.yaml", *arguments, env=options)
     outcome.passed()
-    assert "completed in" in outcome.out
+    if arguments:
+        assert outcome.json["name"] == "pokus 🎉"
+    else:
+        assert "completed in" in outcome.out
     assert trained_rows(lab)[0]["prompt"] == "🎉 0"
     assert lab.facts()["name"] == "pokus 🎉"
     lab.nothing_is_half_written()
-    document = lab.process("run", "config.yaml", "--json", env=options)
-    document.passed()
-    assert document.json["name"] == "pokus 🎉"
 
 
 # --- rows and what becomes of them -------------------------------------------------------------------------------------
@@ -143,7 +165,9 @@ def test_any_text_survives_a_machine_with_another_encoding(lab, options):
 
 def test_fewer_rows_than_a_batch_say_how_many_there_are(lab):
     lab.write("train.jsonl", lines(ROWS[:3]))
-    lab.run().refused(4, r"3 rows are fewer than one batch of 4", r"set algorithm\.params\.batch_size to at most 3")
+    lab.run().refused(
+        4, r"3 rows are fewer than one batch of 4", r"set algorithm\.params\.batch_size to at most 3"
+    )
     lab.write("train.jsonl", lines(ROWS[:1]))
     lab.run().refused(4, r"1 row is fewer than one batch of 4")
 
@@ -151,7 +175,10 @@ def test_fewer_rows_than_a_batch_say_how_many_there_are(lab):
 @pytest.mark.parametrize(
     ("transform", "said"),
     [
-        ("{kind: filter, params: {max_length: {prompt: 1}}}", r"transform 'filter' let none of 8 rows through \(.*: 8\)"),
+        (
+            "{kind: filter, params: {max_length: {prompt: 1}}}",
+            r"transform 'filter' let none of 8 rows through \(.*: 8\)",
+        ),
         ("{kind: t}", r"transform 't' let none of 8 rows through \(.*: 8\)"),
     ],
 )
@@ -172,7 +199,9 @@ def test_a_row_longer_than_the_context_is_dropped_and_counted_and_all_of_them_ar
     outcome.passed()
     assert "warning: 1 of 9 rows were left out: longer than max_length (200 tokens)" in outcome.out
     lab.write("train.jsonl", lines([long] * 8))
-    lab.run(*limit).refused(4, r"no row is left to train on: of 8 rows 8 longer than max_length", r"raise max_length, or look")
+    lab.run(*limit).refused(
+        4, r"no row is left to train on: of 8 rows 8 longer than max_length", r"raise max_length, or look"
+    )
 
 
 def test_the_models_own_limit_counts_on_the_local_engine(lab):
@@ -187,12 +216,24 @@ def test_the_models_own_limit_counts_on_the_local_engine(lab):
     [
         ({"messages": []}, r"row 0 \(train\.jsonl:1\): 'messages' is empty"),
         ({"messages": "hi"}, r"'messages' is a text, not a list of messages"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, r"messages\[0\]\.role is 'robot'; roles are system, user"),
+        (
+            {"messages": [{"role": "robot", "content": "x"}]},
+            r"messages\[0\]\.role is 'robot'; roles are system, user",
+        ),
         ({"messages": [{"role": "user"}]}, r"messages\[0\] has no `content`"),
-        ({"messages": [{"role": "user", "content": "x", "audio": "y"}]}, r"messages\[0\]\.audio: not supported"),
-        ({"messages": [{"role": "user", "content": "x"}]}, r"no row is left to train on: of 8 rows 8 without a trainable token"),
+        (
+            {"messages": [{"role": "user", "content": "x", "audio": "y"}]},
+            r"messages\[0\]\.audio: not supported",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "x"}]},
+            r"no row is left to train on: of 8 rows 8 without a trainable token",
+        ),
         ({"prompt": "a", "completion": "b", "tools": "not json"}, r"'tools' is a text that is not JSON"),
-        ({"prompt": "a", "completion": "b", "tools": {"x": 1}}, r"'tools' is an object, not a list of tool schemas"),
+        (
+            {"prompt": "a", "completion": "b", "tools": {"x": 1}},
+            r"'tools' is an object, not a list of tool schemas",
+        ),
     ],
 )
 def test_rows_that_are_no_conversation_are_told_one_by_one(lab, row, said):
@@ -205,10 +246,14 @@ def test_rows_that_are_no_conversation_are_told_one_by_one(lab, row, said):
 
 
 def test_an_answer_without_a_token_to_train_on_is_never_a_silent_zero(lab):
-    rows = [{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": 0}]}]
+    rows = [
+        {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y", "weight": 0}]}
+    ]
     lab.write("train.jsonl", lines(rows * 8))
     lab.config(CHAT)
-    lab.run().refused(4, r"of 8 rows 8 without a trainable token", r"look at the rows with `evsys data preview`")
+    lab.run().refused(
+        4, r"of 8 rows 8 without a trainable token", r"look at the rows with `evsys data preview`"
+    )
     assert not list(lab.record().glob("runs/*/training/metrics.jsonl"))
 
 
@@ -282,7 +327,9 @@ finally:
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the system doesn't tell how much memory a process took")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").is_file(), reason="the system doesn't tell how much memory a process took"
+)
 def test_a_big_file_is_read_in_the_memory_of_a_small_one(lab):
     def peak(rows: int) -> int:
         """Kilobytes that a run takes which keeps eight rows of many."""
@@ -296,7 +343,12 @@ def test_a_big_file_is_read_in_the_memory_of_a_small_one(lab):
         assert done.returncode == 0, done.stderr + done.stdout
         return int(done.stderr.rpartition("peak ")[2])
 
-    lab.config(("{kind: jsonl_to_chat}", "{kind: filter, params: {max_length: {prompt: 100}}}, {kind: jsonl_to_chat}"))
+    lab.config(
+        (
+            "{kind: jsonl_to_chat}",
+            "{kind: filter, params: {max_length: {prompt: 100}}}, {kind: jsonl_to_chat}",
+        )
+    )
     small, big = peak(100), peak(40_000)
     assert lab.root.joinpath("train.jsonl").stat().st_size > 40_000_000
     assert big - small < 10_000

@@ -25,7 +25,8 @@ def grid(axes: str, *, also: str = "", run: str | None = None) -> str:
 def runs(*arms: tuple[str, float]) -> str:
     head, _, arm = CONFIG.partition("run:\n")
     body = "".join(
-        f"  - name: {name}\n" + arm.replace("  ", "    ", 1).replace("\n  ", "\n    ").replace("0.05", str(rate)).rstrip(" ")
+        f"  - name: {name}\n"
+        + arm.replace("  ", "    ", 1).replace("\n  ", "\n    ").replace("0.05", str(rate)).rstrip(" ")
         for name, rate in arms
     )
     return f"{head}runs:\n{body}"
@@ -57,9 +58,15 @@ def test_nested_axes_give_the_product_once_in_a_stable_order(lab):
 
 
 def test_scientific_notation_without_a_dot_is_a_number_on_an_axis_too(lab):
-    assert arms(lab, grid("    algorithm.params.learning_rate: [1e-5, 2e-5]\n")) == ["learning_rate-1e-05", "learning_rate-2e-05"]
+    assert arms(lab, grid("    algorithm.params.learning_rate: [1e-5, 2e-5]\n")) == [
+        "learning_rate-1e-05",
+        "learning_rate-2e-05",
+    ]
     lab.config(text=grid("    algorithm.params.learning_rate: [1e-5, '2e-5']\n"))
-    lab.run().refused(2, r":12:44: .*\[1\]: expected a finite number or null, got '2e-5' \(in the arm .*; write 2e-05 without quotes")
+    lab.run().refused(
+        2,
+        r":12:44: .*\[1\]: expected a finite number or null, got '2e-5' \(in the arm .*; write 2e-05 without quotes",
+    )
 
 
 def test_an_arm_of_an_earlier_grid_is_the_same_run_again(lab):
@@ -68,7 +75,10 @@ def test_an_arm_of_an_earlier_grid_is_the_same_run_again(lab):
     lab.config(text=grid("    algorithm.params.learning_rate: [2e-2, 3e-2]\n"))
     lab.run().passed()
     identities = [
-        {json.loads((run / "run.json").read_text(encoding="utf-8"))["identity"] for run in (record / "runs").iterdir()}
+        {
+            json.loads((run / "run.json").read_text(encoding="utf-8"))["identity"]
+            for run in (record / "runs").iterdir()
+        }
         for record in lab.records()
     ]
     assert [len(found) for found in identities] == [2, 2]
@@ -92,7 +102,9 @@ def test_params_of_one_algorithm_only_are_refused_in_the_arms_of_another(lab):
         "import attrs\nfrom evsys_sdk import SFT, register_algorithm\n\n@register_algorithm('terse')\nclass Terse(SFT):\n"
         "    @attrs.frozen(kw_only=True)\n    class Config:\n        batch_size: int = 4\n"
     )
-    lab.config(text=grid("    algorithm.kind: [sft, terse]\n    algorithm.params.learning_rate: [0.1, 0.2]\n"))
+    lab.config(
+        text=grid("    algorithm.kind: [sft, terse]\n    algorithm.params.learning_rate: [0.1, 0.2]\n")
+    )
     lab.run().refused(2, r"unknown key 'learning_rate' \(in the arm 'kind-terse-learning_rate-0\.1'\)")
     lab.nothing_was_written()
 
@@ -148,7 +160,10 @@ def test_names_that_can_not_tell_the_arms_apart_are_refused(lab, template, said)
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("same", "same"), r":\d+:\d+: \$\.runs\[1\]\.name: two arms are called 'same'; give each run a name of its own"),
+        (
+            ("same", "same"),
+            r":\d+:\d+: \$\.runs\[1\]\.name: two arms are called 'same'; give each run a name of its own",
+        ),
         (("A b", "a-B"), r"two arms are called 'a-b'"),
         (("base_model", "x"), r"\$\.runs\[0\]\.name: an arm can't be called 'base_model'"),
     ],
@@ -161,12 +176,16 @@ def test_two_arms_with_one_name_are_refused_whatever_its_spelling(lab, names, sa
 
 def test_the_same_run_under_two_names_is_refused(lab):
     lab.config(text=runs(("a", 0.1), ("b", 0.1)))
-    lab.run().refused(2, r"\$\.runs\[1\]: the arm 'b' is the same run as 'a'; remove one; 'n_repeats' repeats each arm")
+    lab.run().refused(
+        2, r"\$\.runs\[1\]: the arm 'b' is the same run as 'a'; remove one; 'n_repeats' repeats each arm"
+    )
 
 
 def test_exactly_one_way_of_saying_what_is_run(lab):
     lab.config(text=grid(RATES) + "run: {}\n")
-    lab.run().refused(2, r"exactly one of 'run', 'runs' and 'matrix' says what is run; found 'run' and 'matrix'; keep one")
+    lab.run().refused(
+        2, r"exactly one of 'run', 'runs' and 'matrix' says what is run; found 'run' and 'matrix'; keep one"
+    )
     lab.config(text="version: 1\nname: x\n")
     lab.run().refused(2, r"found none of them; add a 'run'")
     lab.config(text="version: 1\nname: x\nmatrix: {axes: {seed: [1, 2]}}\n")
@@ -180,7 +199,13 @@ def test_each_failing_arm_has_its_own_traceback_and_line_in_the_summary(lab):
     lab.code(FAILS)
     lab.config(text=grid(RATES).replace("kind: sft", "kind: fails"))
     outcome = lab.run()
-    outcome.refused(1, *(rf"failed: algorithm 'fails' failed: RuntimeError: no luck with 0\.0{n} \(src/plugins\.py:6\)" for n in "123"))
+    outcome.refused(
+        1,
+        *(
+            rf"failed: algorithm 'fails' failed: RuntimeError: no luck with 0\.0{n} \(src/plugins\.py:6\)"
+            for n in "123"
+        ),
+    )
     for number, folder in enumerate(sorted((lab.record() / "runs").iterdir()), 1):
         log = (folder / "run.log.jsonl").read_text(encoding="utf-8")
         assert f"no luck with 0.0{number}" in log

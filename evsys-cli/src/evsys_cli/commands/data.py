@@ -22,7 +22,7 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path, readable=False))
 @click.option("--arm", help="Name of the arm; the first one by default.")
 @click.option("-n", "--rows", default=3, show_default=True, type=click.IntRange(min=1), help="How many rows.")
 @click.option(

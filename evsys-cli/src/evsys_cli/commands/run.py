@@ -16,7 +16,7 @@ __all__ = ["run"]
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path, readable=False))
 @click.option("--dry", is_flag=True, help="A few steps and a few tasks, every rollout kept; no verdict.")
 @click.option(
     "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file for this run."

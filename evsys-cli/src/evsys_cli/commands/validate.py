@@ -12,7 +12,7 @@ __all__ = ["validate"]
 
 
 @click.command()
-@click.argument("config", type=click.Path(path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path, readable=False))
 @click.option(
     "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first."
 )

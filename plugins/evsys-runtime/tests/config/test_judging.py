@@ -125,8 +125,9 @@ def test_the_baseline_names_an_arm_or_the_untrained_model(load, problems):
 def test_arms_that_start_from_different_models_need_a_named_baseline(load, problems):
     arms = MATRIX.replace("algorithm.params.lora_rank: [4, 8]", "model.name: [a, b, b2]")
     text = f"version: 1\nname: x\nmetadata: {{benchmark: {VAL}%s}}\n{arms}"
-    assert "the arms start from 3 different models, so 'base_model' is no common baseline; name an arm" in only(
-        problems(text.replace("%s", ""))
+    assert (
+        "the arms start from 3 different models, so 'base_model' is no common baseline; name an arm"
+        in only(problems(text.replace("%s", "")))
     )
     assert load(text.replace("%s", ", baseline: name-b")).experiment.metadata.baseline == "name-b"
     assert load(f"version: 1\nname: x\n{arms}").warnings == ()

@@ -21,8 +21,9 @@ from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.engine.workers import WorkerPool, blas_threads
 from evsys_backend_local.engine.workspace import Workspace
 
-#: From this many samples on, workers share the requests; below, BLAS threads share each matrix product.
-WORKERS_FROM_SAMPLES = 96
+#: From this many samples on, workers share the requests; below, BLAS threads share each matrix product. The two draw level
+#: here on a quiet machine of two cores; on a busy one BLAS threads wait for each other and take three to five times as long.
+WORKERS_FROM_SAMPLES = 16
 
 #: Models below this many parameters fit into the caches: each worker reads the weights for itself, and threads inside a
 #: matrix product would spend their time waiting for each other.

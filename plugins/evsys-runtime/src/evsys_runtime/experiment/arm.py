@@ -34,7 +34,7 @@ from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.experiment.contracts import prepared, trained
 from evsys_runtime.experiment.identity import arm_identity
-from evsys_runtime.experiment.secrets import without_secrets
+from evsys_runtime.experiment.secrets import refuse_secret_rows, without_secrets
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
@@ -174,6 +174,7 @@ class _ArmRun:
             plugins=self._plugin_versions(),
             seed=session.seeds(arm).base_seed,
         )
+        await asyncio.to_thread(refuse_secret_rows, data.lines(), session.log_settings.redactor)
         await asyncio.to_thread(
             self.record.write_training_data,
             data.rows(),

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from itertools import batched
 
 import attrs
 
+from evsys.errors import DataError
 from evsys.types import ArmResult, Failure, RunResult
 from evsys_runtime.config import placeholders
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.record.secrets import REDACTED, Redactor, is_secret_name
 
-__all__ = ["redactor_of", "said_overrides", "without_secrets"]
+__all__ = ["redactor_of", "refuse_secret_rows", "said_overrides", "without_secrets"]
+
+_LOOKED_AT = 256
+"""Rows that are looked at together."""
 
 
 def redactor_of(plan: Plan) -> Redactor:
@@ -32,6 +38,23 @@ def said_overrides(plan: Plan) -> list[str]:
         f"{path}={REDACTED}" if is_secret_name(_last(path)) and not placeholders.names_in(value) else text
         for text, (path, value) in zip(plan.overrides, map(_split, plan.overrides), strict=True)
     ]
+
+
+def refuse_secret_rows(lines: Iterable[bytes], redactor: Redactor) -> None:
+    """Refuse rows in which a secret stands: the record keeps them as they are.
+
+    Raises:
+        DataError: names the row and the secret, not its value.
+    """
+    for number, batch in enumerate(batched(lines, _LOOKED_AT)):
+        if not redactor.leaked(b"".join(batch).decode("utf-8")):
+            continue
+        for index, line in enumerate(batch, number * _LOOKED_AT):
+            for name in redactor.leaked(line.decode("utf-8")):
+                raise DataError(
+                    f"row {index} holds the value of {name}, and the record keeps the rows",
+                    hint="let the transform that made the row leave it out",
+                )
 
 
 def without_secrets(result: ArmResult, redactor: Redactor) -> ArmResult:
