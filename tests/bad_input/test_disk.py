@@ -68,7 +68,7 @@ def test_a_folder_for_records_that_can_not_be_is_a_problem_of_the_file(lab, fold
     [
         (".evsys", 2, r"\.evsys/experiments can't be made: \.evsys is a file"),
         (".evsys/experiments", 2, r"\.evsys/experiments is a file"),
-        (".evsys/cache", 1, r"can't create folder \.evsys/cache/datasets: Not a directory", ),
+        (".evsys/cache", 1, r"can't create folder \.evsys/cache/datasets: Not a directory" ),
     ],
 )  # fmt: skip
 def test_a_file_in_the_way_of_the_projects_folder_is_named(lab, name, code, said):

@@ -81,11 +81,15 @@ def test_shuffled_answers_teach_nothing(quickstart, read, score):
     assert result.conclusion.verdict != "SUPPORTED"
 
 
-def test_a_learning_rate_of_0_changes_nothing_and_supports_nothing(quickstart):
-    steps = ("run.algorithm.params.steps=5", "metadata.benchmark.run_every=5")
-    result = quickstart.run(*steps, "run.algorithm.params.learning_rate=0")
-    before, after = (evaluation.task_rewards for evaluation in result.arms[0].evaluations)
-    assert before == after
+def test_a_learning_rate_of_0_changes_nothing_and_supports_nothing(quickstart, read):
+    short = ("run.algorithm.params.steps=5", "metadata.benchmark.run_every=5")
+    sampled = ("metadata.benchmark.num_samples=2", "metadata.benchmark.temperature=1")
+    result = quickstart.run(*short, *sampled, "run.algorithm.params.learning_rate=0")
+    outputs: dict[int, list[str]] = {0: [], 5: []}
+    for line in read(Path(result.arms[0].run_dir) / "validation/rollouts.jsonl"):
+        outputs[line["step"]].append(line["rollout"]["output"])
+    assert len(outputs[0]) == 200
+    assert sorted(outputs[0]) == sorted(outputs[5])
     assert (result.status, result.conclusion.verdict) == ("completed", "REFUTED")
 
 

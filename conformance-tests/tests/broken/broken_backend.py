@@ -7,7 +7,7 @@ import attrs
 
 from evsys.types import LossResult
 from evsys_backend_mock import MockBackend
-from evsys_runtime.losses import compute_loss
+from evsys_runtime.losses import compute_loss, stop_gradient
 
 DRAWS = count()
 OPEN = []
@@ -96,7 +96,8 @@ class HalfTheGradient(_Changed):
                 return self.inner.forward_backward(data, loss_fn)
 
             def half(some, logprobs):
-                whole = compute_loss(loss_fn, some, logprobs, loss_params)
+                plain = [stop_gradient(values) for values in logprobs]
+                whole = compute_loss(loss_fn, some, plain, loss_params)
                 return LossResult(loss=whole.loss, grads=[grad / 2 for grad in whole.grads])
 
             return self.inner.forward_backward(data, half)
