@@ -129,6 +129,39 @@ def test_a_value_that_can_not_be_meant_is_one_problem_at_its_place(lab, old, new
     lab.nothing_was_written()
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("run:", "n_repeats: 1000000000\nrun:", r"\$\.n_repeats: .* make 1,000,000,000 runs; at most 100,000 are accepted"),
+        ("run:", "max_concurrent_arms: 9\nrun:", r"\$\.max_concurrent_arms: not in this version; .*write 1, or leave it out"),
+        ("steps: 4", "steps: 4, beta1: 0.99999999999999999999", r"'beta1' must be < 1: 1\.0"),
+        ("run:", "run:\n  seed: -1", r"\$\.run\.seed: 'seed' must be >= 0: -1"),
+        ("max_tokens: 4", "max_tokens: 4, limit: 0", r"'limit' must be >= 1: 0"),
+        ("max_tokens: 4", "max_tokens: 4, breakdown_keys: [topic]", r"no task of tasks\.jsonl has 'topic' in its metadata"),
+    ],
+)  # fmt: skip
+def test_numbers_beyond_what_can_be_done_are_refused(lab, old, new, said):
+    lab.config((old, new))
+    lab.run().refused(2, said)
+    lab.nothing_was_written()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("run:", f"base_seed: {'9' * 300}\nrun:"),
+        ("steps: 4", "epochs: 1e-300"),
+        ("steps: 4", "steps: 4, warmup_steps: 100000000000000000000"),
+        ("max_tokens: 4", "max_tokens: 4, n_concurrent: 1000000000000, limit: 10000000000000000000000"),
+        ("max_tokens: 4", "max_tokens: 4, num_samples: 2, temperature: 1e-308"),
+        ("max_tokens: 4", "max_tokens: 1000000000000"),
+    ],
+)
+def test_huge_and_tiny_numbers_that_mean_something_do_no_harm(lab, old, new):
+    lab.config((old, new))
+    lab.run().passed()
+
+
 def test_misspelt_keys_at_all_depths_are_told_at_once_with_what_was_meant(lab):
     lab.config(
         ("version: 1", "version: 1\nmetdata: {}"),

@@ -184,6 +184,30 @@ def test_a_checkpoint_that_does_not_fit_leaves_none_and_keeps_the_record(lab):
     lab.nothing_is_half_written()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json")])
+def test_an_output_that_can_not_be_written_is_told_in_one_line(lab, arguments):
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "evsys_cli.main", *arguments],
+            cwd=lab.root, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "What was to be printed can't be written: [Errno 28] No space left on device\n"
+
+
+def test_a_reader_that_goes_away_is_no_fault(lab):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "evsys_cli.main", "schema", "--experiment"],
+        cwd=lab.root, stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode == 1
+
+
 # --- two at once -------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from typing import Any
 
@@ -42,6 +43,13 @@ def describe(error: BaseException) -> dict[str, Any]:
     }
 
 
+def _is_full_output(error: BaseException) -> bool:
+    """True where standard output goes to a disk without room: an `OSError` that knows no file, and no `StoreError`."""
+    if not isinstance(error, OSError) or isinstance(error, EvsysError):
+        return False
+    return error.errno in {errno.ENOSPC, errno.EIO} and error.filename is None
+
+
 def _words(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"A plugin called sys.exit({'' if error.code is None else repr(error.code)}), so nothing was finished."
@@ -50,6 +58,9 @@ def _words(error: BaseException) -> str:
 
 def report(error: BaseException, *, as_json: bool) -> int:
     """Print `error` and return the exit code it stands for."""
+    if _is_full_output(error):
+        click.echo(f"What was to be printed can't be written: {error}", err=True)
+        return UNEXPECTED
     if as_json:
         print_json({"error": describe(error)})
     if not isinstance(error, EvsysError):

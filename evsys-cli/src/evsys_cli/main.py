@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 
 import click
@@ -14,7 +13,6 @@ __all__ = ["cli", "main"]
 
 INTERRUPTED = 130
 UNEXPECTED = 1
-COMPLETION = "_EVSYS_COMPLETE"
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -61,7 +59,7 @@ def main(args: list[str] | None = None) -> None:
         _explain(arguments, "Interrupted", "interrupted", INTERRUPTED)
         sys.exit(INTERRUPTED)
     except SystemExit as exc:
-        if COMPLETION in os.environ:  # how click ends a completion
+        if _is_clicks(exc):
             raise
         from evsys_cli.errors import report
 
@@ -75,6 +73,14 @@ def main(args: list[str] | None = None) -> None:
 
         sys.exit(report(exc, as_json="--json" in arguments))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_clicks(exc: SystemExit) -> bool:
+    """True for how click ends a completion, and a command whose reader went away (`evsys list | head`)."""
+    trace = exc.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("click.")
 
 
 def _take_every_character() -> None:

@@ -82,3 +82,10 @@ def test_where_every_token_has_a_column_nothing_is_drawn_from_the_shared_one():
         minlength=5,
     )
     assert (counts > 40).all()
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-308])
+def test_a_temperature_next_to_zero_is_greedy_and_no_number_overflows(vocabulary, columns, temperature):
+    rng, drawing = np.random.default_rng(0), Drawing(vocabulary)
+    drawn = drawing.draw(columns, SamplingParams(temperature=temperature), rng)
+    assert drawn == drawing.draw(columns, SamplingParams(temperature=0.0), rng)

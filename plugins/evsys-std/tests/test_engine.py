@@ -90,7 +90,10 @@ WAVE = RolloutLimits(n_concurrent=4, wave=True)
 
 @pytest.mark.parametrize(
     "limits",
-    [RolloutLimits(n_concurrent=1), RolloutLimits(n_concurrent=3), RolloutLimits(n_concurrent=100), WAVE],
+    [
+        *(RolloutLimits(n_concurrent=n) for n in (1, 3, 100, 10**12)),
+        *(WAVE, RolloutLimits(n_concurrent=10**12, wave=True)),
+    ],
 )
 @pytest.mark.parametrize(("count", "samples"), [(0, 3), (1, 1), (7, 3)])
 def test_every_sample_of_every_task_comes_once(limits, count, samples):

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from evsys.types import SamplingParams
 
-__all__ = ["Drawing"]
+__all__ = ["GREEDY", "Drawing"]
+
+GREEDY = 0.01
+"""Below this temperature a draw is greedy: the weights of all but the likeliest token vanish in float64."""
 
 
 class Drawing:
@@ -27,7 +30,7 @@ class Drawing:
         self, columns: NDArray[np.float64], params: SamplingParams, rng: np.random.Generator
     ) -> tuple[int, float]:
         """A token and its logprob at temperature 1. Takes one number of the stream, or none when greedy."""
-        if params.temperature == 0:
+        if params.temperature < GREEDY:
             token = next(iter(self.likeliest(columns, 1)))
         elif params.top_k is not None or params.top_p < 1.0:
             token = self._filtered(columns, params, rng)

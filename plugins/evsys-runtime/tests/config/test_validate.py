@@ -585,6 +585,14 @@ def test_an_empty_name_is_refused(problems, text: str, place: str):
     assert f"{place}: Length of 'name' must be >= 1" in found
 
 
+def test_more_runs_than_anybody_means_are_refused_before_they_are_made(problems):
+    found = only(problems(HEAD + RUN + "n_repeats: 1000000000\n"))
+    assert (
+        "exp.yaml:8:1: $.n_repeats: 1 arms repeated make 1,000,000,000 runs; at most 100,000 are accepted"
+        in found
+    )
+
+
 def test_an_arm_is_not_called_like_the_untrained_model(problems):
     assert "$.run.name: an arm can't be called 'base_model'" in only(
         problems(HEAD + RUN.replace("run:\n", "run:\n  name: base_model\n"))

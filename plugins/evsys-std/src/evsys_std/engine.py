@@ -36,9 +36,10 @@ class DirectEngine:
         `2 * n_concurrent` rollouts run or wait to be taken, so a slow reader slows the engine down.
         """
         jobs = (_Job(task, i, sample) for i, task in enumerate(tasks) for sample in range(policy.num_samples))
+        width = min(limits.n_concurrent, max(1, len(tasks) * policy.num_samples))
         if limits.wave:
-            return _waves(jobs, policy, limits)
-        return _pool(jobs, len(tasks) * policy.num_samples, policy, limits)
+            return _waves(jobs, width, policy, limits)
+        return _pool(jobs, width, policy, limits)
 
 
 async def _act(job: _Job, policy: Policy, limits: RolloutLimits) -> Rollout:
@@ -52,9 +53,11 @@ async def _act(job: _Job, policy: Policy, limits: RolloutLimits) -> Rollout:
     )
 
 
-async def _waves(jobs: Iterator[_Job], policy: Policy, limits: RolloutLimits) -> AsyncGenerator[Rollout]:
-    """Fixed groups of `n_concurrent`: a sampler sees the same prompts together each time."""
-    for wave in batched(jobs, limits.n_concurrent):
+async def _waves(
+    jobs: Iterator[_Job], width: int, policy: Policy, limits: RolloutLimits
+) -> AsyncGenerator[Rollout]:
+    """Fixed groups of `width`: a sampler sees the same prompts together each time."""
+    for wave in batched(jobs, width):
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(_act(job, policy, limits)) for job in wave]
         for task in running:
@@ -62,11 +65,11 @@ async def _waves(jobs: Iterator[_Job], policy: Policy, limits: RolloutLimits) ->
 
 
 async def _pool(
-    jobs: Iterator[_Job], total: int, policy: Policy, limits: RolloutLimits
+    jobs: Iterator[_Job], width: int, policy: Policy, limits: RolloutLimits
 ) -> AsyncGenerator[Rollout]:
-    """`n_concurrent` workers that take the next job as they become free."""
+    """`width` workers that take the next job as they become free."""
     finished: asyncio.Queue[Rollout | None] = asyncio.Queue()
-    slots = asyncio.Semaphore(2 * limits.n_concurrent)
+    slots = asyncio.Semaphore(2 * width)
 
     async def work() -> None:
         for job in jobs:
@@ -76,7 +79,7 @@ async def _pool(
     async def work_all() -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(limits.n_concurrent, total)):
+                for _ in range(width):
                     group.create_task(work())
         finally:
             finished.put_nowait(None)

@@ -22,7 +22,7 @@ from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.arms import Arms
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.document import Document
-from evsys_runtime.config.expand import ArmTree, expand_document
+from evsys_runtime.config.expand import MAX_ARMS, ArmTree, expand_document
 from evsys_runtime.config.judging import Judging, check_metadata
 from evsys_runtime.config.later import NOT_YET, later_keys
 from evsys_runtime.config.model import ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
@@ -85,6 +85,7 @@ def _plan(
     with _collector_paused():
         arms = _arms(tree, reader, checks)
     _around(values, reader, plugins, root)
+    _bounded(values, arms, reader)
     promised = _determinism(values.get("deterministic"), arms, reader, checks)
     named = [(arm.name, arm.tree) for arm, _ in arms]
     judging = check_metadata(reader, plugins, root, tree.get("metadata"), named, has_store=has_store)
@@ -175,6 +176,14 @@ def _count(names: Sequence[str], total: int) -> str:
     if len(names) == 1:
         return f" (in the arm {names[0]!r})"
     return f" (in {len(names)} of {total} arms, the first is {names[0]!r})"
+
+
+def _bounded(values: Mapping[str, Any], arms: CheckedArms, reader: Reader) -> None:
+    """More runs than anybody means are refused, however few arms they repeat."""
+    runs = values.get("n_repeats", 1) * len(arms)
+    if runs > MAX_ARMS:
+        message = f"{len(arms):,} arms repeated make {runs:,} runs; at most {MAX_ARMS:,} are accepted"
+        reader.add("$.n_repeats", message, "repeat them less often")
 
 
 def _determinism(said: bool | None, arms: CheckedArms, reader: Reader, checks: Arms) -> list[bool]:
