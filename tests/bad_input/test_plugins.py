@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from lab import lines, tasks
@@ -130,6 +135,30 @@ def test_an_async_transform_is_told_to_be_a_plain_one(lab):
     lab.code(TRANSFORM + "    async def __call__(self, rows): return rows\n")
     lab.config(IN_FRONT)
     lab.run().refused(3, r"returned a coroutine, not rows", r"define it with a plain `def`")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_one_ctrl_c_ends_a_run_whose_transform_hangs(lab):
+    lab.code(
+        "from pathlib import Path\nfrom threading import Event\n"
+        + TRANSFORM
+        + "    def __call__(self, rows):\n        Path('waiting').touch()\n        Event().wait()\n"
+    )
+    lab.config(IN_FRONT)
+    # A shell may start its jobs deaf to Ctrl-C; the run must hear it here.
+    start = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from evsys_cli.main import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", start, "run", "config.yaml", "--quiet"]
+    process = subprocess.Popen(command, cwd=lab.root, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (lab.root / "waiting").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        os.sched_yield()
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[1].strip() == "Interrupted."
+    assert process.returncode == 130
+    assert lab.facts()["status"] == "cancelled"
+    lab.nothing_is_half_written()
 
 
 # --- verifiers and metrics: training is kept, the score is absent ------------------------------------------------------

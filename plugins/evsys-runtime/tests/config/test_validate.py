@@ -593,6 +593,19 @@ def test_more_runs_than_anybody_means_are_refused_before_they_are_made(problems)
     )
 
 
+def test_a_text_in_place_of_a_mapping_is_told_what_it_seems_to_be(problems):
+    found = problems(
+        run(data="data/train.jsonl", model="evsys/tiny", backend="mock")
+        + "metadata: {benchmark: val.jsonl}\n"
+    )
+    assert [line.rpartition("; ")[2] for line in found] == [
+        "write {path: data/train.jsonl}",
+        "write {name: evsys/tiny}",
+        "write {kind: mock}",
+        "write {path: val.jsonl}",
+    ]
+
+
 def test_an_arm_is_not_called_like_the_untrained_model(problems):
     assert "$.run.name: an arm can't be called 'base_model'" in only(
         problems(HEAD + RUN.replace("run:\n", "run:\n  name: base_model\n"))

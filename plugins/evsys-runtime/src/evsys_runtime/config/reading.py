@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, get_type_hints
 
@@ -15,13 +16,20 @@ from evsys_runtime.config.report import Report
 
 __all__ = ["Reader"]
 
-_PLUGIN_KEYS = frozenset(
-    {
-        *("agent", "algorithm", "backend", "callbacks", "data_store", "deploy", "environment", "inference"),
-        *("launcher", "log_store", "search", "transforms"),
-    }
+_PLUGINS = (
+    *("agent", "algorithm", "backend", "callbacks", "data_store", "deploy", "environment", "inference"),
+    *("launcher", "log_store", "search", "transforms"),
 )
-_NO_MAPPING = "expected a mapping, got '"
+_MEANT = {
+    **dict.fromkeys(_PLUGINS, "kind"),
+    "benchmark": "path",
+    "data": "path",
+    "datasets": "path",
+    "model": "name",
+}
+"""What a text in place of a mapping is taken for, by the mapping's key."""
+
+_TEXT_FOR_MAPPING = re.compile(r"expected a mapping(?: or a list)?, got '(.*)'\Z", re.DOTALL)
 
 
 @attrs.frozen(eq=False)
@@ -67,10 +75,11 @@ class Reader:
             hint = f'write it in quotes: "{literal}"'
         elif problem.path == "$.version":
             hint = "this evsys reads version 1"
-        elif hint is None and message.startswith(_NO_MAPPING) and self._names_plugin(problem.path):
-            hint = f"write {{kind: {message[len(_NO_MAPPING) : -1]}}}"
+        elif (meant := self._meant(problem.path)) and (given := _TEXT_FOR_MAPPING.match(message)):
+            hint = f"write {{{meant}: {given[1]}}}"
         return self.document.problem(problem.path, f"{message}{suffix}", hint)
 
-    def _names_plugin(self, path: str) -> bool:
+    def _meant(self, path: str) -> str | None:
+        """The key that a text in place of the mapping at `path` would be the value of."""
         keys = [segment for segment in paths.parse(path) if isinstance(segment, str)] if path != "$" else []
-        return bool(keys) and keys[-1] in _PLUGIN_KEYS
+        return _MEANT.get(keys[-1]) if keys else None

@@ -32,6 +32,7 @@ from evsys_runtime.data.load import load_dataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
+from evsys_runtime.experiment.background import in_background
 from evsys_runtime.experiment.contracts import prepared, trained
 from evsys_runtime.experiment.identity import arm_identity
 from evsys_runtime.experiment.secrets import refuse_secret_rows, without_secrets
@@ -142,7 +143,7 @@ class _ArmRun:
 
     async def _load_data(self, algorithm: Algorithm) -> MaterializedDataset:
         session, arm = self.session, self.arm
-        data = await asyncio.to_thread(
+        data = await in_background(
             load_dataset,
             arm.run.data,
             shape=getattr(algorithm, "shape", "chat"),

@@ -1,0 +1,38 @@
+"""Blocking work of plugins beside the event loop, in threads that don't keep a process from ending."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+__all__ = ["in_background"]
+
+
+async def in_background[**P, T](function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Like `asyncio.to_thread`, but whoever is cancelled waits no longer: Ctrl-C ends a run whose transform hangs.
+
+    The thread itself can't be ended. It goes on until the process ends, and what it gives then is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[T] = loop.create_future()
+    call = partial(contextvars.copy_context().run, function, *args, **kwargs)
+
+    def settle(set_outcome: Callable[[Any], None], value: object) -> None:
+        if not outcome.done():
+            set_outcome(value)
+
+    def work() -> None:
+        try:
+            told: tuple[Callable[[Any], None], object] = (outcome.set_result, call())
+        except BaseException as exc:  # handed on to whoever waits, as an executor does
+            told = (outcome.set_exception, exc)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, *told)
+
+    threading.Thread(target=work, name=f"evsys {getattr(function, '__name__', 'work')}", daemon=True).start()
+    return await outcome
