@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from small_project import METADATA, RUN, Project
@@ -597,3 +598,15 @@ class Odd(SFT):
     result = project.experiment(overrides=["run.algorithm.kind=odd"]).run()
     assert result.arms[0].status == "failed"
     assert "'a' is a object, not a number" in result.arms[0].failure.message
+
+
+def test_an_injected_run_is_kept_like_any_other(project, monkeypatch):
+    monkeypatch.setenv("JUDGE_TOKEN", "canary-Value-0123456789")
+
+    def train_fn(session):
+        return [RunResult(status="completed", steps=1, warnings=("sent canary-Value-0123456789",))]
+
+    result = project.experiment(train_fn=train_fn).run()
+    run_dir = Path(result.arms[0].run_dir)
+    assert (run_dir / "conclusion.md").is_file()
+    assert "canary" not in (run_dir / "run_result.json").read_text(encoding="utf-8")

@@ -11,10 +11,11 @@ from evsys.protocols import Recorder
 from evsys.types import ArmResult, Message, NoScore, Rollout, RunResult, Score, Turn
 from evsys_runtime.record.cache import DatasetCache
 from evsys_runtime.record.jsonl import read_jsonl
+from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import configure, context
 from evsys_runtime.record.result_schemas import read_as, validate_result
 from evsys_runtime.record.rollouts import rollout_from_tree
-from evsys_runtime.record.run_record import KeepRollouts, RunRecord
+from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.record.secrets import Redactor
 
 

@@ -12,17 +12,9 @@ import attrs
 
 from evsys import option
 from evsys.types import ArmResult, EvaluationResult, Failure, RunContext
+from evsys_runtime.record.keep_rollouts import KeepRollouts
 
-__all__ = ["KeepRollouts", "LocalLogger", "PrintProgress"]
-
-
-@attrs.frozen(kw_only=True)
-class KeepRollouts:
-    """Which training rollouts stay in the record; those of evaluations always do."""
-
-    every: int = option(1, "keep those of steps that this number divides; 0 keeps none", ge=0)
-    share: float = option(1.0, "keep this share of a step's tasks, with all their samples", ge=0, le=1)
-    errors: bool = option(True, "keep failed ones whatever the rest says")
+__all__ = ["LocalLogger", "PrintProgress"]
 
 
 class LocalLogger:

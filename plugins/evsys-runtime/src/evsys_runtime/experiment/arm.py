@@ -35,14 +35,14 @@ from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.experiment.background import in_background
 from evsys_runtime.experiment.contracts import prepared, trained
 from evsys_runtime.experiment.identity import arm_identity
-from evsys_runtime.experiment.secrets import refuse_secret_rows, without_secrets
+from evsys_runtime.experiment.secrets import refuse_secret_rows
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
-from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.record.hashing import digest, source_hash
+from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import context
-from evsys_runtime.record.run_record import KeepRollouts, RunRecord
+from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint
 
 __all__ = ["run_arm"]
@@ -118,6 +118,7 @@ class _ArmRun:
     trained: RunResult | None = None
     restore: Checkpoint | None = None
     benchmarks: tuple[BoundBenchmark, ...] = ()
+    untrained_keys: Mapping[str, str] = attrs.field(factory=dict)
 
     async def live(self) -> RunResult:
         """All phases; the backend is torn down whatever happens."""
@@ -156,13 +157,14 @@ class _ArmRun:
             resolve=resolve,
         )
         self.warnings += data.warnings
+        versions = self._plugin_versions()
         self.identity = arm_identity(
             arm.tree,
             seed=session.seeds(arm)("run"),
             data_hash=data.fingerprint,
             weights=None if self.restore is None else dict(self.restore.state),
             benchmark_hashes={b.name: b.benchmark_hash or "" for b in self.benchmarks},
-            plugin_versions=self._plugin_versions(),
+            plugin_versions=versions,
         )
         self.record.note(
             identity=self.identity,
@@ -172,7 +174,7 @@ class _ArmRun:
                 "dropped": dict(data.dropped),
                 "lineage": list(data.lineage),
             },
-            plugins=self._plugin_versions(),
+            plugins=versions,
             seed=session.seeds(arm).base_seed,
         )
         await asyncio.to_thread(refuse_secret_rows, data.lines(), session.log_settings.redactor)
@@ -273,14 +275,17 @@ class _ArmRun:
 
     # --- scores -------------------------------------------------------------------------------------------------
 
-    def _untrained_keys(self, model: ModelSpec) -> dict[str, str]:
-        registry, seeds = self.session.plan.registry, self.session.seeds(self.arm)
-        return {b.name: untrained_key(self.arm, model, b, registry, seeds) for b in self.benchmarks}
-
     def _shared_scores(self, model: ModelSpec) -> list[EvaluationResult]:
         """Scores of these starting weights that an earlier arm made, and paid for."""
-        known = self.session.untrained
-        keys = self._untrained_keys(model).values()
+        registry, seeds, known = (
+            self.session.plan.registry,
+            self.session.seeds(self.arm),
+            self.session.untrained,
+        )
+        self.untrained_keys = {
+            b.name: untrained_key(self.arm, model, b, registry, seeds) for b in self.benchmarks
+        }
+        keys = self.untrained_keys.values()
         return [attrs.evolve(known[key], usage=Usage(), seconds=0.0) for key in keys if key in known]
 
     async def _score_untrained(self, client: TrainingClient) -> None:
@@ -290,10 +295,9 @@ class _ArmRun:
         with boundary("backend", self.arm.run.backend.kind, ctx.run_id):
             snapshot = await client.sampling_client()
         await evaluator.submit(0, snapshot)
-        keys = self._untrained_keys(ctx.model)
-        for result in await evaluator.drain():
+        for result in evaluator.results:
             if result.step == 0 and result.status == "completed":
-                self.session.untrained.setdefault(keys[result.benchmark], result)
+                self.session.untrained.setdefault(self.untrained_keys[result.benchmark], result)
 
     async def _score_trained(self, client: TrainingClient, steps: int) -> None:
         if self.evaluator is None:
@@ -301,9 +305,8 @@ class _ArmRun:
         try:
             with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
                 snapshot = await client.sampling_client()
-        except (
-            Exception
-        ) as exc:  # the weights are trained and kept; that they can't be scored is recorded as such
+        except Exception as exc:
+            # The weights are trained and kept; that they can't be scored is recorded as such.
             self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
             await self.evaluator.final(steps, None, reason=str(exc))
             return
@@ -352,9 +355,4 @@ class _ArmRun:
             run_dir=str(self.record.directory),
             warnings=tuple(dict.fromkeys((*result.warnings, *self.warnings, *self.hooks.warnings))),
         )
-        arm_result = without_secrets(arm_result, self.session.log_settings.redactor)
-        self.record.write_result(arm_result)
-        self.record.write_conclusion(run_markdown(arm_result))
-        self.record.close()
-        self.session.results[arm_result.run_id] = arm_result
-        return arm_result
+        return self.session.keep(self.record, arm_result)

@@ -16,6 +16,7 @@ from evsys.types import ExperimentResult
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.experiment.from_sync import run_to_end
 from evsys_runtime.experiment.outcome import outcome_of
 from evsys_runtime.experiment.runner import train
 from evsys_runtime.experiment.session import OptionKeys, Options, Session, run_id_of
@@ -72,14 +73,7 @@ class Experiment:
         Raises:
             RuntimeError: an event loop runs in this thread already; `await experiment.arun()` there.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass  # run below, so that no traceback of a failure begins with this one
-        else:
-            msg = "Experiment.run() can't be called while an event loop runs; use: result = await experiment.arun()"
-            raise RuntimeError(msg)
-        return asyncio.run(self.arun())
+        return run_to_end(self.arun, call="Experiment.run()", instead="result = await experiment.arun()")
 
     async def arun(self) -> ExperimentResult:
         """Run to the end, inside a running event loop."""

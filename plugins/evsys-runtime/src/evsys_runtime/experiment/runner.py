@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, Sa
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.arm import run_arm
+from evsys_runtime.experiment.from_sync import run_to_end
 from evsys_runtime.experiment.session import Session, run_id_of
 
 __all__ = ["arun_experiment", "run_experiment", "train"]
@@ -50,14 +52,9 @@ def run_experiment(cfg: Session | Plan | str | Path) -> list[RunResult]:
     Raises:
         RuntimeError: an event loop runs in this thread already.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass  # run below, so that no traceback of a failure begins with this one
-    else:
-        msg = "run_experiment() can't be called while an event loop runs; use: results = await arun_experiment(cfg)"
-        raise RuntimeError(msg)
-    return asyncio.run(arun_experiment(cfg))
+    return run_to_end(
+        partial(arun_experiment, cfg), call="run_experiment()", instead="results = await arun_experiment(cfg)"
+    )
 
 
 async def train(session: Session) -> None:
@@ -105,9 +102,7 @@ async def _adopt(session: Session, arm: ArmConfig, result: RunResult) -> None:
         run_dir=str(record.directory),
         warnings=result.warnings,
     )
-    record.write_result(arm_result)
-    record.close()
-    session.results[arm_result.run_id] = arm_result
+    session.keep(record, arm_result)
 
 
 async def _score(session: Session, arm: ArmConfig, result: RunResult) -> Sequence[EvaluationResult]:

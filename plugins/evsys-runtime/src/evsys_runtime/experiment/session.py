@@ -18,12 +18,14 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.agents import resolve_agent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
-from evsys_runtime.experiment.secrets import redactor_of, said_overrides
+from evsys_runtime.experiment.secrets import redactor_of, said_overrides, without_secrets
 from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.record.cache import CachedData
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.logging import LogSettings, configure, run_logger
 from evsys_runtime.record.provenance import collect
+from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.record.workspace import Workspace
 
 __all__ = ["DRY_STEPS", "DRY_TASKS", "OptionKeys", "Options", "Session", "run_id_of"]
@@ -182,6 +184,15 @@ class Session:
         """The arm's seeds: `run.seed` takes the place of `base_seed`."""
         base = self.plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
         return Seeds(base_seed=base, repeat=arm.repeat)
+
+    def keep(self, record: RunRecord, result: ArmResult) -> ArmResult:
+        """Write how a run ended, free of secrets, and close its record; nothing is awaited, so it works after Ctrl-C."""
+        result = without_secrets(result, self.log_settings.redactor)
+        record.write_result(result)
+        record.write_conclusion(run_markdown(result))
+        record.close()
+        self.results[result.run_id] = result
+        return result
 
     async def pull(self, reference: str) -> CachedData:
         """A stored dataset by id or name: the project's own or what was pulled before, else from the store, then kept.

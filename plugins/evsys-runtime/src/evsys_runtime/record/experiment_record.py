@@ -15,10 +15,11 @@ from evsys.types import ExperimentResult
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
 from evsys_runtime.record.hashing import digest_bytes
+from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.lock import ExperimentLock
 from evsys_runtime.record.logging import LogSettings
 from evsys_runtime.record.result_schemas import result_tree
-from evsys_runtime.record.run_record import KeepRollouts, RunRecord, paragraph
+from evsys_runtime.record.run_record import RunRecord, paragraph
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.slugs import slug
 

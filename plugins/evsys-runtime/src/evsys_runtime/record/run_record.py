@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
-
-import attrs
 
 from evsys.errors import StoreError
 from evsys.protocols import Log
@@ -21,37 +18,16 @@ from evsys_runtime.record.checkpoints import CheckpointFiles
 from evsys_runtime.record.encoding import encode_record, now
 from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
 from evsys_runtime.record.jsonl import JsonlWriter
+from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import LogSettings, run_logger
 from evsys_runtime.record.result_schemas import result_tree
 from evsys_runtime.record.rollouts import rollout_tree
 from evsys_runtime.record.secrets import Redactor
 
-__all__ = ["PHASES", "KeepRollouts", "RunRecord"]
+__all__ = ["PHASES", "RunRecord"]
 
 PHASES = ("training", "validation", "test")
 """The folders of metrics and rollouts. `validation` holds scorings of `val` entries, `test` those of `test` entries."""
-
-
-@attrs.frozen(kw_only=True)
-class KeepRollouts:
-    """Which training rollouts are kept; those of evaluations always are.
-
-    `every` keeps the steps that it divides (0: none). `share` keeps that part of a step's tasks with all their
-    samples, chosen by hash, so the same ones in each rerun. Rollouts with an error are kept whatever it says if
-    `errors` is true.
-    """
-
-    every: int = 1
-    share: float = 1.0
-    errors: bool = True
-
-    def keeps(self, step: int, rollout: Rollout) -> bool:
-        """True when this training rollout goes on file."""
-        if self.errors and rollout.error is not None:
-            return True
-        if self.every < 1 or step % self.every:
-            return False
-        return self.share >= 1.0 or _fraction(f"{step}/{rollout.task_id}") < self.share
 
 
 class RunRecord:
@@ -289,10 +265,6 @@ def _pointer(path: Path) -> Path:
 def paragraph(text: str) -> str:
     """Text as a file ends it."""
     return text.rstrip() + "\n"
-
-
-def _fraction(text: str) -> float:
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8]) / 2**64
 
 
 def _metrics_key(record: Record) -> Any:
