@@ -86,7 +86,7 @@ def test_schema_imports_core_and_that_plugin(arguments: tuple[str, ...]):
 
 def test_validate_imports_no_array_library():
     modules = modules_of("validate", str(ROOT / "examples/quickstart/config.yaml"))
-    assert tops(modules) & (HEAVY | {"numpy", "structlog", "pydantic"}) == set()
+    assert tops(modules) & (HEAVY | {"asyncio", "numpy", "structlog", "pydantic"}) == set()
 
 
 @pytest.mark.parametrize("module", ["evsys", "evsys_sdk", "evsys_runtime"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections.abc import Iterable
 from pathlib import Path
@@ -90,6 +89,8 @@ class LocalBackend:
             ConfigError: no such model, or it isn't on this machine.
             BackendError: its architecture isn't supported or its files are damaged.
         """
+        import asyncio  # here, so that checking a file stays quick
+
         from evsys_backend_local.client import LocalTrainingClient
         from evsys_backend_local.engine.threads import DaemonExecutor
 
@@ -116,6 +117,8 @@ class LocalBackend:
 
         Whoever still waits for a call gets a `BackendError`.
         """
+        import asyncio
+
         from evsys_backend_local.client import LocalTrainingClient
 
         executor, self._executor = self._executor, None

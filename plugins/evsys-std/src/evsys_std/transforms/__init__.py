@@ -5,17 +5,22 @@ starts anew with each call, `streaming` tells that rows are handled one at a tim
 from the run's seed where none is given, and `uses` names the functions that the parameters ask for.
 """
 
-from evsys_std.transforms.chat import JsonlToChat
-from evsys_std.transforms.dedupe import Dedupe
-from evsys_std.transforms.filter import Filter
-from evsys_std.transforms.mapping import Map
-from evsys_std.transforms.mix import Mix
-from evsys_std.transforms.rename import Identity, Rename
-from evsys_std.transforms.sample import Sample
-from evsys_std.transforms.shuffle import Shuffle
-from evsys_std.transforms.split import Split
-from evsys_std.transforms.tasks import JsonlToTasks
-from evsys_std.transforms.template import Template
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evsys_std.transforms.chat import JsonlToChat
+    from evsys_std.transforms.dedupe import Dedupe
+    from evsys_std.transforms.filter import Filter
+    from evsys_std.transforms.mapping import Map
+    from evsys_std.transforms.mix import Mix
+    from evsys_std.transforms.rename import Identity, Rename
+    from evsys_std.transforms.sample import Sample
+    from evsys_std.transforms.shuffle import Shuffle
+    from evsys_std.transforms.split import Split
+    from evsys_std.transforms.tasks import JsonlToTasks
+    from evsys_std.transforms.template import Template
 
 __all__ = [
     "Dedupe",
@@ -31,3 +36,27 @@ __all__ = [
     "Split",
     "Template",
 ]
+
+# Resolved when asked for: an experiment names one or two, and checking its file shouldn't pay for all.
+_HOME = {
+    "Dedupe": "dedupe",
+    "Filter": "filter",
+    "Identity": "rename",
+    "JsonlToChat": "chat",
+    "JsonlToTasks": "tasks",
+    "Map": "mapping",
+    "Mix": "mix",
+    "Rename": "rename",
+    "Sample": "sample",
+    "Shuffle": "shuffle",
+    "Split": "split",
+    "Template": "template",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'evsys_std.transforms' has no attribute {name!r}")
+    from importlib import import_module
+
+    return globals().setdefault(name, getattr(import_module(f"evsys_std.transforms.{_HOME[name]}"), name))
