@@ -1,5 +1,7 @@
 import asyncio
+import errno
 import logging
+import os
 import types
 from typing import Any
 
@@ -106,6 +108,48 @@ def test_a_listener_that_raises_is_counted_and_logged_and_the_others_still_hear(
         "listener 'Raises' failed in evsys_step_finished: RuntimeError: disk full (2 times)",
         "listener 'Raises' failed in evsys_run_started: ValueError: later",
     ]
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO])
+@pytest.mark.parametrize("above", [True, False])
+def test_a_listener_whose_output_is_gone_is_left_out_and_the_others_still_hear(caplog, number, above):
+    class Prints:
+        tried = 0
+
+        def evsys_step_finished(self, ctx):
+            self.tried += 1
+            raise OSError(number, os.strerror(number))
+
+        evsys_run_finished = evsys_step_finished
+
+    parent, prints, other = HookManager(), Prints(), Marked()
+    hooks = parent.child()
+    (parent if above else hooks).register(prints)
+    hooks.register(other)
+    for _ in range(3):
+        emit(hooks, "evsys_step_finished", **STEP)
+    emit(hooks, "evsys_run_finished", ctx="ctx", result="result")
+    assert prints.tried == 1
+    assert other.steps == [3, 3, 3]
+    (warning,) = hooks.warnings
+    assert "listener 'Prints': nobody takes what it writes any more" in warning
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_listener_that_two_tasks_found_without_output_is_left_out_once():
+    class Prints:
+        async def evsys_step_finished(self, step):
+            await asyncio.sleep(0)
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    hooks = HookManager()
+    hooks.register(Prints())
+
+    async def both():
+        await asyncio.gather(*(hooks.emit("evsys_step_finished", **STEP) for _ in range(2)))
+
+    asyncio.run(both())
+    assert [warning.endswith("from then on (2 times)") for warning in hooks.warnings] == [True]
 
 
 def test_a_log_of_the_run_is_told_of_each_failure_once(caplog):

@@ -1,12 +1,16 @@
 """What `evsys` offers is what it lists, and asking costs only what is asked for."""
 
+import ast
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import evsys
-from evsys import errors, hookspecs, protocols
+from evsys import errors, hookspecs, protocols, types
+from evsys._plugins import decorators
 
 SURFACE = [
     "HookManager",
@@ -45,8 +49,60 @@ SURFACE = [
 ]
 
 
+# Public is what stands here, by module. Whoever takes a name away breaks plugins, and needs a new protocol version.
+PUBLIC = {
+    "evsys.errors": """PLUGIN_FAILURES AlgorithmError BackendError BudgetExceeded ConfigError DataError DeployError
+        EvaluationError EvsysError PluginConflictError PluginContractError PluginError PluginIncompatibleError
+        PluginLoadError PluginNotFoundError Problem RolloutError RunError StoreError VerifierError boundary""",
+    "evsys.hooks": "HookManager",
+    "evsys.hookspecs": "PROJECT hookimpl hookspec",
+    "evsys.protocols": """KINDS PROTOCOL_VERSIONS Agent Algorithm Backend Budget Callback Checkpoints DataStore Dataset
+        Deployer Environment Evaluate Hooks InferenceClient Launcher Log LogStore Loss Metric Recorder Renderer
+        RolloutEngine RolloutMetric Rollouts SamplingClient Search StepBuilder Tokenizer TrainingClient Transform
+        Verifier""",
+    "evsys.types.context": "Clients RunContext StopFlag",
+    "evsys.types.results": """ArmResult Comparison Conclusion EvaluationResult ExperimentResult Failure MetricValue
+        Outcome RunResult Status Verdict""",
+    "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits SampleResult
+        SampledSequence SamplingParams Score Turn Usage Verify""",
+    "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",
+    "evsys.types.training": """AdamParams Checkpoint Datum ForwardResult LoraSpec LossFn LossResult ModelSpec
+        OptimResult TrainingBatch""",
+}
+
+
 def test_the_surface_is_pinned():
     assert sorted(SURFACE) == list(evsys.__all__)
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_public_names_of_each_module_are_pinned(module):
+    assert sorted(import_module(module).__all__) == sorted(PUBLIC[module].split())
+
+
+def test_every_public_module_is_pinned():
+    folder = Path(evsys.__file__).parent
+    modules = {f"evsys.{path.stem}" for path in folder.glob("[!_]*.py")}
+    modules |= {f"evsys.types.{path.stem}" for path in (folder / "types").glob("[!_]*.py")}
+    assert modules == set(PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(m, name) for m, names in PUBLIC.items() if ".types." in m for name in names.split()]
+)
+def test_every_value_is_found_in_types(module, name):
+    assert getattr(types, name) is getattr(import_module(module), name)
+
+
+def test_what_type_checkers_see_is_what_is_there():
+    """The names imported under TYPE_CHECKING are the public ones; the decorators come by a star."""
+    tree = ast.parse(Path(evsys.__file__).read_text(encoding="utf-8"))
+    [guarded] = [
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    seen = [alias.name for node in guarded.body for alias in node.names if alias.name != "*"]
+    registers = [name for name in vars(decorators) if name.startswith("register_")]
+    assert sorted([*seen, *registers]) == list(evsys.__all__)
 
 
 @pytest.mark.parametrize("name", SURFACE)

@@ -64,12 +64,14 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
 
-    if name in {"errors", "protocols", "types"}:
-        return import_module(f"evsys.{name}")
-    if name in _HOME or name.startswith("register_"):
-        value = getattr(import_module(f"evsys.{_HOME.get(name, '_plugins.decorators')}"), name)
-        return globals().setdefault(name, value)
-    raise AttributeError(f"module 'evsys' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        if name in {"errors", "protocols", "types"}:
+            return import_module(f"evsys.{name}")
+        if name in _HOME or name.startswith("register_"):
+            value = getattr(import_module(f"evsys.{_HOME.get(name, '_plugins.decorators')}"), name)
+            return globals().setdefault(name, value)
+        raise AttributeError(f"module 'evsys' has no attribute {name!r}")

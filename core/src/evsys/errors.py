@@ -114,7 +114,7 @@ class PluginLoadError(PluginError, ImportError):
 
 
 class PluginIncompatibleError(PluginError):
-    """A plugin speaks a protocol version that this core doesn't."""
+    """A plugin speaks a protocol version that this core doesn't, or was made for another version of evsys."""
 
 
 class PluginContractError(PluginError, TypeError):

@@ -6,6 +6,7 @@ listener first and leaves coroutines unawaited.
 
 from __future__ import annotations
 
+import errno
 import inspect
 import logging
 from collections import Counter
@@ -25,6 +26,9 @@ __all__ = ["HookManager"]
 
 _LOG = logging.getLogger("evsys.hooks")
 
+_GONE = {errno.EPIPE, errno.EIO}
+"""What writing to a pipe without a reader, or to a terminal that was closed, fails with: it will fail each time."""
+
 
 class _Listeners(pluggy.PluginManager):
     """Takes functions for hook implementations by their name alone, marked or not."""
@@ -38,7 +42,8 @@ class _Listeners(pluggy.PluginManager):
 class HookManager:
     """The listeners of an experiment, or by `child` those of one of its runs.
 
-    `log` is told of listeners that fail; without it the logger `evsys.hooks` of the standard library is.
+    `log` is told of listeners that fail; without it the logger `evsys.hooks` of the standard library is. A listener that
+    fails is told of what comes next, too, unless whatever it writes to is gone: it is left out from then on.
     """
 
     def __init__(self, parent: HookManager | None = None, *, log: Log | None = None) -> None:
@@ -104,13 +109,29 @@ class HookManager:
             result = listener.function(**{name: arguments[name] for name in names})
             return await result if inspect.isawaitable(result) else result
         except PLUGIN_FAILURES as exc:
-            text = f"listener {listener.plugin_name!r} failed in {hook}: {type(exc).__name__}: {exc}"
-            self._failures[text] += 1
-            if self._log is None:
-                _LOG.warning(text, exc_info=exc)
-            elif self._failures[text] == 1:  # each time would be once a step; the count stands in `warnings`
-                self._log.warning("listener.failed", reason=text, exc_info=exc)
+            if isinstance(exc, OSError) and exc.errno in _GONE:
+                self._leave_out(listener.plugin)
+                why = f"nobody takes what it writes any more ({exc}), so it was left out from then on"
+                self._note(f"listener {listener.plugin_name!r}: {why}", exc)
+            else:
+                self._note(
+                    f"listener {listener.plugin_name!r} failed in {hook}: {type(exc).__name__}: {exc}", exc
+                )
             return None
+
+    def _note(self, text: str, exc: BaseException) -> None:
+        self._failures[text] += 1
+        if self._log is None:
+            _LOG.warning(text, exc_info=exc)
+        elif self._failures[text] == 1:  # each time would be once a step; the count stands in `warnings`
+            self._log.warning("listener.failed", reason=text, exc_info=exc)
+
+    def _leave_out(self, plugin: Any) -> None:
+        """Forget a listener of this manager, or of one above it."""
+        if self._listeners.is_registered(plugin):
+            self._listeners.unregister(plugin)
+        elif self._parent:
+            self._parent._leave_out(plugin)  # noqa: SLF001 - its own kind
 
 
 def _check(label: str, options: Mapping[str, Any], hook: str, function: Callable[..., Any]) -> None:

@@ -46,7 +46,8 @@ def evsys_experiment_finished(result: ExperimentResult) -> None:
 @hookspec
 def evsys_run_started(ctx: RunContext, total_steps: int | None, estimate: Mapping[str, float] | None) -> None:
     """An arm begins to train; `total_steps` is None where unknown. `estimate` has the `seconds` and `peak_bytes` that the
-    backend expects, None where it can't tell.
+    backend expects of training, and `scoring_seconds` where it is known how long the scorings take; None where the backend
+    can't tell.
     """
 
 
@@ -78,6 +79,11 @@ def evsys_checkpoint_saved(ctx: RunContext, checkpoint: Checkpoint) -> None:
 @hookspec
 def evsys_rollouts_finished(ctx: RunContext, step: int, phase: str, rollouts: Sequence[Rollout]) -> None:
     """A group or an evaluation's rollouts ended."""
+
+
+@hookspec
+def evsys_evaluation_advanced(ctx: RunContext, benchmark: str, step: int, done: int, total: int) -> None:
+    """A benchmark entry is being scored: `done` of `total` tasks have all their samples, 0 at its start."""
 
 
 @hookspec

@@ -1,3 +1,5 @@
+import asyncio
+import inspect
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -129,6 +131,29 @@ def test_a_plugin_that_is_an_attrs_class_is_its_own_config(registry):
     assert registry.config_of("transform", "thing") is Own
 
 
+@dataclass(kw_only=True)
+class OwnDataclass:
+    limit: int = 3
+
+    def __call__(self, rows):
+        return rows
+
+
+class OwnModel(pydantic.BaseModel):
+    limit: int = 3
+
+    def __call__(self, rows):
+        return rows
+
+
+@pytest.mark.parametrize("own", [OwnDataclass, OwnModel])
+def test_a_plugin_that_is_a_dataclass_or_a_model_is_its_own_config_too(registry, own):
+    registry.register("transform", "thing", own)
+    assert registry.build("transform", "thing", {"limit": 5}) == own(limit=5)
+    assert registry.schema("transform", "thing")["properties"]["limit"]["default"] == 3
+    assert len(problems(registry, "transform", {"limit": "x", "more": 1})) == 2
+
+
 def test_a_config_that_is_nothing_of_the_kind_is_named(registry):
     class Settings:
         pass
@@ -199,6 +224,44 @@ def test_an_instance_comes_back_as_it_is(registry):
     thing = transform_with(None)()
     registry.register("transform", "thing", thing)
     assert registry.build("transform", "thing") is thing
+
+
+async def judge_later(model_output, expected, params):
+    return params.get("weight", 1.0)
+
+
+async def act(task, model, tools, ctx, *, times=1):
+    return "said" * times
+
+
+@pytest.mark.parametrize(("kind", "plugin"), [("verifier", judge_later), ("agent", act)])
+def test_async_functions_are_plugins_of_the_kinds_that_may_be_async(registry, kind, plugin):
+    registry.register(kind, "thing", plugin)
+    assert registry.build(kind, "thing") is plugin
+
+
+def test_an_async_function_gets_its_params_bound_and_stays_async(registry, monkeypatch):
+    monkeypatch.setattr(
+        act, "Config", attrs.make_class("Config", {"times": attrs.field(type=int, default=1)}), False
+    )
+    registry.register("agent", "thing", act)
+    built = registry.build("agent", "thing", {"times": 2})
+    assert inspect.iscoroutinefunction(built)
+    assert asyncio.run(built(None, None, (), None)) == "saidsaid"
+
+
+def test_an_async_verifier_gets_its_params_when_it_is_called(registry):
+    registry.register("verifier", "thing", judge_later)
+    built = registry.build("verifier", "thing", {"weight": 2})
+    assert asyncio.run(built("a", "a", {"weight": 2})) == 2
+
+
+def test_a_class_may_take_its_config_from_the_class_that_it_inherits_from(registry):
+    class Mine(transform_with(AttrsConfig)):
+        name = "mine"
+
+    registry.register("transform", "thing", Mine)
+    assert registry.build("transform", "thing", {"max": 4}).kw["limit"] == 4
 
 
 # --- families ---------------------------------------------------------------------------------------------------

@@ -1,3 +1,6 @@
+import functools
+
+import attrs
 import pytest
 
 import evsys
@@ -57,3 +60,27 @@ def test_forgetting_the_brackets_is_told():
 
         @evsys.register_metric
         class Mine: ...
+
+
+@pytest.mark.parametrize("plugin", [functools.partial(print, 1), lambda rows: rows, 5])
+def test_what_has_no_name_of_its_own_needs_one(plugin):
+    with use_registry(Registry(entry_points=())) as registry:
+        with pytest.raises(TypeError, match=r"has no name of its own; write register_transform\(NAME\)"):
+            evsys.register_transform()(plugin)
+        evsys.register_transform("thing")(plugin)
+    assert [entry.name for entry in registry.entries()] == ["thing"]
+
+
+def test_a_field_called_name_is_not_taken_for_the_name():
+    with use_registry(Registry(entry_points=())) as registry:
+
+        @evsys.register_transform()
+        @attrs.define(kw_only=True)
+        class Thing:
+            name: str = "column"
+
+            def __call__(self, rows):
+                return rows
+
+    assert [entry.name for entry in registry.entries()] == ["Thing"]
+    assert registry.build("transform", "Thing", {"name": "text"}).name == "text"

@@ -1,12 +1,18 @@
 import functools
+import logging
+import os
 import pickle
+import subprocess
 import sys
+import threading
+import types
 from pathlib import Path
 
 import attrs
 import pytest
 
 from evsys import Registry, protocols
+from evsys._plugins import loading
 from evsys.errors import PluginContractError, PluginIncompatibleError, PluginLoadError
 
 
@@ -106,6 +112,83 @@ def test_a_plugin_that_failed_is_tried_again(site):
     Path(site.folder / "torchless_later.py").touch()
     Path(site.folder / "site_a.py").write_text("import torchless_later\ndef Thing(rows): return rows\n")
     assert registry.get("transform", "thing")([1]) == [1]
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Messages of slow imports, told at once; the module `site_a` may wait for the first."""
+    records, heard = [], threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda record: (records.append(record.getMessage()), heard.set())
+    monkeypatch.setattr(loading, "_SLOW_SECONDS", 0.0)
+    monkeypatch.setitem(sys.modules, "site_waits", types.SimpleNamespace(wait=lambda: heard.wait(10)))
+    logging.getLogger("evsys.plugins").addHandler(handler)
+    yield records
+    logging.getLogger("evsys.plugins").removeHandler(handler)
+
+
+# Waits on standard error itself, which is all that this process shows of it.
+UNTIL_TOLD = """
+    import sys
+    import threading
+
+    told = threading.Event()
+
+    class Heard:
+        def write(self, text, write=sys.stderr.write):
+            told.set()
+            return write(text)
+
+        flush = sys.stderr.flush
+
+    sys.stderr = Heard()
+    told.wait(30)
+
+    def Thing(rows):
+        return rows
+"""
+SLOW = "import site_waits\nsite_waits.wait()\ndef Thing(rows): return rows\n"
+
+
+def test_a_slow_import_is_named_while_it_lasts_and_once(site, told):
+    registry = installed(site, SLOW, version="2.3")
+    registry.get("transform", "thing")
+    registry.get("transform", "thing")
+    assert told == ["still importing transform evsys-test-a/thing (2.3) (site_a:Thing), which takes long"]
+
+
+def test_a_slow_plugin_that_nobody_uses_is_neither_waited_for_nor_told(site, told):
+    registry = installed(site, SLOW)
+    assert [entry.name for entry in registry.entries("transform")] == ["thing"]
+    assert registry.find("transform", "thing").version == "1.0"
+    assert told == []
+    assert "site_a" not in sys.modules
+
+
+def test_a_slow_import_is_shown_on_standard_error_without_any_setting_up(site):
+    site.install("evsys-test-a", {"evsys.transforms": {"thing": "site_a:Thing"}}, {"site_a": UNTIL_TOLD})
+    code = "from evsys import Registry; Registry().get('transform', 'thing')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(site.folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == (
+        "still importing transform evsys-test-a/thing (1.0) (site_a:Thing), which takes long\n"
+    )
+
+
+def test_a_quick_import_is_not_told(site, caplog):
+    installed(site, "def Thing(rows): return rows").get("transform", "thing")
+    assert caplog.messages == []
+
+
+def test_a_name_that_its_module_does_not_have_any_more_says_to_reinstall(site):
+    error = load_error(installed(site, "class Think: ...", attribute=":Thing.part"))
+    assert str(error).endswith("has no attribute 'Thing'; reinstall evsys-test-a")
 
 
 # --- the contract -----------------------------------------------------------------------------------------------

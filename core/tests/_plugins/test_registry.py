@@ -1,12 +1,15 @@
+import json
 import pickle
 import subprocess
 import sys
+from importlib.resources import files
 
 import attrs
 import pytest
 
 from evsys import Registry, current_registry, use_registry
 from evsys.errors import PluginConflictError, PluginLoadError, PluginNotFoundError
+from evsys.protocols import KINDS
 
 A_METRIC = """
     class Mean:
@@ -79,10 +82,7 @@ def test_one_distribution_that_lists_a_name_twice_says_so(site):
         ("metric", "paas_rate", "did you mean 'pass_rate'?"),
         ("metric", "qqq", "installed: mean, pass_rate"),
         ("launcher", "qqq", "no launcher is installed"),
-        ("algorithm", "rl", "install it with: pip install evsys-algo-rl"),
-        ("backend", "tinker", "install it with: pip install 'evsys-sdk[tinker]'"),
-        ("callback", "evsys_logger", "not in this version; `local_logger` writes the same record"),
-        ("log_store", "evsys_logger", "not in this version; `local_logger` writes the same record"),
+        ("algorithm", "sft", "install it with: pip install evsys-algo-sft"),
     ],
 )
 def test_an_unknown_name_comes_with_what_to_do(registry, kind, name, hint):
@@ -94,6 +94,40 @@ def test_an_unknown_name_comes_with_what_to_do(registry, kind, name, hint):
     assert isinstance(caught.value, LookupError)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [
+        ("algorithm", "rl", "algorithm 'rl' is not in this version"),
+        ("backend", "tinker", "backend 'tinker' is not in this version; `local` trains on this machine"),
+        ("callback", "evsys_logger", "callback 'evsys_logger' is not in this version; `local_logger` writes the same record"),
+        ("log_store", "evsys_logger", "log_store 'evsys_logger' is not in this version; `local_logger` writes the same record"),
+    ],
+)  # fmt: skip
+def test_a_planned_plugin_is_said_to_be_one_and_is_found_once_somebody_brings_it(registry, kind, name, text):
+    with pytest.raises(PluginNotFoundError) as caught:
+        registry.find(kind, name)
+    assert str(caught.value) == text
+    registry.register(kind, name, Mean)
+    assert registry.find(kind, name).local
+
+
+def test_a_planned_name_that_is_installed_but_kept_out_is_said_to_be_kept_out(site):
+    site.install("evsys-test-a", "[evsys.algorithms]\nrl = a:RL\n")
+    with pytest.raises(PluginNotFoundError, match="EVSYS_PLUGINS_DENY keeps it out"):
+        Registry(deny=["evsys-test-a"]).find("algorithm", "rl")
+
+
+def test_what_is_planned_and_what_can_be_installed_have_nothing_in_common():
+    known = json.loads(files("evsys._plugins").joinpath("known.json").read_text(encoding="utf-8"))
+    assert set(known["planned"]) | set(known["install"]) <= set(KINDS)
+    assert not [
+        (kind, name)
+        for kind, names in known["install"].items()
+        for name in names
+        if name in known["planned"].get(kind, {})
+    ]
+
+
 def test_an_unknown_kind_names_the_closest(registry):
     for ask in (lambda: registry.find("metrics", "m"), lambda: registry.entries("metrics")):
         with pytest.raises(
@@ -102,6 +136,11 @@ def test_an_unknown_kind_names_the_closest(registry):
             ask()
     with pytest.raises(PluginNotFoundError, match="kinds: algorithm, backend"):
         registry.register("zzz", "m", Mean)
+
+
+def test_a_name_that_looks_qualified_can_not_be_registered(registry):
+    with pytest.raises(ValueError, match="metric 'evsys-test-a/m': a name has no '/'"):
+        registry.register("metric", "evsys-test-a/m", Mean)
 
 
 # --- families ---------------------------------------------------------------------------------------------------

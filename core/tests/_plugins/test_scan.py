@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -94,3 +95,36 @@ def test_the_scan_of_200_distributions_imports_no_plugin(site):
 def test_the_qualified_name_of_a_family_member_has_its_number():
     entry = PluginEntry("metric", "pass@k", "evsys-test-a", params={"k": 3})
     assert entry.qualified == "evsys-test-a/pass@3"
+
+
+def test_a_folder_that_may_not_be_read_is_warned_about_and_the_others_are(site, tmp_path, monkeypatch):
+    site.install("evsys-test-a", {"evsys.metrics": {"m": "a:M"}})
+    closed = tmp_path / "evsys-test-closed"
+    closed.mkdir()
+    monkeypatch.syspath_prepend(closed)
+    listdir = os.listdir
+
+    def refuse(folder):
+        if folder == str(closed):
+            raise PermissionError(13, "Permission denied", folder)
+        return listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    entries, said, _ = scan()
+    assert "evsys-test-a" in {entry.distribution for entry in entries}
+    assert [f"{closed}: the plugins there can't be found: [Errno 13] Permission denied: '{closed}'"] == list(
+        said
+    )
+
+
+def test_a_name_with_a_slash_is_warned_about_since_it_would_look_qualified(site):
+    site.install("evsys-test-a", {"evsys.metrics": {"b/m": "a:M"}})
+    assert found(site) == []
+    assert warnings() == [
+        "evsys-test-a: 'b/m = a:M' in its group 'evsys.metrics' isn't `name = module:attribute`, and a name has no '/'"
+    ]
+
+
+def test_distributions_without_entry_points_are_known_by_their_versions(site):
+    info = site.install("Evsys_Test.A", "", version="2.1")
+    assert scan().distributions["evsys-test-a"] == ("2.1", str(info))

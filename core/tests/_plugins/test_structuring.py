@@ -2,6 +2,7 @@ import datetime as dt
 import enum
 import json
 import math
+import subprocess
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,6 +18,7 @@ from attrs import validators
 
 import evsys
 from evsys import structure, unstructure
+from evsys._plugins import structuring
 from evsys.errors import ConfigError, PluginContractError
 
 type Alias = int | None
@@ -32,6 +34,15 @@ class Colour(enum.Enum):
 class Level(enum.IntEnum):
     LOW = 1
     HIGH = 2
+
+
+@pytest.fixture(autouse=True, params=[10**9, 0], ids=["examined", "compiled"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    """The first values of a class and all later ones go different ways, which have to lead to the same."""
+    monkeypatch.setattr(structuring, "_COMPILE_AFTER", request.param)
+    structuring._hook.cache_clear()
+    yield
+    structuring._hook.cache_clear()
 
 
 def problems(annotation: Any, tree: Any, path: str = "$") -> list[str]:
@@ -627,9 +638,27 @@ def test_unstructuring_refuses_what_json_has_no_words_for(thing):
 # --- speed, by count --------------------------------------------------------------------------------------------
 
 
-def test_right_values_never_take_the_slow_way(monkeypatch):
-    from evsys._plugins import structuring
-
-    monkeypatch.setattr(structuring, "_examine", None)
+def test_many_right_values_take_the_fast_way_from_the_eleventh_on(monkeypatch):
+    examined = []
+    monkeypatch.setattr(structuring, "_COMPILE_AFTER", 10)
+    monkeypatch.setattr(structuring, "_examine", lambda cls, value: examined.append(cls))
+    for _ in range(30):
+        structure(Config, {"learning_rate": 1})
+    assert examined == [Config] * 10
     tree = {"learning_rate": 1, "inner": {"a": 1}, "inners": [{"a": 2, "b": 3}], "by_name": {"x": {"a": 1}}}
+    monkeypatch.setattr(structuring, "_COMPILE_AFTER", 0)
+    structuring._hook.cache_clear()
     assert structure(Config, tree).inners[0].b == 3.0
+    assert len(examined) == 10
+
+
+def test_a_file_with_few_values_does_not_import_what_makes_many_fast():
+    code = (
+        "import sys, attrs, evsys\n"
+        "@attrs.frozen\nclass C:\n    a: int\n"
+        "for _ in range(10): evsys.structure(C, {'a': 1})\n"
+        "assert 'cattrs' not in sys.modules\n"
+        "evsys.structure(C, {'a': 1})\n"
+        "assert 'cattrs' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

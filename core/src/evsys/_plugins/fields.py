@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from types import EllipsisType
+from typing import Any, cast
 
 import attrs
 from attrs import validators
@@ -11,8 +12,8 @@ from attrs import validators
 __all__ = ["option"]
 
 
-def option(
-    default: Any,
+def option[T](
+    default: T | EllipsisType,
     help: str,
     *,
     ge: float | None = None,
@@ -23,7 +24,7 @@ def option(
     source: str | None = None,
     aliases: Iterable[str] = (),
     min_len: int | None = None,
-) -> Any:
+) -> T:
     """A field of an attrs Config: its default, what it means, and what it allows. None is let through by all bounds.
 
     Args:
@@ -44,8 +45,9 @@ def option(
     ]
     checks = [make(value) for make, value in wanted if value is not None]
     metadata = {"help": help, "source": source, "aliases": tuple(aliases)}
-    return attrs.field(
+    made = attrs.field(
         default=attrs.NOTHING if default is ... else default,
         validator=validators.optional(checks[0] if len(checks) == 1 else checks) if checks else None,
         metadata={key: value for key, value in metadata.items() if value},
     )
+    return cast("T", made)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
 from types import FunctionType
@@ -10,6 +12,7 @@ from typing import Any
 
 from evsys import protocols
 from evsys._plugins.refusals import closest
+from evsys._plugins.requirements import check_requirements, requirements_of
 from evsys._plugins.scan import PluginEntry, normalized
 from evsys.errors import (
     PLUGIN_FAILURES,
@@ -25,15 +28,22 @@ _FUNCTIONS = frozenset(
 )  # kinds whose plugin may be a bare function
 
 
+_SLOW_SECONDS = 1.0
+"""An import that takes longer is told of while it lasts."""
+
+
 def load(entry: PluginEntry) -> Any:
     """Import what the entry names.
 
     Raises:
+        PluginIncompatibleError: its distribution was made for another version of evsys.
         PluginLoadError: whatever went wrong, with its cause.
     """
+    check_requirements(entry)
     module, _, attribute = entry.value.partition("[")[0].replace(" ", "").partition(":")
     try:
-        return reduce(getattr, filter(None, attribute.split(".")), import_module(module))
+        with _told_when_slow(entry):
+            return reduce(getattr, filter(None, attribute.split(".")), import_module(module))
     except PLUGIN_FAILURES as exc:
         cause, hint = f"{type(exc).__name__}: {exc}", None
         if isinstance(exc, ModuleNotFoundError) and exc.name:
@@ -43,23 +53,38 @@ def load(entry: PluginEntry) -> Any:
             else:
                 cause = f"it needs {exc.name!r}, which isn't installed"
                 hint = _how_to_install(entry.distribution, exc.name)
+        elif isinstance(exc, AttributeError) and exc.name in attribute.split("."):
+            hint = f"reinstall {entry.distribution}"
         message = f"{entry} ({entry.value}) can't be loaded: {cause}"
         facts = entry._replace(params={})._asdict()
         raise PluginLoadError(message, hint=hint, cause=cause, **facts) from exc
 
 
-def _how_to_install(distribution: str, module: str) -> str:
-    from importlib.metadata import PackageNotFoundError, requires
+@contextmanager
+def _told_when_slow(entry: PluginEntry) -> Iterator[None]:
+    """Say whose code is being imported when that takes long, so that nobody waits before a silent terminal."""
+    from threading import Timer
 
-    package = normalized(module.partition(".")[0])
+    timer = Timer(_SLOW_SECONDS, _tell, (f"still importing {entry} ({entry.value}), which takes long",))
+    timer.daemon = True
+    timer.start()
     try:
-        requirements = requires(distribution) or []
-    except PackageNotFoundError:
-        requirements = []
-    for requirement in requirements:
-        name = re.match(r"[\w.-]+", requirement)
-        extra = re.search(r"""extra\s*==\s*['"]([^'"]+)""", requirement)
-        if name and extra and normalized(name[0]) == package:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _tell(text: str) -> None:
+    from logging import getLogger  # without a handler it writes warnings to standard error
+
+    getLogger("evsys.plugins").warning(text)
+
+
+def _how_to_install(distribution: str, module: str) -> str:
+    package = normalized(module.partition(".")[0])
+    for name, _versions, marker in requirements_of(distribution):
+        extra = re.search(r"""extra\s*==\s*['"]([^'"]+)""", marker)
+        if extra and name == package:
             return f"install it with: pip install '{distribution}[{extra[1]}]'"
     return f"install it, or reinstall {distribution}"
 

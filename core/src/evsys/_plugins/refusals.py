@@ -9,7 +9,10 @@ from evsys._plugins.scan import PluginEntry
 from evsys.errors import PluginConflictError, PluginNotFoundError
 from evsys.protocols import KINDS
 
-__all__ = ["ambiguous", "closest", "not_found", "registered_twice"]
+__all__ = ["NOT_YET", "ambiguous", "closest", "not_found", "registered_twice"]
+
+NOT_YET = "not in this version"
+"""How everything that is planned answers until it is there: plugins, keys of the experiment file, commands."""
 
 
 def closest(name: object, names: Iterable[str]) -> str | None:
@@ -21,7 +24,7 @@ def closest(name: object, names: Iterable[str]) -> str | None:
 def not_found(
     kind: str, name: str, entries: Sequence[PluginEntry], blocked: Sequence[PluginEntry]
 ) -> PluginNotFoundError:
-    """The error for a name that nothing has; `known.json` lists what isn't installed but could be."""
+    """The error for a name that nothing has; `known.json` lists what is planned and what could be installed."""
     if kind not in KINDS:
         hint = closest(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
         return PluginNotFoundError(f"there is no kind of plugin called {kind!r}", hint=hint, kind=kind)
@@ -33,9 +36,10 @@ def not_found(
     stopped = [
         str(entry) for entry in blocked if entry.kind == kind and name in {entry.name, entry.qualified}
     ]
-    if name in known["planned"]:
-        hint = known["planned"][name]
-    elif stopped:
+    if name in known["planned"].get(kind, {}) and not stopped:
+        hint = known["planned"][kind][name]
+        return PluginNotFoundError(f"{kind} {name!r} is {NOT_YET}", hint=hint, kind=kind, name=name)
+    if stopped:
         hint = f"{stopped[0]} is installed, but EVSYS_PLUGINS_ALLOW or EVSYS_PLUGINS_DENY keeps it out"
     elif package := known["install"].get(kind, {}).get(name):
         hint = f"install it with: pip install {package}"

@@ -50,7 +50,7 @@ class Registry:
 
     def _names(self) -> dict[tuple[str, str], list[PluginEntry]]:
         if self._installed is None:
-            entries, warnings = scan() if self._given is None else (self._given, ())
+            entries, warnings = scan()[:2] if self._given is None else (self._given, ())
             self.warnings += warnings
             self._installed = {}
             for entry in entries:
@@ -79,6 +79,8 @@ class Registry:
             PluginConflictError: another object of the project has this name.
         """
         _require_kind(kind)
+        if "/" in name:
+            raise ValueError(f"{kind} {name!r}: a name has no '/', which stands after that of a distribution")
         known = self._local.get((kind, name), plugin)
         # A cell of a notebook or a reloaded module defines the same plugin anew; that isn't a second plugin.
         if known is not plugin and _local_entry(kind, name, known) != _local_entry(kind, name, plugin):
@@ -128,7 +130,7 @@ class Registry:
 
         Raises:
             PluginLoadError: importing it failed; names kind, name, distribution, version and cause.
-            PluginIncompatibleError: it speaks a protocol version that this core doesn't.
+            PluginIncompatibleError: it was made for another version of the protocol or of evsys.
             PluginContractError: it lacks what the protocol asks for.
         """
         entry = self.find(kind, name)

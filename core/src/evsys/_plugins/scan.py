@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from evsys.protocols import KINDS
 
-__all__ = ["LOCAL", "PluginEntry", "normalized", "scan"]
+__all__ = ["LOCAL", "Installed", "PluginEntry", "Scan", "normalized", "scan"]
 
 LOCAL = "project"
 """What stands for the distribution in the qualified name of a project's own plugin."""
@@ -46,31 +46,54 @@ class PluginEntry(NamedTuple):
         return f"{self.kind} {self.qualified}" + (f" ({self.version})" if self.version else "")
 
 
+class Installed(NamedTuple):
+    """A distribution that is there: its version and the folder of its metadata."""
+
+    version: str
+    info: str
+
+
 def normalized(distribution: str) -> str:
     """The one spelling of a distribution's name: lower case, hyphens."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def scan() -> tuple[tuple[PluginEntry, ...], tuple[str, ...]]:
-    """Entries of all distributions on `sys.path` and what is wrong with their lists, read once per process and path."""
+class Scan(NamedTuple):
+    """What one pass found: the entries, what is wrong with their lists, and all distributions by their names."""
+
+    entries: tuple[PluginEntry, ...]
+    warnings: tuple[str, ...]
+    distributions: Mapping[str, Installed]
+
+
+def scan() -> Scan:
+    """All that is installed on `sys.path`, read once per process and path."""
     return _scan(tuple(sys.path))
 
 
 @lru_cache(maxsize=8)
-def _scan(path: tuple[str, ...]) -> tuple[tuple[PluginEntry, ...], tuple[str, ...]]:
-    seen: set[str] = set()
+def _scan(path: tuple[str, ...]) -> Scan:
+    seen: dict[str, Installed] = {}
     entries: list[PluginEntry] = []
     warnings: list[str] = []
     for folder in filter(os.path.isdir, (part or os.curdir for part in path)):
-        for info in sorted(os.listdir(folder)):  # noqa: PTH208 - here too pathlib is ten times slower
+        for info in _listed(folder, warnings):
             stem, _, extension = info.rpartition(".")
             project, _, version = stem.partition("-")
             name = normalized(project)
             # Of two with one name the first on the path wins; `~name` is what a broken uninstall leaves behind.
             if extension in {"dist-info", "egg-info"} and not info.startswith("~") and name not in seen:
-                seen.add(name)
+                seen[name] = Installed(version, f"{folder}/{info}")
                 _read(f"{folder}/{info}", name, version, entries, warnings)
-    return tuple(entries), tuple(warnings)
+    return Scan(tuple(entries), tuple(warnings), seen)
+
+
+def _listed(folder: str, warnings: list[str]) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - here too pathlib is ten times slower
+    except OSError as exc:
+        warnings.append(f"{folder}: the plugins there can't be found: {exc}")
+        return []
 
 
 def _read(info: str, name: str, version: str, entries: list[PluginEntry], warnings: list[str]) -> None:
@@ -86,8 +109,9 @@ def _read(info: str, name: str, version: str, entries: list[PluginEntry], warnin
         plugin, found, value = (part.strip() for part in line.partition("="))
         if group not in _KIND_OF_GROUP:
             warnings.append(f"{name}: {plugin!r} is in the unknown group {group!r} and can't be found")
-        elif not (plugin and found and value):
-            warnings.append(f"{name}: {line!r} in its group {group!r} isn't `name = module:attribute`")
+        elif "/" in plugin or not (plugin and found and value):
+            why = ", and a name has no '/'" if "/" in plugin else ""
+            warnings.append(f"{name}: {line!r} in its group {group!r} isn't `name = module:attribute`{why}")
         else:
             entries.append(PluginEntry(_KIND_OF_GROUP[group], plugin, name, version, value))
 

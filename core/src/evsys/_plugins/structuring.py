@@ -1,7 +1,7 @@
 """Plain values to objects, strictly: nothing is guessed, and every problem is reported with its place.
 
-cattrs compiles one function a class for the values that are right. Where that refuses, `_examine` goes over the same
-class field by field, with the same hooks, and finds all that is wrong.
+`_examine` goes over a class field by field and finds all that is wrong. For a class of which there are many values cattrs
+compiles a function, with the same hooks, for those that are right; a file with one arm doesn't even import it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from types import NoneType
 from typing import Any, NoReturn, cast
 
 import attrs
-from cattrs import Converter
-from cattrs.gen import make_dict_structure_fn, override
 
 from evsys._plugins.models import is_pydantic, made_by_pydantic
 from evsys._plugins.plain import unstructure
@@ -29,7 +27,9 @@ __all__ = ["json_path", "structure", "unstructure"]
 type Hook = Callable[..., Any]
 type Fault = tuple[tuple[Any, ...], str, str | None]
 
-_CONVERTER = Converter(detailed_validation=False, forbid_extra_keys=True)
+_COMPILE_AFTER = 10
+"""How many values of a class are examined before a function is compiled for it, which takes as long as some tens of them."""
+
 _SCALARS: dict[str, Any] = {"boolean": bool, "null": NoneType, "path": (str, PurePath), "string": str}
 _PYTHON = {"boolean": bool, "integer": int, "null": NoneType, "number": float, "string": str}
 
@@ -221,15 +221,19 @@ def _whole(parts: Iterable[tuple[Any, Any, Hook]]) -> dict[Any, Any]:
 
 
 def _object(cls: Any) -> Hook:
-    compiled: list[Hook] = []  # filled at first use, so that a class may hold itself
+    compiled: Hook | None = None
+    seen = 0
 
     def structure_object(value: Any, _: Any = None) -> Any:
+        nonlocal compiled, seen
         if type(value) is dict or isinstance(value, Mapping):
-            if not compiled:
-                hooks = {f.name: override(rename=f.key, struct_hook=_field_hook(f)) for f in fields_of(cls)}
-                compiled.append(make_dict_structure_fn(cls, _CONVERTER, **cast("Any", hooks)))
+            if compiled is None:
+                if seen < _COMPILE_AFTER:
+                    seen += 1
+                    return _examine(cls, value)
+                compiled = _compile(cls)
             try:
-                return compiled[0](value)
+                return compiled(value)
             except Exception:
                 return _examine(cls, value)
         if isinstance(value, cls):
@@ -237,6 +241,20 @@ def _object(cls: Any) -> Hook:
         raise _Mismatch(Shape("object"), value)
 
     return structure_object
+
+
+def _compile(cls: Any) -> Hook:
+    from cattrs.gen import make_dict_structure_fn, override
+
+    hooks = {f.name: override(rename=f.key, struct_hook=_field_hook(f)) for f in fields_of(cls)}
+    return cast("Hook", make_dict_structure_fn(cls, _converter(), **cast("Any", hooks)))
+
+
+@cache
+def _converter() -> Any:
+    from cattrs import Converter
+
+    return Converter(detailed_validation=False, forbid_extra_keys=True)
 
 
 def _field_hook(field: ConfigField) -> Hook:

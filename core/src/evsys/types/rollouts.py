@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -156,7 +157,10 @@ class Rollout:
 
 @attrs.frozen(kw_only=True)
 class AgentContext:
-    """What an agent may know of its rollout: how to sample, its limits, its own seed."""
+    """What an agent may know of its rollout: how to sample, its limits, its own seed.
+
+    `environment` is where it acts: `await environment.exec(command)` gives `stdout`, `stderr` and `return_code`. None is nowhere.
+    """
 
     sampling: SamplingParams
     seed: int
@@ -164,6 +168,7 @@ class AgentContext:
     max_turns: int = 1
     system_prompt: str | None = None
     policy_version: int | None = None
+    environment: Any = None
 
 
 type Verify = Callable[[HarborTask, Rollout], Awaitable[Score | NoScore]]
@@ -190,10 +195,13 @@ class Policy:
 @attrs.frozen(kw_only=True)
 class RolloutLimits:
     """Bounds of a rollout engine. `wave`: work is cut into fixed waves, so that batch composition, and with it every
-    bit of the result, is the same each time.
+    bit of the result, is the same each time. `directory`: where an engine may keep files of its own, such as the logs of its
+    sandboxes, of all rollouts or of those that failed; None keeps none.
     """
 
     n_concurrent: int = 64
     timeout_seconds: float = 600.0
     max_turns: int = 1
     wave: bool = False
+    directory: Path | None = None
+    keep: Literal["all", "errors"] = "all"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate
 
 import attrs
 
@@ -79,8 +79,8 @@ class LossResult:
     metrics: Mapping[str, float] = attrs.field(factory=dict)
 
 
-type LossFn = Callable[[Sequence[Datum], Sequence[Any]], Any]
-"""`(data, logprobs) -> loss | (loss, metrics) | LossResult`; see `evsys.protocols.Loss`."""
+type LossFn = Callable[Concatenate[Sequence[Datum], Any, ...], Any]
+"""`(data, logprobs, **params) -> loss | (loss, metrics) | LossResult`; see `evsys.protocols.Loss`."""
 
 
 @attrs.define(kw_only=True)

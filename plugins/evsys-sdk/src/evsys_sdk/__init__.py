@@ -179,13 +179,15 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        msg = f"module 'evsys_sdk' has no attribute {name!r}"
-        raise AttributeError(msg)
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
 
-    return getattr(import_module(_HOME[name]), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            msg = f"module 'evsys_sdk' has no attribute {name!r}"
+            raise AttributeError(msg)
+        from importlib import import_module
+
+        return globals().setdefault(name, getattr(import_module(_HOME[name]), name))
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,325 @@
+"""Writes the reference pages of the kinds, `docs/reference/kinds/`, from protocols, schemas, checks and examples.
+
+`python docs/generate.py` writes them, `--check` says which are stale and ends with 1. What a kind is for and its example are in
+`docs/kinds/<kind>.py`: a docstring in Markdown, whose sections come after the example on the page, and code that runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import os
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from param_tables import param_tables
+
+from evsys import PluginEntry, Registry, hookspecs, protocols
+from evsys_conformance.catalogue import CheckInfo, checks_of, words_of
+from evsys_runtime.config.later import later_names
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "docs/kinds"
+TARGET = ROOT / "docs/reference/kinds"
+
+NOT_RUN = "<!-- not run: a signature, to read -->"
+FURTHER = {
+    "algorithm": ("StepBuilder",),
+    "backend": ("TrainingClient", "SamplingClient", "Tokenizer"),
+    "metric": ("RolloutMetric",),
+}
+"""Protocols that a kind has beside the one of its name."""
+
+ALIASES = {"verifier": "register_verifier_fn", "inference_client": "register_inference"}
+KEYS = {
+    "deployer": ("experiment", "deploy"),
+    "environment": ("benchmark", "environment"),
+    "launcher": ("experiment", "launcher"),
+    "log_store": ("experiment", "log_store"),
+    "search": ("experiment", "search"),
+}
+"""Where the experiment file names kinds that may be planned only: a scope of it, and the key."""
+
+OF_HOOKS = {"callback", "plugin"}
+WITHOUT_DECORATOR = {"plugin", "command"}
+
+
+class Example(NamedTuple):
+    """What `docs/kinds/<kind>.py` holds."""
+
+    intro: str
+    sections: str
+    code: str
+    name: str
+    attribute: str
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write all pages, or look whether they are written."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if a page is stale")
+    options = parser.parse_args(arguments)
+    if os.environ.get("EVSYS_PLUGINS_DENY"):
+        sys.exit("EVSYS_PLUGINS_DENY keeps plugins out of the pages; unset it")
+    stale = stale_pages()
+    if options.check:
+        sys.exit(f"stale: {', '.join(stale)}; run python docs/generate.py" if stale else 0)
+    TARGET.mkdir(exist_ok=True)
+    for path in set(TARGET.glob("*.md")) - {TARGET / name for name in pages()}:
+        path.unlink()
+    for name, text in pages().items():
+        (TARGET / name).write_text(text, encoding="utf-8")
+
+
+def stale_pages() -> list[str]:
+    """Names of pages that differ from what would be written, and of those that shouldn't be there."""
+    wanted = pages()
+    there = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.md")}
+    return sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
+
+
+def pages() -> dict[str, str]:
+    """The text of each page by its file name."""
+    registry = workspace_registry()
+    made = {f"{kind}.md": page(kind, registry) for kind in protocols.KINDS}
+    return {"index.md": index(registry), **made}
+
+
+def workspace_registry() -> Registry:
+    """The plugins of this repository, whatever else is installed."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    members = settings["tool"]["uv"]["workspace"]["members"]
+    files = [path for member in members for path in ROOT.glob(f"{member}/pyproject.toml")]
+    names = [tomllib.loads(path.read_text(encoding="utf-8"))["project"]["name"] for path in files]
+    return Registry(allow=names)
+
+
+# --- pages --------------------------------------------------------------------------------------------------------------
+
+
+def page(kind: str, registry: Registry) -> str:
+    """The page of one kind."""
+    example = read_example(kind)
+    parts = [
+        f"# {title(kind)}",
+        f"<!-- Written by docs/generate.py; the words and the example are those of docs/kinds/{kind}.py. -->",
+        example.intro,
+        facts(kind),
+        later_note(kind),
+        "## What it offers",
+        contract(kind),
+        "## Example",
+        f"```python\n{example.code}```",
+        "## Register it",
+        registering(kind, example),
+        example.sections,
+        "## In this repository",
+        installed(kind, registry),
+        "## Checks",
+        checks(kind),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def index(registry: Registry) -> str:
+    """The page that lists the kinds."""
+    rows = []
+    for kind, group in protocols.KINDS.items():
+        first = read_example(kind).intro.replace("\n", " ").partition(". ")[0].partition(": ")[0]
+        count = len(registry.entries(kind))
+        rows.append(f"| [{title(kind)}]({kind}.md) | `{group}` | {first.rstrip('.')}. | {count} |")
+    return "\n".join(
+        [
+            "# Kinds of plugins",
+            "",
+            "<!-- Written by docs/generate.py. -->",
+            "",
+            "Everything that evsys does between an experiment file and its conclusion is done by a plugin of one of these kinds.",
+            "[Plugins](../plugins.md) says what they have in common: names, params, how they are found.",
+            "",
+            "| kind | entry-point group | what it is | in this repository |",
+            "| --- | --- | --- | --- |",
+            *rows,
+            "",
+            "## Checks of every plugin",
+            "",
+            "`evsys conformance` asks this of each, whatever its kind; each page has what is asked of its kind beside.",
+            "",
+            check_table(checks_of_every_plugin()),
+            "",
+        ]
+    )
+
+
+def title(kind: str) -> str:
+    """What a kind is called above its page."""
+    return {"plugin": "Ambient hooks"}.get(kind, kind.replace("_", " ").capitalize())
+
+
+# --- parts of a page ----------------------------------------------------------------------------------------------------
+
+
+def facts(kind: str) -> str:
+    """The names that belong to a kind."""
+    name = protocol_name(kind)
+    rows = [("kind", f"`{kind}`"), ("entry-point group", f"`{protocols.KINDS[kind]}`")]
+    if kind not in WITHOUT_DECORATOR:
+        decorators = [
+            f"`@register_{kind}(name)`",
+            *(f"`@{alias}(name)`" for alias in [ALIASES.get(kind)] if alias),
+        ]
+        rows.append(("decorator", ", ".join(decorators)))
+    if hasattr(protocols, name):
+        rows.append(("protocol", f"`evsys.protocols.{name}`, version {protocols.PROTOCOL_VERSIONS[-1]}"))
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {left} | {right} |" for left, right in rows)])
+
+
+def later_note(kind: str) -> str:
+    """Says so where the experiment file can't name the kind yet."""
+    scope, key = KEYS.get(kind, ("experiment", ""))
+    if key not in later_names(scope):
+        return ""
+    return (
+        f"**Not in this version:** the experiment file's key `{key}` is refused until something uses it. The contract "
+        "is there, and its checks are."
+    )
+
+
+def protocol_name(kind: str) -> str:
+    """The protocol of a kind has its name, in the spelling of classes."""
+    return kind.title().replace("_", "")
+
+
+def contract(kind: str) -> str:
+    """The protocols as they are written, or the hooks."""
+    if kind in OF_HOOKS:
+        rows = [
+            f"| `{name}` | {', '.join(f'`{argument}`' for argument in inspect.signature(hook).parameters)} |"
+            for name, hook in hookspecs.HOOKS.items()
+        ]
+        text = (
+            "Any of these, by any subset of their arguments; [hooks](../hooks.md) says when each is called."
+        )
+        return "\n".join([text, "", "| hook | arguments |", "| --- | --- |", *rows])
+    if kind == "command":
+        return "A `click.Command`; groups are commands too."
+    names = [protocol_name(kind), *FURTHER.get(kind, ())]
+    source = "\n\n".join(inspect.getsource(getattr(protocols, name)) for name in names)
+    return f"{NOT_RUN}\n```python\n{source}```"
+
+
+def registering(kind: str, example: Example) -> str:
+    """Each way in which the example becomes a plugin."""
+    module = f"my_package.{kind}"
+    target = module + (f":{example.attribute}" if example.attribute else "")
+    name = example.name if example.name.isidentifier() else f'"{example.name}"'
+    parts = []
+    if kind not in WITHOUT_DECORATOR:
+        parts.append("In a project the decorator is enough, in any module of its `src/`.")
+    parts.append("A distribution lists it in its `pyproject.toml`:")
+    parts.append(f'```toml\n[project.entry-points."{protocols.KINDS[kind]}"]\n{name} = "{target}"\n```')
+    if kind not in WITHOUT_DECORATOR:
+        lines = [
+            "from evsys import Registry",
+            "",
+            "registry = Registry()",
+            f'registry.register("{kind}", "{example.name}", {example.attribute})',
+            f'assert registry.find("{kind}", "{example.name}").qualified == "project/{example.name}"',
+        ]
+        parts += ["In Python, in a registry of its own:", "```python\n" + "\n".join(lines) + "\n```"]
+    return "\n\n".join(parts)
+
+
+def installed(kind: str, registry: Registry) -> str:
+    """The plugins of this repository, with their params."""
+    entries = registry.entries(kind)
+    if not entries:
+        return "None yet."
+    return "\n\n".join(plugin(entry, registry) for entry in entries)
+
+
+def plugin(entry: PluginEntry, registry: Registry) -> str:
+    """What one plugin is, and its params."""
+    made = registry.get(entry.kind, entry.qualified)
+    summary = (inspect.getdoc(made) or "").partition("\n\n")[0].replace("\n", " ")
+    heading = f"### `{entry.name}`\n\n{f'{summary} ' if summary else ''}From `{entry.distribution}`."
+    if entry.kind in WITHOUT_DECORATOR:
+        return heading
+    schema = registry.schema(entry.kind, entry.qualified)
+    return (
+        f"{heading}\n\n{param_tables(schema, other_names(registry.config_of(entry.kind, entry.qualified)))}"
+    )
+
+
+def other_names(config: Any) -> Mapping[str, tuple[str, ...]]:
+    """The aliases of the params of an attrs Config."""
+    fields = getattr(config, "__attrs_attrs__", ())
+    return {field.alias: tuple(field.metadata.get("aliases", ())) for field in fields}
+
+
+# --- checks -------------------------------------------------------------------------------------------------------------
+
+
+def checks(kind: str) -> str:
+    """What the conformance suite asks of a kind alone, and what a plugin may tell it."""
+    own = checks_of(kind, inherited=False)
+    of_all = "[every plugin](index.md#checks-of-every-plugin)"
+    common, own_names = checks_of_every_plugin(), {check.name for check in own}
+    kept = [check.name for check in checks_of(kind) if check.name not in own_names]
+    if len(kept) < len(common):
+        of_all += f" as far as it isn't about params ({', '.join(f'`{name}`' for name in kept)})"
+    parts = [f"`evsys conformance` asks what it asks of {of_all}{', and this:' if own else '.'}"]
+    parts += [check_table(own)] if own else []
+    words = words_of(kind)
+    if words:
+        parts.append(
+            "What it needs for that, a plugin says in its attribute `conformance`, a mapping of these:"
+        )
+        rows = [f"| `{word.name}` | {word.description} |" for word in words]
+        parts.append("\n".join(["| word | means |", "| --- | --- |", *rows]))
+    return "\n\n".join(parts)
+
+
+def checks_of_every_plugin() -> list[CheckInfo]:
+    """The checks that a kind has beside its own; they are the same for all."""
+    own = {check.name for check in checks_of("verifier", inherited=False)}
+    return [check for check in checks_of("verifier") if check.name not in own]
+
+
+def check_table(found: Sequence[CheckInfo]) -> str:
+    """Checks with what they ask, in the order in which they are written."""
+    rows = [
+        f"| {f'`{check.capability}`' if check.capability else 'all'} | `{check.name}` | {check.description} |"
+        for check in found
+    ]
+    return "\n".join(["| of | check | what it asks |", "| --- | --- | --- |", *rows])
+
+
+# --- examples -----------------------------------------------------------------------------------------------------------
+
+
+def read_example(kind: str) -> Example:
+    """Take an example's file apart; the first thing that it registers is what the page is about."""
+    text = (EXAMPLES / f"{kind}.py").read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    words = ast.get_docstring(tree) or ""
+    intro, mark, sections = words.partition("\n## ")
+    code = text.split('"""\n', 1)[1].lstrip("\n")
+    name, attribute = "my_team", ""  # a module of hooks is a plugin as it is
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    defined = [node for node in reversed(tree.body) if isinstance(node, kinds)]
+    for node, decorator in [(each, decorator) for each in defined for decorator in each.decorator_list]:
+        called = ast.unparse(decorator)
+        if called.startswith(f"register_{kind}("):
+            name, attribute = ast.literal_eval(called.removeprefix(f"register_{kind}")), node.name
+        elif called.startswith("click.command("):
+            name, attribute = node.name, node.name
+    return Example(intro, mark + sections, code, name, attribute)
+
+
+if __name__ == "__main__":
+    main()

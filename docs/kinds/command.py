@@ -1,0 +1,23 @@
+"""A command of the command line, `evsys NAME`: a click command that is imported when it is named, so that `evsys --help` stays
+quick however many are installed.
+
+It prints results on standard output and everything else on standard error, and raises errors of `evsys.errors`; their exit codes
+are then the command's.
+
+## On the command line
+
+`evsys kinds` runs it, and `evsys --help` lists it.
+"""
+
+import click
+
+from evsys import current_registry
+
+
+@click.command()
+@click.argument("prefix", default="")
+def kinds(prefix: str) -> None:
+    """Count the installed plugins of each kind whose name starts with PREFIX."""
+    entries = [entry for entry in current_registry().entries() if entry.kind.startswith(prefix)]
+    for kind in dict.fromkeys(entry.kind for entry in entries):
+        click.echo(f"{kind} {sum(entry.kind == kind for entry in entries)}")

@@ -1,0 +1,31 @@
+"""An inference client answers messages: a service, or a stand-in for one. Agents and judges get one and never ask what is behind
+it; the model being trained is offered to them in the same shape.
+
+## In an experiment
+
+A benchmark entry names clients in `models`, which are scored for comparison, or as its `inference`, which answers instead of the
+trained model; [`openai_compatible`](../inference-clients.md) is one for services. `Experiment(..., inference_factory=...)` scores through a client what a `train_fn` of your own has trained.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evsys import register_inference_client
+from evsys.types import Completion, Message, SamplingParams, Usage
+
+
+@register_inference_client("parrot")
+class Parrot:
+    """Repeats what was said last."""
+
+    async def generate(
+        self,
+        messages: Sequence[Message],
+        sampling: SamplingParams,
+        *,
+        n: int = 1,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> list[Completion]:
+        said = Message(role="assistant", content=messages[-1].content)
+        usage = Usage(prompt_tokens=len(messages), completion_tokens=1)
+        return [Completion(message=said, finish_reason="stop", usage=usage) for _ in range(n)]

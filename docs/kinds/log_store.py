@@ -1,0 +1,38 @@
+"""A log store is a second place for records, beside the files that are always written.
+
+## In an experiment file
+
+The key is `log_store`. Until a version of evsys takes it, a [callback](callback.md) hears the same things.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import attrs
+
+from evsys import option, register_log_store
+
+
+@register_log_store("lines")
+class Lines:
+    """Appends records to a file, as lines of JSON."""
+
+    conformance: ClassVar[Mapping[str, Any]] = {"file": "records.jsonl"}
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        """Params of `lines`."""
+
+        path: Path = option(Path("records.jsonl"), "The file.")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def write(self, record: Mapping[str, Any]) -> None:
+        line = json.dumps(record, ensure_ascii=False) + "\n"
+        with self.path.open("ab") as file:  # one append of a whole line
+            file.write(line.encode())
+
+    async def close(self) -> None: ...

@@ -1,0 +1,105 @@
+"""Tables of params, made from a JSON Schema: names, types, defaults, bounds, meanings, sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["param_tables"]
+
+type Schema = Mapping[str, Any]
+
+_BOUNDS = {
+    "minimum": "≥ {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "≤ {}",
+    "exclusiveMaximum": "< {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "minProperties": "at least {} keys",
+    "maxProperties": "at most {} keys",
+    "pattern": "matches `{}`",
+}
+_TYPES = {
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "boolean": "true or false",
+    "null": "null",
+    "object": "mapping",
+}
+_HEAD = "| param | takes | default | bounds | meaning | source |\n| --- | --- | --- | --- | --- | --- |"
+
+
+def param_tables(schema: Schema, aliases: Mapping[str, tuple[str, ...]]) -> str:
+    """The table of a Config, and below it one for each class that it holds.
+
+    Args:
+        schema: of the whole Config, with its `$defs`.
+        aliases: other names of params.
+    """
+    if not schema.get("properties"):
+        return "Takes any params." if schema.get("additionalProperties") else "Takes no params."
+    tables = [_table(schema, aliases)]
+    for name, inner in schema.get("$defs", {}).items():
+        if inner.get("properties"):
+            tables.append(f"A `{name}`:\n\n{_table(inner, {})}")
+    return "\n\n".join(tables)
+
+
+def _table(schema: Schema, aliases: Mapping[str, tuple[str, ...]]) -> str:
+    required = schema.get("required", ())
+    rows = [
+        _row(name, prop, aliases.get(name, ()), required=name in required)
+        for name, prop in schema["properties"].items()
+        if not prop.get("deprecated")  # how a schema marks the other names of a param
+    ]
+    return "\n".join([_HEAD, *rows])
+
+
+def _row(name: str, prop: Schema, aliases: tuple[str, ...], *, required: bool) -> str:
+    names = f"`{name}`" + (f" (also {', '.join(f'`{alias}`' for alias in aliases)})" if aliases else "")
+    default = (
+        "" if required or "default" not in prop else f"`{json.dumps(prop['default'], ensure_ascii=False)}`"
+    )
+    cells = [
+        names,
+        " or ".join(dict.fromkeys(_types(prop))),
+        "required" if required else default,
+        ", ".join(_bounds(prop)),
+        prop.get("description", ""),
+        prop.get("x-evsys-source", ""),
+    ]
+    return f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def _types(prop: Schema) -> Iterator[str]:
+    """What a param takes, in words; an enumeration says its values."""
+    if "enum" in prop:
+        yield from (f"`{json.dumps(value, ensure_ascii=False)}`" for value in prop["enum"])
+    elif "const" in prop:
+        yield f"`{json.dumps(prop['const'], ensure_ascii=False)}`"
+    elif "$ref" in prop:
+        yield f"`{prop['$ref'].rpartition('/')[2]}`"
+    elif "anyOf" in prop:
+        for part in prop["anyOf"]:
+            yield from _types(part)
+    elif prop.get("type") == "array":
+        items = prop.get("items") or {}
+        inside = " or ".join(_types(items)) if items else "anything"
+        yield f"list of {inside}" if "prefixItems" not in prop else "list"
+    elif prop.get("type") == "object" and prop.get("additionalProperties"):
+        yield f"mapping to {' or '.join(_types(prop['additionalProperties']))}"
+    elif "type" in prop:
+        yield _TYPES[prop["type"]]
+    else:
+        yield "anything"
+
+
+def _bounds(prop: Schema) -> Iterator[str]:
+    parts = [prop, *prop.get("anyOf", ())]
+    for key, words in _BOUNDS.items():
+        yield from (words.format(part[key]) for part in parts if key in part)
