@@ -1,11 +1,9 @@
 """Each check of the suite catches a plugin that is broken in its way, and no other check does.
 
-All of them lie in `broken/`, a module a kind, and pass for two installed distributions in one run of the suite.
+All of them lie in `broken/`, a module a kind, and pass for installed distributions, of which the whole suite is run. Since a
+culprit has to fail its check and nothing else, removing a check makes a test here fail, and so does a check without a culprit.
 """
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from evsys_conformance import suite
 from evsys_conformance.declare import checks_of
 
+pytestmark = pytest.mark.timeout(300)  # one run of the suite serves all tests, and the machine may be busy
 BROKEN = Path(__file__).with_name("broken")
 
 CULPRITS = {
@@ -47,6 +46,7 @@ CULPRITS = {
         "TakesFewer": "test_more_than_the_samples_is_refused",
         "Upwards": "test_direction_is_max_or_min",
         "Backwards": "test_all_passed_is_at_least_as_good_as_all_failed",
+        "Outside": "test_stays_in_its_value_range",
     },
     "agent": {
         "OtherNames": "test_signatures_are_those_of_the_protocol",
@@ -55,11 +55,13 @@ CULPRITS = {
         "FirstMessageOnly": "test_takes_an_instruction_of_several_messages",
         "OwnSampling": "test_samples_as_it_is_told",
         "HidesFailures": "test_failures_of_the_model_are_told",
+        "OneTaskAtATime": "test_acts_on_several_tasks_at_once",
         "GoesOn": "test_cancels_within_a_second",
     },
     "rollout_engine": {
         "OneTwice": "test_every_rollout_comes_once",
         "MixesAnswers": "test_each_rollout_is_of_its_task",
+        "OneSeedForAll": "test_agents_are_told_what_the_policy_says",
         "CrashIsZero": "test_a_crash_is_data_and_stops_no_other",
         "AllAtOnce": "test_runs_no_more_at_once_than_allowed",
         "Patient": "test_a_rollout_that_takes_too_long_is_ended",
@@ -71,18 +73,22 @@ CULPRITS = {
         "SharesItsRows": "test_same_reference_gives_the_same_bytes",
         "OneCursor": "test_pulls_at_once_do_not_disturb_each_other",
         "NothingIsFine": "test_unknown_reference_is_an_error",
+        "ShorterIsFine": "test_half_written_data_are_an_error",
     },
     "renderer": {
         "FloatTokens": "test_prompts_are_token_ids",
         "OneWeightTooMany": "test_tokens_and_weights_have_one_length",
         "AnotherPrompt": "test_training_goes_on_from_the_prompt",
         "TrainsThePrompt": "test_prompts_are_not_trained",
+        "LastAnswerOnly": "test_every_answer_is_trained",
+        "ForgetsToolCalls": "test_tool_calls_are_read_back",
         "ReadsSomethingElse": "test_answers_are_read_back",
         "NeverStops": "test_a_trained_turn_ends_with_a_stop_token",
     },
     "environment": {
         "StopsOnce": "test_starts_and_stops_twice",
         "NeedsAStart": "test_stops_without_a_start",
+        "HalfStarted": "test_stops_after_a_start_that_was_cancelled",
     },
     "callback": {
         "Misspelt": "test_hooks_are_real_ones",
@@ -93,12 +99,14 @@ CULPRITS = {
     "loss": {
         "Infinite": "test_is_finite",
         "Mean": "test_is_a_sum",
+        "MetricIsText": "test_metrics_are_finite_numbers",
         "ChangesData": "test_inputs_are_left_as_they_were",
         "TwiceTheGradient": "test_gradient_is_that_of_the_value",
         "cross_entropy": "test_agrees_with_the_formula",
     },
     "algorithm": {
         "LossIsNan": "test_trains_on_the_mock_backend",
+        "NeverTrains": "test_weights_are_trained",
         "CountsOneMore": "test_steps_are_counted",
         "OneStepLess": "test_keeps_to_the_number_of_steps",
         "NeverStops": "test_stops_on_request",
@@ -114,6 +122,17 @@ CULPRITS = {
         "MeanLoss": "test_loss_is_that_of_the_formula",
         "HalfTheGradient": "test_gradient_of_a_built_in_is_that_of_the_callable",
         "ForgetsGradients": "test_gradients_add_up",
+        "SkipsIdleSteps": "test_a_step_clears_the_gradient",
+        "OwnLearningRate": "test_learning_rate_is_that_of_the_step",
+        "ForwardIsBackwardToo": "test_forward_leaves_the_gradient",
+        "WaitsForTheAwait": "test_calls_are_done_in_their_order",
+        "OtherTokenizer": "test_tokens_of_the_renderer_are_those_of_the_tokenizer",
+        "StateHoldsAPath": "test_saved_state_is_json",
+        "OneTokenMore": "test_samples_are_as_many_and_as_long_as_asked",
+        "NoStopTokens": "test_stop_tokens_end_a_sample",
+        "FirstTokenIsCertain": "test_logprobs_are_computed_for_each_token",
+        "OnePromptAtATime": "test_samples_at_once_do_not_disturb_each_other",
+        "HasNoTopPromptLogprobs": "test_top_prompt_logprobs_hold_the_likeliest",
         "ForgetsMoments": "test_restores_what_it_saved",
         "NeedsAClient": "test_tears_down_after_a_failed_prepare",
         "SharesWeights": "test_two_at_once_share_nothing",
@@ -124,62 +143,86 @@ CULPRITS = {
         "DrawsAsItLikes": "test_same_seed_gives_the_same_bits",
         "TrainsEverythingItSays": "test_trains_all_weights",
     },
+    "log_store": {
+        "StampsRecords": "test_takes_records_of_all_kinds",
+        "NeedsARecord": "test_closes_without_a_record",
+        "PlainLettersOnly": "test_records_come_back_as_they_were",
+        "LastWriterWins": "test_concurrent_writes_do_not_interleave",
+        "WritesAnew": "test_readers_see_whole_records_that_stay",
+        "BeginsAnew": "test_another_object_goes_on",
+    },
+    "inference_client": {
+        "OneWhateverIsAsked": "test_gives_as_many_completions_as_asked",
+        "TellsNoUsage": "test_usage_is_told",
+        "TalksOn": "test_max_tokens_is_kept",
+        "AddsToTheList": "test_conversation_is_left_as_it_was",
+        "MixesConversations": "test_each_conversation_gets_its_own_answer",
+        "HidesFailures": "test_failures_are_told",
+        "GoesOn": "test_cancels_within_a_second",
+    },
+    "deployer": {
+        "SaysNothing": "test_says_where",
+        "MovesWeights": "test_checkpoint_is_left_as_it_was",
+        "DoesNotLook": "test_a_checkpoint_that_is_not_there_is_an_error",
+    },
+    "search": {
+        "GivesPaths": "test_proposes_arms",
+        "DrawsOnAndOn": "test_same_history_same_arms",
+        "TakesNotes": "test_history_is_left_as_it_was",
+        "NeedsValues": "test_failed_arms_are_results",
+    },
+    "launcher": {
+        "GivesSets": "test_gives_a_result_for_each_arm",
+        "ByName": "test_results_are_in_the_order_of_the_arms",
+        "MarksArms": "test_arms_are_left_as_they_were",
+        "NeedsArms": "test_no_arms_have_no_results",
+        "OneFailsAll": "test_a_failed_arm_is_a_result",
+        "GoesOn": "test_cancels_within_a_second",
+    },
+    "command": {
+        "NotACommand": "test_is_a_command",
+        "SaysNothing": "test_says_what_it_does",
+    },
 }
 TABLE = [(kind, name, check) for kind, broken in CULPRITS.items() for name, check in broken.items()]
 
 
+SLOW = {"backend"}
+"""Kinds whose culprits make a run of their own, beside that of all others."""
+
+
 @pytest.fixture(scope="session")
-def report(tmp_path_factory, install):
-    """What one run of the suite says about all broken plugins."""
+def report(tmp_path_factory, install, start_suite):
+    """What the suite says about all broken plugins, from two runs side by side."""
     folder = tmp_path_factory.mktemp("broken")
-    install(folder / "site", "broken", [(kind, name, f"broken_{kind}:{name}") for kind, name, _ in TABLE])
-    install(folder / "site", "broken_heavy", [("verifier", "Slow", "broken_heavy:Slow")])
-    program = f"import sys; sys.path[:0] = {[str(folder / 'site'), str(BROKEN)]}; import pytest; sys.exit(pytest.main())"
-    options = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--tb=short",
-        "--evsys-report=report.json",
-        "--basetemp=temp",
-        "--rootdir=.",
+    site = folder / "site"
+    slow = [(kind, name, f"broken_{kind}:{name}") for kind, name, _ in TABLE if kind in SLOW]
+    others = [(kind, name, f"broken_{kind}:{name}") for kind, name, _ in TABLE if kind not in SLOW]
+    install(site / "slow", "broken", slow)
+    install(site / "others", "broken", others)
+    install(site / "others", "broken_heavy", [("verifier", "Slow", "broken_heavy:Slow")])
+    runs = [
+        start_suite(folder / "slow", ["broken"], paths=[site / "slow", BROKEN]),
+        start_suite(
+            folder / "others",
+            ["broken", "broken-heavy"],
+            paths=[site / "others", BROKEN, BROKEN.with_name("right")],
+        ),
     ]
-    suites = ["--evsys-conformance=broken", "--evsys-conformance=broken-heavy"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *options, *suites],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
-    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
-
-
-def failed(report, kind, plugin):
-    outcomes = {
-        entry["check"]: entry
-        for entry in report["checks"]
-        if (entry["kind"], entry["plugin"]) == (kind, plugin)
-    }
-    assert outcomes
-    return {
-        check.partition("::")[2]: e["reason"] for check, e in outcomes.items() if e["outcome"] == "failed"
-    }
+    reports = [run.report() for run in runs]
+    return {"checks": [entry for report in reports for entry in report["checks"]]}
 
 
 @pytest.mark.parametrize(("kind", "name", "check"), TABLE, ids=[f"{kind}-{name}" for kind, name, _ in TABLE])
-def test_a_broken_plugin_fails_its_own_check_and_no_other(report, kind, name, check):
-    found = failed(report, kind, f"broken/{name}")
+def test_a_broken_plugin_fails_its_own_check_and_no_other(report, failures_of, kind, name, check):
+    found = failures_of(report, kind, f"broken/{name}")
     assert set(found) == {check}, found
 
 
-def test_a_plugin_that_is_heavy_to_import_fails_the_check_of_its_distribution_alone(report):
-    assert set(failed(report, None, "broken-heavy")) == {"test_loading_it_imports_nothing_heavy"}
-    assert failed(report, None, "broken") == {}
-    assert failed(report, "verifier", "broken-heavy/Slow") == {}
+def test_a_plugin_that_is_heavy_to_import_fails_the_check_of_its_distribution_alone(report, failures_of):
+    assert set(failures_of(report, None, "broken-heavy")) == {"test_loading_it_imports_nothing_heavy"}
+    assert failures_of(report, None, "broken") == {}
+    assert failures_of(report, "verifier", "broken-heavy/Slow") == {}
 
 
 def test_every_check_has_a_culprit():

@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from evsys_conformance import suite
+from evsys_conformance.report import report_schema
 
 pytest_plugins = ["pytester"]
 BROKEN = Path(__file__).with_name("broken")
@@ -90,7 +92,7 @@ def test_a_plugin_that_cannot_be_loaded_is_one_failed_test(project, install):
     done.stdout.fnmatch_lines(
         ["verifier halfway/gone (1.0) (nowhere:Gone) can't be loaded: its module 'nowhere' is gone*"]
     )
-    done.stdout.fnmatch_lines(["halfway/gone * 1 failed, * skipped", "halfway/right * passed, * skipped"])
+    done.stdout.fnmatch_lines(["halfway/gone * 1 failed, * skipped*", "halfway/right * passed, * skipped*"])
     assert done.parseoutcomes()["failed"] == 1
 
 
@@ -123,9 +125,34 @@ def test_the_report_is_a_document_of_every_check(project):
     assert [(e["check"], e["kind"], e["plugin"]) for e in wrong] == [
         ("TestVerifier::test_reward_range_is_declared", "verifier", "wrong-side/wrong")
     ]
-    assert "declare it" in wrong[0]["reason"]
+    assert wrong[0]["reason"].startswith("it doesn't say which rewards it gives")
+    assert wrong[0]["contract"] == "`reward_range = (low, high)` says between which rewards it stays."
+    assert wrong[0]["documented"].startswith("evsys.protocols.Verifier")
     assert report["counts"]["failed"] == 1
     assert report["counts"]["passed"] > 20
+    assert all(entry["seconds"] >= 0 for entry in report["checks"])
+    assert [e for e in report["checks"] if e["outcome"] == "skipped" and not e["reason"]] == []
+    Draft202012Validator(report_schema()).validate(report)
+
+
+def test_skipped_checks_are_listed_with_their_reasons(project):
+    done = run(project, "--evsys-conformance", "outside")
+    done.stdout.fnmatch_lines(
+        ["checks that were skipped, with the reason of each: *", " * it takes no params ?outside/right?"]
+    )
+
+
+def test_checks_that_were_deselected_leave_the_report_open(project):
+    done = run(project, "--evsys-conformance", "outside", "-k", "test_loads", "--evsys-report", "r.json")
+    report = json.loads((project.path / "r.json").read_text(encoding="utf-8"))
+    assert done.ret == 0
+    assert report["passed"] is False
+    assert {e["reason"] for e in report["checks"] if e["outcome"] == "not run"} == {"it was deselected"}
+
+
+def test_a_run_of_no_check_fails(project):
+    done = run(project, "--evsys-conformance", "outside", "-k", "nothing_has_this_name")
+    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 # --- door 2: by subclass --------------------------------------------------------------------------------------------
@@ -155,7 +182,15 @@ def test_a_subclass_fails_for_a_wrong_plugin_with_the_values_that_differ(project
     done.assert_outcomes(
         failed=1, passed=done.parseoutcomes()["passed"], skipped=done.parseoutcomes()["skipped"]
     )
-    done.stdout.fnmatch_lines(["E * assert None is not None"])
+    done.stdout.fnmatch_lines(
+        [
+            "it doesn't say which rewards it gives",
+            "  wanted: reward_range: ClassVar*",
+            "*what the contract wants*",
+            "`reward_range = (low, high)` says between which rewards it stays.",
+            "It is written down in evsys.protocols.Verifier*",
+        ]
+    )
 
 
 def test_a_bare_function_can_be_checked(project):
@@ -178,10 +213,38 @@ class TestMine(VerifierConformance):
     assert run(project).ret == 0
 
 
-def test_a_subclass_without_a_plugin_is_told_so(project):
+@pytest.mark.parametrize(
+    ("cls", "plugin", "failed"),
+    [
+        ("CommandConformance", "click.Command('told', help='Say it.')", None),
+        ("CommandConformance", "click.Command('silent')", "test_says_what_it_does"),
+        ("CommandConformance", "print", "test_is_a_command"),
+        ("AmbientConformance", "hooks", None),
+        ("AmbientConformance", "misspelt", "test_hooks_are_real_ones"),
+    ],
+)
+def test_a_module_or_a_command_can_be_checked(project, cls, plugin, failed):
+    project.makepyfile(hooks="def evsys_run_started(ctx): pass", misspelt="def evsys_run_strated(ctx): pass")
     project.makepyfile(
-        "from evsys_conformance import VerifierConformance\nclass TestMine(VerifierConformance): pass\n"
+        test_it=f"""
+import click, pytest
+import hooks, misspelt
+from evsys_conformance import {cls}
+
+class TestMine({cls}):
+    @pytest.fixture
+    def plugin(self):
+        return {plugin}
+"""
     )
+    done = run(project)
+    failures = [line.split()[1].rpartition("::")[2] for line in done.outlines if line.startswith("FAILED")]
+    assert failures == ([failed] if failed else [])
+
+
+@pytest.mark.parametrize("cls", ["VerifierConformance", "AmbientConformance"])
+def test_a_subclass_without_a_plugin_is_told_so(project, cls):
+    project.makepyfile(f"from evsys_conformance import {cls}\nclass TestMine({cls}): pass\n")
     done = run(project)
     assert done.ret == pytest.ExitCode.TESTS_FAILED
     done.stdout.fnmatch_lines(["*TestMine must override the fixture `plugin`*"])
@@ -200,7 +263,13 @@ def test_a_check_that_is_overridden_fails(project):
 def test_a_check_that_is_deleted_fails(project, change):
     project.makepyfile(SUBCLASS.format(plugin="Right") + f"\n    {change}\n")
     done = run(project)
-    done.stdout.fnmatch_lines(["*overridden: test_loads; list it in evsys_xfail*"])
+    done.stdout.fnmatch_lines(
+        [
+            "TestMine overrides checks of the suite",
+            "  seen:   test_loads",
+            "  wanted: *TestMine::test_loads = reason",
+        ]
+    )
 
 
 # --- expected failures ----------------------------------------------------------------------------------------------
@@ -295,10 +364,114 @@ def test_a_check_of_a_later_protocol_leaves_older_plugins_alone(project):
     done.stdout.fnmatch_lines(["FAILED *test_of_a_service*"])
 
 
+def test_what_needs_a_service_is_left_alone_unless_there_is_one(project, install):
+    project.makepyfile(
+        remote="""
+class Remote:
+    reward_range = (0.0, 1.0)
+    conformance = {"service": True}
+    def __call__(self, model_output, expected, params):
+        raise ConnectionError("nobody answers")
+"""
+    )
+    install(project.path, "remote_side", [("verifier", "Remote", "remote:Remote")])
+    done = run(project, "--evsys-conformance", "remote-side")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(["*the plugin says that it needs a service; run it with --evsys-live*"])
+    done = run(project, "--evsys-conformance", "remote-side", "--evsys-live")
+    done.stdout.fnmatch_lines(["judging '' it fails: ConnectionError: nobody answers"])
+
+
+def test_a_subclass_of_a_plugin_that_needs_a_service_brings_its_own(project):
+    project.makepyfile(
+        """
+import pytest
+from evsys_conformance import VerifierConformance
+
+class Remote:
+    reward_range = (0.0, 1.0)
+    conformance = {"service": True}
+    def __init__(self, answer):
+        self.answer = answer
+    def __call__(self, model_output, expected, params):
+        return self.answer
+
+class TestMine(VerifierConformance):
+    @pytest.fixture
+    def plugin(self):
+        return Remote(0.5)
+"""
+    )
+    done = run(project, "-rs")
+    assert done.ret == 0
+    done.stdout.no_fnmatch_line("*needs a service*")
+
+
+def test_a_plugin_that_raises_is_told_with_its_traceback_and_the_contract(project):
+    project.makepyfile(
+        """
+import pytest
+from evsys_conformance import MetricConformance
+
+class Mine:
+    def compute(self, task_rewards):
+        return task_rewards["accuracy"]
+
+class TestMine(MetricConformance):
+    @pytest.fixture
+    def plugin(self):
+        return Mine()
+"""
+    )
+    done = run(project, "-k", "test_is_finite")
+    done.stdout.fnmatch_lines(
+        [
+            "*return task_rewards*accuracy*",
+            "E *KeyError: 'accuracy'",
+            "*what the contract wants*",
+            "Any scored tasks have a finite value.",
+            "It is written down in evsys.protocols.Metric and docs/reference/kinds/metric.md.",
+        ]
+    )
+
+
+def test_an_object_that_cannot_be_copied_needs_a_way_to_make_another(project):
+    project.makepyfile(
+        """
+import threading
+import pytest
+from evsys_conformance import TransformConformance
+
+class Locked:
+    def __init__(self):
+        self.lock = threading.Lock()
+    def __call__(self, rows):
+        return list(rows)
+
+class TestLocked(TransformConformance):
+    @pytest.fixture
+    def plugin(self):
+        return Locked()
+
+class TestMade(TestLocked):
+    @pytest.fixture
+    def make(self):
+        return Locked
+"""
+    )
+    done = run(project, "-v")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(["*it can't be copied (*): override the fixture `make`*?TestLocked?"])
+    done.stdout.fnmatch_lines(["*TestMade::test_same_rows_twice_give_the_same PASSED*"])
+
+
 def test_algorithms_without_a_backend_to_train_on_name_the_extra(project, monkeypatch):
     monkeypatch.setenv("EVSYS_PLUGINS_DENY", "backend:mock")
     done = run(project, "--evsys-conformance", "evsys-algo-sft", "-k", "test_steps_are_counted")
-    done.stdout.fnmatch_lines(["*needs the backend `mock`: pip install 'evsys-conformance?train?'*"])
+    done.stdout.fnmatch_lines(
+        ["this check needs the backend `mock`", "  wanted: pip install 'evsys-conformance?train?'"]
+    )
+    done.stdout.no_fnmatch_line("*another exception occurred*")
     assert done.ret == pytest.ExitCode.TESTS_FAILED
 
 
@@ -335,6 +508,22 @@ def test_nothing():
     assert [name for name in sys.modules if name == "evsys" or name.startswith("evsys.")] == []
     assert "evsys_conformance.checks" not in sys.modules
     assert "hypothesis" not in sys.modules or "_hypothesis_pytestplugin" in sys.modules
+"""
+    )
+    assert project.runpytest_subprocess("-p", "no:cacheprovider").ret == 0
+
+
+def test_the_suite_imports_no_runtime_and_no_backend(project):
+    project.makepyfile(
+        test_it="""
+import sys
+from evsys_conformance import catalogue, suite
+
+def test_nothing():
+    for kind in catalogue.KINDS:
+        catalogue.checks_of(kind)
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    assert {name for name in loaded if name.startswith("evsys")} == {"evsys", "evsys_conformance"}
 """
     )
     assert project.runpytest_subprocess("-p", "no:cacheprovider").ret == 0

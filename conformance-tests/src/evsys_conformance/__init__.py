@@ -8,55 +8,85 @@ if TYPE_CHECKING:
     from evsys_conformance.checks.agent import AgentConformance
     from evsys_conformance.checks.algorithm import AlgorithmConformance
     from evsys_conformance.checks.backend import BackendConformance
-    from evsys_conformance.checks.callback import CallbackConformance
+    from evsys_conformance.checks.callback import AmbientConformance, CallbackConformance
+    from evsys_conformance.checks.command import CommandConformance
     from evsys_conformance.checks.data_store import DataStoreConformance
+    from evsys_conformance.checks.deployer import DeployerConformance
+    from evsys_conformance.checks.entry import EntryConformance
     from evsys_conformance.checks.environment import EnvironmentConformance
+    from evsys_conformance.checks.inference_client import InferenceClientConformance
+    from evsys_conformance.checks.launcher import LauncherConformance
+    from evsys_conformance.checks.log_store import LogStoreConformance
     from evsys_conformance.checks.loss import LossConformance
     from evsys_conformance.checks.metric import MetricConformance
-    from evsys_conformance.checks.plugin import EntryConformance, PluginConformance
+    from evsys_conformance.checks.plugin import PluginConformance
     from evsys_conformance.checks.renderer import RendererConformance
     from evsys_conformance.checks.rollout_engine import RolloutEngineConformance
+    from evsys_conformance.checks.search import SearchConformance
     from evsys_conformance.checks.transform import TransformConformance
     from evsys_conformance.checks.verifier import VerifierConformance
     from evsys_conformance.declare import check
-    from evsys_conformance.fakes import FakeModel
+    from evsys_conformance.fakes import FakeCall, FakeModel, tool_call
+    from evsys_conformance.findings import breach, require
 
 __all__ = [
     "AgentConformance",
     "AlgorithmConformance",
+    "AmbientConformance",
     "BackendConformance",
     "CallbackConformance",
+    "CommandConformance",
     "DataStoreConformance",
+    "DeployerConformance",
     "EntryConformance",
     "EnvironmentConformance",
+    "FakeCall",
     "FakeModel",
+    "InferenceClientConformance",
+    "LauncherConformance",
+    "LogStoreConformance",
     "LossConformance",
     "MetricConformance",
     "PluginConformance",
     "RendererConformance",
     "RolloutEngineConformance",
+    "SearchConformance",
     "TransformConformance",
     "VerifierConformance",
+    "breach",
     "check",
+    "require",
+    "tool_call",
 ]
 
 _HOME = {
     "AgentConformance": "checks.agent",
     "AlgorithmConformance": "checks.algorithm",
+    "AmbientConformance": "checks.callback",
     "BackendConformance": "checks.backend",
     "CallbackConformance": "checks.callback",
+    "CommandConformance": "checks.command",
     "DataStoreConformance": "checks.data_store",
-    "EntryConformance": "checks.plugin",
+    "DeployerConformance": "checks.deployer",
+    "EntryConformance": "checks.entry",
     "EnvironmentConformance": "checks.environment",
+    "FakeCall": "fakes",
     "FakeModel": "fakes",
+    "InferenceClientConformance": "checks.inference_client",
+    "LauncherConformance": "checks.launcher",
+    "LogStoreConformance": "checks.log_store",
     "LossConformance": "checks.loss",
     "MetricConformance": "checks.metric",
     "PluginConformance": "checks.plugin",
     "RendererConformance": "checks.renderer",
     "RolloutEngineConformance": "checks.rollout_engine",
+    "SearchConformance": "checks.search",
     "TransformConformance": "checks.transform",
     "VerifierConformance": "checks.verifier",
+    "breach": "findings",
     "check": "declare",
+    "require": "findings",
+    "tool_call": "fakes",
 }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Check", "check", "check_of", "checks_of"]
+__all__ = ["Check", "check", "check_of", "checks_of", "first_paragraph", "words_of"]
 
 _ATTRIBUTE = "__evsys_check__"
 
@@ -16,21 +17,23 @@ class Check:
     """`since_protocol`: the first protocol version whose plugins are measured by this check.
 
     `needs`: a capability; plugins that don't declare it are skipped. `before_loading`: the check looks at the entry
-    itself, so it runs for a plugin that can't be loaded too.
+    itself, so it runs for a plugin that can't be loaded too. `calls`: the check calls the plugin's methods, so it is
+    skipped for a plugin that says it needs a service, unless there is one.
     """
 
     since_protocol: int = 1
     needs: str | None = None
     before_loading: bool = False
+    calls: bool = True
 
 
 def check[F: Callable[..., Any]](
-    *, since_protocol: int = 1, needs: str | None = None, before_loading: bool = False
+    *, since_protocol: int = 1, needs: str | None = None, before_loading: bool = False, calls: bool = True
 ) -> Callable[[F], F]:
-    """Make a test method a check of the suite; see `Check`."""
+    """Make a test method a check of the suite; see `Check`. The first paragraph of its docstring is its contract."""
 
     def mark(function: F) -> F:
-        setattr(function, _ATTRIBUTE, Check(since_protocol, needs, before_loading))
+        setattr(function, _ATTRIBUTE, Check(since_protocol, needs, before_loading, calls))
         return function
 
     return mark
@@ -50,3 +53,16 @@ def checks_of(cls: type) -> Iterator[tuple[str, Any]]:
             if name not in seen and check_of(value) is not None:
                 seen.add(name)
                 yield name, value
+
+
+def first_paragraph(value: object) -> str:
+    """The first paragraph of a docstring on one line: the contract of a check, the meaning of a fixture."""
+    return (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def words_of(cls: type) -> dict[str, str]:
+    """What a plugin may say in its attribute `conformance`, by word, for plugins that a class measures."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        found |= vars(base).get("words", {})
+    return found

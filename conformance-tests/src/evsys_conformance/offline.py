@@ -18,12 +18,14 @@ __all__ = ["blocked"]
 def blocked() -> Iterator[list[str]]:
     """Refuse connections and look-ups that leave this machine; yields the list of those that were tried."""
     tried: list[str] = []
-    connect, connect_ex, look_up = socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo
+    connect, connect_ex, send_to = socket.socket.connect, socket.socket.connect_ex, socket.socket.sendto
+    look_up, look_up_name = socket.getaddrinfo, socket.gethostbyname
 
-    def refuse(host: Any) -> OSError:
-        tried.append(str(host))
+    def refuse(address: Any) -> OSError:
+        place = ":".join(map(str, address[:2])) if isinstance(address, tuple) else str(address)
+        tried.append(place)
         return OSError(
-            errno.ENETUNREACH, f"the network is closed while conformance checks run (asked for {host})"
+            errno.ENETUNREACH, f"the network is closed while conformance checks run (asked for {place})"
         )
 
     def guarded_connect(self: socket.socket, address: Any) -> None:
@@ -36,6 +38,17 @@ def blocked() -> Iterator[list[str]]:
             raise refuse(address)
         return connect_ex(self, address)
 
+    def guarded_send_to(self: socket.socket, data: Any, *rest: Any) -> int:
+        if not _is_local(self, rest[-1]):
+            raise refuse(rest[-1])
+        sent: int = send_to(self, data, *rest)
+        return sent
+
+    def guarded_look_up_name(host: str) -> str:
+        if not _is_local_host(host):
+            raise refuse(host)
+        return look_up_name(host)
+
     def guarded_look_up(host: Any, *rest: Any, **options: Any) -> Any:
         if not _is_local_host(host):
             raise refuse(host)
@@ -45,7 +58,9 @@ def blocked() -> Iterator[list[str]]:
         mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}),  # else it tries again for half a minute
         mock.patch.object(socket.socket, "connect", guarded_connect),
         mock.patch.object(socket.socket, "connect_ex", guarded_connect_ex),
+        mock.patch.object(socket.socket, "sendto", guarded_send_to),
         mock.patch.object(socket, "getaddrinfo", guarded_look_up),
+        mock.patch.object(socket, "gethostbyname", guarded_look_up_name),
     ):
         yield tried
 

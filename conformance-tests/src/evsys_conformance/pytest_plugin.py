@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from evsys_conformance.report import Report
     from evsys_conformance.selection import Selection
 
-pytest.register_assert_rewrite("evsys_conformance.checks")
-
 SUITE = "evsys_conformance.suite"
 _FOR_SUBCLASSES = "test_no_check_is_overridden"
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()
@@ -100,7 +98,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not ours:
         return
     _expect_failures(config, ours)
-    from evsys_conformance.report import Report
+    from evsys_conformance.declare import first_paragraph
+    from evsys_conformance.findings import place_of
+    from evsys_conformance.report import Outcome, Report
 
     report = config.stash.setdefault(REPORT, Report())
     for item in ours:
@@ -108,8 +108,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs a service; run it with --evsys-live"))
         cls: Any = getattr(item, "cls", None)
         name, _, plugin = item.name.partition("[")
-        check = f"{cls.__name__}::{name}"
-        report.expect(item.nodeid, check, getattr(cls, "kind", None), plugin.removesuffix("]") or None)
+        outcome = Outcome(
+            check=f"{cls.__name__}::{name}",
+            kind=cls.kind,
+            plugin=plugin.removesuffix("]") or None,
+            contract=first_paragraph(getattr(item, "function", None)),
+            documented=place_of(cls.kind),
+        )
+        report.expect(item.nodeid, outcome)
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Say in the report why a check didn't run."""
+    for item in items:
+        report = item.config.stash.get(REPORT, None)
+        if report is not None:
+            report.leave_out(item.nodeid)
 
 
 def _expect_failures(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -136,16 +150,21 @@ def _expect_failures(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """Keep what a check said."""
+    """Keep what a check said, and tell an author whose plugin fails it what the contract wants."""
     report: pytest.TestReport = yield
     collected = item.config.stash.get(REPORT, None)
     if collected is not None:
         collected.add(report)
+        known = collected.of(item.nodeid)
+        if known is not None and report.failed:
+            report.sections.append(
+                ("what the contract wants", f"{known.contract}\nIt is written down in {known.documented}.")
+            )
     return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Write the report's file, and the table of a run of the suite's own classes."""
+    """Write the report's file and the table."""
     report = config.stash.get(REPORT, None)
     selection = config.stash.get(SELECTION, None)
     if report is None:
@@ -153,7 +172,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     path = config.getoption("evsys_report")
     if path:
         report.write(config.invocation_params.dir / path, selection.distributions if selection else [])
-    if selection is not None:
-        terminalreporter.section("evsys conformance")
-        for line in report.table():
-            terminalreporter.write_line(line)
+    terminalreporter.section("evsys conformance")
+    for line in report.table():
+        terminalreporter.write_line(line)

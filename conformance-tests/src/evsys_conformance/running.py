@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Coroutine
+import socket
+from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["cancelled_within", "finished", "run"]
+__all__ = ["cancelled_within", "closed_address", "finished", "run", "silent_address"]
 
 
 def run[T](work: Coroutine[Any, Any, T]) -> T:
@@ -31,3 +33,16 @@ async def cancelled_within(task: asyncio.Task[Any], seconds: float) -> bool:
     task.cancel()
     done, _ = await asyncio.wait([task], timeout=seconds)
     return bool(done) and task.cancelled()
+
+
+@contextmanager
+def silent_address() -> Iterator[str]:
+    """The address of a service on loopback that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def closed_address() -> str:
+    """An address on loopback at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"

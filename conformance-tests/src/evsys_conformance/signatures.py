@@ -32,14 +32,25 @@ class Method:
         self._own, self._has_self = (plugin, False) if self.bare else _found(plugin, name)
 
     @property
+    def wanted(self) -> str:
+        """The protocol's signature, without `self`."""
+        asked = inspect.signature(self._asked)
+        parameters = list(asked.parameters.values())[1:]
+        return str(asked.replace(parameters=parameters)).replace("'", "")
+
+    @property
+    def keyword(self) -> str:
+        """`async def` or `def`, as the protocol has it."""
+        return "async def" if inspect.iscoroutinefunction(self._asked) else "def"
+
+    @property
     def asyncness_fault(self) -> str | None:
         """What is wrong with `async def` or its absence."""
         if self._protocol.__name__ in _FREE_ASYNCNESS:
             return None
-        asked = inspect.iscoroutinefunction(self._asked)
-        if asked == _is_async(self._own):
+        if inspect.iscoroutinefunction(self._asked) == _is_async(self._own):
             return None
-        return f"{self.name} must {'be' if asked else 'not be'} `async def`"
+        return f"{self.name} is {'no ' if self.keyword == 'async def' else 'an '}`async def`"
 
     def signature_faults(self, bound: Collection[str]) -> Iterator[str]:
         """Ways in which evsys calls the method and the plugin can't be called.
@@ -67,7 +78,8 @@ class Method:
             try:
                 own.bind(*[None] * (len(places) + self._has_self), **{**dict.fromkeys(names), **given})
             except TypeError as exc:
-                yield f"{self.name}{own} can't be called as {self.name}({call}): {exc}"
+                has = str(own).replace("'", "")
+                yield f"{self.name}{has} can't be called as {self.name}({call}): {exc}"
                 return
 
 

@@ -13,12 +13,10 @@ from evsys.errors import PluginLoadError
 if TYPE_CHECKING:
     from evsys import PluginEntry
 
-__all__ = ["FACTS", "Subject"]
+__all__ = ["Subject"]
 
-FACTS = frozenset(
-    {"adds_rows", "expected", "files", "learning_rate", "model", "params", "refs", "rows", "stops_gradient"}
-)
-"""What a plugin may say in its class attribute `conformance`, so that the suite can use it without knowing it."""
+_NEVER_BUILT = frozenset({"command", "plugin"})
+"""Kinds whose entry names an object, not what makes one."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +30,15 @@ class Subject:
 
     @classmethod
     def handed_over(cls, kind: str, plugin: Any) -> Subject:
-        """The class of an object, or a bare function, registered as a project's own plugin."""
+        """The class of an object, or a bare function, registered as a project's own plugin; modules and commands are
+        themselves.
+        """
         function = plugin.func if isinstance(plugin, partial) else plugin
-        definition = function if hasattr(function, "__qualname__") else type(plugin)
+        is_itself = hasattr(function, "__qualname__") or kind in _NEVER_BUILT
+        definition = function if is_itself else type(plugin)
         name = getattr(definition, "name", None)
         registry = Registry()
-        label = name if isinstance(name, str) and name else definition.__name__
+        label = name if isinstance(name, str) and name else getattr(definition, "__name__", kind)
         registry.register(kind, label, definition)
         return cls(kind, f"project/{label}", registry)
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from evsys_conformance.checks.agent import AgentConformance
 from evsys_conformance.checks.algorithm import AlgorithmConformance
 from evsys_conformance.checks.backend import BackendConformance
 from evsys_conformance.checks.callback import AmbientConformance, CallbackConformance
+from evsys_conformance.checks.command import CommandConformance
 from evsys_conformance.checks.data_store import DataStoreConformance
+from evsys_conformance.checks.deployer import DeployerConformance
 from evsys_conformance.checks.distribution import DistributionConformance
 from evsys_conformance.checks.environment import EnvironmentConformance
+from evsys_conformance.checks.inference_client import InferenceClientConformance
+from evsys_conformance.checks.launcher import LauncherConformance
+from evsys_conformance.checks.log_store import LogStoreConformance
 from evsys_conformance.checks.loss import LossConformance
 from evsys_conformance.checks.metric import MetricConformance
-from evsys_conformance.checks.plugin import EntryConformance, PluginConformance
 from evsys_conformance.checks.renderer import RendererConformance
 from evsys_conformance.checks.rollout_engine import RolloutEngineConformance
+from evsys_conformance.checks.search import SearchConformance
 from evsys_conformance.checks.transform import TransformConformance
 from evsys_conformance.checks.verifier import VerifierConformance
 
@@ -52,16 +55,12 @@ class TestDataStore(DataStoreConformance):
     """Data stores."""
 
 
-class TestLogStore(PluginConformance):
+class TestLogStore(LogStoreConformance):
     """Log stores."""
 
-    kind: ClassVar[str | None] = "log_store"
 
-
-class TestInferenceClient(PluginConformance):
+class TestInferenceClient(InferenceClientConformance):
     """Inference clients."""
-
-    kind: ClassVar[str | None] = "inference_client"
 
 
 class TestRolloutEngine(RolloutEngineConformance):
@@ -84,29 +83,21 @@ class TestCallback(CallbackConformance):
     """Callbacks."""
 
 
-class TestDeployer(PluginConformance):
+class TestDeployer(DeployerConformance):
     """Deployers."""
 
-    kind: ClassVar[str | None] = "deployer"
 
-
-class TestSearch(PluginConformance):
+class TestSearch(SearchConformance):
     """Searches."""
 
-    kind: ClassVar[str | None] = "search"
 
-
-class TestLauncher(PluginConformance):
+class TestLauncher(LauncherConformance):
     """Launchers."""
-
-    kind: ClassVar[str | None] = "launcher"
 
 
 class TestAmbient(AmbientConformance):
     """Modules of hooks that are always listening."""
 
 
-class TestCommand(EntryConformance):
+class TestCommand(CommandConformance):
     """Commands of the command line."""
-
-    kind: ClassVar[str | None] = "command"

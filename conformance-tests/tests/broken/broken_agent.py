@@ -51,3 +51,10 @@ class GoesOn:
             return await _answer(task, model, ctx.sampling)
         except asyncio.CancelledError:
             return "I was interrupted."
+
+
+class OneTaskAtATime:
+    async def run(self, task, model, tools, ctx):
+        self.task = task
+        await asyncio.sleep(0)
+        return await _answer(self.task, model, ctx.sampling)

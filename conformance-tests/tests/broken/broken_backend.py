@@ -1,5 +1,6 @@
 """Backends with one fault each: `mock`, changed."""
 
+import asyncio
 import contextlib
 from itertools import count
 
@@ -52,6 +53,9 @@ class _Sampler:
 
     def changed(self, result):
         return attrs.evolve(result, sequences=[self.sequence(sequence) for sequence in result.sequences])
+
+    def sequence(self, sequence):
+        return sequence
 
 
 class _Sampling(_Client):
@@ -200,3 +204,96 @@ class DrawsAsItLikes(_Changed):
 
 class TrainsEverythingItSays(_Named):
     capabilities = MockBackend.capabilities | {"full_finetune"}
+
+
+class OtherTokenizer(_Changed):
+    class client(_Client):
+        @property
+        def tokenizer(self):
+            return _SmallTokenizer(self.inner.tokenizer)
+
+
+class _SmallTokenizer(_Client):
+    vocab_size = 10
+
+
+class SkipsIdleSteps(_Changed):
+    class client(_Client):
+        def optim_step(self, params):
+            kept = self.inner._gradient
+            done = self.inner.optim_step(params)
+            if params.learning_rate == 0:
+                self.inner._gradient = kept
+            return done
+
+
+class OwnLearningRate(_Changed):
+    class client(_Client):
+        def optim_step(self, params):
+            return self.inner.optim_step(attrs.evolve(params, learning_rate=params.learning_rate or 5e-5))
+
+
+class ForwardIsBackwardToo(_Changed):
+    class client(_Client):
+        def forward(self, data):
+            done = self.inner.forward(data)
+            self.inner.forward_backward(data, "cross_entropy")
+            return done
+
+
+class WaitsForTheAwait(_Changed):
+    class client(_Client):
+        async def forward_backward(self, data, loss_fn, loss_params=None):
+            return await self.inner.forward_backward(data, loss_fn, loss_params)
+
+        async def optim_step(self, params):
+            return await self.inner.optim_step(params)
+
+
+class StateHoldsAPath(_Changed):
+    class client(_Client):
+        async def save_state(self, directory):
+            return {**await self.inner.save_state(directory), "directory": directory}
+
+
+class OneTokenMore(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            async def sample(self, prompt, params, n=1):
+                return await self.inner.sample(
+                    prompt, attrs.evolve(params, max_tokens=params.max_tokens + 1), n
+                )
+
+
+class NoStopTokens(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            async def sample(self, prompt, params, n=1):
+                return await self.inner.sample(prompt, attrs.evolve(params, stop_token_ids=()), n)
+
+
+class FirstTokenIsCertain(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            async def compute_logprobs(self, tokens):
+                found = (await self.inner.compute_logprobs(tokens)).copy()
+                found[0] = 0.0
+                return found
+
+
+class OnePromptAtATime(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            async def sample(self, prompt, params, n=1):
+                self.prompt = prompt
+                await asyncio.sleep(0)
+                return await self.inner.sample(self.prompt, params, n)
+
+
+class HasNoTopPromptLogprobs(_Changed):
+    capabilities = MockBackend.capabilities | {"top_prompt_logprobs"}
+
+    class client(_Sampling):
+        class sampler(_Sampler):
+            async def sample(self, prompt, params, n=1):
+                return await self.inner.sample(prompt, attrs.evolve(params, top_prompt_logprobs=0), n)

@@ -51,3 +51,10 @@ class OneCursor(Right):
 class NothingIsFine(Right):
     async def pull(self, ref):
         return await super().pull(ref) if ref == "small" else []
+
+
+class ShorterIsFine(Right):
+    conformance: ClassVar = {"refs": ["small"], "rows": ROWS, "damaged": ["torn"]}
+
+    async def pull(self, ref):
+        return copy.deepcopy(self.rows[:1]) if ref == "torn" else await super().pull(ref)

@@ -1,5 +1,7 @@
 """Environments with one fault each."""
 
+import asyncio
+
 
 class StopsOnce:
     def __init__(self):
@@ -25,3 +27,18 @@ class NeedsAStart:
     async def stop(self):
         if not self.started:
             raise RuntimeError("not started")
+
+
+class HalfStarted:
+    def __init__(self):
+        self.state = "stopped"
+
+    async def start(self):
+        self.state = "starting"
+        await asyncio.sleep(0.01)
+        self.state = "running"
+
+    async def stop(self):
+        if self.state == "starting":
+            raise RuntimeError("still starting")
+        self.state = "stopped"

@@ -32,3 +32,7 @@ def TwiceTheGradient(data, logprobs):
 
 def cross_entropy(data, logprobs):
     return _likelihood(data, logprobs, scale=2.0)
+
+
+def MetricIsText(data, logprobs):
+    return _likelihood(data, logprobs).loss, {"kl": "high"}

@@ -53,3 +53,7 @@ class Upwards(Right):
 class Backwards(Right):
     def compute(self, task_rewards):
         return 1 - super().compute(task_rewards)
+
+
+class Outside(Right):
+    value_range = (0.0, 0.5)

@@ -1,6 +1,7 @@
 """Renderers with one fault each."""
 
 import attrs
+from right_renderer import Bytes
 
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
 
@@ -25,9 +26,10 @@ class AnotherPrompt(ChatTemplateRenderer):
 
 class TrainsThePrompt(ChatTemplateRenderer):
     def render_training(self, messages, tools=(), train_on="all_assistant"):
-        return [
-            (tokens, [1.0] * len(tokens)) for tokens, _ in super().render_training(messages, tools, train_on)
-        ]
+        found = super().render_training(messages, tools, train_on)
+        if train_on == "all_assistant":
+            return found
+        return [([*tokens], [1.0, *weights[1:]]) for tokens, weights in found]
 
 
 class ReadsSomethingElse(ChatTemplateRenderer):
@@ -38,7 +40,18 @@ class ReadsSomethingElse(ChatTemplateRenderer):
 
 class NeverStops(ChatTemplateRenderer):
     def render_training(self, messages, tools=(), train_on="all_assistant"):
+        stops = self.stop_token_ids
         return [
-            (tokens, [*weights[:-1], 0.0])
+            (tokens, [0.0 if t in stops else w for t, w in zip(tokens, weights, strict=True)])
             for tokens, weights in super().render_training(messages, tools, train_on)
         ]
+
+
+class LastAnswerOnly(ChatTemplateRenderer):
+    def render_training(self, messages, tools=(), train_on="all_assistant"):
+        return super().render_training(messages, tools, "last_assistant")
+
+
+class ForgetsToolCalls(Bytes):
+    def parse(self, tokens):
+        return attrs.evolve(super().parse(tokens), tool_calls=())

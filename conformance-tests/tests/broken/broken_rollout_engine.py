@@ -60,8 +60,22 @@ class LeavesThemRunning:
 
         async def one(task, i, sample):
             async with slots:
-                return await run_rollout(task, i, sample, policy, timeout_seconds=limits.timeout_seconds)
+                seconds, turns = limits.timeout_seconds, limits.max_turns
+                return await run_rollout(task, i, sample, policy, timeout_seconds=seconds, max_turns=turns)
 
         jobs = [(task, i, sample) for i, task in enumerate(tasks) for sample in range(policy.num_samples)]
         for running in [asyncio.create_task(one(*job)) for job in jobs]:
             yield await asyncio.shield(running)
+
+
+class OneSeedForAll(_Named):
+    def run(self, tasks, policy, limits):
+        return super().run(tasks, attrs.evolve(policy, agent=_Seeded(policy.agent)), limits)
+
+
+class _Seeded:
+    def __init__(self, agent):
+        self.agent = agent
+
+    async def run(self, task, model, tools, ctx):
+        return await self.agent.run(task, model, tools, attrs.evolve(ctx, seed=1))

@@ -11,9 +11,12 @@ from evsys.types import AgentContext, HarborTask, Message, Rollout, SamplingPara
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.fakes import FakeModel
+from evsys_conformance.findings import breach, require, require_equal
 from evsys_conformance.running import cancelled_within, run
 
 __all__ = ["AgentConformance"]
+
+_SAMPLING = SamplingParams(temperature=0.25, max_tokens=17, seed=3)
 
 
 class AgentConformance(PluginConformance):
@@ -23,7 +26,7 @@ class AgentConformance(PluginConformance):
 
     @pytest.fixture
     def task(self) -> HarborTask:
-        """A task."""
+        """A task that it can act on."""
         return HarborTask(task_id="t-1", instruction="Say hello.", verifier=VerifierSpec(name="exact_match"))
 
     @pytest.fixture
@@ -36,10 +39,21 @@ class AgentConformance(PluginConformance):
         """It asks the model and ends with a text, or with the rollout of its task."""
         model = FakeModel(answers)
         said = run(_act(plugin, task, model))
-        assert isinstance(said, str | Rollout), f"gave a {type(said).__name__}"
+        require(
+            isinstance(said, str | Rollout),
+            "what it ends with is neither a text nor a rollout",
+            seen=said,
+            wanted="the final text, or evsys.types.Rollout(task_id=task.task_id, sample_index=ctx.sample_index, ...)",
+        )
         if isinstance(said, Rollout):
-            assert (said.task_id, said.sample_index) == (task.task_id, 2)
-        assert model.calls, "it never asked the model"
+            require_equal(
+                (said.task_id, said.sample_index),
+                (task.task_id, 2),
+                "its rollout has another task_id or sample_index than its task and its context",
+            )
+        require(
+            model.calls, "it never asked the model", wanted="await model.generate(messages, ctx.sampling)"
+        )
 
     @check()
     def test_takes_an_instruction_of_several_messages(
@@ -49,16 +63,26 @@ class AgentConformance(PluginConformance):
         said = (Message(role="user", content="Hi."), Message(role="assistant", content="Yes?"))
         last = Message(role="user", content="Say hello to 世界.")
         model = FakeModel(answers)
-        conversation = HarborTask(task_id=task.task_id, instruction=(*said, last), verifier=task.verifier)
-        run(_act(plugin, conversation, model))
-        assert any(last.content in message.content for call in model.calls for message in call.messages)
+        run(_act(plugin, _another(task, task.task_id, (*said, last)), model))
+        require(
+            any(last.content in message.content for call in model.calls for message in call.messages),
+            "the model never saw the last message of an instruction of three",
+            seen=[[message.content for message in call.messages] for call in model.calls],
+            wanted=f"{last.content!r} among the messages: `task.instruction` is a text or a tuple of messages",
+        )
 
     @check()
     def test_samples_as_it_is_told(self, plugin: Any, task: HarborTask, answers: Any) -> None:
         """The sampling parameters of its context reach the model."""
         model = FakeModel(answers)
         run(_act(plugin, task, model))
-        assert {(call.sampling.temperature, call.sampling.max_tokens) for call in model.calls} <= {(0.25, 17)}
+        for call in model.calls:
+            seen = (call.sampling.temperature, call.sampling.max_tokens)
+            require_equal(
+                seen,
+                (_SAMPLING.temperature, _SAMPLING.max_tokens),
+                "it samples at another temperature or with another max_tokens than `ctx.sampling` says",
+            )
 
     @check()
     def test_failures_of_the_model_are_told(self, plugin: Any, task: HarborTask) -> None:
@@ -67,27 +91,70 @@ class AgentConformance(PluginConformance):
             said = run(_act(plugin, task, FakeModel(ConnectionError("the model is away"))))
         except Exception:
             return
-        assert isinstance(said, Rollout), "it hid the failure"
-        assert said.error, "it hid the failure"
+        require(
+            isinstance(said, Rollout) and said.error,
+            "the model failed, and it hid that",
+            seen=said,
+            wanted="the exception, or a rollout with `error`",
+        )
+
+    @check()
+    def test_acts_on_several_tasks_at_once(self, plugin: Any, task: HarborTask, answers: Any) -> None:
+        """One agent object acts on all tasks of an evaluation side by side, and each act sees its own task alone."""
+
+        async def together() -> list[FakeModel]:
+            tasks = [_another(task, f"t-{i}", f"Say hello to {i}{i}{i}.") for i in range(4)]
+            models = [FakeModel(answers, held=True) for _ in tasks]
+            acting = [asyncio.create_task(_act(plugin, *pair)) for pair in zip(tasks, models, strict=True)]
+            async with asyncio.timeout(5.0):
+                while not all(act.done() for act in acting):
+                    for model in reversed(models):
+                        model.release(1)
+                    await asyncio.sleep(0)
+            await asyncio.gather(*acting)
+            return models
+
+        for i, model in enumerate(run(together())):
+            seen = " ".join(message.content for call in model.calls for message in call.messages)
+            others = [f"{j}{j}{j}" for j in range(4) if j != i and f"{j}{j}{j}" in seen]
+            require(
+                f"{i}{i}{i}" in seen and not others,
+                "acting on four tasks at once it mixes them: a model was asked with the words of another task",
+                seen=seen,
+                wanted=f"'Say hello to {i}{i}{i}.' alone: what belongs to one act isn't kept in `self`",
+            )
 
     @check()
     def test_cancels_within_a_second(self, plugin: Any, task: HarborTask) -> None:
-        """Cancelled while it waits for the model, it ends."""
+        """Cancelled while it waits for the model, it ends as cancelled."""
 
         async def cancel() -> bool:
-            model = FakeModel(hangs=True)
-            acting = asyncio.create_task(_act(plugin, task, model))
+            acting = asyncio.create_task(_act(plugin, task, FakeModel(held=True)))
             for _ in range(50):
                 await asyncio.sleep(0)
             if acting.done():
                 pytest.skip("it ended without asking the model")
             return await cancelled_within(acting, 1.0)
 
-        assert run(cancel()), "it went on for a second"
+        if not run(cancel()):
+            breach(
+                "cancelled while it waited for the model, it went on for a second or hid it",
+                wanted="CancelledError: `except Exception` lets it through, `except BaseException` and `except:` don't",
+            )
+
+
+def _another(task: HarborTask, task_id: str, instruction: str | tuple[Message, ...]) -> HarborTask:
+    return HarborTask(
+        task_id=task_id,
+        instruction=instruction,
+        verifier=task.verifier,
+        tools=task.tools,
+        metadata=task.metadata,
+        path=task.path,
+    )
 
 
 async def _act(agent: Any, task: HarborTask, model: FakeModel) -> Any:
-    sampling = SamplingParams(temperature=0.25, max_tokens=17, seed=3)
-    context = AgentContext(sampling=sampling, seed=3, sample_index=2, max_turns=3)
+    context = AgentContext(sampling=_SAMPLING, seed=3, sample_index=2, max_turns=3)
     act = getattr(agent, "run", agent)
     return await act(task, model, (), context)

@@ -18,6 +18,7 @@ from evsys.types import Checkpoint, ModelSpec, RunResult, StopFlag
 from evsys_conformance import runs, toy
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.findings import Words, breach, require, require_equal, shown
 from evsys_conformance.running import cancelled_within, run
 from evsys_conformance.subject import Subject
 
@@ -29,7 +30,9 @@ _SETTINGS: Mapping[str, Any] = {"batch_size": 4, "learning_rate": 0.02, "save_ev
 
 @dataclass(frozen=True)
 class Trained:
-    """One attempt, looked at from outside. `weights` are logprobs of fixed rows by the trained model."""
+    """One attempt, looked at from outside. `weights` are logprobs of fixed rows by the trained model, `untrained` those by
+    the model from which it started.
+    """
 
     result: RunResult
     batches: list[str]
@@ -37,6 +40,7 @@ class Trained:
     recorded: list[int]
     losses: list[float]
     weights: list[Any]
+    untrained: list[Any]
     checkpoint: Checkpoint | None
 
 
@@ -48,7 +52,7 @@ def mock_backend() -> Any:
     try:
         return current_registry().build("backend", "mock")
     except PluginNotFoundError:
-        pytest.fail("this check needs the backend `mock`: pip install 'evsys-conformance[train]'")
+        breach("this check needs the backend `mock`", wanted="pip install 'evsys-conformance[train]'")
 
 
 class AlgorithmConformance(PluginConformance):
@@ -92,43 +96,88 @@ class AlgorithmConformance(PluginConformance):
 
     @check()
     def test_trains_on_the_mock_backend(self, train: Train) -> None:
-        """A run completes, every loss is finite, and the weights are others than before."""
+        """A run completes, and every loss that it records is finite."""
         trained = train()
-        assert isinstance(trained.result, RunResult), f"train gave a {type(trained.result).__name__}"
-        assert trained.result.status == "completed"
-        assert trained.batches
-        assert [loss for loss in trained.losses if not math.isfinite(loss)] == []
+        require(
+            isinstance(trained.result, RunResult),
+            "what `train` gives is no result",
+            seen=trained.result,
+            wanted="evsys.types.RunResult(status='completed', steps=...)",
+        )
+        require_equal(trained.result.status, "completed", "a run of a few steps didn't complete")
+        require(
+            trained.batches,
+            "it trained on nothing",
+            seen=Words("no call of forward_backward"),
+            wanted="await ctx.clients.policy.forward_backward(data, loss_fn, loss_params)",
+        )
+        for loss in trained.losses:
+            require(
+                math.isfinite(loss),
+                "a loss that it recorded isn't finite",
+                seen=loss,
+                wanted="a finite number",
+            )
+
+    @check()
+    def test_weights_are_trained(self, train: Train) -> None:
+        """After a run the weights are others than before."""
+        trained = train()
+        require(
+            any(not np.array_equal(a, b) for a, b in zip(trained.weights, trained.untrained, strict=True)),
+            "after the run the weights are those of before",
+            seen=Words(f"{trained.steps} calls of optim_step"),
+            wanted="optim_step after each forward_backward, at a learning rate above 0",
+        )
 
     @check()
     def test_steps_are_counted(self, train: Train) -> None:
         """The result's `steps` are the optimiser steps that were done, and so are the recorded ones."""
         trained = train()
-        assert trained.result.steps == trained.steps
-        assert trained.recorded in ([], list(range(1, trained.steps + 1)))
+        require_equal(
+            trained.result.steps, trained.steps, "`steps` of its result isn't how often it called optim_step"
+        )
+        if trained.recorded:
+            require_equal(
+                trained.recorded,
+                list(range(1, trained.steps + 1)),
+                "the steps that it recorded with `ctx.record.done` aren't those that it did",
+            )
 
     @check()
     def test_keeps_to_the_number_of_steps(self, train: Train) -> None:
         """It does as many steps as it was asked for: by its params, else by `ctx.max_steps`."""
-        assert train().steps == _STEPS
+        require_equal(train().steps, _STEPS, "it did another number of optimiser steps than it was asked for")
 
     @check()
     def test_stops_on_request(self, train: Train) -> None:
         """After `ctx.request_stop` no more than the step under way is done, and the run ends well."""
         trained = train(stop_after=2)
-        assert trained.steps <= 3, "it went on after it was asked to stop"
-        assert trained.result.status == "completed"
+        require(
+            trained.steps <= 3,
+            "asked to stop after its second step, it went on",
+            seen=Words(f"{trained.steps} steps"),
+            wanted="at most 3: look at `ctx.stop_requested` before each step",
+        )
+        require_equal(trained.result.status, "completed", "a run that was asked to stop didn't complete")
 
     @check()
     def test_same_seed_same_batches(self, train: Train) -> None:
         """Two runs with one seed train on the same batches and end with the same weights."""
         first, second = train(seed=1), train(seed=1)
-        assert second.batches == first.batches
-        assert all(np.array_equal(a, b) for a, b in zip(first.weights, second.weights, strict=True))
+        _same_batches(second.batches, first.batches, "two runs with the same seed train on different data")
+        _same_weights(
+            second, first, "two runs with the same seed and the same batches end with different weights"
+        )
 
     @check()
     def test_other_seed_other_batches(self, train: Train) -> None:
         """The seed of the run decides the order of the data."""
-        assert train(seed=1).batches != train(seed=2).batches
+        require(
+            train(seed=1).batches != train(seed=2).batches,
+            "two runs with different seeds train on the same batches in the same order",
+            wanted="an order of the data that comes from ctx.seeds('data')",
+        )
 
     @check()
     def test_resumes_exactly(self, train: Train) -> None:
@@ -138,15 +187,47 @@ class AlgorithmConformance(PluginConformance):
             pytest.skip("it doesn't stop on request, as test_stops_on_request tells")
         if part.batches != whole.batches[: len(part.batches)]:
             pytest.skip("two runs with one seed differ, as test_same_seed_same_batches tells")
-        assert part.checkpoint is not None, "it saved no checkpoint when it stopped"
+        if part.checkpoint is None:
+            breach(
+                "it saved no checkpoint when it was stopped",
+                wanted="await ctx.checkpoints.save(step, ctx.clients.policy, {...}) before it returns",
+            )
         rest = train(seed=1, restored=part.checkpoint)
-        assert part.batches + rest.batches == whole.batches
-        assert all(np.array_equal(a, b) for a, b in zip(whole.weights, rest.weights, strict=True))
+        _same_batches(
+            part.batches + rest.batches,
+            whole.batches,
+            f"stopped after step {part.steps} and resumed, it trains on other data than a run that wasn't stopped",
+        )
+        _same_weights(
+            rest, whole, "stopped and resumed, it ends with other weights than a run that wasn't stopped"
+        )
 
     @check()
     def test_cancels_within_a_second(self, make: Callable[[], Any], data: toy.Rows, tmp_path: Path) -> None:
         """Cancelled in the middle of a run, it ends as cancelled."""
-        assert run(_cancelled(make(), data, tmp_path)), "it went on, or hid that it was cancelled"
+        require(
+            run(_cancelled(make(), data, tmp_path)),
+            "cancelled in the middle of a run, it went on for a second or hid it",
+            wanted="CancelledError: `except Exception` lets it through, `except BaseException` and `except:` don't",
+        )
+
+
+def _same_batches(seen: list[str], wanted: list[str], wrong: str) -> None:
+    if seen == wanted:
+        return
+    first = next((i for i, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), None)
+    where = Words(f"batch {first} is another" if first is not None else f"{len(seen)} batches")
+    breach(wrong, seen=where, wanted=f"the same {len(wanted)} batches in the same order")
+
+
+def _same_weights(seen: Trained, wanted: Trained, wrong: str) -> None:
+    same = all(np.array_equal(a, b) for a, b in zip(seen.weights, wanted.weights, strict=True))
+    require(
+        same,
+        wrong,
+        seen=Words(f"logprobs of a row {shown(np.asarray(seen.weights[0]))}"),
+        wanted=f"bit by bit {shown(np.asarray(wanted.weights[0]))}",
+    )
 
 
 @dataclass(frozen=True)
@@ -165,6 +246,7 @@ class _Attempt:
         """Train and look at what came of it."""
         stop, backend, model = StopFlag(), mock_backend(), _model(self.algorithm)
         inner = await backend.prepare(model, self.folder, runs.seeds_of(self.seed)("model"), self.restored)
+        before = await inner.forward(toy.datums(inner.renderer))
 
         def on_step(n: int) -> None:
             if n == self.stop_after:
@@ -195,6 +277,7 @@ class _Attempt:
             recorded=record.steps,
             losses=[values["loss"] for _, values in record.values if "loss" in values],
             weights=list(after.logprobs),
+            untrained=list(before.logprobs),
             checkpoint=ctx.checkpoints.latest(),
         )
 

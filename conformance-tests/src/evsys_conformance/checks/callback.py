@@ -27,11 +27,13 @@ from evsys.types import (
     Usage,
 )
 from evsys_conformance import runs, toy
-from evsys_conformance.checks.plugin import EntryConformance, PluginConformance
+from evsys_conformance.checks.entry import EntryConformance
+from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.findings import breach, require
 from evsys_conformance.running import run
 
-__all__ = ["AmbientConformance", "CallbackConformance"]
+__all__ = ["AmbientConformance", "CallbackConformance", "arguments_of_all_hooks"]
 
 
 _ENDS = (SystemExit, asyncio.CancelledError, GeneratorExit)
@@ -54,7 +56,10 @@ class _Listening(EntryConformance):
     @check()
     def test_hooks_are_real_ones(self, plugin: Any) -> None:
         """Each `evsys_*` function is a hook that there is, with arguments that it has."""
-        HookManager().register(plugin)
+        try:
+            HookManager().register(plugin)
+        except PluginContractError as exc:
+            breach(str(exc), wanted=f"any of {', '.join(HOOKS)}")
 
     @check()
     def test_hooks_run_without_failing(self, listener: HookManager, home: Path) -> None:
@@ -63,7 +68,11 @@ class _Listening(EntryConformance):
             run(_tell_all(listener, home))
         except _ENDS:
             pytest.skip("it ends the process, as test_nothing_that_it_does_ends_a_run tells")
-        assert listener.warnings == []
+        require(
+            not listener.warnings,
+            "told of a whole run, it fails: " + "; ".join(listener.warnings),
+            wanted="no exception: a run goes on without it, and counts a warning",
+        )
 
     @check()
     def test_nothing_that_it_does_ends_a_run(self, listener: HookManager, home: Path) -> None:
@@ -73,18 +82,29 @@ class _Listening(EntryConformance):
             run(_tell_all(listener, home))
         except _ENDS as exc:
             ended = exc
-        assert ended is None, f"{type(ended).__name__} would have ended the run"
+        require(
+            ended is None,
+            f"it raises {type(ended).__name__}, which ends the run that it listens to",
+            seen=ended,
+            wanted="ctx.request_stop(reason), which ends a run after its current step",
+        )
 
     @check()
     def test_what_it_hears_is_left_as_it_was(self, listener: HookManager, home: Path) -> None:
-        """Listeners share what they hear: mappings that they are given are the same afterwards."""
-        told = _arguments(home)
-        before = {hook: repr(dict(arguments)) for hook, arguments in told.items()}
+        """Listeners share what they hear: what they are given is the same afterwards."""
+        told = arguments_of_all_hooks(home)
+        before = _shown(told)
         try:
             run(_tell_all(listener, home, told))
         except _ENDS:
             pytest.skip("it ends the process, as test_nothing_that_it_does_ends_a_run tells")
-        assert {hook: repr(dict(arguments)) for hook, arguments in told.items()} == before
+        for (hook, name), text in _shown(told).items():
+            require(
+                text == before[hook, name],
+                f"it changed `{name}`, which all listeners of {hook} are given",
+                seen=told[hook][name],
+                wanted="a copy: what is given belongs to all",
+            )
 
 
 class CallbackConformance(_Listening, PluginConformance):
@@ -104,14 +124,21 @@ class AmbientConformance(_Listening):
         return loaded
 
 
+def _shown(told: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+    """All arguments of all hooks as texts, by which changes are seen."""
+    return {
+        (hook, name): repr(value) for hook, arguments in told.items() for name, value in arguments.items()
+    }
+
+
 async def _tell_all(
     manager: HookManager, home: Path, told: Mapping[str, Mapping[str, Any]] | None = None
 ) -> None:
-    for hook, arguments in (told or _arguments(home)).items():
+    for hook, arguments in (told or arguments_of_all_hooks(home)).items():
         await manager.emit(hook, **arguments)
 
 
-def _arguments(home: Path) -> dict[str, dict[str, Any]]:
+def arguments_of_all_hooks(home: Path) -> dict[str, dict[str, Any]]:
     """Arguments for every hook, in the order of a run."""
     ctx = runs.context(home, None, toy.rows("chat"))
     evaluation = EvaluationResult(
@@ -152,19 +179,21 @@ def _arguments(home: Path) -> dict[str, dict[str, Any]]:
     answer = Message(role="assistant", content="ok")
     rollout = Rollout(task_id="t", sample_index=0, messages=(answer,), output="ok", score=Score(value=1.0))
     failure = Failure(boundary="backend", message="out of memory", error_type="RuntimeError")
-    told: dict[str, dict[str, Any]] = {
+    return {
         "evsys_experiment_started": {"experiment_id": "e", "directory": home, "arms": [ctx.run_id]},
         "evsys_data_prepared": {"ctx": ctx, "rows": 12, "dropped": {"too long": 1}},
-        "evsys_run_started": {"ctx": ctx, "total_steps": 2},
+        "evsys_run_started": {
+            "ctx": ctx,
+            "total_steps": 2,
+            "estimate": {"seconds": 1.5, "peak_bytes": 1e9},
+        },
         "evsys_step_finished": {"ctx": ctx, "step": 1, "metrics": {"loss": 1.5, "tokens": 12.0}},
         "evsys_checkpoint_saved": {"ctx": ctx, "checkpoint": Checkpoint(step=1, directory=home)},
         "evsys_rollouts_finished": {"ctx": ctx, "step": 1, "phase": "training", "rollouts": [rollout]},
+        "evsys_evaluation_advanced": {"ctx": ctx, "benchmark": "toy", "step": 0, "done": 1, "total": 4},
         "evsys_evaluation_finished": {"ctx": ctx, "evaluation": evaluation},
         "evsys_run_failed": {"ctx": ctx, "failure": failure},
         "evsys_run_finished": {"ctx": ctx, "result": arm},
         "evsys_experiment_finished": {"result": result},
         "evsys_write_conclusion": {"result": result, "conclusion": conclusion},
     }
-    missing = set(HOOKS) - set(told)
-    assert not missing, f"the suite tells nothing of {missing}"
-    return told

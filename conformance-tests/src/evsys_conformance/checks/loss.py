@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 from evsys.types import Datum, LossResult
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.findings import as_number, breach, require, require_close, require_equal, shown
 from evsys_conformance.oracles import ORACLES
 from evsys_conformance.subject import Subject
 
@@ -21,11 +22,16 @@ __all__ = ["LossConformance"]
 type Logprobs = list[Any]
 type Batch = tuple[list[Datum], Logprobs]
 
+_GIVES = "a finite number, (number, metrics), or evsys.types.LossResult(loss, grads, metrics)"
+_EXACT: Any = {"rtol": 1e-6, "atol": 1e-9}
+_NEAR: Any = {"rtol": 1e-5, "atol": 1e-6}
+
 
 class LossConformance(PluginConformance):
     """Checks of the kind `loss`. Override `batches` for data with other loss inputs."""
 
     kind: ClassVar[str | None] = "loss"
+    words: ClassVar[Mapping[str, str]] = {"stops_gradient": "true when a factor of it has no gradient"}
 
     @pytest.fixture
     def batches(self) -> list[Batch]:
@@ -37,17 +43,43 @@ class LossConformance(PluginConformance):
         """It gives a finite number, with gradients of the logprobs' shapes where it brings its own."""
         for data, logprobs in batches:
             said = plugin(data, logprobs)
-            assert math.isfinite(_value(said))
+            value = _number(said)
+            require(
+                value is not None and math.isfinite(value),
+                f"its value for logprobs of shape {np.shape(logprobs[0])} is no finite number",
+                seen=said,
+                wanted=_GIVES,
+            )
             if isinstance(said, LossResult):
-                assert [np.shape(grad) for grad in said.grads] == [np.shape(one) for one in logprobs]
-                assert all(np.all(np.isfinite(grad)) for grad in said.grads)
+                require_equal(
+                    [np.shape(grad) for grad in said.grads],
+                    [np.shape(one) for one in logprobs],
+                    "its gradients don't have the shapes of the logprobs",
+                )
+                for grad in said.grads:
+                    require(np.all(np.isfinite(grad)), "a gradient isn't finite", seen=grad)
+
+    @check()
+    def test_metrics_are_finite_numbers(self, plugin: Any, batches: list[Batch]) -> None:
+        """Metrics that it brings are finite numbers under names that are texts."""
+        for data, logprobs in batches:
+            for name, value in _metrics(plugin(data, logprobs)).items():
+                number = as_number(value)
+                require(
+                    isinstance(name, str) and number is not None and math.isfinite(number),
+                    f"its metric {name!r} is no finite number",
+                    seen=value,
+                    wanted="{'name': 0.5}",
+                )
 
     @check()
     def test_is_a_sum(self, plugin: Any, batches: list[Batch]) -> None:
         """The same data twice have twice the loss: algorithms divide, losses don't."""
         for data, logprobs in batches:
             once, twice = _value(plugin(data, logprobs)), _value(plugin([*data] * 2, [*logprobs] * 2))
-            np.testing.assert_allclose(twice, 2 * once, rtol=1e-6, atol=1e-9)
+            require_close(
+                twice, 2 * once, "the same data twice don't have twice the loss: it must be a sum", **_EXACT
+            )
 
     @check()
     def test_inputs_are_left_as_they_were(self, plugin: Any, batches: list[Batch]) -> None:
@@ -55,16 +87,23 @@ class LossConformance(PluginConformance):
         for data, logprobs in batches:
             before = copy.deepcopy(_arrays(data, logprobs))
             plugin(data, logprobs)
-            for one, other in zip(before, _arrays(data, logprobs), strict=True):
-                np.testing.assert_array_equal(one, other)
+            for name, array in _arrays(data, logprobs).items():
+                require(
+                    np.array_equal(array, before[name]),
+                    f"it changed an array that it was given: {name}",
+                    seen=array,
+                    wanted=f"{shown(before[name])}, as it was",
+                )
 
     @check()
     def test_gradient_is_that_of_the_value(
         self, plugin: Any, subject: Subject, batches: list[Batch], facts: dict[str, Any]
     ) -> None:
         """A gradient that it brings agrees with differences of its value, unless it says `stops_gradient`."""
-        if _oracle(subject) is not None or facts.get("stops_gradient"):
-            pytest.skip("a factor of it may have no gradient")
+        if _oracle(subject) is not None:
+            pytest.skip("is a built-in one, as test_agrees_with_the_formula measures")
+        if facts.get("stops_gradient"):
+            pytest.skip("says that a factor of it has no gradient")
         for data, logprobs in batches:
             said = plugin(data, logprobs)
             if not isinstance(said, LossResult):
@@ -77,12 +116,20 @@ class LossConformance(PluginConformance):
         oracle = _oracle(subject)
         if oracle is None:
             pytest.skip("isn't one of the built-in losses")
+        name = subject.name.partition("/")[2]
         for data, logprobs in batches:
             said, wanted = plugin(data, logprobs), oracle(data, logprobs)
-            np.testing.assert_allclose(_value(said), wanted.loss, rtol=1e-6, atol=1e-9)
+            require_close(
+                _value(said),
+                wanted.loss,
+                f"it is called {name}, and its value isn't that of {name} (losses of your own have other names)",
+                **_EXACT,
+            )
             if isinstance(said, LossResult):
                 for own, other in zip(said.grads, wanted.grads, strict=True):
-                    np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-9)
+                    require_close(
+                        own, other, f"it is called {name}, and its gradient isn't that of {name}", **_EXACT
+                    )
 
 
 def _oracle(subject: Subject) -> Any:
@@ -107,14 +154,32 @@ def _batch(width: tuple[int, ...]) -> Batch:
     return data, logprobs
 
 
-def _value(said: Any) -> float:
+def _number(said: Any) -> float | None:
     if isinstance(said, LossResult):
-        return float(said.loss)
-    return float(said[0] if isinstance(said, tuple) else said)
+        return as_number(said.loss)
+    return as_number(said[0] if isinstance(said, tuple) and said else said)
 
 
-def _arrays(data: Sequence[Datum], logprobs: Logprobs) -> list[Any]:
-    return [array for datum in data for array in (datum.tokens, *datum.loss_inputs.values())] + logprobs
+def _value(said: Any) -> float:
+    value = _number(said)
+    if value is None:
+        breach("its value is no number", seen=said, wanted=_GIVES)
+    return value
+
+
+def _metrics(said: Any) -> Mapping[Any, Any]:
+    if isinstance(said, LossResult):
+        return said.metrics
+    return said[1] if isinstance(said, tuple) and len(said) > 1 and isinstance(said[1], Mapping) else {}
+
+
+def _arrays(data: Sequence[Datum], logprobs: Logprobs) -> dict[str, Any]:
+    """Every array that a loss is given, by a name that says which it is."""
+    found: dict[str, Any] = {f"logprobs[{i}]": array for i, array in enumerate(logprobs)}
+    for i, datum in enumerate(data):
+        found[f"data[{i}].tokens"] = datum.tokens
+        found |= {f"data[{i}].loss_inputs[{name!r}]": array for name, array in datum.loss_inputs.items()}
+    return found
 
 
 def _compare_with_differences(
@@ -129,4 +194,9 @@ def _compare_with_differences(
                 moved[which][place] += sign * step
                 values.append(_value(loss(data, moved)))
             difference = (values[0] - values[1]) / (2 * step)
-            np.testing.assert_allclose(grad[place], difference, rtol=1e-5, atol=1e-6)
+            require_close(
+                grad[place],
+                difference,
+                f"its gradient by logprobs[{which}][{', '.join(map(str, place))}] isn't the slope of its value there",
+                **_NEAR,
+            )

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from evsys.types import Message, Rollout, Score, Turn, Usage
-from evsys_conformance.checks.plugin import PROFILE, PluginConformance
+from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.drawing import for_each
+from evsys_conformance.findings import as_number, breach, require, shown
 from evsys_conformance.subject import Subject
 
 __all__ = ["MetricConformance"]
@@ -40,29 +41,42 @@ class MetricConformance(PluginConformance):
     def test_is_finite(self, compute: Compute, samples: int) -> None:
         """Any scored tasks have a finite value."""
 
-        @PROFILE
-        @given(_tasks(samples))
-        def draw(tasks: dict[str, list[float]]) -> None:
-            assert math.isfinite(compute(tasks)), f"of {tasks}"
+        def measured(tasks: dict[str, list[float]]) -> None:
+            said = compute(tasks)
+            value = as_number(said)
+            require(
+                value is not None and math.isfinite(value),
+                f"of {shown(tasks)} it is no finite number",
+                seen=said,
+                wanted="a finite number for tasks that all have rewards",
+            )
 
-        draw()
+        for_each(_tasks(samples), measured)
 
     @check()
     def test_order_of_tasks_does_not_matter(self, compute: Compute, samples: int) -> None:
         """Tasks in another order give the same."""
 
-        @PROFILE
-        @given(_tasks(samples, fewest=2))
-        def draw(tasks: dict[str, list[float]]) -> None:
-            backwards = dict(reversed(tasks.items()))
-            assert math.isclose(compute(tasks), compute(backwards), rel_tol=1e-9, abs_tol=1e-12)
+        def measured(tasks: dict[str, list[float]]) -> None:
+            forwards, backwards = compute(tasks), compute(dict(reversed(tasks.items())))
+            same = forwards == backwards or math.isclose(forwards, backwards, rel_tol=1e-9, abs_tol=1e-12)
+            require(
+                same or (math.isnan(forwards) and math.isnan(backwards)),
+                f"of the same tasks in reverse order it is another number; the tasks: {shown(tasks)}",
+                seen=backwards,
+                wanted=f"{forwards}, as in the first order",
+            )
 
-        draw()
+        for_each(_tasks(samples, fewest=2), measured)
 
     @check()
     def test_no_tasks_have_a_defined_value(self, compute: Compute) -> None:
         """Without tasks it gives a number, or NaN for "not available", and doesn't fail."""
-        assert isinstance(compute({}), int | float)
+        try:
+            said = compute({})
+        except Exception as exc:
+            breach(f"without tasks it fails: {type(exc).__name__}: {exc}", wanted="a number, or math.nan")
+        require(as_number(said) is not None, "without tasks it is no number", seen=said, wanted="math.nan")
 
     @check()
     def test_more_than_the_samples_is_refused(
@@ -77,13 +91,54 @@ class MetricConformance(PluginConformance):
             fewest = int(getattr(plugin, "needs_samples", 1))
         if fewest < 2:
             pytest.skip("one sample is enough for it")
-        with pytest.raises(Exception):  # noqa: B017 - a metric may refuse in its own words
-            _computer(plugin)({"t": [1.0] * (fewest - 1)})
+        try:
+            said = _computer(plugin)({"t": [1.0] * (fewest - 1)})
+        except Exception:
+            return
+        breach(
+            f"it needs {fewest} samples a task, and takes a task that has {fewest - 1}",
+            seen=said,
+            wanted="a ValueError",
+        )
 
-    @check()
+    @check(calls=False)
     def test_direction_is_max_or_min(self, plugin: Any) -> None:
         """The direction in which it is better is one of two words."""
-        assert getattr(plugin, "direction", "max") in {"max", "min"}
+        said = getattr(plugin, "direction", "max")
+        require(
+            said in {"max", "min"},
+            "its `direction` is neither max nor min",
+            seen=said,
+            wanted="'max' or 'min'",
+        )
+
+    @check()
+    def test_stays_in_its_value_range(self, plugin: Any, compute: Compute, samples: int) -> None:
+        """Where it declares a `value_range`, no tasks have a value outside; "rewards" is the range of those."""
+        declared = getattr(plugin, "value_range", None)
+        if declared is None:
+            pytest.skip("declares no value_range")
+        try:
+            low, high = (0.0, 1.0) if declared == "rewards" else map(float, declared)
+        except (TypeError, ValueError):
+            low, high = math.nan, math.nan
+        require(
+            low <= high,
+            "its value_range is no range",
+            seen=declared,
+            wanted="(lowest, highest), or 'rewards'",
+        )
+
+        def measured(tasks: dict[str, list[float]]) -> None:
+            value = compute(tasks)
+            require(
+                not (value < low - 1e-9 or value > high + 1e-9),
+                f"of {shown(tasks)} it leaves its value_range",
+                seen=value,
+                wanted=f"from {low} to {high}, or another value_range",
+            )
+
+        for_each(_tasks(samples), measured)
 
     @check()
     def test_all_passed_is_at_least_as_good_as_all_failed(
@@ -92,9 +147,14 @@ class MetricConformance(PluginConformance):
         """In its direction, rewards of 1 are no worse than rewards of 0."""
         if not hasattr(plugin, "compute"):
             pytest.skip("looks at rollouts, not at rewards")
-        passed, failed = ({"a": [value] * samples, "b": [value] * samples} for value in (1.0, 0.0))
-        sign = -1 if getattr(plugin, "direction", "max") == "min" else 1
-        assert sign * compute(passed) >= sign * compute(failed)
+        passed, failed = (compute({"a": [value] * samples, "b": [value] * samples}) for value in (1.0, 0.0))
+        down = getattr(plugin, "direction", "max") == "min"
+        require(
+            passed <= failed if down else passed >= failed,
+            f"it says that all failed is better than all passed: {failed} for all failed, and for all passed",
+            seen=passed,
+            wanted=f"{'at most' if down else 'at least'} {failed}, or the other `direction`",
+        )
 
 
 def _tasks(samples: int, fewest: int = 1) -> st.SearchStrategy[dict[str, list[float]]]:
@@ -113,7 +173,8 @@ def _computer(plugin: Any) -> Compute:
             task: [_rollout(task, i, reward) for i, reward in enumerate(rewards)]
             for task, rewards in tasks.items()
         }
-        return float(plugin.compute_rollouts(rollouts))
+        said: float = plugin.compute_rollouts(rollouts)
+        return said
 
     return of_rollouts
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, ClassVar
 
 import pytest
 
-from evsys.types import Message
+from evsys.types import Message, ToolCall
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.findings import Words, breach, require, require_equal
 
 __all__ = ["RendererConformance"]
 
@@ -31,41 +34,84 @@ class RendererConformance(PluginConformance):
     def test_prompts_are_token_ids(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
         """A prompt is a list of integers, and stays the same."""
         prompt = plugin.render_prompt(conversation[:1])
-        assert prompt
-        assert all(isinstance(token, int) and token >= 0 for token in prompt)
-        assert plugin.render_prompt(conversation[:1]) == prompt
+        require(
+            prompt and all(isinstance(token, int) and token >= 0 for token in prompt),
+            "a prompt isn't made of token ids",
+            seen=prompt,
+            wanted="a list of integers, none below 0",
+        )
+        require_equal(plugin.render_prompt(conversation[:1]), prompt, "rendered again, a prompt is another")
 
     @check()
     def test_tokens_and_weights_have_one_length(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
         """Each training sequence has a weight for each token, and something to train."""
         sequences = plugin.render_training(conversation)
-        assert sequences
-        assert [
-            (len(tokens), len(weights)) for tokens, weights in sequences if len(tokens) != len(weights)
-        ] == []
-        assert all(any(weights) for _, weights in sequences)
+        require(sequences, "it gives nothing to train", seen=sequences, wanted="[(tokens, weights), ...]")
+        for tokens, weights in sequences:
+            require_equal(len(weights), len(tokens), "the number of weights isn't that of the tokens")
+            require(any(weights), "a training sequence has no weight above 0", seen=weights)
 
     @check()
     def test_training_goes_on_from_the_prompt(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
         """The last turn is trained behind the very tokens that it is sampled from."""
         prompt = list(plugin.render_prompt(conversation[:3]))
         tokens, _ = plugin.render_training(conversation, train_on="last_assistant")[-1]
-        assert list(tokens[: len(prompt)]) == prompt
+        require_equal(
+            list(tokens[: len(prompt)]),
+            prompt,
+            "what is trained doesn't begin with the prompt from which the answer is sampled",
+        )
 
     @check()
     def test_prompts_are_not_trained(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
         """With `last_assistant` nothing before the answer has a weight."""
         prompt = plugin.render_prompt(conversation[:3])
         _, weights = plugin.render_training(conversation, train_on="last_assistant")[-1]
-        assert not any(weights[: len(prompt)])
+        trained = [i for i, weight in enumerate(weights[: len(prompt)]) if weight]
+        require(
+            not trained,
+            "with train_on='last_assistant' tokens of the prompt have weights",
+            seen=Words(f"weights at {trained}"),
+            wanted=f"0.0 for the first {len(prompt)} tokens",
+        )
+
+    @check()
+    def test_every_answer_is_trained(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
+        """With `all_assistant` each answer of the conversation is trained, with the tokens that it has as the last one."""
+        sequences = plugin.render_training(conversation, train_on="all_assistant")
+        trained = [span for tokens, weights in sequences for span in _spans(tokens, weights)]
+        for end, message in enumerate(conversation, start=1):
+            if message.role == "assistant":
+                tokens, weights = plugin.render_training(conversation[:end], train_on="last_assistant")[-1]
+                last = list(_spans(tokens, weights))[-1:]
+                require(
+                    last and last[0] in trained,
+                    f"with train_on='all_assistant' the answer {message.content!r} isn't trained",
+                    seen=Words(f"stretches of tokens with weights: {trained}"),
+                    wanted=f"among them {last}, which is trained when this answer is the last",
+                )
 
     @check()
     def test_answers_are_read_back(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
         """What a model is trained to say reads back as the message that it was made from."""
-        prompt = plugin.render_prompt(conversation[:3])
-        tokens, _ = plugin.render_training(conversation, train_on="last_assistant")[-1]
-        message = plugin.parse(list(tokens[len(prompt) :]))
-        assert (message.role, message.content) == ("assistant", conversation[-1].content)
+        message = plugin.parse(_answer(plugin, conversation))
+        require_equal(
+            (message.role, message.content),
+            ("assistant", conversation[-1].content),
+            "the tokens of an answer read back as another message: (role, content)",
+        )
+
+    @check(needs="tools")
+    def test_tool_calls_are_read_back(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
+        """A call of a tool that a model is trained to write reads back as that call."""
+        call = ToolCall(name="look_up", arguments={"word": "四", "times": 2})
+        said = (*conversation[:-1], Message(role="assistant", tool_calls=(call,)))
+        message = plugin.parse(_answer(plugin, said))
+        require_equal(
+            [(one.name, one.arguments) for one in message.tool_calls],
+            [(call.name, call.arguments)],
+            "a tool call that is trained reads back as something else: (name, arguments)",
+        )
 
     @check()
     def test_a_trained_turn_ends_with_a_stop_token(
@@ -74,4 +120,25 @@ class RendererConformance(PluginConformance):
         """A model learns to stop: the last trained token is one at which sampling ends."""
         tokens, weights = plugin.render_training(conversation, train_on="last_assistant")[-1]
         trained = [token for token, weight in zip(tokens, weights, strict=False) if weight]
-        assert trained[-1] in plugin.stop_token_ids
+        if not trained:
+            breach("it trains nothing of the last answer", seen=weights)
+        require(
+            trained[-1] in plugin.stop_token_ids,
+            "the last trained token isn't one at which sampling ends",
+            seen=trained[-1],
+            wanted=f"one of stop_token_ids, {tuple(plugin.stop_token_ids)}",
+        )
+
+
+def _answer(renderer: Any, conversation: Sequence[Message]) -> list[int]:
+    """The tokens of a conversation's last message, as they are trained."""
+    prompt = renderer.render_prompt(conversation[:-1])
+    tokens, _ = renderer.render_training(conversation, train_on="last_assistant")[-1]
+    return list(tokens[len(prompt) :])
+
+
+def _spans(tokens: Sequence[int], weights: Sequence[float]) -> Iterator[list[int]]:
+    """Each stretch of tokens with weights."""
+    for trained, part in groupby(zip(tokens, weights, strict=False), key=lambda pair: bool(pair[1])):
+        if trained:
+            yield [token for token, _ in part]

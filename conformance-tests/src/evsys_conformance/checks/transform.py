@@ -10,6 +10,7 @@ import pytest
 
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.findings import breach, require, require_equal
 
 __all__ = ["TransformConformance"]
 
@@ -32,6 +33,10 @@ class TransformConformance(PluginConformance):
     """Checks of the kind `transform`. Override `rows` for rows with the columns that it needs."""
 
     kind: ClassVar[str | None] = "transform"
+    words: ClassVar[Mapping[str, str]] = {
+        "rows": "rows to transform; by default some with `id`, `prompt`, `completion`, `text`, `expected`, `number`, `tags`",
+        "adds_rows": "true when it adds rows of its own, which have no other columns",
+    }
 
     @pytest.fixture
     def rows(self, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -44,9 +49,15 @@ class TransformConformance(PluginConformance):
     def test_rows_are_left_as_they_were(self, plugin: Any, rows: list[dict[str, Any]]) -> None:
         """The rows that it was given are the same afterwards, their nested values included."""
         before = copy.deepcopy(rows)
-        for row in plugin(rows):
-            assert row is not None
-        assert rows == before
+        list(plugin(rows))
+        require(len(rows) == len(before), "it changed the list of rows that it was given", seen=len(rows))
+        for row, was in zip(rows, before, strict=True):
+            require(
+                row == was,
+                "it changed a row that it was given",
+                seen=row,
+                wanted=f"a new row: {{**row, ...}}; this one was {was}",
+            )
 
     @check()
     def test_same_rows_twice_give_the_same(
@@ -54,19 +65,29 @@ class TransformConformance(PluginConformance):
     ) -> None:
         """A second call gives what the first gave, and so does another object made alike."""
         first = _out(plugin, rows)
-        assert _out(plugin, rows) == first
-        assert _out(make(), rows) == first
+        require_equal(_out(plugin, rows), first, "called a second time, it gives other rows")
+        require_equal(_out(make(), rows), first, "another object made from the same params gives other rows")
 
     @check()
     def test_no_rows_are_fine(self, plugin: Any) -> None:
         """Without rows it gives rows, or none, and doesn't fail."""
-        list(plugin([]))
+        try:
+            list(plugin([]))
+        except Exception as exc:
+            breach(
+                f"without rows it fails: {type(exc).__name__}: {exc}", wanted="no rows, or rows of its own"
+            )
 
     @check()
     def test_gives_mappings(self, plugin: Any, rows: list[dict[str, Any]]) -> None:
         """Everything that comes out is a row."""
-        wrong = [type(row).__name__ for row in plugin(rows) if not isinstance(row, Mapping)]
-        assert wrong == []
+        for row in plugin(rows):
+            require(
+                isinstance(row, Mapping),
+                "what it gives is no row",
+                seen=row,
+                wanted="a mapping, such as a dict",
+            )
 
     @check()
     def test_other_columns_are_kept(
@@ -75,10 +96,21 @@ class TransformConformance(PluginConformance):
         """A column that it doesn't know comes out as it went in. Rows of its own, which `adds_rows` tells of, have none."""
         out = [row for row in plugin(rows) if isinstance(row, Mapping)]
         marks = [row[_MARK] for row in out if _MARK in row]
-        assert set(marks) <= {row[_MARK] for row in rows}
-        assert marks or not out, "the column is lost"
-        if not facts.get("adds_rows"):
-            assert len(marks) == len(out), "some rows have lost the column"
+        known = {row[_MARK] for row in rows}
+        for mark in marks:
+            require(
+                mark in known,
+                f"it changed the column {_MARK!r}, which it doesn't know",
+                seen=mark,
+                wanted=rows[0][_MARK],
+            )
+        lost = [row for row in out if _MARK not in row]
+        if lost and not (marks and facts.get("adds_rows")):
+            breach(
+                f"a row lost the column {_MARK!r}, which it doesn't know",
+                seen=lost[0],
+                wanted="all other columns as they were; for rows of its own, conformance = {'adds_rows': True}",
+            )
 
 
 def _out(transform: Any, rows: list[dict[str, Any]]) -> list[Any]:

@@ -8,15 +8,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from evsys.types import Message, NoScore, Rollout, Score
-from evsys_conformance.checks.plugin import PROFILE, PluginConformance
+from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.drawing import for_each
+from evsys_conformance.findings import Words, as_number, breach, require
 from evsys_conformance.running import finished
 
 __all__ = ["VerifierConformance"]
+
+type Judge = Callable[[str], Score | NoScore]
 
 _TEXTS = st.one_of(
     st.text(max_size=80),
@@ -25,12 +28,15 @@ _TEXTS = st.one_of(
     ),
 )
 _ODD = ("", "42", "the answer is 42", "{", "\x00\u2028🙂")
+_GIVES = "a finite number, a Score or a NoScore"
+_DECLARE = "reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0); for a function, function.reward_range = (0.0, 1.0)"
 
 
 class VerifierConformance(PluginConformance):
     """Checks of the kind `verifier`. Override `expected` for what its tasks expect."""
 
     kind: ClassVar[str | None] = "verifier"
+    words: ClassVar[Mapping[str, str]] = {"expected": 'what a task expects; by default `"42"`'}
 
     @pytest.fixture
     def expected(self, facts: Mapping[str, Any]) -> Any:
@@ -38,9 +44,7 @@ class VerifierConformance(PluginConformance):
         return facts.get("expected", "42")
 
     @pytest.fixture
-    def judge(
-        self, plugin: Any, params: Mapping[str, Any], expected: Any
-    ) -> Callable[[str], Score | NoScore]:
+    def judge(self, plugin: Any, params: Mapping[str, Any], expected: Any) -> Judge:
         """Judges a text as evsys does."""
         wants_rollout = "rollout" in inspect.signature(plugin).parameters
 
@@ -49,61 +53,85 @@ class VerifierConformance(PluginConformance):
             if wants_rollout:
                 answer = Message(role="assistant", content=text)
                 further = {"rollout": Rollout(task_id="t", sample_index=0, messages=(answer,), output=text)}
-            said = finished(plugin(text, expected, params, **further))
+            try:
+                said = finished(plugin(text, expected, params, **further))
+            except Exception as exc:
+                breach(
+                    f"judging {text!r} it fails: {type(exc).__name__}: {exc}",
+                    wanted=f"{_GIVES}, whatever a model writes",
+                )
             if isinstance(said, Score | NoScore):
                 return said
-            assert isinstance(said, int | float), f"gave {said!r}, which is no number, Score or NoScore"
-            return Score(value=float(said))
+            reward = as_number(said)
+            if reward is None:
+                breach(f"what it gives for {text!r} is no reward", seen=said, wanted=_GIVES)
+            return Score(value=reward)
 
         return judge
 
     @check()
-    def test_any_text_gets_a_finite_reward(self, judge: Callable[[str], Score | NoScore]) -> None:
+    def test_any_text_gets_a_finite_reward(self, judge: Judge) -> None:
         """Whatever a model writes, the verifier judges it and doesn't fail."""
 
-        @PROFILE
-        @given(_TEXTS)
-        def draw(text: str) -> None:
+        def judged(text: str) -> None:
             said = judge(text)
             if isinstance(said, Score):
-                wrong = [v for v in (said.value, *said.components.values()) if not math.isfinite(v)]
-                assert wrong == [], f"the reward of {text!r} isn't finite"
+                for value in (said.value, *said.components.values()):
+                    require(
+                        math.isfinite(value),
+                        f"the reward of {text!r} isn't finite",
+                        seen=value,
+                        wanted=_GIVES,
+                    )
 
-        draw()
+        for_each(_TEXTS, judged)
 
     @check()
-    def test_same_text_gets_the_same_reward(
-        self, judge: Callable[[str], Score | NoScore], plugin: Any
-    ) -> None:
+    def test_same_text_gets_the_same_reward(self, judge: Judge, plugin: Any) -> None:
         """Unless it declares `deterministic = False`, it judges a text as it did before."""
         if getattr(plugin, "deterministic", True) is False:
             pytest.skip("declares that it isn't deterministic")
         for text in _ODD:
-            assert {_value(judge(text)) for _ in range(4)} == {_value(judge(text))}
+            said = {_value(judge(text)) for _ in range(5)}
+            require(
+                len(said) == 1,
+                f"judging {text!r} five times, it gives different rewards",
+                seen=Words(", ".join(sorted(map(str, said)))),
+                wanted="one reward; or the attribute deterministic = False",
+            )
 
-    @check()
+    @check(calls=False)
     def test_reward_range_is_declared(self, loaded: Any) -> None:
         """`reward_range = (low, high)` says between which rewards it stays."""
-        declared = getattr(loaded, "reward_range", None)
-        assert declared is not None, "declare it: reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)"
-        low, high = declared
-        assert low <= high
+        declared: Any = getattr(loaded, "reward_range", None)
+        require(declared is not None, "it doesn't say which rewards it gives", wanted=_DECLARE)
+        numbers = isinstance(declared, tuple | list) and all(isinstance(end, int | float) for end in declared)
+        require(
+            numbers and len(declared) == 2 and declared[0] <= declared[1],
+            "its reward_range is no range",
+            seen=declared,
+            wanted=_DECLARE,
+        )
 
     @check()
-    def test_reward_stays_in_its_range(self, judge: Callable[[str], Score | NoScore], loaded: Any) -> None:
+    def test_reward_stays_in_its_range(self, judge: Judge, loaded: Any) -> None:
         """No text gets a reward outside the declared range."""
-        if getattr(loaded, "reward_range", None) is None:
+        try:
+            low, high = loaded.reward_range
+        except (AttributeError, TypeError, ValueError):
             pytest.skip("declares no range, as test_reward_range_is_declared tells")
-        low, high = loaded.reward_range
 
-        @PROFILE
-        @given(_TEXTS)
-        def draw(text: str) -> None:
+        def judged(text: str) -> None:
             said = judge(text)
             if isinstance(said, Score) and math.isfinite(said.value):
-                assert low <= said.value <= high, f"the reward of {text!r}"
+                require(
+                    low <= said.value <= high,
+                    f"the reward of {text!r} is outside its reward_range",
+                    seen=said.value,
+                    wanted=f"from {low} to {high}, as it declares",
+                )
 
-        draw()
+        for_each(_TEXTS, judged)
 
 
 def _value(said: Score | NoScore) -> float | str:

@@ -1,0 +1,211 @@
+"""What every entry point keeps, whatever its kind, and what the suite does around each check."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from evsys import current_registry, use_registry
+from evsys.errors import EvsysError, PluginLoadError
+from evsys_conformance.declare import check, check_of, checks_of
+from evsys_conformance.findings import Words, breach, require
+from evsys_conformance.offline import blocked
+from evsys_conformance.pytest_plugin import SELECTION
+from evsys_conformance.subject import Subject
+
+__all__ = ["EntryConformance"]
+
+
+class EntryConformance:
+    """What can be said of any entry point.
+
+    Fixtures to override in a subclass: `plugin`, the object under test; `params`, what it is made from; `make`, a
+    function that makes another one.
+    """
+
+    is_evsys_conformance: ClassVar[bool] = True
+    kind: ClassVar[str | None] = None
+    words: ClassVar[Mapping[str, str]] = {
+        "params": "example params that it is made from; by default none",
+        "files": "`{path: text}`: files that lie in the working directory meanwhile",
+        "service": "true when it only works with a service of its own: what it does is then tried with `--evsys-live` alone",
+    }
+    """What a plugin may say in its attribute `conformance`, with the meanings; subclasses add the words of their kind."""
+
+    @pytest.fixture
+    def entry_point(self) -> Any:
+        """The entry under test, given by --evsys-conformance."""
+        return None
+
+    @pytest.fixture
+    def subject(self, request: pytest.FixtureRequest, entry_point: Any) -> Subject:
+        """The plugin and the registry that knows it."""
+        assert self.kind is not None
+        if entry_point is not None:
+            registry = request.config.stash[SELECTION].registry
+            return Subject(self.kind, entry_point.qualified, registry, entry_point)
+        home = next(base for base in type(self).__mro__ if "plugin" in vars(base))
+        if home.__module__.startswith("evsys_conformance."):
+            breach(f"{type(self).__name__} must override the fixture `plugin`, which makes what is checked")
+        return Subject.handed_over(self.kind, request.getfixturevalue("plugin"))
+
+    @pytest.fixture
+    def loaded(self, subject: Subject) -> Any:
+        """The class, function or module that the entry names."""
+        try:
+            return subject.load()
+        except EvsysError as exc:
+            pytest.skip(f"can't be loaded, as test_loads tells: {exc}")
+
+    @pytest.fixture
+    def facts(self, loaded: Any, subject: Subject) -> dict[str, Any]:
+        """What the plugin says in its attribute `conformance`."""
+        return subject.facts
+
+    @pytest.fixture
+    def params(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """What the plugin is made from: its own example, else nothing."""
+        return copy.deepcopy(dict(facts.get("params", {})))
+
+    @pytest.fixture
+    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: Mapping[str, Any]) -> Path:
+        """An empty folder to work in, with the plugin's example files."""
+        monkeypatch.chdir(tmp_path)
+        for name, text in facts.get("files", {}).items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return tmp_path
+
+    @pytest.fixture
+    def plugin(self, subject: Subject, params: Mapping[str, Any], home: Path) -> Any:
+        """The object under test."""
+        return self._built(subject, params)
+
+    @pytest.fixture
+    def make(self, subject: Subject, params: Mapping[str, Any], plugin: Any) -> Callable[[], Any]:
+        """A function that makes another object like `plugin`."""
+        if subject.entry is not None:
+            return lambda: subject.build(params)
+
+        def another() -> Any:
+            try:
+                return copy.deepcopy(plugin)
+            except Exception as exc:
+                pytest.skip(f"it can't be copied ({exc}): override the fixture `make`, which makes another")
+
+        return another
+
+    def _built(self, subject: Subject, params: Mapping[str, Any]) -> Any:
+        try:
+            return subject.build(params)
+        except PluginLoadError as exc:
+            pytest.skip(f"something that it needs isn't installed: {exc}")
+        except Exception as exc:
+            pytest.skip(f"can't be built, as test_builds tells: {exc}")
+
+    @pytest.fixture(autouse=True)
+    def offline(self, request: pytest.FixtureRequest) -> Iterator[list[str]]:
+        """No network meanwhile; the list of what was asked for."""
+        if request.config.getoption("evsys_live"):
+            yield []
+            return
+        with blocked() as tried:
+            yield tried
+
+    @pytest.fixture(autouse=True)
+    def applies(self, request: pytest.FixtureRequest, offline: list[str]) -> Iterator[None]:
+        """Skip what the plugin is too old for or doesn't claim; the plugin's registry is the current one meanwhile."""
+        said = check_of(request.function)
+        if said is not None and not said.before_loading and self.kind is not None:
+            loaded = request.getfixturevalue("loaded")
+            speaks = getattr(loaded, "protocol", 1)
+            if speaks < said.since_protocol:
+                pytest.skip(f"for protocol {said.since_protocol}, and the plugin speaks {speaks}")
+            if said.needs is not None and not _declares(loaded, said.needs):
+                pytest.skip(f"the plugin doesn't declare {said.needs!r}")
+            if said.calls and _wants_service(request) and not request.config.getoption("evsys_live"):
+                pytest.skip("the plugin says that it needs a service; run it with --evsys-live")
+        selection = request.config.stash.get(SELECTION, None)
+        with use_registry(selection.registry if selection is not None else current_registry()):
+            yield
+
+    @check(before_loading=True)
+    def test_loads(self, subject: Subject) -> None:
+        """The entry point can be imported and offers what its kind's protocol asks for."""
+        try:
+            subject.load()
+        except EvsysError as exc:
+            pytest.fail(str(exc), pytrace=False)
+
+    @check(calls=False)
+    def test_is_known_by_its_name(self, loaded: Any, subject: Subject) -> None:
+        """The name that the plugin says is the name of its entry point, and one that a file can hold."""
+        name = subject.name.partition("/")[2]
+        require(
+            re.fullmatch(r"[^\s/:,]+", name),
+            "the plugin's name can't be written in an experiment file",
+            seen=name,
+            wanted="a name without white space and without / : ,",
+        )
+        said = getattr(loaded, "name", name)
+        require(
+            said == name,
+            "the plugin's attribute `name` isn't the name of its entry point",
+            seen=said,
+            wanted=f"name = {name!r}, or no attribute `name` at all",
+        )
+
+    @check(calls=False)
+    def test_needs_no_network_to_be_made(self, plugin: Any, offline: list[str]) -> None:
+        """Loading and building asks nobody: `evsys validate` works without a network."""
+        require(
+            not offline,
+            "it asked for the network while it was loaded or made",
+            seen=Words(f"asked for {', '.join(offline)}"),
+            wanted="connections are made by its methods, when they are called",
+        )
+
+    @check(before_loading=True)
+    def test_no_check_is_overridden(self, request: pytest.FixtureRequest) -> None:
+        """A subclass changes fixtures, never checks: what is known to fail stands in `evsys_xfail` with its reason."""
+        excused = {line.partition(" = ")[0].strip() for line in request.config.getini("evsys_xfail")}
+        cls = type(self)
+        changed = {
+            name
+            for base in cls.__mro__
+            if base.__module__.startswith("evsys_conformance.")
+            for name, function in checks_of(base)
+            if _replaced(cls, name, function) and f"{cls.__name__}::{name}" not in excused
+        }
+        require(
+            not changed,
+            f"{cls.__name__} overrides checks of the suite",
+            seen=Words(", ".join(sorted(changed))),
+            wanted=f"in the ini file, a line of evsys_xfail: {cls.__name__}::{min(changed, default='')} = reason",
+        )
+
+
+def _wants_service(request: pytest.FixtureRequest) -> bool:
+    """True for an entry that says so; what a subclass makes has a service, or a fake of it."""
+    if request.getfixturevalue("subject").entry is None:
+        return False
+    return bool(request.getfixturevalue("facts").get("service"))
+
+
+def _declares(loaded: Any, capability: str) -> bool:
+    declared: Any = getattr(loaded, "capabilities", getattr(loaded, "supports", frozenset()))
+    return capability in declared or any(str(one).startswith(f"{capability}:") for one in declared)
+
+
+def _replaced(cls: type, name: str, function: Any) -> bool:
+    """True when a class outside this package has put something else in a check's place."""
+    for base in cls.__mro__:
+        if name in vars(base):
+            return not base.__module__.startswith("evsys_conformance.") and vars(base)[name] is not function
+    return True

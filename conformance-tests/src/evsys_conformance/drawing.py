@@ -1,0 +1,57 @@
+"""Examples for properties: the same ones in every run, on every machine, whatever else is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+__all__ = ["PROFILE", "for_each"]
+
+PROFILE = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=25,
+    database=None,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+)
+settings.register_profile("evsys-conformance", PROFILE)
+
+_PROVIDERS = "hypothesis.internal.conjecture.providers"
+
+
+def for_each(strategy: st.SearchStrategy[Any], holds: Callable[[Any], None]) -> None:
+    """Call `holds` with 25 examples; what it raises is raised for the simplest example that hypothesis finds."""
+    try:
+        with _no_constants_of_local_modules():
+            PROFILE(given(strategy)(holds))()
+    except pytest.fail.Exception as exc:
+        exc.__notes__ = []  # a finding names its example itself
+        raise
+
+
+@contextmanager
+def _no_constants_of_local_modules() -> Iterator[None]:
+    """Hypothesis also draws numbers and texts that stand in the source of imported modules which lie outside of
+    site-packages. The examples for one plugin would then depend on which others are imported, and on how it is installed.
+
+    There is no setting for that. A version of hypothesis that does it in another way is left as it is.
+    """
+    providers: Any = import_module(_PROVIDERS)
+    names = ("_get_local_constants", "CONSTANTS_CACHE", "Constants")
+    if not all(hasattr(providers, name) for name in names):
+        yield
+        return
+    none, cache = providers.Constants(), type(providers.CONSTANTS_CACHE)(1024)
+    with (
+        mock.patch.object(providers, "_get_local_constants", lambda: none),
+        mock.patch.object(providers, "CONSTANTS_CACHE", cache),
+    ):
+        yield

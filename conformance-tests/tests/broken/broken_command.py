@@ -1,0 +1,12 @@
+"""Commands with one fault each."""
+
+import click
+
+
+def NotACommand():
+    """Print something."""
+
+
+@click.command("SaysNothing")
+def SaysNothing():
+    pass
