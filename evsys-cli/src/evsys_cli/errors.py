@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import errno
 import traceback
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from evsys.errors import ConfigError, DataError, EvsysError, Problem
-from evsys_cli.output import print_json
+from evsys_cli.output import telling
+from evsys_runtime.commands import print_json
 
-__all__ = ["describe", "report"]
+__all__ = ["Interrupted", "describe", "report"]
 
 UNEXPECTED = 1
+
+
+class Interrupted(click.ClickException):
+    """Somebody ended the command before there was anything to show for it."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Say so; it is no error."""
+        click.echo(self.message, file=file, err=True)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -58,19 +71,25 @@ def _words(error: BaseException) -> str:
 
 def report(error: BaseException, *, as_json: bool) -> int:
     """Print `error` and return the exit code it stands for."""
+    with telling():
+        _print(error, as_json=as_json)
+    return error.exit_code if isinstance(error, EvsysError) else UNEXPECTED
+
+
+def _print(error: BaseException, *, as_json: bool) -> None:
     if _is_full_output(error):
         click.echo(f"What was to be printed can't be written: {error}", err=True)
-        return UNEXPECTED
+        return
     if as_json:
-        print_json({"error": describe(error)})
+        with telling():
+            print_json({"error": describe(error)})
     if not isinstance(error, EvsysError):
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         if isinstance(error, SystemExit):
             click.echo(_words(error), err=True)
         else:
             click.echo("This is a fault in evsys or in a plugin that it couldn't attribute.", err=True)
-        return UNEXPECTED
+        return
     if isinstance(error, ConfigError) and len(error.problems) > 1:
         click.echo(f"{len(error.problems)} problems:", err=True)
     click.echo(str(error), err=True)
-    return error.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 import click
@@ -12,7 +13,6 @@ from evsys_cli.lazy import LazyGroup
 __all__ = ["cli", "main"]
 
 INTERRUPTED = 130
-UNEXPECTED = 1
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -44,18 +44,30 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and end the process with the exit code of what happened."""
-    arguments = sys.argv[1:] if args is None else args
     _take_every_character()
+    try:
+        _main(sys.argv[1:] if args is None else args)
+    finally:
+        _let_go_of_what_nobody_reads()
+
+
+def _main(arguments: list[str]) -> None:
     try:
         code = cli.main(args=arguments, prog_name="evsys", standalone_mode=False)
     except click.exceptions.Exit as exc:
         sys.exit(exc.exit_code)
     except click.ClickException as exc:
-        exc.show()
+        from evsys_cli.output import telling
+
+        with telling():
+            exc.show()
         _explain(arguments, type(exc).__name__, exc.format_message(), exc.exit_code)
         sys.exit(exc.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
+        from evsys_cli.output import telling
+
+        with telling():
+            click.echo("Interrupted.", err=True)
         _explain(arguments, "Interrupted", "interrupted", INTERRUPTED)
         sys.exit(INTERRUPTED)
     except SystemExit as exc:
@@ -64,10 +76,6 @@ def main(args: list[str] | None = None) -> None:
         from evsys_cli.errors import report
 
         sys.exit(report(exc, as_json="--json" in arguments))
-    except BrokenPipeError:
-        # The reader of our output went away (`evsys list | head`); nobody is left to tell.
-        sys.stderr.close()
-        sys.exit(UNEXPECTED)
     except Exception as exc:  # the edge of the process: every error becomes a message and a code
         from evsys_cli.errors import report
 
@@ -90,10 +98,23 @@ def _take_every_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _let_go_of_what_nobody_reads() -> None:
+    """Python flushes its streams once more at exit, and where that fails the exit code would be 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
 def _explain(arguments: list[str], kind: str, message: str, code: int) -> None:
     """With `--json`, a document instead of a result, for ends that are no error of evsys."""
     if "--json" in arguments:
-        from evsys_cli.output import print_json
+        from evsys_cli.output import telling
+        from evsys_runtime.commands import print_json
 
         facts: dict[str, object] = {
             "type": kind,
@@ -102,7 +123,8 @@ def _explain(arguments: list[str], kind: str, message: str, code: int) -> None:
             "exit_code": code,
             "problems": [],
         }
-        print_json({"error": facts})
+        with telling():
+            print_json({"error": facts})
 
 
 if __name__ == "__main__":

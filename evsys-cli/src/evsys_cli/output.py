@@ -1,53 +1,78 @@
-"""Standard output: either words for people, or exactly one JSON document."""
+"""Words for people: on terminals that may be narrow, and in pipes that nobody may read any more."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
-from typing import Any, TextIO, cast
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
-import click
+__all__ = ["table_lines", "telling", "terminal_width"]
 
-__all__ = ["json_option", "json_text", "print_json", "speaks_utf8"]
+WIDTH = 100
+"""Columns of what isn't written to a terminal."""
 
-FORMAT = 1
-
-_STDOUT = "evsys_cli.output.stdout"
+_GAP = "  "
+_SHORTEST_LABEL = 12
 
 
-def _keep_for_the_document(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
-    """With `--json`, what plugins print goes to standard error, so that the document stands alone."""
-    if value:
-        ctx.meta[_STDOUT] = sys.stdout
-        ctx.with_resource(redirect_stdout(sys.stderr))
-    return value
+@contextmanager
+def telling() -> Iterator[None]:
+    """For words about what has happened: that nobody takes them any more doesn't change it, nor the exit code."""
+    with suppress(OSError):
+        yield
 
 
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    is_eager=True,
-    callback=_keep_for_the_document,
-    help="Print one JSON document on standard output.",
-)
+def terminal_width() -> int:
+    """Columns of the terminal."""
+    import shutil
+
+    return shutil.get_terminal_size(fallback=(WIDTH, 24)).columns
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print one document; logs and progress go to standard error, so nothing else is here."""
-    ctx = click.get_current_context(silent=True)
-    stream = cast("TextIO", (ctx.meta if ctx else {}).get(_STDOUT) or sys.stdout)
-    click.echo(json_text({"format": FORMAT, **document}, stream), file=stream)
+def table_lines(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int
+) -> list[str]:
+    """A table for a terminal: a line a row; where that is too wide, what follows a first column stands below it.
+
+    Args:
+        title: stands over the first column.
+        columns: names of the other columns.
+        rows: texts, one more than there are columns.
+        width: of the terminal.
+    """
+    widths = [max(len(row[i + 1]) for row in ([title, *columns], *rows)) for i in range(len(columns))]
+    room = width - sum(widths) - len(_GAP) * len(widths)
+    labels = _shortened([row[0] for row in rows], room - len(_GAP))
+    if labels is None or len(title) > room:
+        return [title, *(line for row in rows for line in _stacked(columns, row, width))]
+    shown = [(title, *columns), *((_GAP + label, *row[1:]) for label, row in zip(labels, rows, strict=True))]
+    longest = max(len(row[0]) for row in shown)
+    return [
+        _GAP.join(
+            [row[0].ljust(longest), *(c.ljust(w) for c, w in zip(row[1:], widths, strict=True))]
+        ).rstrip()
+        for row in shown
+    ]
 
 
-def json_text(document: Mapping[str, Any], stream: TextIO) -> str:
-    """A document for a stream; what its encoding may lack is escaped as JSON does it."""
-    escaped = not speaks_utf8(stream)
-    return json.dumps(document, ensure_ascii=escaped, indent=2, allow_nan=False)
+def _shortened(labels: Sequence[str], length: int) -> list[str] | None:
+    """Labels of at most `length`, cut in the middle; None where that leaves too little to tell them apart."""
+    if all(len(label) <= length for label in labels):
+        return list(labels)
+    if length < _SHORTEST_LABEL:
+        return None
+    head, tail = (length - 1) // 2, (length - 2) // 2
+    cut = [
+        label if len(label) <= length else f"{label[:head]}..{label[len(label) - tail :]}" for label in labels
+    ]
+    return cut if len(set(cut)) == len(set(labels)) else None
 
 
-def speaks_utf8(stream: TextIO) -> bool:
-    """True for a stream that takes every character."""
-    return (stream.encoding or "utf-8").lower().replace("-", "").replace("_", "") == "utf8"
+def _stacked(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """A row as a label and, below it, what each column says, as many side by side as fit."""
+    lines = [_GAP + row[0]]
+    for said in (f"{name} {text}" for name, text in zip(columns, row[1:], strict=True) if text):
+        if len(lines) > 1 and len(lines[-1]) + len(_GAP) + len(said) <= width:
+            lines[-1] += _GAP + said
+        else:
+            lines.append(_GAP * 2 + said)
+    return lines

@@ -23,17 +23,24 @@ COMMANDS: dict[str, CommandInfo] = {
     "validate": CommandInfo(
         "evsys_cli.commands.validate:validate", "Find every problem of an experiment file, spending nothing."
     ),
+    "eval": CommandInfo(
+        "evsys_cli.commands.eval:evaluate", "Score a checkpoint or an API model without training."
+    ),
+    "benchmark": CommandInfo("evsys_cli.commands.eval:benchmark", "Score models on benchmarks."),
     "list": CommandInfo("evsys_cli.commands.list:list_plugins", "List the installed plugins."),
     "schema": CommandInfo(
         "evsys_cli.commands.schema:schema", "Print the JSON Schema of a plugin or of the experiment file."
     ),
-    "data": CommandInfo("evsys_cli.commands.data:data", "Look at training data as the model will see it."),
-    "models": CommandInfo("models", "List, fetch and check base models.", "evsys-backend-local"),
+    "data": CommandInfo("evsys_cli.commands.data:data", "Look at training data as the model will see it, and for benchmark tasks in it."),
+    "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
     "init-project": CommandInfo(
         "evsys_cli.commands.init_project:init_project", "Write a new project whose first run works."
     ),
     "new-experiment": CommandInfo(
         "evsys_cli.commands.new_experiment:new_experiment", "Write a new experiment in this project."
+    ),
+    "new-plugin": CommandInfo(
+        "evsys_cli.commands.new_plugin:new_plugin", "Write a package with a plugin that works."
     ),
     "conformance": CommandInfo(
         "conformance", "Check a plugin against its kind's contract.", "evsys-conformance"
@@ -46,20 +53,20 @@ COMMANDS: dict[str, CommandInfo] = {
 PLANNED = frozenset(
     {
         "backend",
-        "benchmark",
+        "benchmark upload",
         "cache",
         "compare",
         "context",
         "dashboard",
         "deploy",
-        "eval",
         "history",
-        "new-plugin",
         "plan",
         "reindex",
         "resume",
+        "run --resume",
         "serve",
         "show",
+        "validate --online",
     }
 )
-"""Commands of later versions: known, so that asking for one gets a straight answer."""
+"""Commands and options of later versions: known, so that asking for one gets a straight answer."""

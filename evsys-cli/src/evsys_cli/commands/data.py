@@ -1,24 +1,39 @@
-"""`evsys data`: training data as the model will see it."""
+"""`evsys data`: training data as the model will see it, and what it shares with the benchmarks."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from evsys_cli.output import json_option, print_json
+from evsys_cli.lazy import GuidedGroup
+from evsys_cli.output import telling
+from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import takes_colours
 
 if TYPE_CHECKING:
+    from evsys_runtime.data.contamination import BenchmarkCheck, FlaggedTask
     from evsys_runtime.experiment.preview import PreviewedRow
 
 __all__ = ["data"]
 
+FLAGGED = 4
+"""Exit code of `check --fail` where tasks were found: what is wrong is the data."""
 
-@click.group("data")
+REDRAW_SECONDS, PLAIN_SECONDS = 0.2, 10.0
+"""Least time between two live lines, and two plain ones."""
+
+MOST_SHOWN = 20
+"""Flagged tasks of a benchmark that are listed in words; the others are counted."""
+
+
+@click.group("data", cls=GuidedGroup)
 def data() -> None:
-    """Look at training data as the model will see it."""
+    """Look at training data as the model will see it, and for tasks of the benchmarks in it."""
 
 
 @data.command()
@@ -37,19 +52,123 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.preview import preview_rows
 
-    found, dropped = preview_rows(load_experiment(config, overrides=overrides), arm=arm, limit=rows)
+    plan = load_experiment(config, overrides=overrides, records=False)
+    found = preview_rows(plan, arm=arm, limit=rows)
     if as_json:
-        print_json({"rows": [_as_json(row) for row in found], "dropped": {**dropped}})
+        shown = [_as_json(row) for row in found.rows]
+        print_json({"rows": shown, "dropped": {**found.dropped}, "not_read": found.not_read})
         return
-    for row in found:
+    for row in found.rows:
         click.echo(f"--- row {row.row_id}: {row.tokens} tokens, {row.trained_tokens} trained")
         click.echo(_marked(row))
-    for reason, count in dropped.items():
+    for reason, count in found.dropped.items():
         click.echo(f"left out: {count} ({reason})")
+    if found.not_read != 0:
+        click.echo(f"not read: {'what follows' if found.not_read is None else found.not_read}")
+
+
+@data.command()
+@click.argument("config", type=click.Path(path_type=Path, readable=False))
+@click.option("--arm", help="Name of the arm whose data is checked; all by default.")
+@click.option("--fail", is_flag=True, help=f"End with exit code {FLAGGED} where a task was found.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first."
+)
+@json_option
+def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ...], as_json: bool) -> int:
+    """Find tasks of CONFIG's benchmarks among the rows that its arms train on.
+
+    A task is flagged where rows have its whole instruction, 13 of its words in a row, 70 % of its runs of 8 words, or its
+    long answer. What many tasks share, such as a template, counts for none.
+    """
+    from evsys_runtime.config.validate import load_experiment
+    from evsys_runtime.experiment.data_check import check_data
+    from evsys_runtime.record.result_schemas import result_tree
+
+    plan = load_experiment(config, overrides=overrides, records=False)
+    progress = _Progress()
+    found = check_data(plan, arm=arm, advanced=progress.advanced)
+    progress.end()
+    if as_json:
+        print_json(result_tree(found))
+    else:
+        for dataset in found.datasets:
+            click.echo(f"{dataset.source}: {dataset.rows} rows, trained on by {', '.join(dataset.arms)}")
+            for benchmark in dataset.benchmarks:
+                for line in _check_lines(benchmark):
+                    click.echo(f"  {line}")
+    return FLAGGED if fail and found.flagged else 0
+
+
+def _check_lines(checked: BenchmarkCheck) -> Iterator[str]:
+    count = len(checked.flagged)
+    yield f"{checked.benchmark}: {count or 'none'} of {checked.tasks} tasks {'is' if count < 2 else 'are'} in these rows"
+    for task in checked.flagged[:MOST_SHOWN]:
+        yield f"  {task.task_id}: {_evidence(task)}"
+    if count > MOST_SHOWN:
+        yield f"  and {count - MOST_SHOWN} more; --json lists all"
+    if checked.whole_text_only:
+        yield f"  compared as whole texts only, being short or of shared phrases: {checked.whole_text_only}"
+    if checked.not_compared:
+        yield f"  not compared, since other tasks say the same: {checked.not_compared}"
+
+
+def _evidence(task: FlaggedTask) -> str:
+    said = {
+        "instruction": "whole instruction",
+        "ngrams_13": f"{task.ngrams_13.found} of {task.ngrams_13.of} 13-grams",
+        "ngrams_8": f"{task.ngrams_8.found} of {task.ngrams_8.of} 8-grams",
+        "answer": "long answer",
+    }
+    parts = [said[kind] for kind in task.evidence]
+    if task.answer and "answer" not in task.evidence:
+        parts.append("with its answer")
+    closest = ", ".join(_named(row.row, row.row_id) for row in task.closest)
+    more = task.rows_matched - len(task.closest)
+    rows = "row" if task.rows_matched == 1 else "rows"
+    return f"{', '.join(parts)}; {rows} {closest}{f' and {more} more' if more else ''}"
+
+
+def _named(row: int, row_id: str) -> str:
+    return f"{row}" if row_id in {"", f"{row}"} else f"{row} ({row_id})"
+
+
+class _Progress:
+    """Says on standard error how many rows were looked at: as a live line on a terminal, else now and then in a plain one."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr is not None and takes_colours(sys.stderr)
+        self._told = time.monotonic()
+        self._drawn = ""
+
+    def advanced(self, source: str, rows: int) -> None:
+        """Tell it, unless that was just done."""
+        now = time.monotonic()
+        if now - self._told < (REDRAW_SECONDS if self._live else PLAIN_SECONDS):
+            return
+        self._told = now
+        text = f"{source}: looked at {rows} rows"
+        with telling():
+            if self._live:
+                self._clear()
+                self._drawn = text
+                click.echo(text, err=True, nl=False)
+            else:
+                click.echo(text, err=True)
+
+    def end(self) -> None:
+        """Take the live line away."""
+        with telling():
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._drawn:
+            click.echo(f"\r{' ' * len(self._drawn)}\r", err=True, nl=False)
+            self._drawn = ""
 
 
 def _marked(row: PreviewedRow) -> str:
-    colours = sys.stdout.isatty()
+    colours = takes_colours(sys.stdout)
     parts = []
     for span in row.spans:
         if not span.trained:

@@ -41,4 +41,4 @@ def init_project(name: str, *, here: bool) -> None:
         click.echo(f"kept {path} (it was there)")
     config = Path("experiments") / f"{date}_first" / "config.yaml"
     where = "" if here else f"cd {shlex.quote(name)} && "
-    click.echo(f"\nNext: {where}evsys run {config}")
+    click.echo(f"\nNext: {where}evsys run {shlex.quote(str(config))}")

@@ -1,4 +1,4 @@
-"""`evsys list`: what is installed, from which distribution. Imports no plugin unless `--check` asks for it."""
+"""`evsys list`: what can be named here, and where it is from. Imports no installed plugin unless `--check` asks for it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evsys_cli.output import json_option, print_json
+from evsys_runtime.commands import column_lines, json_option, print_json
 
 if TYPE_CHECKING:
     from evsys._plugins.registry import PluginEntry
     from evsys.errors import EvsysError
+    from evsys_cli.project import Known
 
 __all__ = ["list_plugins"]
 
 HIDDEN_KINDS = frozenset({"plugin", "command"})
+PLUGIN_IS_WRONG = 3
 
 
 @click.command("list")
@@ -23,46 +25,77 @@ HIDDEN_KINDS = frozenset({"plugin", "command"})
 @click.option("--broken", is_flag=True, help="Show only broken plugins (implies --check).")
 @json_option
 def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) -> None:
-    """List the installed plugins, of one KIND if given."""
-    from evsys import current_registry
+    """List the installed plugins and those of the project that this folder is in, of one KIND if given."""
     from evsys.protocols import KINDS
+    from evsys_cli.project import known_here
 
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"unknown kind {kind!r}; kinds are {', '.join(k for k in KINDS)}")
-    registry = current_registry()
+    known = known_here()
+    entries = known.registry.entries(kind)
     failures: dict[tuple[str, str], EvsysError] = {}
     if check or broken:
-        failures = {_key(entry): error for entry, error in registry.check() if error is not None}
+        checked = known.registry.check()
+        failures = {_key(entry): error for entry, error in checked if error is not None}
     rows = [
-        {
-            "kind": entry.kind,
-            "name": entry.name,
-            "distribution": entry.distribution,
-            "version": entry.version,
-            "error": str(failures[_key(entry)]) if _key(entry) in failures else None,
-        }
-        for entry in registry.entries(kind)
+        _row(entry, failures.get(_key(entry)))
+        for entry in entries
         if _key(entry) in failures or (not broken and (kind is not None or entry.kind not in HIDDEN_KINDS))
     ]
     if as_json:
-        print_json({"plugins": rows})
+        print_json({"plugins": rows, "project": _project(known)})
     else:
-        _print_table(rows)
-    if any(row["error"] for row in rows):
-        raise click.exceptions.Exit(3)
+        _print_table(rows, none="No broken plugin." if broken else "No plugins.")
+        if (check or broken) and not any(row["error"] for row in rows):
+            click.echo(
+                f"{len(entries)} plugin{'s' * (len(entries) != 1)} imported: nothing is wrong with them."
+            )
+        if known.error is not None:
+            click.echo(f"The project's own plugins are missing: {known.error}", err=True)
+    if known.error is not None or any(row["error"] for row in rows):
+        raise click.exceptions.Exit(PLUGIN_IS_WRONG)
 
 
 def _key(entry: PluginEntry) -> tuple[str, str]:
     return entry.kind, entry.qualified
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
+def _row(entry: PluginEntry, error: EvsysError | None) -> dict[str, Any]:
+    return {
+        "kind": entry.kind,
+        "name": entry.name,
+        "distribution": entry.distribution,
+        "version": entry.version,
+        "value": entry.value,
+        "error": None if error is None else str(error),
+    }
+
+
+def _project(known: Known) -> dict[str, Any] | None:
+    """Where the project is and why its plugins are missing, None outside of any."""
+    if known.root is None and known.error is None:
+        return None
+    return {
+        "root": None if known.root is None else str(known.root),
+        "error": None if known.error is None else str(known.error),
+    }
+
+
+def _print_table(rows: list[dict[str, Any]], *, none: str) -> None:
     if not rows:
-        click.echo("No plugins.")
+        click.echo(none)
         return
-    widths = [max(len(str(row[key])) for row in rows) for key in ("kind", "name")]
-    for row in rows:
-        origin = f"{row['distribution']} {row['version']}"
-        click.echo(f"{row['kind']:<{widths[0]}}  {row['name']:<{widths[1]}}  {origin}")
+    header, *lines = column_lines(
+        ("kind", "name", "from"), [(row["kind"], row["name"], _origin(row)) for row in rows]
+    )
+    click.echo(header)
+    for row, line in zip(rows, lines, strict=True):
+        click.echo(line)
         if row["error"]:
-            click.echo(f"{'':<{widths[0]}}  broken: {row['error']}")
+            click.echo(f"  broken: {row['error']}")
+
+
+def _origin(row: dict[str, Any]) -> str:
+    if row["version"]:
+        return f"{row['distribution']} {row['version']}"
+    return f"{row['distribution']} ({row['value']})"

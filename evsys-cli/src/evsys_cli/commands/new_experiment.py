@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,12 +17,17 @@ __all__ = ["new_experiment"]
 def new_experiment(slug: str) -> None:
     """Write experiments/<yyyymmdd>_SLUG/ with a config.yaml and a run.py in this project."""
     from evsys_cli.scaffold.write import write_scaffold
-    from evsys_runtime.config.project import find_project_root
+    from evsys_runtime.config.root import enclosing_project
     from evsys_runtime.record.slugs import slug as portable
 
     if not slug.strip():
         raise click.UsageError("SLUG is empty; say what the experiment is about")
-    root = find_project_root(Path.cwd() / "config.yaml")
+    root = enclosing_project(Path.cwd())
+    if root is None:
+        raise click.UsageError(
+            f"{Path.cwd()} is in no evsys project; make one with 'evsys init-project NAME', or of this folder with "
+            f"'evsys init-project {shlex.quote(portable(Path.cwd().name))} --here'"
+        )
     name = portable(slug)
     date = datetime.now(tz=UTC).strftime("%Y%m%d")
     folder = root / "experiments" / f"{date}_{name}"
@@ -29,4 +36,4 @@ def new_experiment(slug: str) -> None:
         click.echo(f"wrote {path}")
     for path in kept:
         click.echo(f"kept {path} (it was there)")
-    click.echo(f"\nNext: evsys run {(folder / 'config.yaml').relative_to(root)}")
+    click.echo(f"\nNext: evsys run {shlex.quote(os.path.relpath(folder / 'config.yaml'))}")

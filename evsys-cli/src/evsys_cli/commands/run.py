@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evsys_cli.output import json_option, print_json
+from evsys_cli.output import telling, terminal_width
+from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:
     from evsys.types import ExperimentResult
 
 __all__ = ["run"]
+
+INTERRUPTED = 130
+UNPRINTED = 1
 
 
 @click.command()
@@ -23,58 +27,74 @@ __all__ = ["run"]
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first arm that fails.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no log lines.")
+@click.option("-v", "--verbose", is_flag=True, help="List every scoring of every run at the end.")
 @json_option
 def run(
-    config: Path, *, dry: bool, overrides: tuple[str, ...], fail_fast: bool, quiet: bool, as_json: bool
+    config: Path,
+    *,
+    dry: bool,
+    overrides: tuple[str, ...],
+    fail_fast: bool,
+    quiet: bool,
+    verbose: bool,
+    as_json: bool,
 ) -> int:
     """Run the experiment in CONFIG: validate it, train and score each arm, and conclude.
 
     The record goes to `.evsys/experiments/` in the project. Exit codes: 0 done (a refuted hypothesis is a result), 1 a
     run or an evaluation failed or the result is invalid, 2 the config is wrong, 3 a plugin is wrong, 4 the data is
-    wrong, 5 stopped by the budget, 130 interrupted.
+    wrong, 5 stopped by the budget, 130 interrupted, 128 and its number for another signal. A run that is interrupted
+    keeps what it has, with the status `cancelled`.
     """
     import asyncio
 
     from evsys_runtime.experiment import Experiment
+    from evsys_runtime.experiment.interrupts import Terminated
 
     experiment = Experiment.from_yaml(config, overrides=overrides, dry=dry, fail_fast=fail_fast, quiet=quiet)
     try:
         result = experiment.run()
-    except asyncio.CancelledError as exc:
-        raise click.Abort from exc
+    except (KeyboardInterrupt, asyncio.CancelledError) as exc:
+        return _interrupted(experiment.result, INTERRUPTED, exc, as_json=as_json)
+    except Terminated as exc:
+        return _interrupted(experiment.result, exc.exit_code, exc, as_json=as_json)
+    except Exception:
+        if experiment.result is not None:
+            with telling():
+                click.echo(f"{experiment.result.status}; record: {experiment.result.directory}", err=True)
+        raise
+    return _printed(result, as_json=as_json, verbose=verbose)
+
+
+def _interrupted(result: ExperimentResult | None, code: int, cause: BaseException, *, as_json: bool) -> int:
+    """Say where what was done so far is kept."""
+    if result is None:
+        from evsys_cli.errors import Interrupted
+
+        raise Interrupted("Interrupted before anything was recorded.", code) from cause
+    with telling():
+        click.echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
     if as_json:
-        from evsys_runtime.record.result_schemas import result_tree
-
-        print_json(result_tree(result))
-    else:
-        _print_summary(result)
-    return result.exit_code
+        _printed(result, as_json=True)
+    return code
 
 
-def _print_summary(result: ExperimentResult) -> None:
-    from evsys_runtime.experiment.verdict.prose import comparison_sentence, evaluation_line, verdict_line
+def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) -> int:
+    """Print the result, and return the exit code: what can't be printed is on record all the same."""
+    try:
+        if as_json:
+            from evsys_runtime.record.result_schemas import result_tree
 
-    conclusion = result.conclusion
-    click.echo()
-    for comparison in conclusion.comparisons:
-        if comparison.effect is not None:
-            click.echo(comparison_sentence(conclusion, comparison))
-    for arm in result.arms:
-        for evaluation in arm.evaluations:
-            click.echo(f"  {arm.run_id:<24} {evaluation_line(evaluation)}")
-        if arm.failure is not None:
-            place = f" ({arm.failure.place})" if arm.failure.place else ""
-            click.echo(f"  {arm.run_id:<24} {arm.status}: {arm.failure.message}{place}")
-            if arm.failure.hint:
-                click.echo(f"  {'':<24} {arm.failure.hint}")
-        elif arm.status != "completed":
+            print_json(result_tree(result))
+        else:
+            from evsys_cli.summary import summary_lines
+
+            click.echo("\n".join(summary_lines(result, width=terminal_width(), verbose=verbose)))
+    except OSError as exc:
+        with telling():
             click.echo(
-                f"  {arm.run_id:<24} {arm.status}: {(arm.run and arm.run.stop_reason) or 'no reason given'}"
+                f"The result can't be printed ({exc.strerror}); it is on record: {result.directory}", err=True
             )
-    for warning in dict.fromkeys((*conclusion.warnings, *result.warnings)):
-        click.echo(f"warning: {warning}")
-    click.echo()
-    click.echo("dry run: no verdict" if result.dry else verdict_line(conclusion))
-    if conclusion.settle:
-        click.echo(f"what would settle it: {conclusion.settle}")
-    click.echo(f"{result.status} in {result.seconds:.1f} s; record: {result.directory}")
+        # Who closes a pipe has read enough; a full disk lacks what was asked for.
+        return result.exit_code if isinstance(exc, BrokenPipeError) else result.exit_code or UNPRINTED
+    return result.exit_code

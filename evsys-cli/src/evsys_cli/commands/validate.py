@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evsys_cli.output import json_option, print_json
+from evsys_runtime.commands import json_option, print_json
 
 __all__ = ["validate"]
 
@@ -20,8 +20,10 @@ __all__ = ["validate"]
 def validate(config: Path, *, overrides: tuple[str, ...], as_json: bool) -> None:
     """Find every problem in CONFIG and in every arm it expands to. Offline; nothing is prepared or downloaded."""
     from evsys_runtime.config.validate import load_experiment
+    from evsys_runtime.experiment.plan_secrets import refuse_secrets
 
     plan = load_experiment(config, overrides=overrides)
+    refuse_secrets(plan)
     names = list(dict.fromkeys(arm.name for arm in plan.arms))
     if as_json:
         print_json({"valid": True, "arms": names, "runs": len(plan.arms), "warnings": list(plan.warnings)})

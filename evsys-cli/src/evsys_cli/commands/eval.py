@@ -1,0 +1,187 @@
+"""`evsys eval` and `evsys benchmark run`: a checkpoint or an API model scored without training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evsys_cli.lazy import GuidedGroup
+from evsys_runtime.commands import json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys.types import ArmResult
+    from evsys_runtime.config.model import BenchmarkConfig
+    from evsys_runtime.experiment.scoring import NamedClient, SavedModel
+
+__all__ = ["benchmark", "evaluate"]
+
+_BASE_URL = "OPENAI_BASE_URL"
+_KEY = "OPENAI_API_KEY"
+
+_OPTIONS = (
+    click.option("--base-url", help=f"Address of the API model's service; by default {_BASE_URL}."),
+    click.option("--api-key-env", help=f"Variable that holds its key; by default {_KEY}, where that is set."),
+    click.option(
+        "--param",
+        "params",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Another parameter of its client, as YAML.",
+    ),
+    click.option("--client", default="openai_compatible", show_default=True, help="Its inference client."),
+    click.option("--metric", "metrics", multiple=True, help="A metric; by default mean_reward."),
+    click.option(
+        "--num-samples",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Samples of each task.",
+    ),
+    click.option(
+        "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Longest completion."
+    ),
+    click.option(
+        "--temperature", type=click.FloatRange(min=0), help="By default 0 for one sample, 1 for several."
+    ),
+    click.option("--limit", type=click.IntRange(min=1), help="Score only the first tasks."),
+    click.option(
+        "--n-concurrent",
+        type=click.IntRange(min=1),
+        default=64,
+        show_default=True,
+        help="Rollouts in flight.",
+    ),
+    click.option("--system-prompt", help="Goes before each task."),
+    click.option(
+        "--seed", type=int, default=0, show_default=True, help="The seed that samples are derived from."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No log lines."),
+    json_option,
+)
+
+
+def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.command("eval")
+@click.argument("model")
+@click.argument("benchmarks", nargs=-1, required=True, metavar="BENCHMARK...")
+@_with_options
+def evaluate(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
+    """Score MODEL on each BENCHMARK, without training.
+
+    MODEL is the folder of a checkpoint (.evsys/experiments/.../runs/<run>/checkpoints/<step>) or the name of an API
+    model. A BENCHMARK is a file or folder of tasks, or the id or name of a stored one. The record goes to
+    `.evsys/evaluations/` in the project.
+    """
+    return _score(model, benchmarks, **options)
+
+
+@click.group(cls=GuidedGroup)
+def benchmark() -> None:
+    """Score models on benchmarks."""
+
+
+@benchmark.command("run")
+@click.argument("benchmarks", nargs=-1, required=True, metavar="BENCHMARK...")
+@click.option("--model", required=True, help="Folder of a checkpoint, or the name of an API model.")
+@_with_options
+def run(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
+    """Score a model on each BENCHMARK: `evsys eval`, with the benchmarks first."""
+    return _score(model, benchmarks, **options)
+
+
+def _score(
+    model: str, benchmarks: tuple[str, ...], *, as_json: bool, quiet: bool, seed: int, **options: Any
+) -> int:
+    from evsys import use_registry
+    from evsys_cli.project import known_here
+    from evsys_runtime.experiment.from_sync import run_to_end
+    from evsys_runtime.experiment.scoring import ascore
+
+    known = known_here()
+    if known.error is not None:
+        raise known.error
+    with use_registry(known.registry):
+        score = partial(
+            ascore,
+            _target(model, options),
+            [_entry(name, options) for name in benchmarks],
+            project_root=known.root or Path.cwd(),
+            registry=known.registry,
+            seed=seed,
+            quiet=quiet,
+        )
+        result: ArmResult = run_to_end(score, call="evsys eval", instead="await ascore(...)")
+    if as_json:
+        from evsys_runtime.record.result_schemas import result_tree
+
+        print_json(result_tree(result))
+    else:
+        click.echo("\n".join(_lines(result)))
+    return 0 if result.status == "completed" else 1
+
+
+def _target(model: str, options: Mapping[str, Any]) -> SavedModel | NamedClient:
+    """A folder is a checkpoint, anything else the name of an API model."""
+    from evsys_runtime.experiment.scoring import NamedClient, find_saved_model
+
+    if Path(model).is_dir():
+        return find_saved_model(Path(model))
+    import os
+
+    from evsys_runtime.config.model import PluginSpec
+
+    params = dict(map(_param, options["params"]))
+    if options["client"].rpartition("/")[2] == "openai_compatible":
+        key = options["api_key_env"] or (_KEY if os.environ.get(_KEY) else None)
+        if options["base_url"] is None and not os.environ.get(_BASE_URL):
+            raise click.UsageError(
+                f"{model!r} is no folder, and for an API model there is no address: give --base-url, or set {_BASE_URL}"
+            )
+        address = options["base_url"] or f"${{{_BASE_URL}}}"
+        params = {"model": model, "base_url": address, "api_key_env": key, **params}
+    return NamedClient(label=model, client=PluginSpec(kind=options["client"], params=params))
+
+
+def _param(text: str) -> tuple[str, Any]:
+    from evsys_runtime.config.document import parse_value
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} isn't NAME=VALUE", param_hint="--param")
+    return name, parse_value(value, f"--param {name}")
+
+
+def _entry(name: str, options: Mapping[str, Any]) -> BenchmarkConfig:
+    from evsys_runtime.config.model import BenchmarkConfig
+
+    keys = ("metrics", "num_samples", "max_tokens", "temperature", "limit", "n_concurrent", "system_prompt")
+    where: dict[str, Any] = {"path": str(Path(name).absolute())} if Path(name).exists() else {"name": name}
+    return BenchmarkConfig(**where, **{key: options[key] for key in keys})
+
+
+def _lines(result: ArmResult) -> list[str]:
+    from evsys_runtime.experiment.verdict.tables import number
+
+    lines = []
+    for scoring in result.evaluations:
+        if scoring.status != "completed":
+            why = scoring.failure.message if scoring.failure else "no reason given"
+            lines.append(f"{scoring.benchmark}: {scoring.status}: {why}")
+        for name, metric in scoring.metrics.items():
+            interval = "" if metric.low is None else f" [{number(metric.low)}, {number(metric.high)}]"
+            lines.append(f"{scoring.benchmark}: {name} {number(metric.value)}{interval}, {metric.n} tasks")
+    usage = result.usage
+    cost = "unknown cost" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    lines += [f"warning: {warning}" for warning in result.warnings]
+    lines.append(f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens, {cost}")
+    lines.append(f"{result.status} in {result.seconds:.1f} s; record: {result.run_dir}")
+    return lines

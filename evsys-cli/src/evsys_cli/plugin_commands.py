@@ -1,0 +1,49 @@
+"""Commands that distributions bring through the `evsys.commands` entry points."""
+
+from __future__ import annotations
+
+import click
+
+from evsys import current_registry
+from evsys.errors import PluginContractError, PluginError, PluginNotFoundError
+
+__all__ = ["plugin_command", "plugin_command_names"]
+
+
+def plugin_command_names() -> dict[str, str]:
+    """The name of each installed command and the distribution that brings it. Imports no plugin."""
+    return {entry.name: entry.distribution for entry in current_registry().entries("command")}
+
+
+def plugin_command(name: str, *, expected: bool) -> click.Command | None:
+    """The command, imported; where that fails, one that says why when it is run.
+
+    Args:
+        name: the command.
+        expected: known to exist somewhere, so that one which isn't installed is missing rather than misspelt. None is
+            returned for the other.
+    """
+    try:
+        command = current_registry().get("command", name)
+        if not isinstance(command, click.Command):
+            what = type(command).__name__
+            entry = current_registry().find("command", name)
+            raise PluginContractError(f"{entry} is no click command but of type {what!r}")
+    except PluginNotFoundError as exc:
+        return _stand_in(name, exc) if expected else None
+    except PluginError as exc:
+        return _stand_in(name, exc)
+    return command
+
+
+def _stand_in(name: str, error: PluginError) -> click.Command:
+    def refuse() -> None:
+        raise error
+
+    return click.Command(
+        name,
+        callback=refuse,
+        help=f"Can't be used here: {error}",
+        short_help=f"Can't be used: {error.hint or error.message}",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )

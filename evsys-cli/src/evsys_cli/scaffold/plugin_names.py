@@ -1,0 +1,103 @@
+"""From the name of a plugin to those of its distribution, its package and its class; and which names there can be."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["HOUSE", "PluginNames", "fault_of_name", "names_of"]
+
+HOUSE = frozenset(
+    {
+        *(
+            "algo-distill",
+            "algo-dpo",
+            "algo-rl",
+            "algo-sft",
+            "backend-local",
+            "backend-mock",
+            "backend-tinker",
+        ),
+        *("cli", "conformance", "core", "loggers", "rollouts-harbor", "runtime", "sdk", "search-optuna"),
+        *("server", "std", "verifiers-std", "workspace"),
+    }
+)
+"""What stands behind `evsys-` in the names of evsys' own distributions."""
+
+MAX_LENGTH = 60
+_SHAPE = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*(?:[@^](?:k|[1-9][0-9]*))?")
+_OF_SAMPLES = re.compile(r"(.+)([@^])(\w+)")
+_NOT_TEXT = frozenset({"null", "true", "false"})
+"""What YAML takes for something else than a text."""
+
+
+class PluginNames(NamedTuple):
+    """`my-thing` of the kind `verifier` is `evsys-my-thing`, `evsys_my_thing` and `MyThingVerifier`."""
+
+    kind: str
+    name: str
+    distribution: str
+    package: str
+    class_name: str
+
+    @property
+    def is_family(self) -> bool:
+        """True for `best@k`, of which an experiment file names members such as `best@3`."""
+        return self.name.endswith(("@k", "^k"))
+
+
+def names_of(kind: str, name: str) -> PluginNames:
+    """The names that follow from a plugin's own, which has no fault."""
+    words = name.replace("@", "-at-").replace("^", "-hat-").replace("_", "-").split("-")
+    class_name = "".join(map(str.capitalize, words))
+    # The kind at the end keeps a class from hiding what its module imports: a verifier may be called `score`.
+    ending = kind.title().replace("_", "")
+    return PluginNames(
+        kind=kind,
+        name=name,
+        distribution="-".join(["evsys", *words]),
+        package="_".join(["evsys", *words]),
+        class_name=class_name if class_name.endswith(ending) else class_name + ending,
+    )
+
+
+def fault_of_name(kind: str, name: str) -> str | None:
+    """Why a plugin of this kind can't be called so, or None where it can."""
+    if not _SHAPE.fullmatch(name):
+        return f"{name!r} is no name of a plugin: {_wanted(name)}{_instead(name)}"
+    if len(name) > MAX_LENGTH:
+        return f"{name!r} is longer than {MAX_LENGTH} characters"
+    if name in _NOT_TEXT:
+        return f"{name!r} means something else than a text in an experiment file; choose another name"
+    if kind != "metric" and _OF_SAMPLES.fullmatch(name):
+        return (
+            f"{name!r} is a number of samples, as metrics have in their names; choose another for {_a(kind)}"
+        )
+    short = name.replace("_", "-")
+    if short == "evsys" or short.startswith("evsys-"):
+        return f"leave out 'evsys' in {name!r}; the distribution's name begins with it anyway"
+    if short in HOUSE:
+        return f"evsys-{short} is a distribution of evsys itself; choose another name"
+    return None
+
+
+def _wanted(name: str) -> str:
+    if _SHAPE.fullmatch(name.lower()):
+        return "write it in small letters"
+    if name[:1].isdigit():
+        return "begin it with a letter"
+    if re.search("[@^]", name):
+        return "'@' and '^' stand before a number of samples at the end, as in pass@k or pass^3"
+    return "use small letters and digits, with single '-' or '_' between them"
+
+
+def _instead(name: str) -> str:
+    """The closest name that there can be, where there is one."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+    close = re.sub(r"[^a-z0-9_]+", "-", apart).strip("-_0123456789")
+    return f"; {close!r} is one" if _SHAPE.fullmatch(close) else ""
+
+
+def _a(kind: str) -> str:
+    words = kind.replace("_", " ")
+    return f"an {words}" if words[0] in "aeiou" else f"a {words}"

@@ -1,0 +1,123 @@
+"""What `evsys run` prints at the end: what follows, the scores behind it, and what went wrong, in as few lines as that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from evsys_cli.output import table_lines
+from evsys_runtime.experiment.verdict.prose import comparison_sentence, evaluation_line, verdict_line
+from evsys_runtime.experiment.verdict.tables import (
+    Table,
+    breakdown_tables,
+    comparison_table,
+    score_tables,
+)
+
+if TYPE_CHECKING:
+    from evsys.types import ArmResult, Conclusion, ExperimentResult
+
+__all__ = ["summary_lines"]
+
+MOST_LABELS = 12
+"""Lines of a breakdown on the terminal; `conclusion.md` has all of them."""
+
+MOST_RUNS = 4
+"""Runs that are named one by one where the same went wrong in several."""
+
+
+def summary_lines(result: ExperimentResult, *, width: int, verbose: bool = False) -> list[str]:
+    """The summary of an experiment.
+
+    Args:
+        result: what `Experiment.run` returned.
+        width: columns of the terminal; tables fit into it.
+        verbose: every scoring of every run, too.
+    """
+    conclusion = result.conclusion
+    lines = ["", *_compared(conclusion, width)]
+    for table in score_tables(result.arms):
+        lines += [*_laid_out(table, width), ""]
+    for table in breakdown_tables(result.arms, conclusion.metric):
+        lines += [*_laid_out(table, width, most=MOST_LABELS), ""]
+    if verbose:
+        lines += [*_every_scoring(result.arms), ""]
+    wrong = [*_failed_runs(result.arms), *_failed_scorings(result.arms)]
+    wrong += [f"warning: {text}" for text in dict.fromkeys((*conclusion.warnings, *result.warnings))]
+    lines += [*wrong, ""] if wrong else []
+    lines.append("dry run: no verdict" if result.dry else _without_failures(verdict_line(conclusion), result))
+    if conclusion.settle:
+        lines.append(f"what would settle it: {conclusion.settle}")
+    lines.append(f"{result.status} in {result.seconds:.1f} s; record: {result.directory}")
+    return lines
+
+
+def _laid_out(table: Table, width: int, *, most: int | None = None) -> list[str]:
+    lines = table_lines(table.title, table.columns, table.rows[:most], width=width)
+    more = len(table.rows) - len(table.rows[:most])
+    return [*lines, f"  and {more} more in conclusion.md"] if more else lines
+
+
+def _compared(conclusion: Conclusion, width: int) -> Iterator[str]:
+    """One arm in a sentence, several in a table with what is common to them below."""
+    compared = [c for c in conclusion.comparisons if c.effect is not None]
+    if len(conclusion.comparisons) == 1:
+        for comparison in compared:
+            yield comparison_sentence(conclusion, comparison)
+            yield ""
+    elif compared:
+        word = "higher" if conclusion.direction == "max" else "lower"
+        yield f"{conclusion.metric}, {word} is better"
+        yield from _laid_out(comparison_table(conclusion), width)
+        methods = dict.fromkeys(f"{c.method}, {c.n_tasks} tasks, {c.reason}" for c in compared)
+        correction = f"; p corrected for {len(conclusion.comparisons)} arms" if conclusion.correction else ""
+        yield f"  {'; '.join(methods)}{correction}"
+        yield ""
+
+
+def _every_scoring(arms: Sequence[ArmResult]) -> list[str]:
+    width = max((len(arm.run_id) for arm in arms), default=0)
+    return [f"  {arm.run_id:<{width}}  {evaluation_line(e)}" for arm in arms for e in arm.evaluations]
+
+
+def _failed_runs(arms: Sequence[ArmResult]) -> list[str]:
+    """Each way in which runs ended early, once, with the runs that it ended."""
+    ended: dict[tuple[str, str | None], list[str]] = {}
+    for arm in arms:
+        if arm.failure is not None:
+            place = f" ({arm.failure.place})" if arm.failure.place else ""
+            said = f"{arm.status}: {arm.failure.message}{place}"
+            ended.setdefault((said, arm.failure.hint), []).append(arm.run_id)
+        elif arm.status != "completed":
+            said = f"{arm.status}: {(arm.run and arm.run.stop_reason) or 'no reason given'}"
+            ended.setdefault((said, None), []).append(arm.run_id)
+    lines = []
+    for (said, hint), runs in ended.items():
+        lines.append(f"{_names(runs)}: {said}")
+        lines += [f"  {hint}"] if hint else []
+    return lines
+
+
+def _without_failures(verdict: str, result: ExperimentResult) -> str:
+    """The verdict, where the lines above say already why a run failed."""
+    for arm in result.arms:
+        if arm.failure is not None:
+            why = arm.failure.message.partition("\n")[0]
+            verdict = verdict.replace(f"{arm.run_id}: {why}", f"{arm.run_id} {arm.status}")
+    return verdict
+
+
+def _failed_scorings(arms: Sequence[ArmResult]) -> list[str]:
+    """Each way in which scorings failed, once, with where that was."""
+    failed: dict[tuple[str, str], list[str]] = {}
+    for arm in arms:
+        for e in arm.evaluations:
+            if e.status != "completed":
+                why = f"{e.status}: {e.failure.message if e.failure else 'no reason given'}"
+                failed.setdefault((e.benchmark, why), []).append(e.model or f"{arm.run_id} at step {e.step}")
+    return [f"{benchmark} of {_names(where)}: {why}" for (benchmark, why), where in failed.items()]
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_RUNS} more" if len(names) > MOST_RUNS else ""
+    return ", ".join(names[:MOST_RUNS]) + more

@@ -1,0 +1,131 @@
+"""`evsys eval` and `evsys benchmark run`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from faulty_service import answering
+from small_project import Project
+
+from evsys_runtime.record.result_schemas import validate_result
+
+CLIENT = """
+import attrs
+from evsys import option, register_inference_client
+from evsys.types import Completion, Message, Usage
+
+@register_inference_client("says")
+class Says:
+    @attrs.frozen(kw_only=True)
+    class Config:
+        text: str = option("a", "what it says")
+
+    def __init__(self, text):
+        self.text = text
+
+    async def generate(self, messages, sampling, *, n=1, tools=()):
+        if self.text == "down":
+            raise ConnectionError("the service is down")
+        said = Message(role="assistant", content=self.text)
+        used = Usage(prompt_tokens=2, completion_tokens=1, cost_usd=0.25)
+        return [Completion(message=said, finish_reason="stop", usage=used)] * n
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text("[tool.evsys]\n", encoding="utf-8")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/clients.py").write_text(CLIENT, encoding="utf-8")
+    for name, expected in (("easy", "a"), ("hard", "z")):
+        rows = [
+            {
+                "task_id": f"t{i}",
+                "instruction": "say",
+                "verifier": {"name": "exact_match", "expected": expected},
+            }
+            for i in range(4)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("project")
+def test_an_api_model_is_scored_on_each_benchmark(evsys):
+    outcome = evsys("eval", "sage", "easy.jsonl", "hard.jsonl", "--client", "says", "-q")
+    assert outcome.code == 0
+    assert "easy: mean_reward 1.000" in outcome.out
+    assert "hard: mean_reward 0.000" in outcome.out
+    assert "16 prompt and 8 completion tokens, $2.0000" in outcome.out
+
+
+def test_its_result_is_one_document_of_the_published_shape(evsys, project):
+    outcome = evsys(
+        "benchmark", "run", "easy.jsonl", "--model", "sage", "--client", "says", "--json", "--limit", "3"
+    )
+    assert outcome.code == 0
+    validate_result(outcome.json, "run_result")
+    [scoring] = outcome.json["evaluations"]
+    assert (scoring["model"], scoring["tasks"], scoring["scored"]) == ("sage", 3, 3)
+    assert Path(outcome.json["run_dir"]).is_relative_to(project / ".evsys/evaluations")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_service_that_is_down_is_told_and_ends_with_1(evsys):
+    outcome = evsys("eval", "sage", "easy.jsonl", "--client", "says", "--param", "text=down", "-q")
+    assert outcome.code == 1
+    assert "the service is down" in outcome.out
+
+
+@pytest.mark.usefixtures("project")
+def test_a_benchmark_that_isnt_there_is_wrong_data(evsys):
+    outcome = evsys("eval", "sage", "nowhere.jsonl", "--client", "says", "-q")
+    assert outcome.code in (2, 4)
+    assert "nowhere.jsonl" in outcome.err
+
+
+@pytest.mark.usefixtures("project")
+def test_an_api_model_without_an_address_is_refused(evsys, monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    outcome = evsys("eval", "gpt", "easy.jsonl")
+    assert outcome.code == 2
+    assert "give --base-url, or set OPENAI_BASE_URL" in outcome.err
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(evsys, project):
+    outcome = evsys("eval", str(project), "easy.jsonl")
+    assert outcome.code == 2
+    assert "no complete checkpoint" in outcome.err
+
+
+@pytest.mark.usefixtures("project")
+def test_a_parameter_without_a_value_is_refused(evsys):
+    outcome = evsys("eval", "sage", "easy.jsonl", "--client", "says", "--param", "text")
+    assert outcome.code == 2
+    assert "NAME=VALUE" in outcome.err
+
+
+def test_a_service_is_asked_at_its_address(evsys, project):
+    async def answer(request: web.Request) -> web.Response:
+        asked = await request.json()
+        choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 5, "completion_tokens": asked["max_tokens"]}
+        return web.json_response({"choices": [choice], "usage": usage})
+
+    with answering(answer) as url:
+        outcome = evsys("eval", "gpt", "easy.jsonl", "--base-url", url, "--max-tokens", "7", "-q", "--json")
+    assert outcome.code == 0, outcome.err
+    [scoring] = outcome.json["evaluations"]
+    assert (scoring["model"], scoring["metrics"]["mean_reward"]["value"]) == ("gpt", 1.0)
+    assert (scoring["usage"]["completion_tokens"], scoring["usage"]["cost_usd"]) == (28, None)
+
+
+def test_a_checkpoint_is_scored_with_the_backend_that_made_it(evsys, project):
+    Project(project).experiment().run()
+    [folder] = (project / ".evsys/experiments").glob("*/runs/run-s0/checkpoints/6")
+    outcome = evsys("eval", str(folder), "easy.jsonl", "--max-tokens", "4", "-q", "--json")
+    assert outcome.code == 0, outcome.err
+    [scoring] = outcome.json["evaluations"]
+    assert (outcome.json["arm"], scoring["step"], scoring["model"]) == ("run-s0-step6", 6, None)

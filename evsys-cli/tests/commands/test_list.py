@@ -1,0 +1,132 @@
+"""`evsys list`: everything that an experiment of this folder can name, and where it is from."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from evsys import PluginEntry, Registry, use_registry
+
+
+def names(outcome) -> list[str]:
+    return [row["name"] for row in outcome.json["plugins"]]
+
+
+def test_it_shows_where_plugins_come_from(evsys):
+    outcome = evsys("list", "algorithm")
+    assert re.match(r"KIND +NAME +FROM\nalgorithm +sft +evsys-algo-sft \d", outcome.out)
+    kinds = {row["kind"] for row in evsys("list", "--json").json["plugins"]}
+    assert kinds >= {"backend", "verifier", "metric"}
+
+
+def test_check_imports_every_plugin_and_says_so(evsys):
+    document = evsys("list", "--check", "--json")
+    assert document.code == 0
+    assert all(row["error"] is None for row in document.json["plugins"])
+    outcome = evsys("list", "metric", "--check")
+    assert outcome.code == 0
+    assert outcome.out.endswith("\n4 plugins imported: nothing is wrong with them.\n")
+    assert "imported" not in evsys("list", "metric").out
+
+
+def test_broken_says_that_there_is_none(evsys):
+    outcome = evsys("list", "metric", "--broken")
+    assert outcome.code == 0
+    assert outcome.out == "No broken plugin.\n4 plugins imported: nothing is wrong with them.\n"
+
+
+def test_a_broken_plugin_is_named_among_those_that_work(evsys):
+    entry = PluginEntry("metric", "gone", "evsys-stranger", "1.0", "no_such_module:Gone")
+    fine = PluginEntry(
+        "metric", "mean_reward", "evsys-verifiers-std", "0.1.0", "evsys_verifiers_std.metrics:MeanReward"
+    )
+    with use_registry(Registry(entry_points=[entry, fine])):
+        outcome = evsys("list", "--check")
+        assert outcome.code == 3
+        assert re.search(
+            r"^metric +gone +evsys-stranger 1.0\n +broken: .*'no_such_module' is gone",
+            outcome.out,
+            re.MULTILINE,
+        )
+        assert "nothing is wrong" not in outcome.out
+        assert names(evsys("list", "--broken", "--json")) == ["gone"]
+
+
+def test_it_refuses_an_unknown_kind(evsys):
+    outcome = evsys("list", "algorithms")
+    assert outcome.code == 2
+    assert "algorithm" in outcome.err
+
+
+# --- in a project ----------------------------------------------------------------------------------------------------
+
+
+def test_the_plugins_of_the_project_are_there_from_any_folder_of_it(evsys, project, monkeypatch):
+    monkeypatch.chdir(project.root / "src")
+    outcome = evsys("list", "metric")
+    assert outcome.code == 0
+    assert re.search(r"^metric +half +project \(src\.metrics:Half\)$", outcome.out, re.MULTILINE)
+    assert outcome.err == "imported\n"
+
+
+def test_as_json_they_say_which_project_they_are_of(evsys, project):
+    document = evsys("list", "metric", "--json").json
+    (own,) = [row for row in document["plugins"] if row["distribution"] == "project"]
+    assert own == {
+        "kind": "metric",
+        "name": "half",
+        "distribution": "project",
+        "version": "",
+        "value": "src.metrics:Half",
+        "error": None,
+    }
+    assert document["project"] == {"root": str(project.root), "error": None}
+
+
+def test_check_looks_at_the_plugins_of_the_project_too(evsys, project):
+    project.write("src/other.py", "from evsys import register_metric\nregister_metric('odd')(object())\n")
+    outcome = evsys("list", "--check")
+    assert outcome.code == 3
+    assert re.search(r"metric +odd +project .*\n +broken: metric project/odd has no 'compute'", outcome.out)
+
+
+@pytest.mark.parametrize("code", ["1 / 0", "import sys; sys.exit(0)", "def f(:"])
+def test_broken_code_of_the_project_is_named_and_hides_no_installed_plugin(evsys, project, code):
+    project.write("src/broken.py", code)
+    outcome = evsys("list", "metric")
+    assert outcome.code == 3
+    assert "mean_reward" in outcome.out
+    assert re.search(r"The project's own plugins are missing: .*src/broken\.py:1: ", outcome.err)
+    document = evsys("list", "metric", "--json")
+    assert document.code == 3
+    assert "mean_reward" in names(document)
+    assert "src/broken.py:1: " in document.json["project"]["error"]
+
+
+def test_a_project_file_that_is_no_toml_hides_no_installed_plugin(evsys, project):
+    project.write("pyproject.toml", "[tool.evsys]\nx = \n")
+    outcome = evsys("list", "metric")
+    assert outcome.code == 3
+    assert "mean_reward" in outcome.out
+    assert re.search(
+        r"The project's own plugins are missing: .*pyproject\.toml isn't valid TOML", outcome.err
+    )
+
+
+def test_outside_of_a_project_no_code_is_imported(evsys, project):
+    project.write("pyproject.toml", "[tool.other]\n")
+    outcome = evsys("list", "metric", "--json")
+    assert outcome.json["project"] is None
+    assert "half" not in names(outcome)
+    assert outcome.err == ""
+
+
+def test_a_folder_that_was_removed_is_in_no_project(evsys, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    shutil.rmtree(gone)
+    assert "mean_reward" in evsys("list", "metric").out
+    monkeypatch.chdir(tmp_path)

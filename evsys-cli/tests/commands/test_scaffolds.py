@@ -1,0 +1,102 @@
+"""`evsys init-project` and `evsys new-experiment`: what they write runs, and what they say can be pasted into a shell."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TREE = {
+    *("pyproject.toml", "README.md", ".gitignore", "AGENTS.md"),
+    *(
+        "data/raw",
+        "data/fetch",
+        "data/process",
+        "data/benchmark",
+        "data/datasets/turn/v1",
+        "data/validation/turn",
+    ),
+    *(f"src/{name}.py" for name in ("transforms", "verifiers", "metrics", "algorithms", "agents")),
+}
+
+
+def pasted(outcome) -> list[str]:
+    """The words of the last line, as a shell would split them."""
+    line = outcome.out.splitlines()[-1]
+    assert line.startswith("Next: ")
+    return shlex.split(line.removeprefix("Next: "))
+
+
+def test_a_new_project_runs_and_is_never_overwritten(evsys, tmp_path):
+    assert evsys("init-project", "lab").code == 0
+    config = next((tmp_path / "lab/experiments").glob("*/config.yaml"))
+    readme = tmp_path / "lab/README.md"
+    readme.write_text("mine", encoding="utf-8")
+    again = evsys("init-project", "lab")
+    assert "kept" in again.out
+    assert readme.read_text(encoding="utf-8") == "mine"
+    outcome = evsys(
+        "run", config, "--json", "--set", "run.backend.kind=mock", "--set", "run.algorithm.params.steps=3"
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["directory"].startswith(str(tmp_path / "lab/.evsys/experiments"))
+
+
+def test_a_new_project_has_every_folder_that_its_readme_names(evsys, tmp_path):
+    evsys("init-project", "lab")
+    assert {name for name in TREE if not (tmp_path / "lab" / name).exists()} == set()
+
+
+def test_dumps_stay_out_of_git_and_their_folder_stays_in(evsys, tmp_path):
+    evsys("init-project", "lab")
+    (tmp_path / "lab/data/raw/dump.csv").write_text("a\n", encoding="utf-8")
+    try:
+        subprocess.run(["git", "init", "--quiet", tmp_path / "lab"], check=True)
+    except FileNotFoundError:
+        pytest.skip("git isn't installed")
+    command = ["git", "ls-files", "--others", "--exclude-standard", "data/raw"]
+    listed = subprocess.run(command, cwd=tmp_path / "lab", capture_output=True, text=True, check=True)
+    assert listed.stdout.split() == ["data/raw/README.md"]
+
+
+def test_the_plugins_of_a_new_project_are_listed_in_it(evsys, tmp_path, monkeypatch):
+    evsys("init-project", "lab")
+    monkeypatch.chdir(tmp_path / "lab")
+    rows = evsys("list", "--check", "--json").json["plugins"]
+    own = {row["name"]: row["error"] for row in rows if row["distribution"] == "project"}
+    assert own == {"only_short": None, "same_letters": None, "share_solved": None}
+
+
+@pytest.mark.parametrize("name", ["lab", "my lab", "it's", "$HOME"])
+def test_the_next_step_can_be_pasted_whatever_the_folder_is_called(evsys, tmp_path, name):
+    cd, folder, then, run, verb, config = pasted(evsys("init-project", name))
+    assert (cd, folder, then, run, verb) == ("cd", name, "&&", "evsys", "run")
+    assert (tmp_path / name / config).is_file()
+
+
+def test_a_project_in_the_current_folder_needs_no_change_of_folder(evsys):
+    run, verb, config = pasted(evsys("init-project", "lab", "--here"))
+    assert (run, verb) == ("evsys", "run")
+    assert Path(config).is_file()
+
+
+@pytest.mark.parametrize("below", [".", "data", "my notes"])
+def test_a_new_experiment_is_valid_and_its_next_step_starts_from_here(evsys, tmp_path, monkeypatch, below):
+    evsys("init-project", "my lab")
+    here = tmp_path / "my lab" / below
+    here.mkdir(exist_ok=True)
+    monkeypatch.chdir(here)
+    outcome = evsys("new-experiment", "Second: try!")
+    assert outcome.code == 0
+    *_, config = pasted(outcome)
+    assert (here / config).resolve().match("my lab/experiments/*_second-try/config.yaml")
+    assert evsys("validate", config).code == 0
+
+
+def test_a_new_experiment_outside_of_a_project_says_how_to_make_one(evsys, tmp_path):
+    outcome = evsys("new-experiment", "first")
+    assert outcome.code == 2
+    assert f"{tmp_path} is in no evsys project; make one with 'evsys init-project NAME'" in outcome.err
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,174 @@
+"""`evsys run` in a process of its own: who reads its output, which signal ends it, and what the exit code says then."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from evsys_runtime.record.result_schemas import validate_result
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and descriptors")
+
+COMMAND = [sys.executable, "-m", "evsys_cli.main"]
+
+
+def facts(root: Path) -> dict:
+    (record,) = root.glob(".evsys/experiments/*/experiment.json")
+    return json.loads(record.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def unread():
+    """The writing end of a pipe whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+def command(config: Path, *arguments: str, **streams) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [*COMMAND, "run", str(config), *arguments],
+        cwd=config.parent,
+        check=False,
+        text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+    )
+
+
+def test_a_run_whose_output_nobody_reads_is_finished_and_says_so_by_its_code(config, unread):
+    done = command(config, stdout=unread, stderr=unread)
+    assert done.returncode == 0
+    assert facts(config.parent)["status"] == "completed"
+    assert len([w for w in facts(config.parent)["warnings"] if "print_progress" in w]) == 1
+
+
+def test_a_failed_run_whose_output_nobody_reads_still_fails(config, unread):
+    done = command(config, "--set", "run.algorithm.params.max_length=2", stdout=unread, stderr=unread)
+    assert done.returncode == 4
+    assert facts(config.parent)["status"] == "failed"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_summary_that_nobody_reads_is_on_record_and_the_code_is_that_of_the_run(config, unread, arguments):
+    done = command(config, "--quiet", *arguments, stdout=unread)
+    assert done.returncode == 0
+    (record,) = config.parent.glob(".evsys/experiments/*")
+    assert done.stderr == f"The result can't be printed (Broken pipe); it is on record: {record}\n"
+    assert (record / "conclusion.json").is_file()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_result_that_was_asked_for_and_finds_no_room_is_a_failure(config):
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = command(config, "--quiet", "--json", stdout=full)
+    assert done.returncode == 1
+    assert "can't be printed (No space left on device); it is on record: " in done.stderr
+    assert facts(config.parent)["status"] == "completed"
+
+
+def test_a_wrong_config_that_nobody_hears_of_still_ends_with_2(tmp_path, unread):
+    wrong = tmp_path / "config.yaml"
+    wrong.write_text("version: 1\nnme: x\n", encoding="utf-8")
+    assert command(wrong, stderr=unread).returncode == 2
+
+
+def test_a_process_without_outputs_is_no_fault(config):
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *COMMAND, "run", str(config), "--json"], check=False
+    )
+    assert done.returncode == 0
+    assert facts(config.parent)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("SIGTERM", ()), ("SIGHUP", ("--json",)), ("SIGINT", ("--json",))]
+)
+def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, name, arguments):
+    endless = config.read_text(encoding="utf-8").replace("steps: 4", "steps: 100000")
+    config.write_text(endless, encoding="utf-8")
+    # A shell may have started this test run in the background, where SIGINT is ignored and children inherit that.
+    process = subprocess.Popen(
+        [*COMMAND, "run", str(config), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: [
+            signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        ],
+    )
+    number = getattr(signal, name)
+    try:
+        deadline = time.monotonic() + 60
+        while not list(config.parent.glob(".evsys/experiments/*/runs/run-s0/training/metrics.jsonl")):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            os.sched_yield()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 128 + number
+    found = facts(config.parent)
+    assert (found["status"], found["exit_code"]) == ("cancelled", 128 + number)
+    (record,) = config.parent.glob(".evsys/experiments/*")
+    assert err.endswith(f"Interrupted; cancelled, record: {record}\n")
+    if arguments:
+        document = json.loads(out)
+        validate_result(document, "experiment_result")
+        assert (document["status"], document["directory"]) == ("cancelled", str(record))
+        assert document["arms"][0]["run"]["steps"] > 0
+    else:
+        assert out == ""
+
+
+def test_an_interrupt_before_anything_is_on_record_says_that(evsys, config, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evsys_runtime.experiment.experiment.bound_benchmarks", interrupted)
+    outcome = evsys("run", config, "--json")
+    assert outcome.code == outcome.json["error"]["exit_code"] == 130
+    assert outcome.err == "Interrupted before anything was recorded.\n"
+
+
+def test_an_experiment_that_can_not_go_on_names_its_record(evsys, config, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no room for listeners")
+
+    monkeypatch.setattr("evsys_runtime.experiment.session.Session.listeners", broken)
+    outcome = evsys("run", config)
+    assert outcome.code == 1
+    (record,) = config.parent.glob(".evsys/experiments/*")
+    assert outcome.err.startswith(f"failed; record: {record}\n")
+    assert facts(config.parent)["status"] == "failed"
+
+
+def test_a_failure_is_said_once_in_the_summary_with_what_to_do(evsys, config):
+    outcome = evsys(
+        "run",
+        config,
+        "--quiet",
+        "--set",
+        "run.algorithm.params.learning_rate=1e30",
+        "--set",
+        "run.backend.kind=local",
+    )
+    assert outcome.code == 1
+    assert outcome.out.count("'cross_entropy' is nan") == 1
+    assert "lower the learning rate" in outcome.out
+    assert outcome.err == ""
+
+
+def test_what_the_mock_says_is_marked_as_such(evsys, config):
+    said = evsys("run", config, "--quiet").out
+    assert "(a model simulated by mock): " in said
+    assert "warning: backend 'mock' only imitates a model" in said

@@ -1,0 +1,191 @@
+"""The end of `evsys run` on a terminal of any width: everything that was compared, in few lines."""
+
+import re
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evsys.types import (
+    ArmResult,
+    Comparison,
+    Conclusion,
+    EvaluationResult,
+    ExperimentResult,
+    Failure,
+    MetricValue,
+)
+from evsys_cli.output import table_lines
+from evsys_cli.summary import summary_lines
+
+ENTRIES = ("routing", "safety", "manners")
+ARMS = [f"lora_rank-{rank}-learning_rate-{rate}" for rank in (4, 8) for rate in (0.01, 0.1)]
+
+
+def scoring(benchmark, step, value, **fields):
+    metric = MetricValue(value=value, low=value - 0.05, high=value + 0.05, n=60)
+    return EvaluationResult(
+        benchmark=benchmark,
+        split="val",
+        step=step,
+        status="completed",
+        metrics={"mean_reward": metric},
+        **fields,
+    )
+
+
+def run(arm, repeat, *, steps=(0, 10, 20, 30), breakdown=None):
+    return ArmResult(
+        run_id=f"{arm}-s{repeat}",
+        arm=arm,
+        repeat=repeat,
+        seed=0,
+        status="completed",
+        identity=arm,
+        evaluations=tuple(
+            scoring(name, step, step / 60, breakdown=breakdown or {}) for name in ENTRIES for step in steps
+        ),
+    )
+
+
+def experiment(arms, comparisons=(), **fields):
+    conclusion = Conclusion(
+        verdict="CANDIDATE",
+        reason="one of several arms",
+        metric="routing.mean_reward",
+        direction="max",
+        baseline="base_model",
+        correction="holm",
+        comparisons=tuple(comparisons),
+    )
+    return ExperimentResult(
+        experiment_id="e",
+        name="n",
+        status="completed",
+        directory="/record",
+        conclusion=conclusion,
+        arms=tuple(arms),
+        **fields,
+    )
+
+
+def compared(arm):
+    return Comparison(
+        arm=arm,
+        outcome="win",
+        before=0.0,
+        after=0.5,
+        effect=0.5,
+        low=0.4,
+        high=0.6,
+        p_value=0.001,
+        p_corrected=0.004,
+        method="wild bootstrap",
+        n_tasks=60,
+        n_seeds=3,
+        reason="3 training runs per recipe",
+    )
+
+
+@pytest.fixture
+def sweep():
+    """4 arms, 3 repeats, 3 entries scored before, twice during and after training."""
+    return experiment([run(arm, repeat) for arm in ARMS for repeat in range(3)], map(compared, ARMS))
+
+
+def test_a_sweep_has_a_line_an_arm_and_entry_with_the_mean_over_its_repeats(sweep):
+    lines = summary_lines(sweep, width=100)
+    assert len(lines) <= 32
+    for arm in ARMS:
+        scores = [line for line in lines if line.startswith(f"  {arm} ") and "+" not in line]
+        assert len(scores) == len(ENTRIES)
+        assert all("0.500 [0.450, 0.550]" in line for line in scores)
+        assert any(
+            line.startswith(f"  {arm} ") and "+0.500" in line and line.endswith("win") for line in lines
+        )
+    assert "-s1" not in "\n".join(lines)
+
+
+def test_verbose_lists_every_scoring_of_every_run(sweep):
+    lines = summary_lines(sweep, width=100, verbose=True)
+    listed = [line for line in lines if re.search(r"-s1 +routing \(val\), step 10: mean_reward 0\.167", line)]
+    assert len(listed) == len(ARMS)
+
+
+@pytest.mark.parametrize("width", [40, 60, 79])
+def test_tables_fit_a_narrow_terminal_and_no_arm_is_mistaken_for_another(sweep, width):
+    lines = summary_lines(sweep, width=width)
+    tables = [line for line in lines if line.startswith("  ") and "wild bootstrap" not in line]
+    assert max(map(len, tables)) <= width
+    shown = "\n".join(lines)
+    for line in (line for line in tables if not line.startswith("    ")):
+        assert line.strip().split("  ")[0] in {*ARMS, "untrained"} or ".." in line
+    assert shown.count("0.500 [0.450, 0.550]") == len(ARMS) * len(ENTRIES)
+    assert len(lines) <= 75
+
+
+def test_one_arm_is_told_in_a_sentence():
+    result = experiment([run("run", 0, steps=(0, 30))], [compared("run")])
+    lines = summary_lines(result, width=100)
+    assert lines[1].startswith(
+        "run: routing.mean_reward 0.000 -> 0.500, effect +0.500 (95 % interval 0.400 to 0.600"
+    )
+
+
+def test_scores_by_label_are_shown_and_a_long_list_is_cut():
+    few = {"topic": {name: {"mean_reward": MetricValue(value=0.25, n=5)} for name in ("food", "travel")}}
+    many = {"topic": {f"t{i:02d}": {"mean_reward": MetricValue(value=0.25, n=5)} for i in range(40)}}
+    lines = summary_lines(experiment([run("a", 0, steps=(30,), breakdown=few)]), width=100)
+    place = next(i for i, line in enumerate(lines) if line.startswith("routing by topic: mean_reward"))
+    assert [line.split() for line in lines[place + 1 : place + 3]] == [
+        ["food", "5", "0.250"],
+        ["travel", "5", "0.250"],
+    ]
+    lines = summary_lines(experiment([run("a", 0, steps=(30,), breakdown=many)]), width=100)
+    assert "  and 28 more in conclusion.md" in lines
+
+
+def failed(arm, repeat, message="out of memory"):
+    failure = Failure(boundary="backend", message=message, error_type="E", place="x.py:3", hint="buy some")
+    return attrs.evolve(run(arm, repeat, steps=()), status="failed", failure=failure)
+
+
+def test_what_went_wrong_in_several_runs_is_told_once():
+    lines = summary_lines(
+        experiment([*(failed("a", i) for i in range(6)), failed("b", 0, "other")]), width=100
+    )
+    assert "a-s0, a-s1, a-s2, a-s3 and 2 more: failed: out of memory (x.py:3)" in lines
+    assert "b-s0: failed: other (x.py:3)" in lines
+    assert lines.count("  buy some") == 2
+
+
+def test_a_run_that_ended_early_without_a_failure_says_why_and_so_does_a_scoring():
+    stopped = attrs.evolve(run("a", 0), status="cancelled")
+    broken = attrs.evolve(
+        scoring("routing", 30, 0.0),
+        status="invalid",
+        metrics={},
+        failure=Failure(boundary="verifier", message="9 of 10 have no score", error_type="NoScore"),
+    )
+    invalid = [attrs.evolve(run("b", i), evaluations=(broken,)) for i in range(2)]
+    lines = summary_lines(experiment([stopped, *invalid]), width=100)
+    assert "a-s0: cancelled: no reason given" in lines
+    assert "routing of b-s0 at step 30, b-s1 at step 30: invalid: 9 of 10 have no score" in lines
+
+
+CELLS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=12)
+
+
+@given(st.data(), st.integers(20, 120))
+def test_a_table_of_any_shape_shows_every_cell_and_fits_where_that_is_possible(data, width):
+    columns = data.draw(st.lists(CELLS, min_size=1, max_size=4))
+    row = st.tuples(CELLS, *([CELLS] * len(columns)))
+    rows = data.draw(st.lists(row, min_size=1, max_size=5, unique_by=lambda row: row[0]))
+    lines = table_lines("title", columns, rows, width=width)
+    text = "\n".join(lines)
+    assert all(cell in text for row in rows for cell in row[1:])
+    longest = max(
+        4 + len(name) + 1 + len(cell) for row in rows for name, cell in zip(columns, row[1:], strict=True)
+    )
+    assert max(map(len, lines)) <= max(width, longest, 2 + max(len(row[0]) for row in rows))
