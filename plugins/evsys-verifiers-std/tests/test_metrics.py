@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evsys_verifiers_std.metrics import MeanReward, PassAtK, PassHatK, PassRate
+from evsys_verifiers_std.metrics import BestOfK, MeanReward, PassAtK, PassHatK, PassRate
 
 
 def label(metric):
@@ -23,6 +23,8 @@ ALL = [
     PassAtK(k=3),
     PassHatK(k=1),
     PassHatK(k=3),
+    BestOfK(k=1),
+    BestOfK(k=3),
 ]
 
 
@@ -87,10 +89,29 @@ def test_the_estimators_equal_the_average_over_all_choices_of_k(rewards, k):
     assert PassHatK(k=k).compute({"t": rewards}) == pytest.approx(hat)
 
 
-@pytest.mark.parametrize("metric", [PassAtK(k=5), PassHatK(k=5)], ids=label)
+@given(rewards=st.lists(st.floats(-5, 5), min_size=1, max_size=7), k=st.integers(1, 7))
+def test_the_best_of_k_is_the_average_of_the_best_over_all_choices_of_k(rewards, k):
+    if k > len(rewards):
+        return
+    best = [max(choice) for choice in itertools.combinations(rewards, k)]
+    found = BestOfK(k=k).compute({"t": rewards})
+    assert found == pytest.approx(sum(best) / len(best))
+    assert min(rewards) <= found <= max(rewards)
+
+
+def test_the_best_of_k_is_pass_at_k_for_rewards_of_0_and_1_and_the_mean_for_one_sample():
+    rewards = [1.0, 0.0, 0.0, 1.0, 0.0]
+    for k in range(1, 6):
+        assert BestOfK(k=k).compute({"t": rewards}) == pytest.approx(PassAtK(k=k).compute({"t": rewards}))
+    assert BestOfK(k=1).compute({"t": [0.25, 0.5, 0.9]}) == pytest.approx(
+        MeanReward().compute({"t": [0.25, 0.5, 0.9]})
+    )
+
+
+@pytest.mark.parametrize("metric", [PassAtK(k=5), PassHatK(k=5), BestOfK(k=5)], ids=label)
 @pytest.mark.parametrize("rewards", [[0.0, 0.0], [1.0, 1.0], [1.0] * 4])
 def test_more_than_the_samples_that_are_there_is_refused_and_never_one(metric, rewards):
-    with pytest.raises(ValueError, match=r"pass[@^]5 needs 5 scored samples of a task"):
+    with pytest.raises(ValueError, match=r"(pass[@^]|best_of_)5 needs 5 scored samples of a task"):
         metric.compute({"t": rewards})
 
 
@@ -110,7 +131,7 @@ def test_a_metric_says_how_many_samples_it_needs():
     ]
 
 
-@pytest.mark.parametrize("cls", [PassAtK, PassHatK])
+@pytest.mark.parametrize("cls", [PassAtK, PassHatK, BestOfK])
 def test_k_below_one_is_refused(cls):
     with pytest.raises(ValueError, match="at least 1"):
         cls(k=0)
@@ -120,3 +141,4 @@ def test_k_below_one_is_refused(cls):
 
 def test_many_samples_are_exact():
     assert PassAtK(k=1000).compute({"t": [1.0] + [0.0] * 9999}) == pytest.approx(0.1)
+    assert BestOfK(k=1000).compute({"t": [1.0] + [0.0] * 9999}) == pytest.approx(0.1)

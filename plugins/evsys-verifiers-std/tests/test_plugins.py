@@ -5,8 +5,9 @@ import pytest
 from evsys import Registry
 from evsys.errors import ConfigError
 
-VERIFIERS = ["exact_match", "contains", "regex_match", "tool_calls_match"]
+VERIFIERS = ["exact_match", "contains", "regex_match", "tool_calls_match", "numeric", "json_schema"]
 METRICS = ["mean_reward", "pass_rate", "pass@1", "pass@3", "pass^2"]
+ECONOMICS = ["cost_per_task", "time_per_task", "tokens_per_task"]
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +33,34 @@ def test_a_metric_is_built_by_name_with_its_direction(registry, name):
         registry.build("metric", name, {"no_such_param": 1})
 
 
+@pytest.mark.parametrize("name", ECONOMICS)
+def test_a_metric_of_economics_is_built_by_name_and_takes_no_params(registry, name):
+    assert registry.build("metric", name).direction == "min"
+    with pytest.raises(ConfigError):
+        registry.build("metric", name, {"k": 1})
+
+
+def test_best_of_k_needs_its_k(registry):
+    assert registry.build("metric", "best_of_k", {"k": 3}).needs_samples == 3
+    with pytest.raises(ConfigError, match="k"):
+        registry.build("metric", "best_of_k")
+
+
+def test_a_composite_is_built_of_installed_verifiers(registry):
+    parts = {
+        "right": {"verifier": "contains"},
+        "short": {"verifier": "format_only", "params": {"max_characters": 9}},
+    }
+    assert registry.build("verifier", "composite", {"parts": parts}).uses == ("contains", "format_only")
+
+
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
+        ("format_only", {}, "asks for nothing"),
+        ("numeric", {"tolerance": -1}, "tolerance"),
+        ("json_schema", {"timeout_seconds": 0}, "timeout_seconds"),
+        ("composite", {"parts": {}}, "parts"),
         ("regex_match", {"pattern": "("}, "is no regular expression"),
         ("regex_match", {"timeout_seconds": 0}, "timeout_seconds"),
         ("contains", {"require": "some"}, "require"),

@@ -13,7 +13,9 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
-__all__ = ["MeanReward", "PassAtK", "PassHatK", "PassRate"]
+from evsys import option
+
+__all__ = ["BestOfK", "MeanReward", "PassAtK", "PassHatK", "PassRate"]
 
 
 class _TaskMean:
@@ -37,14 +39,19 @@ class MeanReward(_TaskMean):
     """The mean over tasks of each task's mean reward."""
 
     name: ClassVar[str] = "mean_reward"
+    value_range: ClassVar[str] = "rewards"
 
     def task_value(self, rewards: Sequence[float]) -> float:
         """Mean reward of the samples."""
         return math.fsum(rewards) / len(rewards)
 
 
-def _threshold() -> Any:
-    return attrs.field(default=1.0, metadata={"help": "A reward from here on counts as passed."})
+def _threshold() -> float:
+    return option(1.0, "A reward from here on counts as passed.")
+
+
+def _samples() -> int:
+    return option(..., "Number of samples.", ge=1)
 
 
 @attrs.frozen(kw_only=True)
@@ -58,6 +65,7 @@ class PassRate(_TaskMean):
     """The mean over tasks of the share of samples that passed."""
 
     name: ClassVar[str] = "pass_rate"
+    value_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     Config = PassRateParams
 
     def __init__(self, *, pass_threshold: float = 1.0) -> None:
@@ -72,7 +80,7 @@ class PassRate(_TaskMean):
 class PassAtKParams:
     """How many samples count, and what counts as passed."""
 
-    k: int = attrs.field(metadata={"help": "Number of samples."}, validator=attrs.validators.ge(1))
+    k: int = _samples()
     pass_threshold: float = _threshold()
 
 
@@ -81,21 +89,28 @@ class _OfK(_TaskMean):
 
     Config = PassAtKParams
     name: ClassVar[str]
+    value_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     conformance: ClassVar[Mapping[str, Any]] = {"params": {"k": 2}}
 
     def __init__(self, *, k: int, pass_threshold: float = 1.0) -> None:
-        if k < 1:
-            raise ValueError(f"k is {k}, and must be at least 1")
-        self.k = k
-        self.needs_samples = k
+        self.k = self.needs_samples = _at_least_one(k)
         self.pass_threshold = pass_threshold
 
     def _counts(self, rewards: Sequence[float]) -> tuple[int, int]:
         """How many samples there are, and how many passed."""
-        if len(rewards) < self.k:
-            name = f"{self.name[:-1]}{self.k}"
-            raise ValueError(f"{name} needs {self.k} scored samples of a task, and there are {len(rewards)}")
+        _require_samples(self.name, self.k, rewards)
         return len(rewards), sum(reward >= self.pass_threshold for reward in rewards)
+
+
+def _at_least_one(k: int) -> int:
+    if k < 1:
+        raise ValueError(f"k is {k}, and must be at least 1")
+    return k
+
+
+def _require_samples(name: str, k: int, rewards: Sequence[float]) -> None:
+    if len(rewards) < k:
+        raise ValueError(f"{name[:-1]}{k} needs {k} scored samples of a task, and there are {len(rewards)}")
 
 
 class PassAtK(_OfK):
@@ -132,3 +147,44 @@ class PassHatK(_OfK):
         """
         n, c = self._counts(rewards)
         return comb(c, self.k) / comb(n, self.k)
+
+
+@attrs.frozen(kw_only=True)
+class BestOfKParams:
+    """How many samples count."""
+
+    k: int = _samples()
+
+
+class BestOfK(_TaskMean):
+    """best_of_k: the reward of the best of k samples, as a verifier that picks it would get it.
+
+    Unbiased: the mean of the maximum over all ways to choose k of the n samples, `sum_i r_(i) C(i - 1, k - 1) / C(n, k)` with
+    `r_(i)` the i-th smallest reward. With rewards of 0 and 1 it is pass@k.
+    """
+
+    name: ClassVar[str] = "best_of_k"
+    value_range: ClassVar[str] = "rewards"
+    Config = BestOfKParams
+    conformance: ClassVar[Mapping[str, Any]] = {"params": {"k": 2}}
+
+    def __init__(self, *, k: int) -> None:
+        self.k = self.needs_samples = _at_least_one(k)
+
+    def task_value(self, rewards: Sequence[float]) -> float:
+        """The estimate for one task.
+
+        Raises:
+            ValueError: fewer than k samples.
+        """
+        _require_samples(self.name, self.k, rewards)
+        ordered = sorted(rewards, reverse=True)
+        weight, terms = self.k / len(ordered), []
+        for above, reward in enumerate(ordered[: len(ordered) - self.k + 1]):
+            terms.append(weight * reward)
+            below = len(ordered) - 1 - above
+            weight *= (below - self.k + 1) / max(
+                below, 1
+            )  # C(i - 2, k - 1) / C(i - 1, k - 1) with i - 1 = below
+        mean = math.fsum(terms)
+        return min(max(mean, ordered[-1]), ordered[0])  # rounding leads out of the rewards

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evsys.types import Rollout, ToolCall
+if TYPE_CHECKING:
+    from evsys.types import Rollout, ToolCall
 
 __all__ = ["Call", "calls_in_text", "calls_of_rollout", "expected_calls", "matches"]
 

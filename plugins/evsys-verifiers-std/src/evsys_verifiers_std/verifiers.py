@@ -8,47 +8,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
-from evsys.types import Rollout
-from evsys_verifiers_std.bounded_regex import compiled, search
+from evsys import option
+from evsys_runtime.data.bounded_regex import compiled, search
+from evsys_verifiers_std.configured import Configured
 from evsys_verifiers_std.expected import expected_texts
 from evsys_verifiers_std.tool_calls import Call, calls_in_text, calls_of_rollout, expected_calls, matches
 
+if TYPE_CHECKING:
+    from evsys.types import Rollout
+
 __all__ = ["Contains", "ExactMatch", "RegexMatch", "ToolCallsMatch"]
-
-
-def _option(default: Any, text: str, **validation: Any) -> Any:
-    return attrs.field(default=default, metadata={"help": text}, **validation)
-
-
-class _Configured:
-    """Built from the fields of its `Config`."""
-
-    Config: ClassVar[Any]
-    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
-    def __init__(self, **fields: Any) -> None:
-        self.config = self.Config(**fields)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.config!r})"
-
-    def _settings(self, params: Mapping[str, Any]) -> Any:
-        return attrs.evolve(self.config, **params) if params else self.config
 
 
 @attrs.frozen(kw_only=True)
 class ExactMatchParams:
     """How two texts are compared."""
 
-    strip: bool = _option(True, "Leave out whitespace at both ends.")
-    case_sensitive: bool = _option(True, "Tell capital letters from small ones.")
+    strip: bool = option(True, "Leave out whitespace at both ends.")
+    case_sensitive: bool = option(True, "Tell capital letters from small ones.")
 
 
-class ExactMatch(_Configured):
+class ExactMatch(Configured):
     """1.0 when the answer is the expected text, or one of several."""
 
     name: ClassVar[str] = "exact_match"
@@ -77,13 +61,13 @@ class ExactMatch(_Configured):
 class ContainsParams:
     """What has to be found."""
 
-    require: Literal["all", "any"] = _option(
-        "all", "With several texts: all of them, or any.", validator=attrs.validators.in_(("all", "any"))
+    require: Literal["all", "any"] = option(
+        "all", "With several texts: all of them, or any.", choices=("all", "any")
     )
-    case_sensitive: bool = _option(True, "Tell capital letters from small ones.")
+    case_sensitive: bool = option(True, "Tell capital letters from small ones.")
 
 
-class Contains(_Configured):
+class Contains(Configured):
     """1.0 when the answer contains the expected text, or all (any) of several."""
 
     name: ClassVar[str] = "contains"
@@ -118,18 +102,20 @@ def _usable(_params: Any, _attribute: Any, pattern: str | None) -> None:
 class RegexMatchParams:
     """How the pattern is applied."""
 
-    pattern: str | None = _option(
-        None, "The regular expression; by default the task's `expected` is one.", validator=_usable
+    pattern: str | None = attrs.field(
+        default=None,
+        metadata={"help": "The regular expression; by default the task's `expected` is one."},
+        validator=_usable,
     )
-    full: bool = _option(False, "Match the whole answer instead of a part of it.")
-    ignore_case: bool = _option(False, "Don't tell capital letters from small ones.")
-    dot_all: bool = _option(False, "`.` matches newlines too.")
-    multiline: bool = _option(False, "`^` and `$` match at each line.")
-    strip: bool = _option(True, "Leave out whitespace at both ends of the answer.")
-    timeout_seconds: float = _option(
+    full: bool = option(False, "Match the whole answer instead of a part of it.")
+    ignore_case: bool = option(False, "Don't tell capital letters from small ones.")
+    dot_all: bool = option(False, "`.` matches newlines too.")
+    multiline: bool = option(False, "`^` and `$` match at each line.")
+    strip: bool = option(True, "Leave out whitespace at both ends of the answer.")
+    timeout_seconds: float = option(
         2.0,
         "Longest time of one match; beyond it the rollout has no score.",
-        validator=attrs.validators.gt(0),
+        gt=0,
     )
 
     @property
@@ -139,7 +125,7 @@ class RegexMatchParams:
         return sum(int(flag) for flag, on in named.items() if on)
 
 
-class RegexMatch(_Configured):
+class RegexMatch(Configured):
     """1.0 when a regular expression (Python's `re`) matches the answer.
 
     Matching runs in a process of its own, so that a pattern that backtracks without end can be stopped.
@@ -187,16 +173,16 @@ def _pattern(settings: RegexMatchParams, expected: Any) -> str:
 class ToolCallsMatchParams:
     """What of a call is compared."""
 
-    ordered: bool = _option(False, "The calls must come in the expected order.")
-    arguments: Literal["exact", "subset", "ignore"] = _option(
+    ordered: bool = option(False, "The calls must come in the expected order.")
+    arguments: Literal["exact", "subset", "ignore"] = option(
         "exact",
         "Arguments must be equal, include the expected ones, or don't matter.",
-        validator=attrs.validators.in_(("exact", "subset", "ignore")),
+        choices=("exact", "subset", "ignore"),
     )
-    allow_extra: bool = _option(False, "Further calls beside the expected ones don't matter.")
+    allow_extra: bool = option(False, "Further calls beside the expected ones don't matter.")
 
 
-class ToolCallsMatch(_Configured):
+class ToolCallsMatch(Configured):
     """1.0 when the model made exactly the expected tool calls.
 
     Calls come from the rollout; where it has none, `<tool_call>` blocks or bare JSON in the answer's text are read.
