@@ -1,0 +1,1 @@
+"""The chat-completions protocol over any sampling client: its messages, its handler, a server on this machine."""

@@ -1,0 +1,116 @@
+"""From a request to its answers: render, check that it fits, sample, parse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from evsys.errors import BackendError, DataError
+from evsys.types import Completion, SampledSequence
+from evsys_runtime.rendering.policy_client import PolicyClient
+from evsys_runtime.serving.errors import ApiError, context_overflow, refused
+from evsys_runtime.serving.models import ServedModel
+from evsys_runtime.serving.requests import ChatRequest
+
+__all__ = ["Choice", "Exchange", "complete"]
+
+
+@attrs.frozen(kw_only=True)
+class Choice:
+    """One answer: as a message, and as the sampler gave it. The message ends before a stop text, the tokens after it."""
+
+    completion: Completion
+    sequence: SampledSequence
+
+
+@attrs.frozen(kw_only=True)
+class Exchange:
+    """A request that was answered.
+
+    Attributes:
+        model: who answered.
+        request: what was asked.
+        prompt: the tokens that the model saw.
+        choices: the answers, with the sampler's own tokens and logprobs.
+        scope: the variable parts of the path that was asked.
+        headers: those of the request, names in lower case, without the key.
+        id: of the answer, as the client sees it.
+    """
+
+    model: ServedModel
+    request: ChatRequest
+    prompt: Sequence[int]
+    choices: tuple[Choice, ...]
+    scope: Mapping[str, str] = attrs.field(factory=dict)
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    id: str = ""
+
+
+async def complete(model: ServedModel, request: ChatRequest, **facts: Any) -> Exchange:
+    """Answer a request.
+
+    Args:
+        model: who answers.
+        request: what is asked.
+        facts: more fields of the exchange.
+
+    Raises:
+        ApiError: the conversation can't be rendered, or doesn't fit.
+        BackendError: sampling failed.
+    """
+    started = time.perf_counter()
+    policy = PolicyClient(model.sampling_client, model.renderer)
+    try:
+        prompt = model.renderer.render_prompt(request.messages, request.tools)
+    except DataError as exc:
+        raise refused(str(exc), "messages") from exc
+    sampling = attrs.evolve(request.sampling, max_tokens=_max_tokens(model, request, len(prompt)))
+    try:
+        sequences = await policy.sample(prompt, sampling, request.n)
+    except BackendError as exc:
+        raise _overflow(exc, len(prompt), sampling.max_tokens) or exc from exc
+    if len(sequences) != request.n:
+        raise BackendError(
+            f"the sampling client gave {len(sequences)} answers, and was asked for {request.n}"
+        )
+    seconds = time.perf_counter() - started
+    choices = tuple(
+        Choice(
+            completion=_stopped(
+                policy.completion(prompt, sequence, first=index == 0, seconds=seconds), sampling.stop
+            ),
+            sequence=sequence,
+        )
+        for index, sequence in enumerate(sequences)
+    )
+    return Exchange(model=model, request=request, prompt=prompt, choices=choices, **facts)
+
+
+def _max_tokens(model: ServedModel, request: ChatRequest, prompt_tokens: int) -> int:
+    """How long the answer may be; a length that the request doesn't name is cut to what fits."""
+    wanted = request.max_tokens
+    if model.context_length is None:
+        return wanted or model.max_tokens
+    room = model.context_length - prompt_tokens
+    if room < (wanted or 1):
+        raise context_overflow(prompt_tokens, wanted or 1, model.context_length)
+    return wanted or min(model.max_tokens, room)
+
+
+def _overflow(error: BackendError, prompt_tokens: int, max_tokens: int) -> ApiError | None:
+    """The overflow that a sampling client tells of by the fact `limit`."""
+    limit = error.facts.get("limit")
+    return context_overflow(prompt_tokens, max_tokens, limit) if isinstance(limit, int) else None
+
+
+def _stopped(completion: Completion, stops: Sequence[str]) -> Completion:
+    """The completion with its text cut before the first stop text: the protocol doesn't return those."""
+    content = completion.message.content
+    places = [place for stop in stops if (place := content.find(stop)) >= 0]
+    if not places:
+        return completion
+    message = attrs.evolve(completion.message, content=content[: min(places)])
+    return attrs.evolve(completion, message=message)

@@ -1,0 +1,220 @@
+"""The routes of the chat-completions protocol, for a server of their own or for an application that has others too."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import inspect
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import EvsysError
+from evsys_runtime.serving.answers import answer, chunks
+from evsys_runtime.serving.completing import Exchange, complete
+from evsys_runtime.serving.errors import ApiError, body_of
+from evsys_runtime.serving.gate import Gate
+from evsys_runtime.serving.models import Catalogue, ServedModel
+from evsys_runtime.serving.requests import read_body, read_request
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from evsys.protocols import Log
+
+__all__ = ["Bounds", "Record", "chat_routes"]
+
+type Record = Callable[[Exchange], Awaitable[None] | None]
+"""Told of each exchange before its answer is sent, so that who has an answer knows it is on record."""
+
+type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """What a server takes on.
+
+    Attributes:
+        running: requests sampled at once.
+        waiting: requests that wait beside those; more are sent away with status 429.
+        body_bytes: longest body; a longer one is refused with status 413.
+        timeout_seconds: longest time of one request, waiting included; then status 504.
+    """
+
+    running: int = 64
+    waiting: int = 1024
+    body_bytes: int = 16 * 1024 * 1024
+    timeout_seconds: float = 600.0
+
+
+def chat_routes(
+    catalogue: Catalogue,
+    *,
+    prefix: str = "/v1",
+    key: str | None = None,
+    record: Record | None = None,
+    bounds: Bounds | None = None,
+    log: Log | None = None,
+) -> web.RouteTableDef:
+    """Routes for `POST <prefix>/chat/completions`, `GET <prefix>/models` and `GET <prefix>/models/<name>`.
+
+    Args:
+        catalogue: finds the models.
+        prefix: where the routes begin. Its variable parts, such as `/rollouts/{rollout}/v1`, are the `scope` that
+            the catalogue and the exchanges get.
+        key: what clients must send as `Authorization: Bearer <key>`; None asks for none.
+        record: told of each exchange.
+        bounds: what the routes take on, together.
+        log: told of failures that are the server's own.
+    """
+    from aiohttp import web
+
+    server = _Chat(catalogue, key=key, record=record, bounds=bounds or Bounds(), log=log)
+    table = web.RouteTableDef()
+    table.post(f"{prefix}/chat/completions")(server.guarded(server.chat))
+    table.get(f"{prefix}/models")(server.guarded(server.models))
+    table.get(f"{prefix}/models/{{model:.+}}")(server.guarded(server.model))
+    return table
+
+
+class _Chat:
+    def __init__(
+        self, catalogue: Catalogue, *, key: str | None, record: Record | None, bounds: Bounds, log: Log | None
+    ) -> None:
+        self._catalogue = catalogue
+        self._key = key
+        self._record = record
+        self._bounds = bounds
+        self._log = log
+        self._gate = Gate(bounds.running, bounds.waiting)
+
+    def guarded(self, handler: _Handler) -> _Handler:
+        """The handler behind the key, its failures as answers."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                self._require_key(request.headers.get("Authorization", ""))
+                return await handler(request)
+            except ApiError as exc:
+                return _json(body_of(exc), exc.status, exc.retry_after)
+            except EvsysError as exc:
+                return self._failed(exc, exc.message)
+            except Exception as exc:  # a catalogue, a recorder or a renderer that fails in its own words
+                return self._failed(exc, f"{type(exc).__name__}: {exc}")
+
+        return handle
+
+    def _failed(self, exc: Exception, message: str) -> web.Response:
+        if self._log is not None:
+            self._log.error("request.failed", reason=message, exc_info=exc)
+        return _json(body_of(ApiError(500, message, code="internal_error")), 500)
+
+    def _require_key(self, header: str) -> None:
+        if self._key is None:
+            return
+        scheme, _, given = header.partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._key.encode()):
+            raise ApiError(401, "the key is missing or wrong", code="invalid_api_key")
+
+    async def models(self, request: web.Request) -> web.StreamResponse:
+        """`GET models`."""
+        names = await self._catalogue.names(dict(request.match_info))
+        return _json({"object": "list", "data": [_about(name) for name in names]})
+
+    async def model(self, request: web.Request) -> web.StreamResponse:
+        """`GET models/NAME`."""
+        scope = dict(request.match_info)
+        name = scope.pop("model")
+        if name not in await self._catalogue.names(scope):
+            raise await self._unknown(name, scope)
+        return _json(_about(name))
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        """`POST chat/completions`."""
+        wanted = read_request(read_body(await self._body(request)))
+        scope = dict(request.match_info)
+        try:
+            async with asyncio.timeout(self._bounds.timeout_seconds) as deadline, self._gate.enter():
+                model = await self._find(wanted.model, scope)
+                exchange = await complete(
+                    model,
+                    wanted,
+                    scope=scope,
+                    headers={
+                        name.lower(): value
+                        for name, value in request.headers.items()
+                        if name.lower() != "authorization"
+                    },
+                    id=f"chatcmpl-{secrets.token_hex(16)}",
+                )
+                await self._recorded(exchange)
+        except TimeoutError as exc:
+            if not deadline.expired():
+                raise
+            message = f"no answer within {self._bounds.timeout_seconds:g} seconds"
+            raise ApiError(504, message, code="timeout") from exc
+        return await _stream(request, exchange) if wanted.stream else _json(answer(exchange))
+
+    async def _recorded(self, exchange: Exchange) -> None:
+        if self._record is not None:
+            waiting = self._record(exchange)
+            if inspect.isawaitable(waiting):
+                await waiting
+
+    async def _find(self, name: str, scope: Mapping[str, str]) -> ServedModel:
+        model = await self._catalogue.find(name, scope)
+        if model is None:
+            raise await self._unknown(name, scope)
+        return model
+
+    async def _unknown(self, name: str, scope: Mapping[str, str]) -> ApiError:
+        served = ", ".join(await self._catalogue.names(scope)) or "no model"
+        return ApiError(
+            404, f"there is no model {name!r} here; served: {served}", code="model_not_found", param="model"
+        )
+
+    async def _body(self, request: web.Request) -> bytes:
+        """The body, read no further than it may be long, whatever the application allows."""
+        most = self._bounds.body_bytes
+        body = bytearray()
+        async for part in request.content.iter_any():
+            body += part
+            if len(body) > most:
+                raise ApiError(413, f"the body is longer than {most} bytes", code="body_too_large")
+        return bytes(body)
+
+
+def _about(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "evsys"}
+
+
+def _json(body: Mapping[str, Any], status: int = 200, retry_after: int | None = None) -> web.Response:
+    from aiohttp import web
+
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    return web.Response(
+        text=_dumps(body), status=status, headers=headers, content_type="application/json", charset="utf-8"
+    )
+
+
+async def _stream(request: web.Request, exchange: Exchange) -> web.StreamResponse:
+    """The exchange as server-sent events, an object each, and a mark at the end."""
+    from aiohttp import web
+
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+    )
+    await response.prepare(request)
+    for chunk in chunks(exchange):
+        await response.write(f"data: {_dumps(chunk)}\n\n".encode())
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    # A lone surrogate, which a model may well sample, has no UTF-8; escaped it has JSON.
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)

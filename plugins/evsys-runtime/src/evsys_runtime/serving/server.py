@@ -1,0 +1,73 @@
+"""A chat-completions server on this machine, for as long as somebody needs it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from evsys.errors import ConfigError
+from evsys_runtime.serving.models import Catalogue
+from evsys_runtime.serving.routes import chat_routes
+
+__all__ = ["chat_server"]
+
+SHUTDOWN_SECONDS = 5.0
+
+
+@asynccontextmanager
+async def chat_server(
+    catalogue: Catalogue,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    prefix: str = "/v1",
+    key: str | None = None,
+    **options: Any,
+) -> AsyncIterator[str]:
+    """Serve models while inside; gives the address that clients call `base_url`.
+
+    A client that goes away cancels its request.
+
+    Args:
+        catalogue: the models.
+        host: address to listen on. One that other machines reach needs a key.
+        port: port to listen on; 0 takes a free one.
+        prefix: see `chat_routes`.
+        key: see `chat_routes`.
+        options: `record`, `bounds` and `log` of `chat_routes`.
+
+    Raises:
+        ConfigError: a host that other machines reach, without a key; or the port is taken.
+    """
+    from aiohttp import web
+
+    if key is None and not _is_loopback(host):
+        raise ConfigError(
+            f"{host} can be reached from other machines, and there is no key",
+            hint="set a key, or listen on 127.0.0.1",
+        )
+    app = web.Application()
+    app.add_routes(chat_routes(catalogue, prefix=prefix, key=key, **options))
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as exc:
+            raise ConfigError(f"can't listen on {host}:{port}: {exc}", hint="choose another port") from exc
+        address = runner.addresses[0]
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        yield f"http://{shown}:{address[1]}{prefix}"
+    finally:
+        await runner.cleanup()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

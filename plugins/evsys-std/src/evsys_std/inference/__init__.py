@@ -1,0 +1,1 @@
+"""Inference clients: models behind a service."""

@@ -1,0 +1,176 @@
+"""What the client does when its service misbehaves, against a real server on loopback."""
+
+import asyncio
+import datetime as dt
+import traceback
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+from faulty_service import Faulty, completion
+
+from evsys.errors import BackendError
+from evsys.types import Message, SamplingParams
+from evsys_std.inference.calls import _retry_after
+
+ASK = (Message(role="user", content="hi"),)
+
+
+async def ask(client: Any) -> str:
+    (found,) = await client.generate(ASK, SamplingParams(max_tokens=5))
+    return found.message.content
+
+
+def status(code: int, text: str = "busy", **headers: str):
+    return lambda: web.Response(status=code, text=text, headers=headers)
+
+
+@pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
+def test_a_status_that_passes_is_tried_again(asked, code):
+    service = Faulty(status(code), status(code), completion())
+    said, clock = asked(service, ask)
+    assert said == "hello"
+    assert len(service.bodies) == 3
+    assert len(clock.slept) == 2
+
+
+def test_a_lost_connection_is_tried_again(asked):
+    service = Faulty("drop", completion())
+    assert asked(service, ask)[0] == "hello"
+    assert len(service.bodies) == 2
+
+
+@pytest.mark.parametrize("code", [301, 400, 401, 403, 404, 413, 422])
+def test_a_refusal_is_final(asked, code):
+    service = Faulty(status(code, "no such thing"))
+    with pytest.raises(BackendError, match=f"answered {code}: no such thing") as caught:
+        asked(service, ask)
+    assert len(service.bodies) == 1
+    assert (caught.value.facts["status"], caught.value.facts["attempts"]) == (code, 1)
+    assert not isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_spent_quota_is_final_though_its_status_is_that_of_a_busy_service(asked):
+    service = Faulty(status(429, '{"error": {"code": "insufficient_quota", "message": "pay"}}'))
+    with pytest.raises(BackendError, match="insufficient_quota"):
+        asked(service, ask)
+    assert len(service.bodies) == 1
+
+
+def test_a_failure_inside_an_answer_with_status_200_is_one(asked):
+    service = Faulty({"error": {"code": 502, "message": "upstream"}}, completion())
+    assert asked(service, ask)[0] == "hello"
+    assert len(service.bodies) == 2
+
+
+def test_retries_end_and_the_failure_says_how_many_there_were(asked):
+    service = Faulty(status(503, "down"))
+    with pytest.raises(BackendError, match=r"after 3 attempts.*answered 503: down") as caught:
+        asked(service, ask, max_retries=2)
+    assert len(service.bodies) == 3
+    assert isinstance(caught.value.__cause__, OSError)  # a rollout that fails so may be tried again
+
+
+def test_waits_grow_and_differ_between_callers(asked):
+    waits = [asked(Faulty(status(503)), failing, max_retries=6)[1].slept for _ in range(8)]
+    for each in waits:
+        assert len(each) == 6
+        assert all(0 <= wait <= 0.5 * 2 ** (place + 1) for place, wait in enumerate(each))
+    assert max(each[5] for each in waits) > 1
+    assert len({each[0] for each in waits}) > 1
+
+
+async def failing(client: Any) -> None:
+    with pytest.raises(BackendError):
+        await ask(client)
+
+
+def test_retry_after_is_waited_for(asked):
+    _, clock = asked(Faulty(status(429, **{"Retry-After": "7"}), completion()), ask)
+    assert 7 <= clock.slept[0] <= 7.5
+
+
+def test_a_wait_longer_than_the_call_may_take_ends_it_at_once(asked):
+    service = Faulty(status(429, **{"Retry-After": "900"}))
+    with pytest.raises(BackendError, match="asks to wait 900 seconds"):
+        asked(service, ask, timeout_seconds=60)
+    assert len(service.bodies) == 1
+
+
+def test_retry_after_is_a_number_or_a_date():
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=90)
+    assert _retry_after("2.5") == 2.5
+    assert 80 < (_retry_after(format_datetime(soon, usegmt=True)) or 0) <= 90
+    assert _retry_after(format_datetime(soon - dt.timedelta(days=1))) == 0
+    assert [_retry_after(value) for value in (None, "soon", "inf", "nan")] == [None] * 4
+
+
+def test_a_service_that_is_silent_is_given_up_at_the_deadline(asked):
+    async def work(client: Any) -> None:
+        with pytest.raises(BackendError, match=r"no answer within 0\.1 seconds"):
+            await ask(client)
+
+    class Silent(Faulty):
+        async def answer(self, request: web.Request) -> web.StreamResponse:
+            await asyncio.Event().wait()
+            return web.Response()
+
+    asked(Silent(), work, timeout_seconds=0.1)
+
+
+def test_the_key_is_sent_and_told_nowhere(asked, monkeypatch):
+    monkeypatch.setenv("SERVICE_KEY", "sk-very-secret")
+    service = Faulty(status(401, 'wrong key: "sk-very-secret"'))
+    with pytest.raises(BackendError, match=r"wrong key: .\[key\]") as caught:
+        asked(service, ask, api_key_env="SERVICE_KEY")
+    assert service.headers[0]["Authorization"] == "Bearer sk-very-secret"
+    assert "api_key_env" in str(caught.value)
+    assert "sk-very-secret" not in "".join(traceback.format_exception(caught.value))
+    assert "sk-very-secret" not in repr(caught.value.facts)
+
+
+def test_a_long_body_is_told_in_part(asked):
+    with pytest.raises(BackendError) as caught:
+        asked(Faulty(status(400, "x" * 10_000)), ask)
+    assert len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"choices": []}, "no choices"),
+        ({"choices": [{"text": "hi"}]}, "no message"),
+        (status(200, "<html>"), "no JSON object: <html>"),
+        (status(200, ""), "an empty body"),
+        ([1], "no JSON object"),
+    ],
+)
+def test_what_is_no_chat_completion_is_an_error(asked, answer, told):
+    with pytest.raises(BackendError, match=told):
+        asked(Faulty(answer), ask)
+
+
+def test_long_conversations_are_sent_without_a_warning(asked):
+    async def work(client: Any) -> str:
+        (found,) = await client.generate(
+            (Message(role="user", content="x" * 2_000_000),), SamplingParams(max_tokens=5)
+        )
+        return found.message.content
+
+    service = Faulty()
+    original = service.answer
+
+    async def big(request: web.Request) -> web.StreamResponse:
+        return await original(request.clone(client_max_size=2**24))
+
+    service.answer = big
+    assert asked(service, work)[0] == "hello"
+
+
+def test_no_connection_outlives_the_calls(asked):
+    async def work(client: Any) -> dict[Any, Any]:
+        await asyncio.gather(*(ask(client) for _ in range(5)))
+        return client.service._sessions
+
+    assert asked(Faulty(), work)[0] == {}
