@@ -1,5 +1,6 @@
 """Every check of this repository; `uvx nox` runs the default ones, `uvx nox -l` lists them all."""
 
+import os
 import re
 import shutil
 import tempfile
@@ -11,7 +12,7 @@ import nox
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["tests-3.13", "lint", "types"]
+nox.options.sessions = ["tests-3.13", "lint", "types", "downstream"]
 nox.options.reuse_venv = "yes"
 
 ROOT = Path(__file__).parent
@@ -22,6 +23,8 @@ MEMBERS = sorted(
     for pattern in ("core", "plugins/*", "evsys-cli", "conformance-tests")
     for path in ROOT.glob(f"{pattern}/pyproject.toml")
 )
+OUTSIDE = ["plugins/evsys-sdk/tests/stranger", "docs/kinds"]
+ORACLES = ["torch", "transformers", "peft", "gguf", "jax"]
 PEERS = ["hydra-core", "inspect-ai", "llm"]
 
 
@@ -43,9 +46,13 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT_PYTHON)
 def types(session: nox.Session) -> None:
-    """Check types, strictly."""
+    """Check types, strictly: the sources, and code that uses evsys from outside, in the eyes of two checkers."""
     _sync(session, "--all-packages", "--group=types")
     session.run("mypy", *session.posargs)
+    for folder in OUTSIDE:
+        session.run("mypy", "--config-file=", "--strict", "--python-version=3.12", folder)
+    session.run("python", "-m", "pytest", "-q", "evsys-cli/tests/test_generated_plugins.py", "-k", "typed")
+    session.run("pyright", "--pythonpath", f"{session.bin}/python")
 
 
 @nox.session(python=DEFAULT_PYTHON)
@@ -67,20 +74,50 @@ def slow(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT_PYTHON)
+def oracles(session: nox.Session) -> None:
+    """Compare the local engine with torch, transformers, peft, gguf and jax, in an environment of their own.
+
+    It gets the CPU build of torch: uv knows the index. Where your environment names an index or links itself (UV_INDEX,
+    UV_FIND_LINKS, ...), that is asked instead. Arguments are further requirements, such as `-- torch==2.13.0`;
+    `-- --python 3.12` chooses the interpreter of these libraries, `-- --peer PYTHON` takes one that has them.
+    """
+    _sync(session, "--all-packages", "--group=test")
+    words = list(session.posargs)
+    options = {name: words.pop(words.index(name) + 1) for name in ("--peer", "--python") if name in words}
+    requirements = [word for word in words if word not in options]
+    peer = options.get("--peer")
+    if peer is None:
+        environment = Path(session.create_tmp()).resolve() / "oracles"
+        chosen = [
+            name for name in os.environ if name.startswith("UV_") and ("INDEX" in name or "LINKS" in name)
+        ]
+        env = {} if chosen or "UV_TORCH_BACKEND" in os.environ else {"UV_TORCH_BACKEND": "cpu"}
+        python = options.get("--python", str(session.python))
+        # Outside of the repository, whose pins are for its own environment.
+        with tempfile.TemporaryDirectory(prefix="evsys-oracles-") as outside, session.chdir(outside):
+            _uv(session, "venv", "--quiet", "--clear", f"--python={python}", str(environment))
+            wanted = [*ORACLES, *requirements]
+            _uv(session, "pip", "install", "--quiet", f"--python={environment}", *wanted, env=env)
+        folder = "Scripts" if os.name == "nt" else "bin"
+        peer = str(environment / folder / "python")
+    tests = "plugins/evsys-backend-local/tests/test_oracles.py"
+    session.run("python", "-m", "pytest", "-m", "oracles", tests, env={"EVSYS_ORACLES_PEER": peer})
+
+
+@nox.session(python=DEFAULT_PYTHON)
 def docs(session: nox.Session) -> None:
     """Build the documentation with warnings as errors, into site/."""
     _sync(session, "--only-group=docs")
     session.run("mkdocs", "build", "--strict", "--quiet", env={"NO_MKDOCS_2_WARNING": "1"})
 
 
-@nox.session(python=PYTHONS)
+@nox.session(python=PYTHONS, reuse_venv=False)
 def wheels(session: nox.Session) -> None:
     """Build all wheels, install them in a clean environment outside the repository, and use them."""
     with tempfile.TemporaryDirectory(prefix="evsys-wheels-") as folder:
         outside = Path(folder)
-        dist = outside / "dist"
-        _uv(session, "build", "--all-packages", "--wheel", "--quiet", "--out-dir", str(dist))
-        for wheel in sorted(dist.glob("*.whl")):
+        ours, constraints = _wheels_outside(session, outside)
+        for wheel in ours.values():
             names = {
                 name.rpartition("/")[2]
                 for name in zipfile.ZipFile(wheel).namelist()
@@ -88,9 +125,7 @@ def wheels(session: nox.Session) -> None:
             }
             if names != {"LICENSE", "NOTICE"}:
                 session.error(f"{wheel.name} holds {sorted(names)} instead of LICENSE and NOTICE")
-        pins = outside / "constraints.txt"
-        pins.write_text("\n".join(_constraints()) + "\n", encoding="utf-8")
-        session.install("--constraint", str(pins), *map(str, sorted(dist.glob("*.whl"))))
+        session.install(*map(str, ours.values()), env=constraints)
         shutil.copytree(
             ROOT / "examples/quickstart", outside / "quickstart", ignore=shutil.ignore_patterns(".evsys")
         )
@@ -98,6 +133,39 @@ def wheels(session: nox.Session) -> None:
             session.run("evsys", "list")
             session.run("evsys", "run", "config.yaml")
             session.run("python", "-m", "pytest", "-q", "--evsys-conformance", "all")
+
+
+@nox.session(python=DEFAULT_PYTHON, reuse_venv=False)
+def downstream(session: nox.Session) -> None:
+    """Be a stranger: check an outside package on our wheels alone, then follow the ten-minute page to the letter."""
+    session.install("uv")  # all that the page asks for
+    with tempfile.TemporaryDirectory(prefix="evsys-downstream-") as folder:
+        outside = Path(folder)
+        ours, constraints = _wheels_outside(session, outside)
+        package, environment = outside / "third_party_plugin", outside / "environment"
+        shutil.copytree(ROOT / "examples/third_party_plugin", package, ignore=shutil.ignore_patterns(".*"))
+        wheels_of_it = outside / "outside-dist"
+        _uv(
+            session, "build", "--wheel", "--quiet", f"--out-dir={wheels_of_it}", str(package), env=constraints
+        )
+        _uv(session, "venv", "--quiet", f"--python={session.python}", str(environment))
+        group, wheel = f"--group={package / 'pyproject.toml'}:dev", str(next(wheels_of_it.glob("*.whl")))
+        _uv(session, "pip", "install", "--quiet", f"--python={environment}", group, wheel, env=constraints)
+        _require_ours(session, environment, ours)
+        with session.chdir(package):
+            for command in (
+                ["pytest", "-q"],
+                ["mypy"],
+                ["evsys", "list", "--check"],
+                ["pytest", "-q", "--evsys-conformance", "evsys-quantities"],
+                ["evsys", "run", "experiment/config.yaml", "--quiet"],
+            ):
+                session.run(str(environment / "bin" / command[0]), *command[1:], external=True)
+        follower, page = ROOT / "tests/support/literate.py", ROOT / "docs/first-plugin.md"
+        reader = outside / "reader"
+        reader.mkdir()
+        session.run("python", str(follower), str(page), str(reader), env=constraints)
+        _require_ours(session, next(reader.glob("*/.venv")), ours)
 
 
 @nox.session(python=DEFAULT_PYTHON)
@@ -172,9 +240,36 @@ def _uv(
     return str(session.run_install("uv", *arguments, env=env, external=True, silent=silent) or "")
 
 
-def _constraints() -> list[str]:
+def _wheels_outside(session: nox.Session, outside: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Build the wheels of all members into a folder outside the repository.
+
+    Returns:
+        The wheel of each distribution, and the environment in which installers take these wheels for them, whatever an
+        index has by their names, and the pinned versions of everything else.
+    """
+    dist = outside / "dist"
+    _uv(session, "build", "--all-packages", "--wheel", "--quiet", "--out-dir", str(dist))
+    ours = {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in sorted(dist.glob("*.whl"))}
+    pins, builds = outside / "constraints.txt", outside / "build-constraints.txt"
+    addresses = [f"{name} @ {wheel.as_uri()}" for name, wheel in ours.items()]
+    pins.write_text("\n".join([*_constraints("constraint"), *addresses, ""]), encoding="utf-8")
+    builds.write_text("\n".join([*_constraints("build-constraint"), ""]), encoding="utf-8")
+    names = {"CONSTRAINT": pins, "BUILD_CONSTRAINT": builds}
+    return ours, {f"{tool}_{name}": str(path) for name, path in names.items() for tool in ("UV", "PIP")}
+
+
+def _require_ours(session: nox.Session, environment: Path, ours: dict[str, Path]) -> None:
+    """Fail when a distribution of this repository is in an environment in any other form than our wheel."""
+    frozen = _uv(session, "pip", "freeze", "--quiet", f"--python={environment}", silent=True).splitlines()
+    installed = [line for line in frozen if line.partition(" ")[0].partition("==")[0] in ours]
+    strange = set(installed) - {f"{name} @ {wheel.as_uri()}" for name, wheel in ours.items()}
+    if strange or not installed:
+        session.error(f"not installed from our wheels: {sorted(strange) or 'nothing of ours is there'}")
+
+
+def _constraints(kind: str) -> list[str]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return list(settings["tool"]["uv"]["constraint-dependencies"])
+    return list(settings["tool"]["uv"][f"{kind}-dependencies"])
 
 
 def _with_constraints(text: str, pins: list[str]) -> str:

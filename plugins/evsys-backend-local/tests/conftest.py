@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -23,7 +26,12 @@ SMALL = {
     "vocab": 17,
     "max_context": 64,
 }
-VARIANTS = {"llama": {}, "qwen2": {"qkv_bias": True}, "qwen3 untied": {"qk_norm": True, "tied": False}}
+VARIANTS = {
+    "llama": {},
+    "qwen2": {"qkv_bias": True},
+    "qwen3 untied": {"qk_norm": True, "tied": False},
+    "mistral": {"window": 4, "rope_factors": (1.0, 3.0)},
+}
 
 
 @pytest.fixture(params=list(VARIANTS))
@@ -88,3 +96,21 @@ def curved_loss(examples) -> Loss:
         return value, grads, {"examples": float(len(indices))}
 
     return loss
+
+
+@pytest.fixture
+def families() -> Path:
+    """Folder of the small checkpoints, one for each family; `scripts/make_families.py` made them."""
+    return Path(__file__).parent / "models" / "families"
+
+
+@pytest.fixture(scope="session")
+def gguf_writer() -> ModuleType:
+    """Writes GGUF files, from the format's description."""
+    path = Path(__file__).parent / "models" / "gguf_writer.py"
+    spec = importlib.util.spec_from_file_location("gguf_writer", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -12,6 +12,7 @@ import attrs
 from evsys import option
 from evsys.errors import BackendError, ConfigError, Problem
 from evsys.types import Checkpoint, ModelSpec
+from evsys_backend_local.engine.limits import MAX_CONTEXT, MAX_TREE_ROWS
 
 if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
@@ -32,9 +33,17 @@ class LocalConfig:
         256,
         "Tokens that a worker computes at a time; bounds memory.",
         ge=32,
+        le=MAX_TREE_ROWS,
         source="local-engine measurements: 256 to 512",
     )
-    max_length: int | None = option(None, "Longest sequence in tokens; by default the model's context.", ge=8)
+    max_length: int | None = option(
+        None, "Longest sequence in tokens; by default the model's context.", ge=8, le=MAX_CONTEXT
+    )
+    coalesce: bool = option(
+        False,
+        "Answer sample calls that arrive while a batch is sampled together, after it. Faster where calls come at different "
+        "times, such as agents with many turns; results then depend on timing in the last bits.",
+    )
 
 
 class LocalBackend:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evsys.errors import BackendError
+from evsys.errors import BackendError, ConfigError, Problem
 from evsys.protocols import Renderer, Tokenizer
 from evsys.types import AdamParams, Checkpoint, Datum, ForwardResult, LossFn, ModelSpec, OptimResult
 from evsys_backend_local.backend import LocalBackend, LocalConfig
@@ -46,6 +46,13 @@ SEPARABLE: Mapping[str, tuple[str, ...]] = {
 }
 """Built-in losses are sums over positions, so a batch may be computed in parts, which bounds memory. Each with the loss
 inputs that it multiplies a position's term with: where one of them is 0 the position needs no logits."""
+
+
+def _require_context(config: LocalConfig, context: int, name: str) -> None:
+    if config.max_length is not None and config.max_length > context:
+        message = f"{config.max_length} exceeds the context of {name}, {context} tokens"
+        hint = f"leave it out, or choose at most {context}"
+        raise ConfigError([Problem(path="$.backend.params.max_length", message=message, hint=hint)])
 
 
 def _example(datum: Datum, factors: Sequence[str] = ()) -> Example:
@@ -86,6 +93,7 @@ class LocalTrainingClient:
         *,
         seed: int,
         max_length: int | None = None,
+        coalesce: bool = False,
     ) -> None:
         self._engine = engine
         self._max_length: int = min(max_length or engine.shape.max_context, engine.shape.max_context)
@@ -94,7 +102,7 @@ class LocalTrainingClient:
         self._executor = executor
         self._seed = seed
         self._abort = Abort()
-        self._queue = SampleQueue(engine, executor, self._abort)
+        self._queue = SampleQueue(engine, executor, self._abort, coalesce=coalesce)
 
     @classmethod
     def load(
@@ -106,7 +114,9 @@ class LocalTrainingClient:
         executor: Executor,
     ) -> LocalTrainingClient:
         """Load base weights and make, or restore, what is trained. Blocking."""
-        engine = Engine(load_base(model.name), workers=config.workers, max_rows=config.micro_batch_rows)
+        base = load_base(model.name)
+        _require_context(config, base.shape.max_context, model.name)
+        engine = Engine(base, workers=config.workers, max_rows=config.micro_batch_rows)
         lora = model.lora
         if lora.rank is None:
             trainable = engine.create_full()
@@ -117,7 +127,15 @@ class LocalTrainingClient:
             load_state(trainable, restore.directory, with_optimizer=restore.with_optimizer)
             trainable.version = restore.step
         renderer = load_renderer(model.name, renderer=model.renderer)
-        return cls(engine, trainable, renderer, executor, seed=seed, max_length=config.max_length)
+        return cls(
+            engine,
+            trainable,
+            renderer,
+            executor,
+            seed=seed,
+            max_length=config.max_length,
+            coalesce=config.coalesce,
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -142,10 +160,16 @@ class LocalTrainingClient:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the numbers depend on in their last bits, for the record: workers and BLAS."""
+        """What the numbers depend on in their last bits, for the record."""
         from evsys_backend_local.engine.workers import blas_info
 
-        return {"workers": self._engine.workers, **blas_info()}
+        return {
+            "workers": self._engine.workers,
+            "micro_batch_rows": self._engine.max_rows,
+            "dtype": str(self._engine.weights.params.flat.dtype),
+            "parameters": self._engine.shape.parameters,
+            "blas": blas_info(),
+        }
 
     def estimate(self, data: Sequence[Datum], steps: int) -> Mapping[str, float]:
         """Expected `seconds` and `peak_bytes` of `steps` steps on batches like this one, within a factor of about two.
@@ -159,7 +183,8 @@ class LocalTrainingClient:
             steps=steps,
             workers=self._engine.workers,
             max_rows=self._engine.max_rows,
-            full=self._model.lora is None,
+            longest=max((len(datum.tokens) for datum in data), default=0),
+            rank=None if self._model.lora is None else self._model.lora.rank,
         )
         return {"seconds": expected.seconds, "peak_bytes": float(expected.peak_bytes)}
 

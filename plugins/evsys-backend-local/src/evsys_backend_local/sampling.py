@@ -1,12 +1,15 @@
 """Sampling: concurrent calls become one batch of the engine.
 
 Calls that arrive while the event loop works through what is ready are taken together. So a wave of rollouts that is
-started together is one batch, and its composition depends on the program alone, never on time.
+started together is one batch, and its composition depends on the program alone, never on time. With `coalesce`, calls that
+arrive while a batch is computed wait for its end and are then taken together too: fewer and larger batches, of a composition
+that depends on time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 from evsys.errors import BackendError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_local.engine.abort import Abort, AbortedError
+from evsys_backend_local.engine.limits import ContextTooLongError
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.trainable import Snapshot
 
@@ -54,25 +58,35 @@ class SampleQueue:
         engine: answers.
         executor: where the engine computes.
         abort: set by teardown; ends all.
+        coalesce: take calls together that arrive while a batch is computed.
     """
 
-    def __init__(self, engine: Engine, executor: Executor, abort: Abort) -> None:
+    def __init__(self, engine: Engine, executor: Executor, abort: Abort, *, coalesce: bool = False) -> None:
         self.engine = engine
         self.executor = executor
         self.abort = abort
         self._waiting: list[_Waiting] = []
         self._seen = 0
         self._idle = 0
+        self._gathering = False
+        self._coalesce = coalesce
+        self._computing = 0
 
     async def ask(self, snapshot: Snapshot, request: SampleRequest) -> SampleOutput:
         """Wait for the answer to one request."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(snapshot=snapshot, request=request, future=loop.create_future())
-        if not self._waiting:
-            self._seen, self._idle = 0, 0
-            loop.call_soon(self._look, loop)
         self._waiting.append(waiting)
+        self._gather(loop)
         return await waiting.future
+
+    def _gather(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to watch calls come in, unless that is being done or what is computed is waited for."""
+        if self._gathering or (self._coalesce and self._computing):
+            return
+        self._gathering = True
+        self._seen, self._idle = 0, 0
+        loop.call_soon(self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         if len(self._waiting) > self._seen:
@@ -82,6 +96,7 @@ class SampleQueue:
         if self._idle < IDLE_TURNS:
             loop.call_soon(self._look, loop)
             return
+        self._gathering = False
         batch = [waiting for waiting in self._waiting if not waiting.future.done()]
         self._waiting = []
         for snapshot in dict.fromkeys(waiting.snapshot for waiting in batch):
@@ -97,7 +112,9 @@ class SampleQueue:
         except BackendError as error:
             _fail(batch, error)
             return
+        self._computing += 1
         job.add_done_callback(lambda done: self._deliver(batch, done))
+        job.add_done_callback(lambda _: self._go_on(loop))
         waited_for = len(batch)
 
         def gave_up(future: asyncio.Future[SampleOutput]) -> None:
@@ -109,6 +126,12 @@ class SampleQueue:
         for waiting in batch:
             waiting.future.add_done_callback(gave_up)
 
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """After a batch: gather what waited for its end, with those whom its answers let go on."""
+        self._computing -= 1
+        if self._waiting:
+            self._gather(loop)
+
     def run[T](self, loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
         """Do `work` in the engine's thread.
 
@@ -116,7 +139,7 @@ class SampleQueue:
             BackendError: the backend was torn down.
         """
         try:
-            return loop.run_in_executor(self.executor, work)
+            return loop.run_in_executor(self.executor, contextvars.copy_context().run, work)
         except RuntimeError as error:  # the executor takes nothing any more
             raise torn_down() from error
 
@@ -181,6 +204,8 @@ class LocalSamplingClient:
         )
         try:
             request.check(snapshot.weights.shape)
+        except ContextTooLongError:
+            raise
         except ValueError as exc:
             raise BackendError(str(exc)) from exc
         output = await self._queue.ask(snapshot, request)

@@ -9,11 +9,11 @@ def norm(x, gain, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * gain
 
 
-def rotated(x, position, theta):
+def rotated(x, position, theta, factors):
     half = len(x) // 2
     out = np.empty_like(x)
     for i in range(half):
-        angle = position * theta ** (-2 * i / len(x))
+        angle = position * theta ** (-2 * i / len(x)) / (factors[i] if factors else 1)
         out[i] = x[i] * np.cos(angle) - x[i + half] * np.sin(angle)
         out[i + half] = x[i + half] * np.cos(angle) + x[i] * np.sin(angle)
     return out
@@ -44,17 +44,18 @@ def plain_logits(weights, lora, tokens):
                 if s.qk_norm and name != "v_proj":
                     y = norm(y, w[f"self_attn.{name[0]}_norm.weight"], s.norm_eps)
                 if name != "v_proj":
-                    y = np.stack([rotated(head, position, s.rope_theta) for head in y])
+                    y = np.stack([rotated(head, position, s.rope_theta, s.rope_factors) for head in y])
                 heads[name] = y
                 store.append(y)
         for position in range(len(xs)):
             mixed = []
+            seen = range(max(0, position + 1 - s.window) if s.window else 0, position + 1)
             for head in range(s.heads):
                 kv = head // (s.heads // s.kv_heads)
-                scores = np.array([queries[position][head] @ keys[j][kv] for j in range(position + 1)])
+                scores = np.array([queries[position][head] @ keys[j][kv] for j in seen])
                 p = np.exp(scores / np.sqrt(s.head_dim) - (scores / np.sqrt(s.head_dim)).max())
                 p /= p.sum()
-                mixed.append(sum(p[j] * values[j][kv] for j in range(position + 1)))
+                mixed.append(sum(weight * values[j][kv] for weight, j in zip(p, seen, strict=True)))
             x = xs[position] + linear(weights, lora, layer, "self_attn", "o_proj", np.concatenate(mixed))
             h = norm(x, w["post_attention_layernorm.weight"], s.norm_eps)
             gate = linear(weights, lora, layer, "mlp", "gate_proj", h)

@@ -13,13 +13,14 @@ SEQUENCES = st.lists(
 )
 
 
-def pack(sequences, *, max_rows=20, streams=2, block_rows=4, share=True):
+def pack(sequences, *, max_rows=20, streams=2, block_rows=4, share=True, window=None):
     return pack_sequences(
         sequences,
         max_rows=max_rows,
         streams=streams,
         block_rows=block_rows,
         dtype=np.dtype(np.float32),
+        window=window,
         share=share,
     )
 
@@ -34,16 +35,17 @@ def visible(pack_, row):
 
 
 @settings(deadline=None, max_examples=150)
-@given(SEQUENCES, st.booleans())
-def test_every_sequence_is_packed_once_and_sees_its_own_past_only(sequences, share):
-    packs = pack(sequences, share=share)
+@given(SEQUENCES, st.booleans(), st.none() | st.integers(1, 13))
+def test_every_sequence_is_packed_once_and_sees_its_own_past_only(sequences, share, window):
+    packs = pack(sequences, share=share, window=window)
     assert sorted(m for p in packs for m in p.members) == list(range(len(sequences)))
     for p in packs:
         for member, rows in zip(p.members, p.rows_of, strict=True):
             np.testing.assert_array_equal(p.tokens[rows], sequences[member])
             np.testing.assert_array_equal(p.positions[rows], np.arange(len(rows)))
             for depth, row in enumerate(rows):
-                assert visible(p, row) == set(rows[: depth + 1].tolist())
+                oldest = max(0, depth + 1 - window) if window else 0
+                assert visible(p, row) == set(rows[oldest : depth + 1].tolist())
 
 
 @settings(deadline=None, max_examples=100)
@@ -62,6 +64,11 @@ def test_packs_respect_the_bound_and_come_out_even():
 def test_a_sequence_longer_than_a_pack_gets_its_own():
     packs = pack([np.arange(50), np.arange(3) + 7], max_rows=20)
     assert sorted(p.rows for p in packs) == [3, 50]
+
+
+def test_keys_before_the_window_are_not_computed():
+    (one,) = pack([np.arange(60)], max_rows=100, streams=1, block_rows=10, window=12)
+    assert [block.keys for block in one.blocks] == [10, 20, 21, 21, 21, 21]
 
 
 def test_common_prefix_counts_equal_tokens():

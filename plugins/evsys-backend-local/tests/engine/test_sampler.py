@@ -103,31 +103,6 @@ def test_samples_are_named_by_seed_and_index(engine):
     assert tokens != [tuple(s.tokens) for s in other.samples]
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, lambda p: p),
-        ({"temperature": 0.7}, lambda p: p ** (1 / 0.7)),
-        ({"top_k": 4}, lambda p: p * (p >= np.sort(p)[-4])),
-        ({"top_p": 0.6}, lambda p: p * (np.argsort(np.argsort(-p)) <= (np.cumsum(-np.sort(-p)) < 0.6).sum())),
-    ],
-)
-def test_sampled_tokens_follow_the_distribution(engine, settings, expected):
-    logprobs = [engine.compute_logprobs(engine.base, [[5, 1, t]])[0][-1] for t in range(17)]
-    wanted = expected(np.exp(np.asarray(logprobs, np.float64)))
-    wanted /= wanted.sum()
-    draws = 20_000
-    output = engine.sample(
-        engine.base, [SampleRequest(prompt=[5, 1], n=draws, max_tokens=1, seed=11, **settings)]
-    )[0]
-    counts = np.bincount([s.tokens[0] for s in output.samples], minlength=17)
-    assert not counts[wanted == 0].any()
-    common = wanted * draws >= 5
-    chi_square = ((counts[common] - draws * wanted[common]) ** 2 / (draws * wanted[common])).sum()
-    freedom = common.sum() - 1
-    assert chi_square < freedom + 4 * np.sqrt(2 * freedom)
-
-
 def test_draw_walks_blocks_of_a_large_vocabulary():
     rng = np.random.default_rng(0)
     logits = rng.normal(0, 2, (1, 1000)).astype(np.float32)

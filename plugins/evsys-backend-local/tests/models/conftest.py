@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
@@ -10,18 +9,9 @@ import pytest
 from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.weights import BaseWeights
 
-_spec = importlib.util.spec_from_file_location("gguf_writer", Path(__file__).with_name("gguf_writer.py"))
-gguf_writer = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(gguf_writer)
-
-
-@pytest.fixture(name="gguf_writer")
-def gguf_writer_fixture() -> ModuleType:
-    return gguf_writer
-
 
 @pytest.fixture
-def small_weights() -> BaseWeights:
+def small_weights(gguf_writer: ModuleType) -> BaseWeights:
     """Random weights whose vocabulary is the test tokenizer's."""
     vocab = len(gguf_writer.tokenizer_metadata()["tokenizer.ggml.tokens"])
     shape = ModelShape(

@@ -64,48 +64,62 @@ def tokenizer_metadata():
     }
 
 
-def write_model(path, weights, **metadata):
-    """A whole Llama model: what a converter would write for these base weights."""
+LAYER = {
+    "input_layernorm.weight": "attn_norm.weight",
+    "self_attn.q_proj.weight": "attn_q.weight",
+    "self_attn.k_proj.weight": "attn_k.weight",
+    "self_attn.v_proj.weight": "attn_v.weight",
+    "self_attn.q_proj.bias": "attn_q.bias",
+    "self_attn.k_proj.bias": "attn_k.bias",
+    "self_attn.v_proj.bias": "attn_v.bias",
+    "self_attn.q_norm.weight": "attn_q_norm.weight",
+    "self_attn.k_norm.weight": "attn_k_norm.weight",
+    "self_attn.o_proj.weight": "attn_output.weight",
+    "post_attention_layernorm.weight": "ffn_norm.weight",
+    "mlp.gate_proj.weight": "ffn_gate.weight",
+    "mlp.up_proj.weight": "ffn_up.weight",
+    "mlp.down_proj.weight": "ffn_down.weight",
+}
+TOP = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+
+
+def write_model(path, weights, architecture="llama", **metadata):
+    """A whole model: what a converter would write for these base weights."""
     shape = weights.shape
+    sizes = {
+        "block_count": shape.layers,
+        "context_length": shape.max_context,
+        "embedding_length": shape.dim,
+        "feed_forward_length": shape.hidden,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_dim,
+        "rope.freq_base": shape.rope_theta,
+        "attention.layer_norm_rms_epsilon": shape.norm_eps,
+    }
     meta = {
-        "general.architecture": "llama",
-        "llama.block_count": shape.layers,
-        "llama.context_length": shape.max_context,
-        "llama.embedding_length": shape.dim,
-        "llama.feed_forward_length": shape.hidden,
-        "llama.attention.head_count": shape.heads,
-        "llama.attention.head_count_kv": shape.kv_heads,
-        "llama.attention.key_length": shape.head_dim,
-        "llama.rope.freq_base": shape.rope_theta,
-        "llama.attention.layer_norm_rms_epsilon": shape.norm_eps,
+        "general.architecture": architecture,
+        **{f"{architecture}.{key}": value for key, value in sizes.items()},
         **tokenizer_metadata(),
         **metadata,
     }
-    names = {
-        "input_layernorm": "attn_norm",
-        "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output",
-        "post_attention_layernorm": "ffn_norm",
-        "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down",
-    }
     tensors = {}
+    if shape.rope_factors is not None:
+        tensors["rope_freqs.weight"] = f32(np.asarray(shape.rope_factors))
     for name, array in weights.params.items():
-        if name == "model.embed_tokens.weight":
-            tensors["token_embd.weight"] = f32(array)
-        elif name == "model.norm.weight":
-            tensors["output_norm.weight"] = f32(array)
-        else:
-            _, _, layer, rest = name.split(".", 3)
-            stem = rest.removesuffix(".weight")
-            if stem.endswith(("q_proj", "k_proj")):
-                # pairs (i, i + half) of a head become neighbours
-                half = shape.head_dim // 2
-                heads = array.reshape(-1, shape.head_dim, shape.dim)
-                order = np.stack([np.arange(half), np.arange(half) + half], 1).reshape(-1)
-                array = heads[:, order].reshape(array.shape)
-            tensors[f"blk.{layer}.{names[stem]}.weight"] = f32(array)
+        if name in TOP:
+            tensors[TOP[name]] = f32(array)
+            continue
+        _, _, layer, rest = name.split(".", 3)
+        if architecture == "llama" and rest.endswith(("q_proj.weight", "k_proj.weight")):
+            # pairs (i, i + half) of a head become neighbours
+            half = shape.head_dim // 2
+            heads = array.reshape(-1, shape.head_dim, shape.dim)
+            order = np.stack([np.arange(half), np.arange(half) + half], 1).reshape(-1)
+            array = heads[:, order].reshape(array.shape)
+        tensors[f"blk.{layer}.{LAYER[rest]}"] = f32(array)
     write_gguf(path, meta, tensors)

@@ -197,3 +197,46 @@ def test_a_cache_that_cannot_be_written_says_where(package, model_cache):
 def test_an_unknown_model_lists_what_can_be_fetched(model_cache):
     with pytest.raises(ConfigError, match="choose among smollm2-135m"):
         fetch.fetch("llama-9", progress=None)
+
+
+def test_a_gguf_file_of_ones_own_becomes_a_model_of_the_cache(
+    tmp_path, gguf_writer, small_weights, model_cache
+):
+    source = tmp_path / "mine.gguf"
+    gguf_writer.write_model(source, small_weights, **{"general.license": "mit"})
+    folder = fetch.fetch("me/mine", from_file=source, progress=None)
+    assert folder == model_cache / "me--mine"
+    assert {path.name for path in folder.iterdir()} == {
+        *("model.gguf", "manifest.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+    }
+    catalogue.check("me/mine")
+    np.testing.assert_array_equal(load_base("me/mine").params.flat, small_weights.params.flat)
+    (info,) = [info for info in catalogue.list_models() if info.name == "me/mine"]
+    assert (info.state, info.source, info.licence) == ("fetched", "mine.gguf", "mit")
+    assert info.parameters == small_weights.shape.parameters
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"general.architecture": "gemma3"}, "gemma3.*Tinker"),
+        ({"tokenizer.ggml.model": "llama"}, "cannot build a tokenizer of model 'llama'.*put the model's own"),
+        ({"tokenizer.ggml.pre": "dbrx"}, "'dbrx' .smollm, qwen2, llama-bpe can be built"),
+    ],
+)
+def test_a_gguf_file_that_cannot_be_trained_is_refused_and_leaves_nothing(
+    tmp_path, gguf_writer, small_weights, model_cache, metadata, message
+):
+    source = tmp_path / "mine.gguf"
+    gguf_writer.write_model(source, small_weights, **metadata)
+    with pytest.raises(ConfigError, match=message):
+        fetch.fetch("mine", from_file=source, progress=None)
+    assert list(model_cache.iterdir()) == []
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path, model_cache):
+    (tmp_path / "x.gguf").write_bytes(b"text")
+    with pytest.raises(DataError, match="not a GGUF file"):
+        fetch.fetch("mine", from_file=tmp_path / "x.gguf", progress=None)
+    with pytest.raises(DataError, match="no such file"):
+        fetch.fetch("mine", from_file=tmp_path / "absent.gguf", progress=None)

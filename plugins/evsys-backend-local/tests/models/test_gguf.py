@@ -7,7 +7,9 @@ import pytest
 
 from evsys.errors import ConfigError, DataError
 from evsys_backend_local.models.gguf import GgufFile
-from evsys_backend_local.models.load import gguf_shape, load_gguf, load_weights
+from evsys_backend_local.models.gguf_model import gguf_header, load_gguf
+from evsys_backend_local.models.load import load_weights
+from evsys_backend_local.models.quantised import PACKINGS
 
 
 def half(raw, at):
@@ -60,10 +62,63 @@ def plain_bf16(raw):
     return list(struct.unpack("<f", b"\0\0" + raw))
 
 
+def k_scales(raw):
+    """Six-bit scales and minima of the eight runs, as the reference's get_scale_min_k4 reads them."""
+    q = raw[4:16]
+    pairs = []
+    for j in range(8):
+        if j < 4:
+            pairs.append((q[j] & 63, q[j + 4] & 63))
+        else:
+            pairs.append(((q[j + 4] & 0xF) | ((q[j - 4] >> 6) << 4), (q[j + 4] >> 4) | ((q[j] >> 6) << 4)))
+    return pairs
+
+
+def plain_q4_k(raw):
+    d, m, scales = half(raw, 0), half(raw, 2), k_scales(raw)
+    out = [0.0] * 256
+    for run in range(8):
+        for i in range(32):
+            byte = raw[16 + 32 * (run // 2) + i]
+            number = byte >> 4 if run % 2 else byte & 0xF
+            out[32 * run + i] = d * scales[run][0] * number - m * scales[run][1]
+    return out
+
+
+def plain_q5_k(raw):
+    d, m, scales = half(raw, 0), half(raw, 2), k_scales(raw)
+    out = [0.0] * 256
+    for run in range(8):
+        for i in range(32):
+            byte = raw[48 + 32 * (run // 2) + i]
+            number = (byte >> 4 if run % 2 else byte & 0xF) + 16 * ((raw[16 + i] >> run) & 1)
+            out[32 * run + i] = d * scales[run][0] * number - m * scales[run][1]
+    return out
+
+
+def plain_q5(raw, start):
+    bits = int.from_bytes(raw[start : start + 4], "little")
+    packed = raw[start + 4 :]
+    low = [packed[i] & 0xF for i in range(16)] + [packed[i] >> 4 for i in range(16)]
+    return [number + 16 * ((bits >> i) & 1) for i, number in enumerate(low)]
+
+
+def plain_q5_0(raw):
+    return [half(raw, 0) * (number - 16) for number in plain_q5(raw, 2)]
+
+
+def plain_q5_1(raw):
+    return [half(raw, 0) * number + half(raw, 2) for number in plain_q5(raw, 4)]
+
+
 QUANTISED = {
     2: ("Q4_0", 32, 18, (0,), plain_q4_0),
     3: ("Q4_1", 32, 20, (0, 2), plain_q4_1),
+    6: ("Q5_0", 32, 22, (0,), plain_q5_0),
+    7: ("Q5_1", 32, 24, (0, 2), plain_q5_1),
     8: ("Q8_0", 32, 34, (0,), plain_q8_0),
+    12: ("Q4_K", 256, 144, (0, 2), plain_q4_k),
+    13: ("Q5_K", 256, 176, (0, 2), plain_q5_k),
     14: ("Q6_K", 256, 210, (208,), plain_q6_k),
     0: ("F32", 1, 4, None, lambda raw: list(struct.unpack("<f", raw))),
     1: ("F16", 1, 2, None, lambda raw: [half(raw, 0)]),
@@ -91,7 +146,8 @@ def test_blocks_are_dequantised_as_their_formula_says(tmp_path, gguf_writer, kin
     expected = np.array([formula(raw) for raw in blocks], np.float64).reshape(3, 4 * numbers)
     tensor = GgufFile(tmp_path / "x.gguf").tensor("t")
     assert tensor.dtype == np.float32
-    np.testing.assert_allclose(tensor, expected, rtol=1e-6)
+    # Scale times number less minimum loses digits where both are close.
+    np.testing.assert_allclose(tensor, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
 
 
 def test_metadata_of_every_shape_is_read(tmp_path, gguf_writer):
@@ -106,6 +162,12 @@ def test_a_llama_model_is_loaded_with_its_heads_in_order(tmp_path, gguf_writer, 
     assert loaded.shape == small_weights.shape
     for name, array in small_weights.params.items():
         np.testing.assert_array_equal(loaded.params[name], array, err_msg=name)
+
+
+def test_every_supported_kind_has_its_formula_here():
+    assert {kind: entry[:3] for kind, entry in QUANTISED.items()} == {
+        kind: (packing.name, packing.numbers, packing.size) for kind, packing in PACKINGS.items()
+    }
 
 
 @pytest.mark.parametrize("cut", [3, 20, 60, 3000])
@@ -133,8 +195,8 @@ def test_nan_in_the_weights_is_an_error(tmp_path, gguf_writer, small_weights):
 
 
 def test_an_unknown_quantisation_is_named(tmp_path, gguf_writer):
-    gguf_writer.write_gguf(tmp_path / "x.gguf", {"a": 1}, {"t": ((1, 256), 12, bytes(144))})
-    with pytest.raises(DataError, match="type 12; supported are F32"):
+    gguf_writer.write_gguf(tmp_path / "x.gguf", {"a": 1}, {"t": ((1, 256), 10, bytes(84))})
+    with pytest.raises(DataError, match="t is quantised as Q2_K, which isn.t supported; F32"):
         GgufFile(tmp_path / "x.gguf").tensor("t")
 
 
@@ -143,6 +205,8 @@ def test_an_unknown_quantisation_is_named(tmp_path, gguf_writer):
     [
         ({"general.architecture": "gemma3"}, "architecture 'gemma3'.*Tinker protocol"),
         ({"llama.rope.scaling.type": "yarn"}, "scaling of rotary positions.*Tinker protocol"),
+        ({"llama.expert_count": 8}, "mixture of experts.*runs Llama.*Tinker protocol"),
+        ({"llama.rope.dimension_count": 2}, "rotation of 2 of 4 numbers.*Tinker protocol"),
     ],
 )
 def test_an_unsupported_model_names_the_route_that_works(
@@ -150,4 +214,28 @@ def test_an_unsupported_model_names_the_route_that_works(
 ):
     gguf_writer.write_model(tmp_path / "m.gguf", small_weights, **metadata)
     with pytest.raises(ConfigError, match=message):
-        gguf_shape(GgufFile(tmp_path / "m.gguf"))
+        gguf_header(GgufFile(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"general.architecture": "qwen2"}, "damaged: metadata qwen2.embedding_length is missing"),
+        ({"llama.block_count": 0}, "damaged: metadata llama.block_count is 0, not a whole number above 0"),
+        ({"llama.rope.freq_base": "x"}, "damaged: metadata llama.rope.freq_base is 'x'"),
+        ({"llama.attention.head_count_kv": 3}, "makes no sense: .*4 heads are not a multiple of 3"),
+    ],
+)
+def test_metadata_that_makes_no_sense_is_named(tmp_path, gguf_writer, small_weights, metadata, message):
+    gguf_writer.write_model(tmp_path / "m.gguf", small_weights, **metadata)
+    with pytest.raises(DataError, match=message):
+        gguf_header(GgufFile(tmp_path / "m.gguf"))
+
+
+def test_a_window_in_the_metadata_bounds_the_context_up_to_which_all_readers_agree(
+    tmp_path, gguf_writer, small_weights
+):
+    gguf_writer.write_model(tmp_path / "m.gguf", small_weights, **{"llama.attention.sliding_window": 24})
+    header = gguf_header(GgufFile(tmp_path / "m.gguf"))
+    assert (header.shape.max_context, header.shape.window, header.declared_context) == (24, None, 64)
+    assert "24 tokens" in header.context_reason

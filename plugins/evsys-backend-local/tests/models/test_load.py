@@ -5,7 +5,9 @@ import pytest
 
 from evsys.errors import ConfigError, DataError
 from evsys.types import LoraSpec, ModelSpec
-from evsys_backend_local.models.load import load_weights
+from evsys_backend_local.engine.memory import NotEnoughMemoryError
+from evsys_backend_local.models.families import ModelTooLargeError
+from evsys_backend_local.models.load import load_weights, read_header
 from evsys_backend_local.models.resolve import load_base, model_problems
 from evsys_backend_local.models.safetensors import write_safetensors
 
@@ -55,7 +57,17 @@ def test_a_hugging_face_folder_is_loaded(folder, small_weights):
     [
         ({"architectures": ["Gemma3ForCausalLM"]}, "architecture Gemma3ForCausalLM.*Tinker protocol"),
         ({"architectures": ["MixtralForCausalLM"]}, "MixtralForCausalLM.*Tinker protocol"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "rope_scaling.*Tinker protocol"),
+        (
+            {"architectures": ["Phi3ForCausalLM"]},
+            "runs Llama, SmolLM2, Mistral, Qwen2, Qwen2.5 and dense Qwen3",
+        ),
+        ({"architectures": ["Qwen3MoeForCausalLM"]}, "Qwen3MoeForCausalLM.*Tinker protocol"),
+        ({"architectures": None, "model_type": "gpt2"}, "architecture gpt2.*Tinker protocol"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling.*Tinker protocol"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "rope_scaling.*Tinker protocol"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5.*Tinker protocol"),
+        ({"quantization_config": {"quant_method": "gptq"}}, r"quantised checkpoint \(gptq.*Tinker protocol"),
+        ({"architectures": ["Qwen3ForCausalLM"], "attention_bias": True}, "attention_bias.*Tinker"),
         ({"hidden_act": "gelu"}, "silu.*Tinker protocol"),
         ({"attention_bias": True}, "attention_bias.*Tinker protocol"),
         ({"vocab_size": 10**9}, "parameters.*Tinker protocol"),
@@ -70,6 +82,16 @@ def test_an_unsupported_model_names_the_route_that_works(folder, changes, messag
     ("changes", "message"),
     [
         ({"hidden_size": None}, "config.json lacks hidden_size"),
+        ({"hidden_size": True}, "config.json lacks hidden_size"),
+        ({"head_dim": 0}, "head_dim is 0, not a whole number above 0"),
+        ({"rope_theta": "big"}, "rope_theta is 'big', not a number above 0"),
+        ({"num_key_value_heads": 3}, "makes no sense: .*4 heads are not a multiple of 3"),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8}},
+            "llama3 needs the numbers factor, low_freq_factor",
+        ),
+        ({"rope_scaling": {"rope_type": "linear", "factor": -1}}, "makes no sense"),
+        ({"rope_scaling": "linear"}, "not an object"),
         ({"intermediate_size": 11}, "has shape"),
         ({"num_hidden_layers": 3}, r"no file holds model\.layers\.2"),
         ({"tie_word_embeddings": False}, r"no file holds lm_head\.weight"),
@@ -80,9 +102,81 @@ def test_a_folder_that_does_not_fit_its_config_says_where(folder, changes, messa
         load_weights(folder(**changes))
 
 
-def test_a_sliding_window_bounds_the_context(folder):
-    weights = load_weights(folder(architectures=["MistralForCausalLM"], sliding_window=32))
-    assert weights.shape.max_context == 32
+WINDOWS = [
+    # family, config, window, context
+    ("Mistral", {"sliding_window": 32}, 32, 64),
+    ("Mistral", {}, 4096, 64),
+    ("Llama", {"sliding_window": 32}, None, 64),
+    ("Qwen2", {"sliding_window": 32}, None, 64),
+    ("Qwen2", {"sliding_window": 32, "use_sliding_window": True, "max_window_layers": 0}, 32, 64),
+    ("Qwen2", {"sliding_window": 32, "use_sliding_window": True, "max_window_layers": 1}, None, 32),
+    ("Qwen2", {"sliding_window": 32, "use_sliding_window": True}, None, 64),
+    (
+        "Qwen3",
+        {
+            "sliding_window": 32,
+            "use_sliding_window": True,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        None,
+        32,
+    ),
+]
+
+
+@pytest.mark.parametrize(("family", "config", "window", "context"), WINDOWS)
+def test_a_window_of_all_blocks_is_computed_and_one_of_some_bounds_the_context(
+    folder, family, config, window, context
+):
+    header = read_header(folder(architectures=[f"{family}ForCausalLM"], **config))
+    assert (header.shape.window, header.shape.max_context) == (window, context)
+    assert header.declared_context == 64
+    assert ("some of its blocks see 32 tokens" in header.context_reason) == (context == 32)
+
+
+def test_a_context_beyond_the_cap_is_cut_and_says_why(folder):
+    header = read_header(folder(max_position_embeddings=131072))
+    assert (header.shape.max_context, header.declared_context) == (8192, 131072)
+    assert "at most 8192 tokens" in header.context_reason
+
+
+def test_a_file_that_the_index_names_and_nobody_copied_is_named(folder):
+    home = folder()
+    places = {"model.norm.weight": "model-1.safetensors", "x": "model-9.safetensors"}
+    index = home / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}), encoding="utf-8")
+    with pytest.raises(DataError, match=r"1 of 2 files are missing: model-9\.safetensors"):
+        load_weights(home)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"weight_map": {"a": 3}}', '{"weight_map": {"a": "../x"}}'])
+def test_an_index_that_is_none_is_an_error(folder, text):
+    home = folder()
+    (home / "model.safetensors.index.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=r"index\.json"):
+        load_weights(home)
+
+
+def test_weights_of_another_type_name_the_route_that_works(folder, small_weights):
+    home = folder()
+    arrays = {name: array.astype(np.int8) for name, array in small_weights.params.items()}
+    write_safetensors(home / "model.safetensors", arrays)
+    with pytest.raises(ConfigError, match="of the type I8.*Tinker protocol"):
+        load_weights(home)
+
+
+def test_weights_that_do_not_fit_into_memory_are_refused_before_they_are_read(folder, monkeypatch):
+    monkeypatch.setattr("evsys_backend_local.engine.memory.available_bytes", lambda: 10_000)
+    with pytest.raises(NotEnoughMemoryError, match="weights in float32 need 0.0 GB of memory") as caught:
+        load_weights(folder())
+    assert caught.value.facts["needed"] > caught.value.facts["available"] == 10_000
+
+
+def test_a_model_that_is_too_large_says_how_large_and_what_to_do(folder):
+    with pytest.raises(
+        ModelTooLargeError, match=r"takes at most 2,000,000,000; choose a smaller one, or .*Tinker"
+    ):
+        load_weights(folder(vocab_size=10**9))
 
 
 def test_a_folder_without_a_model_is_an_error(tmp_path):
@@ -95,6 +189,13 @@ def test_a_folder_without_a_model_is_an_error(tmp_path):
 
 def problems(name, **fields):
     return list(model_problems(ModelSpec(name=str(name), **fields)))
+
+
+def test_a_folder_of_several_gguf_files_is_an_error(tmp_path):
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(DataError, match="2 .gguf files; keep one model in a folder"):
+        load_weights(tmp_path)
 
 
 def test_model_problems_are_known_without_loading(folder, model_cache):

@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evsys_backend_local.engine.abort import Abort
+from evsys_backend_local.engine.estimate import activation_bytes
 from evsys_backend_local.engine.head import Head
+from evsys_backend_local.engine.limits import ContextTooLongError
 from evsys_backend_local.engine.lora import LoraGrads, LoraParams
+from evsys_backend_local.engine.memory import require_memory
 from evsys_backend_local.engine.model import Forward
 from evsys_backend_local.engine.packing import IntArray, Pack, pack_sequences
 from evsys_backend_local.engine.params import Array
@@ -58,8 +61,11 @@ class Example:
         if self.mask is not None and self.mask.shape != (n,):
             raise ValueError(f"{where}: mask has shape {self.mask.shape}, expected ({n},)")
         if n > shape.max_context:
-            raise ValueError(
-                f"{where} has {n} tokens, but the model's context is {shape.max_context}; shorten or drop the row"
+            raise ContextTooLongError(
+                f"{where} has {n} tokens, but the model's context here is {shape.max_context}",
+                hint="shorten or drop the row; `evsys models check` says what bounds the context",
+                tokens=n,
+                limit=shape.max_context,
             )
         for name, ids in (("tokens", self.tokens), ("targets", self.targets)):
             if ids.size and (ids.min() < 0 or ids.max() >= shape.vocab):
@@ -127,6 +133,7 @@ class Batch:
         self.shape = shape
         self.examples = list(examples)
         self.pool = pool
+        self.max_rows = max_rows
         self.dtype = pool.workspaces[0].dtype
         positions = [_trained_positions(example) for example in examples]
         self.active = [index for index, where in enumerate(positions) if len(where)]
@@ -138,6 +145,7 @@ class Batch:
             streams=pool.count,
             block_rows=block_rows,
             dtype=self.dtype,
+            window=shape.window,
             share=share,
         )
         self.parts = [self._part(pack, positions) for pack in packs]
@@ -185,8 +193,7 @@ class Batch:
     def _keep_all(self) -> bool:
         """Whether the activations of all packs fit into the budget."""
         shape = self.shape
-        width = 4 * shape.dim + 2 * shape.q_width + shape.qkv_width + 4 * shape.hidden
-        size = self.rows * width * shape.layers * self.dtype.itemsize
+        size = self.rows * shape.activation_width * shape.layers * self.dtype.itemsize
         size += sum(len(part.rows) for part in self.parts) * shape.vocab * self.dtype.itemsize
         return size <= KEEP_ACTIVATIONS_BYTES
 
@@ -226,6 +233,7 @@ class Batch:
             abort: ends it early, without a gradient.
         """
         abort = abort or Abort()
+        self._require_memory()
         grads = model.accumulators(len(self.hands))
         if separable:
             value, metrics = self._separable(model, rope, loss, grads, abort)
@@ -233,6 +241,24 @@ class Batch:
             value, metrics = self._joint(model, rope, loss, grads, abort)
         model.add_gradients(grads)
         return value, metrics
+
+    def _require_memory(self) -> None:
+        """Refuse sequences so long that the system would end the process instead.
+
+        Raises:
+            NotEnoughMemoryError: what the workers need at once is more than is free.
+        """
+        largest = [max(self.parts[index].pack.rows for index in hand) for hand in self.hands]
+        if not largest or max(largest) <= self.max_rows:
+            return
+        itemsize = self.dtype.itemsize
+        needed = sum(activation_bytes(self.shape, rows, itemsize=itemsize) for rows in largest)
+        held = sum(workspace.nbytes for workspace in self.pool.workspaces)
+        require_memory(
+            needed - held,
+            f"the activations of {len(largest)} sequences of up to {max(largest)} tokens",
+            hint="lower max_length, or the workers in backend.params: each keeps a sequence in memory",
+        )
 
     def _separable(
         self,

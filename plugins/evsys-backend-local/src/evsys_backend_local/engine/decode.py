@@ -14,9 +14,13 @@ import numpy as np
 from evsys_backend_local.engine import ops
 from evsys_backend_local.engine.lora import GroupLora, LoraParams
 from evsys_backend_local.engine.packing import MASKED, IntArray
+from evsys_backend_local.engine.panels import ModelPanels
 from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.weights import BaseWeights, LayerWeights
 from evsys_backend_local.engine.workspace import Workspace
+
+#: Tokens of a sample that there is room for at the start.
+FIRST_ROOM = 32
 
 #: Rearranging waits until this share of the slots is idle.
 IDLE_SHARE = 0.25
@@ -87,6 +91,7 @@ class Decoder:
         capacity: most tokens a sample can generate.
         rope: cosines and sines.
         ws: scratch memory.
+        panels: the base model's matrices in panels, if they are.
     """
 
     def __init__(
@@ -99,8 +104,10 @@ class Decoder:
         capacity: int,
         rope: tuple[Array, Array],
         ws: Workspace,
+        panels: ModelPanels | None = None,
     ) -> None:
         self.weights = weights
+        self.panels = panels
         self.shape = weights.shape
         self.lora = lora
         self.cache = cache
@@ -127,10 +134,17 @@ class Decoder:
                 (keys[prompts, :, :longest], values[prompts, :, :longest])
                 for keys, values in zip(self.cache.keys, self.cache.values, strict=True)
             ]
-        width = self._prompts[0][0].shape[2]
-        padding = np.arange(width) >= lengths[:, None]
-        self._padding = (
-            np.where(padding, MASKED, 0).astype(self.ws.dtype)[:, None, None] if padding.any() else None
+        self._lengths = lengths
+        self._mask_prompts()
+
+    def _mask_prompts(self) -> None:
+        """Additive mask ``[groups, 1, 1, longest]`` of prompt keys that aren't there or lie before the window."""
+        keys, lengths = np.arange(self._prompts[0][0].shape[2]), self._lengths[:, None]
+        hidden = keys >= lengths
+        if self.shape.window is not None:
+            hidden |= keys <= lengths + self.generated - self.shape.window
+        self._hidden = (
+            np.where(hidden, MASKED, 0).astype(self.ws.dtype)[:, None, None] if hidden.any() else None
         )
 
     def retire(self, alive: IntArray) -> bool:
@@ -151,28 +165,28 @@ class Decoder:
         return True
 
     def _make_room(self) -> None:
-        """Grow the samples' own keys and values by doubling."""
+        """Grow the samples' own keys and values by doubling, a layer at a time so that one old copy lives at most."""
         if self.generated < self._room:
             return
-        room = min(max(16, 2 * self._room), self.capacity)
-        count = self.slots.samples.size
-        fresh: list[tuple[Array, Array]] = []
-        for layer in range(self.shape.layers):
-            pair = [
-                np.empty((count, self.shape.kv_heads, room, self.shape.head_dim), self.ws.dtype)
-                for _ in range(2)
-            ]
-            if self._own:
-                for new, old in zip(pair, self._own[layer], strict=True):
-                    new[:, :, : self._room] = old
-            fresh.append((pair[0], pair[1]))
-        self._own = fresh
+        room = min(max(FIRST_ROOM, 2 * self._room), self.capacity)
+        shape, fresh = self.shape, not self._own
+        size = (self.slots.samples.size, shape.kv_heads, room, shape.head_dim)
+        for layer in range(shape.layers):
+            keys, values = np.empty(size, self.ws.dtype), np.empty(size, self.ws.dtype)
+            if fresh:
+                self._own.append((keys, values))
+                continue
+            for new, old in zip((keys, values), self._own[layer], strict=True):
+                new[:, :, : self._room] = old
+            self._own[layer] = (keys, values)
         self._room = room
 
     def step(self, tokens: IntArray) -> Array:
         """Feed one token to each slot; returns logits ``[groups * slots, vocab]`` (valid until the next step)."""
         self._make_room()
         shape, ws = self.shape, self.ws
+        if shape.window is not None:
+            self._mask_prompts()
         rows = self.slots.samples.size
         per_group = self.slots.samples.shape[1]
         positions = np.repeat(self.cache.lengths[self.slots.prompts] + self.generated, per_group)
@@ -191,7 +205,7 @@ class Decoder:
             ops.silu_gate(gate_up[:, : shape.hidden], gate_up[:, shape.hidden :], sigmoid, active)
             x += self._linear(layer, "down", active, weights.down)
         self.generated += 1
-        return final_logits(self.weights, x, ws)
+        return final_logits(self.weights, x, ws, self.panels)
 
     def _qkv(self, layer: int, weights: LayerWeights, normed: Array, cos: Array, sin: Array) -> Array:
         """Rotated ``[rows, heads + 2 * kv_heads, head_dim]``; appends keys and values to the samples' own."""
@@ -222,10 +236,11 @@ class Decoder:
         by_group = queries.reshape(groups, per_group, kv, share, width).transpose(0, 2, 1, 3, 4)
         by_group = by_group.reshape(groups, kv, per_group * share, width)
         prompt_keys, prompt_values = self._prompts[layer]
-        own_keys, own_values = (part[:, :, :now] for part in self._own[layer])
+        oldest = 0 if shape.window is None else max(0, now - shape.window)
+        own_keys, own_values = (part[:, :, oldest:now] for part in self._own[layer])
         prompt_scores = np.matmul(by_group, prompt_keys.transpose(0, 1, 3, 2))
-        if self._padding is not None:
-            prompt_scores += self._padding
+        if self._hidden is not None:
+            prompt_scores += self._hidden
         own_scores = np.matmul(queries, own_keys.transpose(0, 1, 3, 2))
 
         def to_group(x: Array) -> Array:
@@ -251,19 +266,25 @@ class Decoder:
     def _linear(self, layer: int, name: str, x: Array, weight: Array) -> Array:
         """``x W^T`` plus the adapter's part."""
         out = self.ws.take(("decode", name), len(x), len(weight))
-        np.matmul(x, weight.T, out=out)
+        if self.panels is None:
+            np.matmul(x, weight.T, out=out)
+        else:
+            self.panels.layers[layer][name].multiply(x, out)
         group: GroupLora | None = None if self.lora is None else self.lora.layers[layer].get(name)
         if group is not None:
             out += (x @ group.a.T) @ group.b.T
         return out
 
 
-def final_logits(weights: BaseWeights, x: Array, ws: Workspace) -> Array:
+def final_logits(weights: BaseWeights, x: Array, ws: Workspace, panels: ModelPanels | None = None) -> Array:
     """Logits ``[rows, vocab]`` from the residual stream ``[rows, dim]``."""
     normed = ws.take("final_normed", *x.shape)
     ops.rms_norm(x, weights.final_norm, weights.shape.norm_eps, normed)
     logits = ws.take("final_logits", len(x), weights.shape.vocab)
-    np.matmul(normed, weights.head.T, out=logits)
+    if panels is None:
+        np.matmul(normed, weights.head.T, out=logits)
+    else:
+        panels.head.multiply(normed, logits)
     return logits
 
 

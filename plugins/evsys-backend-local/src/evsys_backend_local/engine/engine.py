@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evsys_backend_local.engine import ops, sampler
+from evsys_backend_local.engine import ops, panels, sampler
 from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.adam import AdamParams
 from evsys_backend_local.engine.batch import Batch, BatchResult, Example, Loss
@@ -49,8 +50,13 @@ class Engine:
         self.block_rows = block_rows or (64 if self.shape.dim < 256 else 128)
         dtype = weights.params.flat.dtype
         self.pool = WorkerPool(workers or cpu_count(), dtype)
-        self.rope = ops.rope_table(self.shape.max_context, self.shape.head_dim, self.shape.rope_theta, dtype)
+        shape = self.shape
+        self.rope = ops.rope_table(
+            shape.max_context, shape.head_dim, shape.rope_theta, dtype, shape.rope_factors
+        )
         self._base = Snapshot(weights=weights, lora=None, version=0)
+        self._panels: panels.ModelPanels | None = None
+        self._panels_lock = threading.Lock()
 
     @property
     def base(self) -> Snapshot:
@@ -146,7 +152,17 @@ class Engine:
             max_rows=self.max_rows,
             block_rows=self.block_rows,
             abort=abort or Abort(),
+            panels=self._panels_of(model),
         )
+
+    def _panels_of(self, model: Trainable | Snapshot) -> panels.ModelPanels | None:
+        """The base weights in panels, made on first use; None for a model that has weights of its own."""
+        if model.weights is not self.weights or not panels.pay(self.weights):
+            return None
+        with self._panels_lock:
+            if self._panels is None:
+                self._panels = panels.ModelPanels(self.weights)
+            return self._panels
 
     def compute_logprobs(
         self, model: Trainable | Snapshot, sequences: Sequence[Sequence[int]], *, abort: Abort | None = None

@@ -13,6 +13,7 @@ from evsys_backend_local.engine import ops
 from evsys_backend_local.engine.attention import Attention
 from evsys_backend_local.engine.lora import GroupLora, LoraGrads, LoraParams
 from evsys_backend_local.engine.packing import Pack
+from evsys_backend_local.engine.panels import ModelPanels
 from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.weights import BaseWeights, LayerWeights
 from evsys_backend_local.engine.workspace import Workspace
@@ -34,6 +35,7 @@ class Forward:
         rope: cosines and sines ``[positions, head_dim / 2]``.
         ws: scratch memory; nothing else may use it until the backward pass is done.
         keep: remember what the backward pass needs.
+        panels: the base model's matrices in panels, if they are.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class Forward:
         ws: Workspace,
         *,
         keep: bool,
+        panels: ModelPanels | None = None,
     ) -> None:
         self.weights = weights
+        self.panels = panels
         self.shape = weights.shape
         self.lora = lora
         self.pack = pack
@@ -131,7 +135,10 @@ class Forward:
 
     def _linear(self, layer: int, name: str, x: Array, weight: Array, out: Array) -> None:
         """``out = x W^T`` plus the adapter's part."""
-        np.matmul(x, weight.T, out=out)
+        if self.panels is None:
+            np.matmul(x, weight.T, out=out)
+        else:
+            self.panels.layers[layer][name].multiply(x, out)
         group = self._group(layer, name)
         if group is not None:
             low = self._take(layer, name + "_low", x.shape[0], group.a.shape[0])

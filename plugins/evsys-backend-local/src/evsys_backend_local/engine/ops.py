@@ -6,6 +6,8 @@ fresh memory costs more than the arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from evsys_backend_local.engine.params import Array
@@ -35,10 +37,19 @@ def rms_norm_backward(dy: Array, x: Array, inverse: Array, gain: Array, out: Arr
 
 
 def rope_table(
-    positions: int, head_dim: int, theta: float, dtype: np.dtype[np.generic]
+    positions: int,
+    head_dim: int,
+    theta: float,
+    dtype: np.dtype[np.generic],
+    factors: Sequence[float] | None = None,
 ) -> tuple[Array, Array]:
-    """Cosines and sines ``[positions, head_dim / 2]`` of the rotary embedding, computed in float64."""
+    """Cosines and sines ``[positions, head_dim / 2]`` of the rotary embedding, computed in float64.
+
+    ``factors`` ``[head_dim / 2]`` divide the frequencies.
+    """
     frequencies = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    if factors is not None:
+        frequencies /= np.asarray(factors, np.float64)
     angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies
     return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
 

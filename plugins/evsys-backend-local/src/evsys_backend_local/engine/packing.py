@@ -108,13 +108,13 @@ class _Builder:
             self.segments.append(_Segment(self.rows, fresh, path))
         self.rows += fresh
 
-    def finish(self, block_rows: int, dtype: np.dtype[np.generic]) -> Pack:
+    def finish(self, block_rows: int, dtype: np.dtype[np.generic], window: int | None) -> Pack:
         return Pack(
             members=tuple(self.members),
             tokens=np.concatenate(self.tokens),
             positions=np.concatenate(self.positions),
             rows_of=tuple(self.rows_of),
-            blocks=tuple(_blocks(self.segments, block_rows, dtype)),
+            blocks=tuple(_blocks(self.segments, block_rows, dtype, window)),
         )
 
 
@@ -130,34 +130,43 @@ def _split(segments: Sequence[_Segment], block_rows: int) -> list[_Segment]:
     return parts
 
 
-def _blocks(segments: Sequence[_Segment], block_rows: int, dtype: np.dtype[np.generic]) -> list[Block]:
+def _blocks(
+    segments: Sequence[_Segment], block_rows: int, dtype: np.dtype[np.generic], window: int | None
+) -> list[Block]:
     blocks: list[Block] = []
     group: list[_Segment] = []
     held = 0
     for segment in _split(segments, block_rows):
         if group and held + segment.length > block_rows:
-            blocks.append(_block(group, dtype))
+            blocks.append(_block(group, dtype, window))
             group, held = [], 0
         group.append(segment)
         held += segment.length
     if group:
-        blocks.append(_block(group, dtype))
+        blocks.append(_block(group, dtype, window))
     return blocks
 
 
-def _block(group: Sequence[_Segment], dtype: np.dtype[np.generic]) -> Block:
+def _block(group: Sequence[_Segment], dtype: np.dtype[np.generic], window: int | None) -> Block:
     start = group[0].start
     end = group[-1].start + group[-1].length
-    outside = group[0].path
+    # A row's path has one row a position, so what the window hides from the whole block is a beginning of it.
+    hidden = 0 if window is None else max(0, min(len(segment.path) for segment in group) - window + 1)
+    outside = group[0].path[hidden:]
     width = len(outside)
     mask = np.full((end - start, width + end - start), MASKED, dtype)
     for segment in group:
         first = segment.start - start
         last = first + segment.length
         before = int(np.searchsorted(segment.path, start))
-        mask[first:last, :before] = 0
+        mask[first:last, : max(before - hidden, 0)] = 0
         mask[first:last, width + segment.path[before:] - start] = 0
         mask[first:last, width + first : width + last] = causal_mask(segment.length, dtype)
+    if window is not None:
+        own = [len(segment.path) + np.arange(segment.length) for segment in group]
+        queries = np.concatenate(own)
+        keys = np.concatenate([hidden + np.arange(width), queries])
+        mask[queries[:, None] - keys >= window] = MASKED
     return Block(start=start, end=end, outside=outside, mask=mask)
 
 
@@ -180,6 +189,7 @@ def pack_sequences(
     streams: int,
     block_rows: int,
     dtype: np.dtype[np.generic],
+    window: int | None = None,
     share: bool = True,
 ) -> list[Pack]:
     """Pack non-empty token sequences.
@@ -191,6 +201,7 @@ def pack_sequences(
             have equal work.
         block_rows: query rows of an attention block.
         dtype: type of the masks.
+        window: a token sees itself and the ``window - 1`` before it; None sees all.
         share: reuse common prefixes. Off only to compare with.
 
     Returns:
@@ -220,4 +231,4 @@ def pack_sequences(
             builder = _Builder()
         builder.add(index, tokens, shared[place] if builder.members else 0)
     finished.append(builder)
-    return [builder.finish(block_rows, dtype) for builder in finished]
+    return [builder.finish(block_rows, dtype, window) for builder in finished]

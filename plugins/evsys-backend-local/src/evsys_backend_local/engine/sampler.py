@@ -13,24 +13,27 @@ from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.decode import Decoder, PromptCache, final_logits, split_by_memory
 from evsys_backend_local.engine.draw import draw, log_normaliser, reshape_distribution, uniforms
 from evsys_backend_local.engine.head import Head
+from evsys_backend_local.engine.limits import ContextTooLongError
 from evsys_backend_local.engine.model import Forward
 from evsys_backend_local.engine.packing import IntArray, Pack, pack_sequences
+from evsys_backend_local.engine.panels import ModelPanels
 from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.engine.workers import WorkerPool, blas_threads
 from evsys_backend_local.engine.workspace import Workspace
 
-#: From this many samples on, workers share the requests; below, BLAS threads share each matrix product. The two draw level
-#: here on a quiet machine of two cores; on a busy one BLAS threads wait for each other and take three to five times as long.
+#: Without panels: from this many samples on, workers share the requests; below, BLAS threads share each matrix product. The
+#: two draw level on a quiet machine of two cores; on a busy one BLAS threads wait for each other and take three to five times
+#: as long. With panels no product is large enough for BLAS threads.
 WORKERS_FROM_SAMPLES = 16
 
 #: Models below this many parameters fit into the caches: each worker reads the weights for itself, and threads inside a
 #: matrix product would spend their time waiting for each other.
 SMALL_MODEL = 20_000_000
 
-#: Keys and values of one wave of requests take at most this many bytes.
-KV_BYTES = 768 << 20
+#: Keys and values of one wave of requests take at most this many bytes, unless one request alone takes more.
+KV_BYTES = 256 << 20
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -84,9 +87,12 @@ class SampleRequest:
         room = shape.max_context - len(prompt)
         wanted = room if self.max_tokens is None else self.max_tokens
         if room < 1 or wanted > room:
-            raise ValueError(
+            raise ContextTooLongError(
                 f"a prompt of {len(prompt)} tokens and {wanted} new ones exceed the model's context of "
-                f"{shape.max_context}; shorten the prompt or lower max_tokens"
+                f"{shape.max_context}",
+                hint="shorten the prompt or lower max_tokens",
+                tokens=len(prompt) + wanted,
+                limit=shape.max_context,
             )
         return wanted
 
@@ -118,8 +124,9 @@ def sample(
     max_rows: int,
     block_rows: int,
     abort: Abort,
+    panels: ModelPanels | None = None,
 ) -> list[SampleOutput]:
-    """Answer all requests, in order."""
+    """Answer all requests, in order; ``panels`` are those of the model's base weights."""
     shape = model.weights.shape
     limits = [request.check(shape) for request in requests]
     itemsize = pool.workspaces[0].dtype.itemsize
@@ -132,13 +139,19 @@ def sample(
 
     def answer(indices: Sequence[int], ws: Workspace) -> None:
         wave = _Wave(
-            model, [requests[i] for i in indices], [limits[i] for i in indices], rope, ws, abort=abort
+            model,
+            [requests[i] for i in indices],
+            [limits[i] for i in indices],
+            rope,
+            ws,
+            abort=abort,
+            panels=panels,
         )
         outputs.update(zip(indices, wave.run(max_rows, block_rows), strict=True))
 
     for wave in split_by_memory(costs, KV_BYTES):
         total = sum(requests[index].n for index in wave)
-        small = shape.parameters < SMALL_MODEL
+        small = panels is not None or shape.parameters < SMALL_MODEL
         if pool.count > 1 and len(wave) > 1 and (small or total >= WORKERS_FROM_SAMPLES):
             hands = pool.deal([requests[index].n * limits[index] for index in wave])
             tasks = [
@@ -163,8 +176,10 @@ class _Wave:
         ws: Workspace,
         *,
         abort: Abort,
+        panels: ModelPanels | None,
     ) -> None:
         self.abort = abort
+        self.panels = panels
         self.weights, self.lora, self.rope, self.ws = model.weights, model.lora, rope, ws
         self.shape = model.weights.shape
         self.requests = requests
@@ -191,7 +206,7 @@ class _Wave:
     def run(self, max_rows: int, block_rows: int) -> list[SampleOutput]:
         """Prefill, decode, collect."""
         cache, last = self._prefill(max_rows, block_rows)
-        logits = final_logits(self.weights, last, self.ws)[self.owner]
+        logits = final_logits(self.weights, last, self.ws, self.panels)[self.owner]
         everyone = np.arange(len(self.owner))
         chosen = self._choose(logits, everyone)
         alive = self._record(everyone, chosen)
@@ -204,6 +219,7 @@ class _Wave:
                 capacity=int(self.limit.max()),
                 rope=self.rope,
                 ws=self.ws,
+                panels=self.panels,
             )
             next_token = chosen
             while len(alive):
@@ -228,7 +244,9 @@ class _Wave:
         keys = [np.zeros(size, dtype) for _ in range(shape.layers)]
         values = [np.zeros(size, dtype) for _ in range(shape.layers)]
         last = np.empty((len(prompts), shape.dim), dtype)
-        packs = pack_sequences(prompts, max_rows=max_rows, streams=1, block_rows=block_rows, dtype=dtype)
+        packs = pack_sequences(
+            prompts, max_rows=max_rows, streams=1, block_rows=block_rows, dtype=dtype, window=shape.window
+        )
         for pack in packs:
             self.abort.check()
 
@@ -237,7 +255,10 @@ class _Wave:
                     keys[layer][member, :, : len(rows)] = k[rows].transpose(1, 0, 2)
                     values[layer][member, :, : len(rows)] = v[rows].transpose(1, 0, 2)
 
-            x = Forward(self.weights, self.lora, pack, self.rope, self.ws, keep=False).run(store)
+            forward = Forward(
+                self.weights, self.lora, pack, self.rope, self.ws, keep=False, panels=self.panels
+            )
+            x = forward.run(store)
             for member, rows in zip(pack.members, pack.rows_of, strict=True):
                 last[member] = x[rows[-1]]
                 if self.requests[member].prompt_logprobs:

@@ -20,11 +20,13 @@ class ModelShape:
         hidden: width of the gated MLP.
         vocab: number of token ids.
         rope_theta: base of the rotary position embedding.
+        rope_factors: ``[head_dim / 2]`` divisors of the rotary frequencies, where a model stretches its positions.
         norm_eps: epsilon of every RMS norm.
         tied: the output head is the embedding matrix.
         qkv_bias: q, k and v projections add a bias (Qwen2).
         qk_norm: q and k heads are RMS-normalised before the rotation (Qwen3).
-        max_context: longest sequence the model was made for, in tokens.
+        window: a token sees itself and the ``window - 1`` before it, in every block; None sees all (Mistral).
+        max_context: longest sequence that is computed, in tokens.
     """
 
     dim: int
@@ -35,10 +37,12 @@ class ModelShape:
     hidden: int
     vocab: int
     rope_theta: float = 10000.0
+    rope_factors: tuple[float, ...] | None = None
     norm_eps: float = 1e-5
     tied: bool = True
     qkv_bias: bool = False
     qk_norm: bool = False
+    window: int | None = None
     max_context: int = 2048
 
     def __attrs_post_init__(self) -> None:
@@ -51,6 +55,13 @@ class ModelShape:
             )
         if self.head_dim % 2:
             raise ValueError(f"model shape: head_dim must be even for rotary positions, got {self.head_dim}")
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"model shape: window must be at least 1, got {self.window}")
+        factors = self.rope_factors
+        if factors is not None and (len(factors) != self.head_dim // 2 or min(factors) <= 0):
+            raise ValueError(
+                f"model shape: rope_factors must be {self.head_dim // 2} positive numbers, got {factors}"
+            )
 
     @property
     def q_width(self) -> int:
@@ -71,6 +82,12 @@ class ModelShape:
     def layer_linear_parameters(self) -> int:
         """Parameters of the seven linears of one block."""
         return self.dim * (self.qkv_width + self.q_width + 3 * self.hidden)
+
+    @property
+    def activation_width(self) -> int:
+        """Numbers that one block keeps of a row for the backward pass, besides attention's probabilities."""
+        normed_heads = self.q_width + self.kv_width if self.qk_norm else 0
+        return 4 * self.dim + 2 * self.q_width + self.qkv_width + 4 * self.hidden + normed_heads
 
     @property
     def linear_parameters(self) -> int:

@@ -6,7 +6,6 @@ trained, and `optimizer.safetensors` for going on.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,33 +16,11 @@ from evsys.errors import ConfigError, DataError
 from evsys_backend_local.engine.lora import LoraParams
 from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
+from evsys_backend_local.models.adapter import SavedAdapter, read_adapter, write_adapter
 from evsys_backend_local.models.safetensors import SafetensorsFile, write_safetensors
 
-ADAPTER = "adapter_model.safetensors"
-ADAPTER_CONFIG = "adapter_config.json"
 FULL = "model.safetensors"
 OPTIMISER = "optimizer.safetensors"
-
-
-def peft_name(name: str) -> str:
-    """The name PEFT gives to `layers.0.self_attn.q_proj.lora_A`."""
-    return f"base_model.model.model.{name}.weight"
-
-
-def adapter_config(lora: LoraParams, base: str) -> dict[str, Any]:
-    """Content of `adapter_config.json`, as PEFT reads it."""
-    return {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
-        "r": lora.rank,
-        "lora_alpha": lora.alpha,
-        "target_modules": list(lora.targets),
-        "lora_dropout": 0.0,
-        "bias": "none",
-        "fan_in_fan_out": False,
-        "inference_mode": True,
-    }
 
 
 def save_weights(model: Trainable | Snapshot, directory: Path) -> list[str]:
@@ -52,11 +29,7 @@ def save_weights(model: Trainable | Snapshot, directory: Path) -> list[str]:
     if model.lora is None:
         write_safetensors(directory / FULL, dict(model.weights.params.items()), {"format": "pt"})
         return [FULL]
-    arrays = {peft_name(name): array for name, array in model.lora.params.items()}
-    write_safetensors(directory / ADAPTER, arrays, {"format": "pt"})
-    text = json.dumps(adapter_config(model.lora, model.weights.name), ensure_ascii=False, indent=2)
-    (directory / ADAPTER_CONFIG).write_text(text + "\n", encoding="utf-8")
-    return [ADAPTER, ADAPTER_CONFIG]
+    return write_adapter(model.lora, model.weights.name, directory)
 
 
 def save_state(model: Trainable, directory: Path) -> Mapping[str, Any]:
@@ -72,7 +45,7 @@ def save_state(model: Trainable, directory: Path) -> Mapping[str, Any]:
 
 
 def load_state(model: Trainable, directory: Path, *, with_optimizer: bool) -> None:
-    """Restore what :func:`save_state` (or, without optimiser, :func:`save_weights`) wrote.
+    """Restore what :func:`save_state` (or, without optimiser, :func:`save_weights` or PEFT) wrote.
 
     Args:
         model: made with the same base model and the same LoRA settings; its weights are replaced.
@@ -84,13 +57,11 @@ def load_state(model: Trainable, directory: Path, *, with_optimizer: bool) -> No
         DataError: files are missing or damaged.
     """
     if model.lora is None:
-        file = _open(directory / FULL)
-        _assign(model, {name: file[name] for name in file}, directory)
+        _assign(model, _whole_model(directory / FULL), directory)
     else:
-        _require_same_lora(model.lora, directory)
-        file = _open(directory / ADAPTER)
-        wanted = {peft_name(name): name for name in model.lora.params}
-        _assign(model, {wanted.get(name, name): file[name] for name in file}, directory)
+        saved = read_adapter(directory)
+        _require_same_lora(model.lora, saved, directory)
+        _assign(model, dict(saved.arrays), directory)
     if with_optimizer:
         _load_optimiser(model, directory)
 
@@ -101,17 +72,12 @@ def _open(path: Path) -> SafetensorsFile:
     return SafetensorsFile(path)
 
 
-def _require_same_lora(lora: LoraParams, directory: Path) -> None:
-    path = directory / ADAPTER_CONFIG
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        same = {
-            "rank": (int(saved["r"]), lora.rank),
-            "alpha": (float(saved["lora_alpha"]), lora.alpha),
-            "target modules": (sorted(saved["target_modules"]), sorted(lora.targets)),
-        }
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"cannot read the adapter's settings ({error})", source=str(path)) from error
+def _require_same_lora(lora: LoraParams, saved: SavedAdapter, directory: Path) -> None:
+    same = {
+        "rank": (saved.rank, lora.rank),
+        "alpha": (saved.alpha, lora.alpha),
+        "target modules": (sorted(saved.targets), sorted(lora.targets)),
+    }
     different = [
         f"{name} {there} there, {here} here" for name, (there, here) in same.items() if there != here
     ]
@@ -122,12 +88,18 @@ def _require_same_lora(lora: LoraParams, directory: Path) -> None:
         )
 
 
-def _assign(model: Trainable, values: dict[str, Array], directory: Path) -> None:
+def _whole_model(path: Path) -> dict[str, Array]:
+    file = _open(path)
+    values = {name: file[name] for name in file}
     for name, value in values.items():
         if not np.isfinite(value).all():
             raise DataError(
-                f"{name} holds NaN or infinity", source=str(directory), hint="choose an earlier checkpoint"
+                f"{name} holds NaN or infinity", source=str(path), hint="choose an earlier checkpoint"
             )
+    return values
+
+
+def _assign(model: Trainable, values: dict[str, Array], directory: Path) -> None:
     try:
         model.load_params(values, what=str(directory))
     except ValueError as error:

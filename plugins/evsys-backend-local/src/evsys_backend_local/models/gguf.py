@@ -1,23 +1,21 @@
 """Reader of GGUF files: metadata, and tensors dequantised to floating point.
 
-Layout of the file and of the quantised blocks: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and
-`ggml-quants.c` of the same repository.
+Layout of the file: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from evsys.errors import DataError
 from evsys_backend_local.engine.params import Array
+from evsys_backend_local.models.quantised import PACKINGS, kind_name
 
 _MAGIC = b"GGUF"
 _SCALARS = {
@@ -34,84 +32,6 @@ _SCALARS = {
     12: "<d",
 }
 _STRING, _ARRAY = 8, 9
-
-Bytes = NDArray[np.uint8]
-
-
-def _half(blocks: Bytes, at: int) -> NDArray[np.float32]:
-    """float16 at byte ``at`` of every block, as float32 ``[blocks, 1]``."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
-
-
-def _nibbles(packed: Bytes, scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    """``[blocks, 16]`` bytes to ``[blocks, 32]`` scaled numbers: the low halves come first, then the high halves."""
-    out = np.empty((len(packed), 32), np.float32)
-    np.multiply(packed & 15, scale, out=out[:, :16])
-    np.multiply(packed >> 4, scale, out=out[:, 16:])
-    return out
-
-
-def _f32(blocks: Bytes) -> Array:
-    return blocks.view("<f4")
-
-
-def _f16(blocks: Bytes) -> Array:
-    return blocks.view("<f2").astype(np.float32)
-
-
-def _bf16(blocks: Bytes) -> Array:
-    return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
-
-
-def _q4_0(blocks: Bytes) -> Array:
-    scale = _half(blocks, 0)
-    out = _nibbles(blocks[:, 2:18], scale)
-    out -= 8 * scale
-    return out
-
-
-def _q4_1(blocks: Bytes) -> Array:
-    out = _nibbles(blocks[:, 4:20], _half(blocks, 0))
-    out += _half(blocks, 2)
-    return out
-
-
-def _q8_0(blocks: Bytes) -> Array:
-    return blocks[:, 2:34].view(np.int8).astype(np.float32) * _half(blocks, 0)
-
-
-def _q6_k(blocks: Bytes) -> Array:
-    """256 numbers of 6 bits: 4 low bits in ``ql``, 2 high bits in ``qh``, a signed scale per 16 numbers."""
-    count = len(blocks)
-    low = blocks[:, :128].reshape(count, 2, 2, 32)
-    high = blocks[:, 128:192].reshape(count, 2, 1, 32)
-    scales = blocks[:, 192:208].view(np.int8).astype(np.float32)
-    # Each half of 128 has four runs of 32: low nibbles of both byte runs, then high nibbles of both.
-    four = np.concatenate([low & 15, low >> 4], axis=2)
-    two = (high >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
-    numbers = (four | (two << 4)).astype(np.float32) - 32
-    scaled: Array = numbers.reshape(count, 16, 16) * scales[:, :, None]
-    scaled.reshape(count, 256)[...] *= _half(blocks, 208)
-    return scaled
-
-
-@attrs.frozen
-class _Kind:
-    name: str
-    numbers: int
-    size: int
-    decode: Callable[[Bytes], Array]
-
-
-_KINDS: dict[int, _Kind] = {
-    0: _Kind("F32", 1, 4, _f32),
-    1: _Kind("F16", 1, 2, _f16),
-    2: _Kind("Q4_0", 32, 18, _q4_0),
-    3: _Kind("Q4_1", 32, 20, _q4_1),
-    8: _Kind("Q8_0", 32, 34, _q8_0),
-    14: _Kind("Q6_K", 256, 210, _q6_k),
-    30: _Kind("BF16", 1, 2, _bf16),
-}
 
 
 @attrs.frozen(kw_only=True)
@@ -203,10 +123,14 @@ class GgufFile:
         info = self.tensors.get(name)
         if info is None:
             raise DataError(f"no tensor {name!r}", source=str(self.path))
-        kind = _KINDS.get(info.kind)
+        kind = PACKINGS.get(info.kind)
         if kind is None:
-            known = ", ".join(entry.name for entry in _KINDS.values())
-            raise DataError(f"{name} has GGUF type {info.kind}; supported are {known}", source=str(self.path))
+            known = ", ".join(entry.name for entry in PACKINGS.values())
+            raise DataError(
+                f"{name} is quantised as {kind_name(info.kind)}, which isn't supported; {known} are",
+                source=str(self.path),
+                hint="take a file of another quantisation of the same model, such as Q8_0 or Q4_K_M",
+            )
         count = int(np.prod(info.shape, dtype=np.int64))
         if info.shape[-1] % kind.numbers:
             raise DataError(f"rows of {name} are no multiple of {kind.numbers}", source=str(self.path))

@@ -60,19 +60,10 @@ def model_shape(name: str | Path) -> ModelShape:
     if folder is None:
         return SHAPE
     # `evsys validate` asks for the built-in model without importing numpy.
-    from evsys_backend_local.models.gguf import GgufFile
-    from evsys_backend_local.models.load import (
-        folder_shape,
-        gguf_file,
-        gguf_shape,
-        read_config,
-        require_supported_size,
-    )
+    from evsys_backend_local.models.families import require_supported_size
+    from evsys_backend_local.models.load import read_header
 
-    if (folder / "config.json").is_file():
-        shape = folder_shape(read_config(folder), str(folder))
-    else:
-        shape = gguf_shape(GgufFile(gguf_file(folder)))
+    shape = read_header(folder).shape
     require_supported_size(shape, str(folder))
     return shape
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evsys.errors import DataError
 from evsys_backend_local.engine.params import Array
@@ -72,6 +73,14 @@ class SafetensorsFile:
     def __contains__(self, name: str) -> bool:
         return name in self._header
 
+    def kind(self, name: str) -> str:
+        """Element type of array ``name``, as the format calls it."""
+        return str(self._header[name]["dtype"])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of array ``name``, from the header."""
+        return tuple(self._header[name]["shape"])
+
     def __getitem__(self, name: str) -> Array:
         """Array ``name``; BF16 comes back as float32."""
         entry = self._header[name]
@@ -90,23 +99,34 @@ class SafetensorsFile:
 
 
 def write_safetensors(
-    path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+    path: Path,
+    arrays: Mapping[str, Array],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    kind: str | None = None,
 ) -> None:
-    """Write arrays in the given order; the file appears whole or not at all."""
+    """Write arrays in the given order; the file appears whole or not at all.
+
+    Args:
+        path: the file.
+        arrays: what goes in.
+        metadata: texts beside them.
+        kind: element type to convert to, `F32`, `F16` or `BF16`; None keeps each array's own.
+
+    Raises:
+        ValueError: a type that the format lacks, or a number that ``kind`` can't hold.
+    """
     header: dict[str, Any] = {}
     if metadata:
         header["__metadata__"] = dict(metadata)
     offset = 0
     for name, array in arrays.items():
-        kind = _NAMES.get(array.dtype.newbyteorder("<"))
-        if kind is None:
+        own = kind or _NAMES.get(array.dtype.newbyteorder("<"))
+        if own is None:
             raise ValueError(f"array {name} has type {array.dtype}, which safetensors has no name for")
-        header[name] = {
-            "dtype": kind,
-            "shape": list(array.shape),
-            "data_offsets": [offset, offset + array.nbytes],
-        }
-        offset += array.nbytes
+        size = array.size * (2 if own == "BF16" else np.dtype(_TYPES[own]).itemsize)
+        header[name] = {"dtype": own, "shape": list(array.shape), "data_offsets": [offset, offset + size]}
+        offset += size
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
@@ -114,11 +134,30 @@ def write_safetensors(
         with os.fdopen(handle, "wb") as file:
             file.write(len(text).to_bytes(8, "little"))
             file.write(text)
-            for array in arrays.values():
-                file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+            for name, array in arrays.items():
+                file.write(_converted(name, array, kind).data)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def _converted(name: str, array: Array, kind: str | None) -> Array:
+    """Contiguous little-endian elements of the type ``kind``."""
+    if kind is None:
+        return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    if kind == "BF16":
+        return bfloat16(array)
+    with np.errstate(over="ignore"):
+        converted = np.ascontiguousarray(array, _TYPES[kind])
+    if not np.isfinite(converted).all():
+        raise ValueError(f"array {name} holds numbers that {kind} can't")
+    return converted
+
+
+def bfloat16(array: Array) -> NDArray[np.uint16]:
+    """The upper halves of float32 numbers, rounded to the nearest, ties to even; all must be finite."""
+    bits = np.ascontiguousarray(array, "<f4").view("<u4")
+    return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype("<u2")

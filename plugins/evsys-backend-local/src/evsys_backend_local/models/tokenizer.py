@@ -3,46 +3,104 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from evsys.errors import ConfigError
+import attrs
+
+from evsys.errors import ConfigError, DataError
 from evsys_backend_local.models.gguf import GgufFile
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-#: `tokenizer.ggml.token_type` of control tokens such as `<|im_start|>`.
-_CONTROL = 3
+#: `tokenizer.ggml.token_type` of control tokens such as `<|im_start|>`, and of others that are never split.
+_CONTROL, _USER_DEFINED = 3, 4
+
+#: Words, numbers and spaces as GPT-4's tokenizer splits them; Qwen2 and Llama 3 differ in the digits of a number.
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+@attrs.frozen(kw_only=True)
+class _Split:
+    """How text is cut into pieces before merging.
+
+    Attributes:
+        pattern: the pieces; None leaves them to the byte-level step, as in GPT-2.
+        digits: each digit is a piece of its own, before anything else.
+        compose: Unicode is composed (NFC) first.
+        whole: a piece that is in the vocabulary isn't merged from its parts.
+    """
+
+    pattern: str | None = None
+    digits: bool = False
+    compose: bool = False
+    whole: bool = False
+
+
+#: By `tokenizer.ggml.pre`.
+_SPLITS = {
+    "smollm": _Split(digits=True),
+    "qwen2": _Split(pattern=_WORDS % r"\p{N}", compose=True),
+    "llama-bpe": _Split(pattern=_WORDS % r"\p{N}{1,3}", whole=True),
+}
 
 
 def tokenizer_from_gguf(file: GgufFile) -> Tokenizer:
-    """Byte-level BPE with single-digit splitting (the `smollm` pre-tokeniser).
+    """Byte-level BPE of SmolLM, Qwen2, Qwen3 or Llama 3.
 
     Raises:
         ConfigError: the file's tokenizer is of another kind.
+        DataError: its vocabulary is missing or damaged.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models
 
     meta = file.metadata
-    kind, split = meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre")
-    if kind != "gpt2" or split != "smollm":
+    kind, name = meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre")
+    split = _SPLITS.get(str(name))
+    if kind != "gpt2" or split is None:
+        known = ", ".join(_SPLITS)
         raise ConfigError(
-            f"{file.path}: cannot build a tokenizer of model {kind!r} with pre-tokeniser {split!r}",
-            hint="put the model's own tokenizer.json beside the GGUF file",
+            f"{file.path}: cannot build a tokenizer of model {kind!r} with pre-tokeniser {name!r} ({known} can be built)",
+            hint="put the model's own tokenizer.json beside the GGUF file, in a folder that model.name names",
         )
-    tokens: list[str] = meta["tokenizer.ggml.tokens"]
-    merges = [tuple(merge.split(" ", 1)) for merge in meta["tokenizer.ggml.merges"]]
-    vocab = {token: index for index, token in enumerate(tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, fuse_unk=False))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    try:
+        tokens: list[str] = meta["tokenizer.ggml.tokens"]
+        types: list[int] = meta["tokenizer.ggml.token_type"]
+        merges = [_pair(merge) for merge in meta["tokenizer.ggml.merges"]]
+        vocab = {token: index for index, token in enumerate(tokens)}
+        model = models.BPE(vocab=vocab, merges=merges, fuse_unk=False, ignore_merges=split.whole)
+    except Exception as error:  # the library raises plain Exceptions
+        raise DataError(
+            f"damaged: its tokenizer can't be built ({error!r})", source=str(file.path)
+        ) from error
+    tokenizer = Tokenizer(model)
+    _cut(tokenizer, split)
     tokenizer.decoder = decoders.ByteLevel()
-    control = [
-        tokens[index] for index, kind in enumerate(meta["tokenizer.ggml.token_type"]) if kind == _CONTROL
-    ]
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    for wanted in (_CONTROL, _USER_DEFINED):
+        added = [token for token, kind in zip(tokens, types, strict=True) if kind == wanted]
+        special = wanted == _CONTROL
+        wrapped = [AddedToken(token, special=special, normalized=False) for token in added]
+        (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(wrapped)
     return tokenizer
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    left, right = merge.split(" ", 1)
+    return left, right
+
+
+def _cut(tokenizer: Tokenizer, split: _Split) -> None:
+    from tokenizers import Regex, normalizers, pre_tokenizers
+
+    steps: list[Any] = []
+    if split.compose:
+        tokenizer.normalizer = normalizers.NFC()
+    if split.digits:
+        steps.append(pre_tokenizers.Digits(individual_digits=True))
+    if split.pattern is not None:
+        steps.append(pre_tokenizers.Split(Regex(split.pattern), behavior="isolated"))
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split.pattern is None))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
 
 
 def special_names(file: GgufFile) -> dict[str, str]:

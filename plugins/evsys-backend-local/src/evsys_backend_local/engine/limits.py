@@ -1,0 +1,23 @@
+"""What this engine refuses to compute, and with which error."""
+
+from __future__ import annotations
+
+from evsys.errors import BackendError
+
+__all__ = ["MAX_CONTEXT", "MAX_PARAMETERS", "MAX_TREE_ROWS", "ContextTooLongError"]
+
+MAX_PARAMETERS = 2_000_000_000
+"""Above this many parameters a CPU is the wrong machine; loading is refused."""
+
+MAX_CONTEXT = 8192
+"""Longest sequence, whatever the model could do: training keeps a row of activations for each token."""
+
+MAX_TREE_ROWS = 8192
+"""Most rows that are computed together: sequences with a common beginning, or one long sequence."""
+
+
+class ContextTooLongError(BackendError, ValueError):
+    """A sequence is longer than what the model is computed for. ``tokens`` and ``limit`` are in its `facts`."""
+
+    def __init__(self, message: str, *, tokens: int, limit: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, tokens=tokens, limit=limit)

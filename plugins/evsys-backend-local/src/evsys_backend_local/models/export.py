@@ -1,0 +1,285 @@
+"""Writes a Hugging Face folder: a base model, or one with what was trained merged into it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import ConfigError, DataError, EvsysError, StoreError
+from evsys_backend_local.engine.lora import LoraParams
+from evsys_backend_local.engine.shape import PARENT
+from evsys_backend_local.engine.weights import BaseWeights
+from evsys_backend_local.models import rope
+from evsys_backend_local.models.adapter import is_adapter, read_adapter
+from evsys_backend_local.models.families import LLAMA, ModelHeader
+from evsys_backend_local.models.hf_config import CONFIG, read_config
+from evsys_backend_local.models.hf_folder import WEIGHTS
+from evsys_backend_local.models.load import is_folder_model, read_header
+from evsys_backend_local.models.resolve import load_base, resolve
+from evsys_backend_local.models.safetensors import SafetensorsFile, write_safetensors
+
+Progress = Callable[[str], None]
+
+#: Element types of the weights that can be written, by the names that configs use.
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+#: What goes along with the weights, where the base model has it.
+_COMPANIONS = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json", "LICENSE", "NOTICE"),
+)
+
+_SPARE_BYTES = 32 << 20
+
+
+@attrs.frozen(kw_only=True)
+class Exported:
+    """What was written. ``merged`` says what went into the base: an adapter, whole weights, or nothing."""
+
+    folder: Path
+    base: str
+    merged: str
+    dtype: str
+    parameters: int
+    bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class _Source:
+    """``trained`` is the folder of a checkpoint, or None for the base model itself."""
+
+    base: str
+    trained: Path | None
+    merged: str
+
+
+def export_model(
+    source: str,
+    out: Path,
+    *,
+    base: str | None = None,
+    dtype: str = "float32",
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write ``source`` as a Hugging Face folder that transformers, and this engine, load as a base model.
+
+    Args:
+        source: a checkpoint folder of a run, an adapter folder of PEFT, or the name or folder of a base model.
+        out: the folder to make; it appears whole or not at all.
+        base: the base model under a checkpoint; by default the one that it names.
+        dtype: one of :data:`DTYPES`. float32 is what was trained; the others are rounded.
+        force: replace what is at ``out``.
+        progress: told what happens, one short line at a time.
+
+    Raises:
+        ConfigError: no such source or base, or they don't fit each other.
+        DataError: damaged files, or numbers that ``dtype`` can't hold.
+        StoreError: ``out`` is taken, or can't be written.
+    """
+    say = progress or (lambda _: None)
+    if dtype not in DTYPES:
+        raise ConfigError(f"no element type {dtype!r}; choose among {', '.join(DTYPES)}")
+    _require_free(out, force=force)
+    found = _find(source, base)
+    say(f"reading {found.base}")
+    weights = _load(found.base, asked=base)
+    if found.trained is not None:
+        say(f"merging {found.trained}")
+        _merge(weights, found.trained)
+        weights.require_finite(str(found.trained))
+    with _staging(out, weights, dtype) as folder:
+        say(f"writing {weights.shape.parameters / 1e6:.1f} M weights as {dtype}")
+        _write(weights, found.base, folder, dtype)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        _put_in_place(folder, out)
+    say(f"{out} is ready, {size / 1e6:.1f} MB")
+    return Exported(
+        folder=out,
+        base=found.base,
+        merged=found.merged,
+        dtype=dtype,
+        parameters=weights.shape.parameters,
+        bytes=size,
+    )
+
+
+def _require_free(out: Path, *, force: bool) -> None:
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if not out.exists():
+        return
+    if not is_folder_model(out):
+        raise StoreError(f"{out} is there already, and is no model", hint="choose another folder")
+    if not force:
+        raise StoreError(f"{out} is there already", hint="choose another folder, or replace it with --force")
+
+
+def _find(source: str, base: str | None) -> _Source:
+    folder = Path(source).expanduser()
+    if is_adapter(folder):
+        named = base or _base_of_run(folder) or read_adapter(folder).base
+        if not named:
+            raise ConfigError(f"{source}: the adapter names no base model", hint="name it with --base")
+        return _Source(base=named, trained=folder, merged="adapter")
+    if (folder / WEIGHTS).is_file() and not is_folder_model(folder):
+        named = base or _base_of_run(folder) or ""
+        if not named:
+            raise ConfigError(
+                f"{source}: nothing says which model these weights were trained from",
+                hint="name it with --base",
+            )
+        return _Source(base=named, trained=folder, merged="whole weights")
+    if base is not None:
+        raise ConfigError(
+            f"{source} is no checkpoint, so --base has no meaning",
+            hint="name a folder like .../runs/<run>/checkpoints/<step>",
+        )
+    return _Source(base=str(folder.resolve()) if folder.is_dir() else source, trained=None, merged="nothing")
+
+
+def _base_of_run(folder: Path) -> str | None:
+    """The base model that the manifest of a run's checkpoint names."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return None
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["manifest"]["model"]["name"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"not the manifest of a checkpoint ({error!r})",
+            source=str(path),
+            hint="choose another checkpoint",
+        ) from error
+
+
+def _load(base: str, *, asked: str | None) -> BaseWeights:
+    try:
+        return load_base(base)
+    except ConfigError as error:
+        if asked is not None:
+            raise
+        raise ConfigError(str(error), hint="or name the base model with --base") from error
+
+
+def _merge(weights: BaseWeights, trained: Path) -> None:
+    if is_adapter(trained):
+        merge_adapter(weights, read_adapter(trained).params(weights.shape, str(trained)))
+        return
+    file = SafetensorsFile(trained / WEIGHTS)
+    try:
+        weights.params.assign({name: file[name] for name in file}, what=str(trained))
+    except ValueError as error:
+        raise ConfigError(
+            f"the checkpoint does not fit the base model: {error}", hint="name the right one with --base"
+        ) from error
+
+
+def merge_adapter(weights: BaseWeights, lora: LoraParams) -> None:
+    """Add ``alpha / rank * B A`` to every targeted matrix, in place."""
+    for layer in range(weights.shape.layers):
+        for target in lora.targets:
+            stem = f"layers.{layer}.{PARENT[target]}.{target}"
+            product = lora.params[stem + ".lora_B"] @ lora.params[stem + ".lora_A"]
+            product *= lora.scale
+            weights.params[f"model.{stem}.weight"][...] += product
+
+
+@contextmanager
+def _staging(out: Path, weights: BaseWeights, dtype: str) -> Iterator[Path]:
+    """A temporary folder beside ``out``, with enough room."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        needed = weights.shape.parameters * (4 if dtype == "float32" else 2) + _SPARE_BYTES
+        free = shutil.disk_usage(out.parent).free
+        if free < needed:
+            raise StoreError(
+                f"{out} needs {needed >> 20} MB, but only {free >> 20} MB are free there",
+                hint="free some space, choose another file system, or --dtype bfloat16",
+            )
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as name:
+            folder = Path(name) / "model"
+            folder.mkdir()
+            yield folder
+    except OSError as error:
+        if isinstance(error, EvsysError):
+            raise
+        raise StoreError(
+            f"cannot write {out}: {error.strerror or error}",
+            hint="free some space or permit writing there, or choose another folder",
+        ) from error
+
+
+def _put_in_place(folder: Path, out: Path) -> None:
+    if out.exists():
+        shutil.rmtree(out)
+    folder.rename(out)
+
+
+def _write(weights: BaseWeights, base: str, folder: Path, dtype: str) -> None:
+    home = resolve(base)
+    if home is None:
+        from evsys_backend_local.models.byte_tokenizer import write_byte_tokenizer
+
+        write_byte_tokenizer(folder)
+        header = ModelHeader(family=LLAMA, shape=weights.shape, declared_context=weights.shape.max_context)
+        config = config_of(header)
+    else:
+        for name in _COMPANIONS:
+            if (home / name).is_file():
+                shutil.copyfile(home / name, folder / name)
+        config = read_config(home) if is_folder_model(home) else config_of(read_header(home))
+    # Both spellings: transformers 4 and 5.
+    config.update(dtype=dtype, torch_dtype=dtype)
+    (folder / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    try:
+        arrays = dict(weights.params.items())
+        write_safetensors(folder / WEIGHTS, arrays, {"format": "pt"}, kind=DTYPES[dtype])
+    except ValueError as error:
+        raise DataError(
+            f"cannot write the weights as {dtype}: {error}", hint="choose --dtype bfloat16"
+        ) from error
+
+
+def config_of(header: ModelHeader) -> dict[str, Any]:
+    """The ``config.json`` of a model that came without one.
+
+    Raises:
+        ConfigError: its rotary positions are stretched in a way that no config expresses.
+    """
+    shape = header.shape
+    scaling = None
+    if shape.rope_factors is not None:
+        scaling = rope.settings_of(shape.rope_factors, shape.head_dim, shape.rope_theta)
+        if scaling is None:
+            raise ConfigError(
+                "the model stretches its rotary positions in a way that no config.json expresses",
+                hint="start from the model's own Hugging Face folder",
+            )
+    config: dict[str, Any] = {
+        "architectures": [header.family.architecture],
+        "model_type": header.family.model_type,
+        "hidden_size": shape.dim,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "intermediate_size": shape.hidden,
+        "vocab_size": shape.vocab,
+        "hidden_act": "silu",
+        "rms_norm_eps": shape.norm_eps,
+        "rope_theta": shape.rope_theta,
+        "rope_scaling": scaling,
+        "tie_word_embeddings": shape.tied,
+        "max_position_embeddings": header.declared_context,
+    }
+    if header.family.windowed:
+        config["sliding_window"] = shape.window
+    return config
