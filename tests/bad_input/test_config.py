@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -93,6 +94,21 @@ def test_words_and_times_that_look_like_other_types_stay_text_where_text_is_mean
     lab.run().passed()
     assert lab.facts()["tags"] == ["no", "12:30:00", "2026-01-01", "y"]
     assert lab.facts()["name"] == "on"
+
+
+def test_words_and_times_in_params_are_text_and_numbers_are_those_of_yaml_1_2(lab):
+    values = "{word: on, no: no, time: '12:30', at: 12:30:00, day: 2026-01-01, octal: 010, hex: 0x10, rate: +1e5, yes: true}"
+    lab.config(
+        ("{kind: jsonl_to_chat}", f"{{kind: map, params: {{set: {values}}}}}, {{kind: jsonl_to_chat}}")
+    )
+    lab.run().passed()
+    (path,) = lab.record().glob("runs/*/data/training_data.jsonl")
+    row = json.loads(path.read_text(encoding="utf-8").partition("\n")[0])
+    found = {key: row[key] for key in ("word", "no", "time", "at", "day", "octal", "hex", "rate", "yes")}
+    assert found == {
+        "word": "on", "no": "no", "time": "12:30", "at": "12:30:00", "day": "2026-01-01",
+        "octal": 10, "hex": 16, "rate": 1e5, "yes": True,
+    }  # fmt: skip
 
 
 def test_numbers_where_text_is_meant_are_refused_with_their_spelling(lab):
@@ -326,7 +342,7 @@ def test_any_name_becomes_a_portable_folder_inside_the_project(lab, name, folder
         ("ruun.seed=3", r"there is no key 'ruun'; did you mean 'run'\?"),
         ("run.algorithm.params.stepz=3", r"unknown key 'stepz'; did you mean 'steps'\?"),
         ("run.algorithm.params.steps=[1,", r"not valid YAML"),
-        ("run.algorithm.params.steps=four", r"--set run\.algorithm\.params\.steps=four: .*expected an integer"),
+        ("run.algorithm.params.steps=four", r"--set run\.algorithm\.params\.steps: .*expected an integer.*'four'"),
         ("run=5", r"a run is a mapping, this is the number 5"),
         ("runs[0].name=x", r"runs is a mapping, so 0 can't be set in it"),
         ("run.data.transforms[7].kind=x", r"a list of 1; .*7.* is none of its positions"),

@@ -191,6 +191,44 @@ def test_a_transform_that_leaves_nothing_is_named_with_its_reasons(lab, transfor
     lab.run().refused(4, said, r"look at the reasons")
 
 
+def test_a_pattern_that_never_ends_is_told_with_transform_row_and_line(lab):
+    lab.write("train.jsonl", GOOD + lines([{"prompt": "a" * 40 + "b", "completion": "c"}]))
+    pattern = '{kind: filter, params: {timeout_seconds: 0.2, conditions: [{column: prompt, op: not_matches, value: "^(a+)+$"}]}}'
+    lab.config(("{kind: jsonl_to_chat}", f"{pattern}, {{kind: jsonl_to_chat}}"))
+    lab.run().refused(
+        4,
+        r"transform 'filter' failed after taking row 8 \(train\.jsonl:9\): the pattern .* took longer than 0\.2 s on the "
+        r"41 characters of column 'prompt'; write it without repetition inside repetition",
+    )
+
+
+def test_rows_with_one_fault_are_told_once_with_their_number(lab):
+    lab.write("train.jsonl", lines([{"text": "x"}] * 548))
+    lab.config(CHAT)
+    outcome = lab.run()
+    outcome.refused(
+        4, r"548 rows can't be used as 'chat':", r"row 0 \(train\.jsonl:1\): .* \(and 547 more rows like it\)"
+    )
+    assert outcome.said.count("neither `messages`") == 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"prompt": "a", "completion": "b", "prompt": "c"}',
+        '{"prompt": "a", "completion": "b", "meta": [{"k" : 1, "k": 2}]}',
+    ],
+)
+def test_a_key_that_a_row_gives_twice_is_no_silent_loss(lab, row):
+    lab.write("train.jsonl", GOOD + row + "\n")
+    lab.run().refused(
+        4, r"train\.jsonl:9: the key '(prompt|k)' is given twice, and one of its values would be lost"
+    )
+    lab.run("--set", "run.data.on_bad_row=skip").passed()
+    run = json.loads(next(lab.records()[-1].glob("runs/*/run.json")).read_text(encoding="utf-8"))
+    assert run["data"]["dropped"] == {"reading: a key given twice": 1}
+
+
 def test_a_row_longer_than_the_context_is_dropped_and_counted_and_all_of_them_are_an_error(lab):
     long = {"prompt": "x" * 900, "completion": "y"}
     lab.write("train.jsonl", lines([*ROWS, long]))
@@ -289,6 +327,12 @@ def test_a_benchmark_that_can_not_be_judged_is_refused_before_training(lab, cont
 def test_thousands_of_wrong_tasks_do_not_fill_the_screen(lab):
     lab.write("tasks.jsonl", lines(tasks(2000, verifier={"name": "exact_match"})))
     outcome = lab.run()
+    outcome.refused(
+        2, r"tasks\.jsonl:1: .*task 't00': .*`expected` is missing.* \(and 1999 more tasks like it\)"
+    )
+    assert len(outcome.err.splitlines()) == 1
+    lab.write("tasks.jsonl", lines([task(n, verifier={"name": f"v{n}"}) for n in range(2000)]))
+    outcome = lab.run()
     outcome.refused(2, r"1990 more tasks from here on have problems")
     assert len(outcome.err.splitlines()) < 20
     lab.write("tasks.jsonl", lines([{"task_id": f"t{n}"} for n in range(2000)]))
@@ -311,6 +355,23 @@ def test_an_id_or_name_that_points_out_of_the_project_finds_nothing(lab, referen
         outcome = lab.run()
         assert outcome.code in {2, 4}, outcome.said
         outcome.refused(outcome.code, r"isn't in the project's cache|no benchmark")
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ("{path: mroe.jsonl, ratio: 0.5}", r"transforms\[0\]\.params\.sources\[0\]\.path: there is no file mroe\.jsonl; did you mean 'more\.jsonl'"),
+        ("{path: more.jsonl, ratio: 0.5, transforms: [{kind: jsonl_to_chta}]}", r"sources\[0\]\.transforms\[0\]\.kind: no transform is called 'jsonl_to_chta'"),
+        ("{path: more.jsonl, ratio: 0.5, transforms: [{kind: filter}]}", r"sources\[0\]\.transforms\[0\]\.params: transform 'filter': no condition"),
+    ],
+)  # fmt: skip
+def test_what_is_mixed_in_is_looked_at_before_anything_is_trained(lab, params, said):
+    lab.write("more.jsonl", GOOD)
+    lab.config(
+        ("{kind: jsonl_to_chat}", f"{{kind: mix, params: {{sources: [{params}]}}}}, {{kind: jsonl_to_chat}}")
+    )
+    lab.run().refused(2, said)
+    lab.nothing_was_written()
 
 
 # --- size --------------------------------------------------------------------------------------------------------------

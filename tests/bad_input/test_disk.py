@@ -109,6 +109,51 @@ def test_permissions_that_the_system_denies_are_told(lab, monkeypatch):
     )
 
 
+@pytest.fixture
+def read_only(lab, monkeypatch, tmp_path_factory):
+    """The project can be read and not written, whoever asks."""
+    rows = (lab.root / "train.jsonl").read_bytes()
+    lab.write("data/datasets/words/v1/train.jsonl", rows)
+    real, access = Path.mkdir, os.access
+
+    def refuse(path, *arguments, **options):
+        if lab.root in path.absolute().parents and not path.is_dir():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        real(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(
+        os,
+        "access",
+        lambda path, mode: access(path, mode) and not (mode & os.W_OK and Path(path) == lab.root),
+    )
+    monkeypatch.setenv("EVSYS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def test_rows_of_a_read_only_project_can_be_looked_at(lab, read_only):
+    lab.config(("path: train.jsonl", "dataset_name: words"))
+    lab.run().refused(2, r"\$\.output_dir: .* is read-only")
+    outcome = lab.evsys("data", "preview", "config.yaml", "-n", "2")
+    outcome.passed()
+    assert outcome.out.count("--- row") == 2
+    lab.nothing_was_written()
+
+
+def test_a_read_only_project_is_run_with_records_elsewhere_and_says_where_its_data_is_kept(
+    lab, read_only, tmp_path_factory
+):
+    records = tmp_path_factory.mktemp("records")
+    lab.config(also=f"output_dir: {records}\n")
+    outcome = lab.run("--json")
+    outcome.passed()
+    lab.nothing_was_written()
+    (warning,) = [line for line in outcome.json["warnings"] if "can't be written" in line]
+    kept = Path(warning.partition("data is kept in ")[2].removesuffix(" instead"))
+    (rows,) = kept.glob("datasets/*/rows.jsonl")
+    (recorded,) = records.glob("*/runs/*/data/training_data.jsonl")
+    assert recorded.samefile(rows)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -125,6 +170,7 @@ def test_permissions_that_the_system_denies_are_told(lab, monkeypatch):
     ],
 )
 def test_scaffolds_that_can_not_be_written_say_why(lab, arguments, said):
+    lab.write("pyproject.toml", "[tool.evsys]\n")
     lab.write("experiments", "a file where a folder should go")
     before = sorted(path.name for path in lab.root.iterdir())
     outcome = lab.evsys(*arguments)
@@ -309,7 +355,78 @@ def test_a_secret_written_into_the_file_is_refused_and_one_given_by_set_is_not_k
     outcome = lab.run()
     outcome.refused(
         2,
-        r"the value of the environment variable SERVICE_API_KEY stands in the config",
+        r":5:47: \$\.callbacks\[0\]\.params\.api_key: the value of the environment variable SERVICE_API_KEY stands here",
         r"write \$\{SERVICE_API_KEY\} instead",
     )
     assert SECRET not in outcome.said
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (f"metadata.hypothesis=because of {SECRET}", r"--set metadata\.hypothesis: "),
+        (f"name=trial-{SECRET}", r"--set name: "),
+        (f"metadata.tags=[a, {SECRET}]", r"--set metadata\.tags: "),
+        (f"description={SECRET}", r"--set description: "),
+        (f"run.name={SECRET}", r"--set run\.name: "),
+        (f"callbacks[0].params.address=https://me:{SECRET}@example.com", r"--set callbacks\[0\]\.params\.address: "),
+        ('metadata={hypothesis: "\\x63AnArY-7f3a9b2c1d-Sk"}', r"--set metadata: "),
+    ],
+)  # fmt: skip
+def test_a_secret_given_by_set_in_any_text_that_is_kept_is_refused_by_the_options_name(
+    lab, monkeypatch, command, option, said
+):
+    monkeypatch.setenv("SERVICE_API_KEY", SECRET)
+    lab.code(LISTENER)
+    lab.config(("run:", "callbacks: [{kind: service, params: {address: x}}]\nrun:"))
+    outcome = lab.evsys(command, "config.yaml", "--set", option)
+    outcome.refused(2, said + "the value of the environment variable SERVICE_API_KEY stands here")
+    assert SECRET not in outcome.said
+    lab.nothing_was_written()
+
+
+def test_secrets_in_the_file_are_told_at_once_with_line_and_key_comments_and_escapes_included(
+    lab, monkeypatch
+):
+    monkeypatch.setenv("SERVICE_API_KEY", SECRET)
+    monkeypatch.setenv("OTHER_TOKEN", "a123456789abcdefgh")
+    lab.config(
+        ("name: trial", f"# once {SECRET}\nname: trial"),
+        ("metadata:", 'description: "\\x61123456789abcdefgh"\nmetadata:\n  hypothesis: |\n    so\n' + f"    {SECRET}"),
+    )  # fmt: skip
+    outcome = lab.validate()
+    outcome.refused(
+        2,
+        "3 problems:",
+        r"config\.yaml:2:8: the value of the environment variable SERVICE_API_KEY stands here",
+        r"config\.yaml:4:1: \$\.description: the value of the environment variable OTHER_TOKEN stands here",
+        r"config\.yaml:8:5: \$\.metadata\.hypothesis: the value of the environment variable SERVICE_API_KEY",
+    )
+    assert SECRET not in outcome.said
+
+
+def test_what_looks_like_a_secret_under_the_name_of_one_is_refused_in_the_file(lab):
+    lab.code(LISTENER)
+    lab.config(("run:", "callbacks: [{kind: service, params: {api_key: sk-0123456789abcdef}}]\nrun:"))
+    lab.run().refused(
+        2, r":5:38: .*api_key: this looks like a secret, .* write \$\{API_KEY\} and export API_KEY"
+    )
+    lab.nothing_was_written()
+
+
+def test_a_mapping_given_by_set_is_kept_without_the_secrets_in_it(lab):
+    lab.code(LISTENER)
+    lab.config(("run:", "callbacks: [{kind: service, params: {n: 1}}]\nrun:"))
+    outcome = lab.run("--set", f"callbacks[0].params={{api_key: {SECRET}, n: 2}}", "--json")
+    outcome.passed()
+    assert SECRET not in outcome.said
+    assert leaks(lab) == []
+    assert lab.facts()["overrides"] == ['callbacks[0].params={"api_key": "[redacted]", "n": 2}']
+
+
+def test_a_short_secret_is_taken_out_of_the_hypothesis_of_the_experiment_and_of_its_runs(lab, monkeypatch):
+    monkeypatch.setenv("SERVICE_PASSWORD", "hunter-two")
+    lab.run("--set", "metadata.hypothesis=with hunter-two").passed()
+    texts = [path.read_text(encoding="utf-8") for path in lab.files() if path.name == "hypothesis.md"]
+    assert texts == ["with [redacted]\n"] * 2

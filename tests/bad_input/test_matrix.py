@@ -158,6 +158,62 @@ def test_names_that_can_not_tell_the_arms_apart_are_refused(lab, template, said)
 
 
 @pytest.mark.parametrize(
+    ("axes", "also", "said"),
+    [
+        ("    'algorithm..steps': [1]\n", "", r"'algorithm\.\.steps' is not a path"),
+        ("    algorithm.params.save_every: []\n", "", r"the axis has no values"),
+        ("    algorithm.params.save_every: 3\n", "", r"expected a list or a mapping, got 3"),
+        ("    model.name.x: [1]\n", "", r"the axis can't be set"),
+        ("    seed: {values: [1], when: {algorithm.knd: sft}}\n", "", r"no arm has 'algorithm\.knd'"),
+        ("    seed: [1, 2]\n", "  name_template: 'x-{sed}'\n", r"there is no 'sed' in a run; did you mean 'seed'\?"),
+        ("    seed: [1, 2]\n", "  name_template: 'x-{seed'\n", r"a '\{' is alone"),
+        ("    seed: [1, 2]\n", "  name_template: 5\n", r"\.name_template: expected text"),
+        ("    seed: [1, 2]\n", "  zip: [[seed, sed]]\n", r"there is no axis 'sed'"),
+        ("    seed: [1, 2]\n", "  zp: []\n", r"unknown key 'zp'"),
+        (f"    seed: [{', '.join(map(str, range(1000)))}]\n    algorithm.params.warmup_steps: [{', '.join(map(str, range(1000)))}]\n", "", r"the axes give 2,000,000 arms"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_the_axes_hides_nothing_else_that_is_wrong(lab, axes, also, said):
+    lab.config(
+        text=grid(f"    algorithm.params.batch_size: [2, 0]\n{axes}", also=also)
+        .replace("kind: mock", "kind: mok")
+        .replace("tasks.jsonl", "taks.jsonl")
+        .replace("metadata:", "metadata:\n  baseline: nobody")
+        + "callbacks: [{kind: nothing}]\n"
+    )
+    outcome = lab.run("--json")
+    outcome.refused(
+        2,
+        said,
+        r"no backend is called 'mok'; did you mean 'mock'\?",
+        r"there is no file taks\.jsonl",
+        r"\$\.matrix\.axes\['algorithm\.params\.batch_size'\]\[1\]: 'batch_size' must be >= 1: 0",
+        r"no callback is called 'nothing'",
+    )
+    assert len(outcome.json["error"]["problems"]) == 5
+
+
+def test_a_value_that_a_bad_axis_would_bring_is_not_missed_twice(lab):
+    lab.config(text=grid("    algorithm.kind: []\n").replace("kind: sft, ", ""))
+    outcome = lab.run("--json")
+    outcome.refused(2, r"the axis has no values")
+    assert len(outcome.json["error"]["problems"]) == 1
+
+
+def test_two_ways_of_saying_what_is_run_are_both_looked_at(lab):
+    broken = CONFIG.partition("run:\n")[2].replace("kind: mock", "kind: mok")
+    lab.config(text=grid("    seed: [1, -2]\n") + f"run:\n{broken}")
+    lab.run().refused(
+        2, "3 problems:", r"found 'run' and 'matrix'", r"no backend is called 'mok'", r"must be >= 0: -2"
+    )
+
+
+def test_a_matrix_without_a_base_run_still_tells_of_its_axes(lab):
+    lab.config(text="version: 1\nname: x\nmatrix: {axes: {seed: []}}\n")
+    lab.run().refused(2, "2 problems:", r"no 'base_run' to vary", r"the axis has no values")
+
+
+@pytest.mark.parametrize(
     ("names", "said"),
     [
         (

@@ -155,7 +155,7 @@ def test_one_ctrl_c_ends_a_run_whose_transform_hangs(lab):
         assert process.poll() is None
         os.sched_yield()
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1].strip() == "Interrupted."
+    assert process.communicate(timeout=30)[1].strip() == f"Interrupted; cancelled, record: {lab.record()}"
     assert process.returncode == 130
     assert lab.facts()["status"] == "cancelled"
     lab.nothing_is_half_written()

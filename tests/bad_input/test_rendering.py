@@ -154,9 +154,9 @@ def test_an_unknown_model_says_what_is_known_and_how_to_fetch_one(lab, name, sai
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, r"architecture MambaForCausalLM \(LlamaForCausalLM.*\) is not supported by the local engine"),
+        ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, r"architecture MambaForCausalLM is not supported by the local engine"),
         ("{", r"config\.json: not JSON"),
-        (None, r"no model: neither config\.json nor exactly one \.gguf file is in it"),
+        (None, r"no model: neither config\.json nor .*\.gguf file is in it"),
     ],
 )  # fmt: skip
 def test_a_model_of_an_unknown_architecture_is_refused_before_training(lab, model, config, said):

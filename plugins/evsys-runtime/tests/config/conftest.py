@@ -1,12 +1,12 @@
 """A small project and a registry whose plugins are defined here, so that nothing installed decides a test."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
 import pytest
+from task_files import task, write_tasks
 
 from evsys import Registry
 from evsys.errors import ConfigError
@@ -188,24 +188,9 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / ".evsys").mkdir()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.jsonl").write_text('{"messages": []}\n', encoding="utf-8")
-    write_tasks(tmp_path / "data" / "val.jsonl", [task("a"), task("b")])
-    write_tasks(tmp_path / "data" / "test.jsonl", [task("c")])
+    write_tasks(tmp_path / "data" / "val.jsonl", [task(name) for name in "abcdefghijkl"])
+    write_tasks(tmp_path / "data" / "test.jsonl", [task(name) for name in "mnopqrstuvwx"])
     return tmp_path
-
-
-def task(name: str, **changes: Any) -> dict[str, Any]:
-    verifier = {"name": "exact_match", "expected": "x"}
-    return {
-        "task_id": name,
-        "instruction": f"say {name}",
-        "verifier": verifier,
-        "metadata": {"topic": "t"},
-    } | changes
-
-
-def write_tasks(path: Path, tasks: list[Any]) -> Path:
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in tasks), encoding="utf-8")
-    return path
 
 
 RUN = """\

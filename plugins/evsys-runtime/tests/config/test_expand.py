@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from evsys.errors import ConfigError
 from evsys_runtime.config import trees
+from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.document import loads, parse
-from evsys_runtime.config.expand import ArmTree, expand
+from evsys_runtime.config.expand import expand
 
 BASE = """\
 base_run:
@@ -290,7 +291,7 @@ def test_more_arms_than_anybody_means_are_refused_before_they_are_built():
 
 
 def test_too_many_conditional_arms_are_refused_too(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("evsys_runtime.config.expand.MAX_ARMS", 5)
+    monkeypatch.setattr("evsys_runtime.config.grid.MAX_ARMS", 5)
     axes = "{a: [1, 2, 3], b: [1, 2, 3], c: {values: [1], when: {a: 1}}}"
     assert "the axes give too many arms" in matrix_refused(f"  axes: {axes}\n")[0]
 
@@ -410,7 +411,7 @@ def test_every_problem_of_the_expansion_is_reported_at_once():
 
 
 def test_problems_of_the_file_come_with_those_of_the_expansion():
-    assert len(refused("run: {seed: 1, seed: 2}\nruns: []\n")) == 2
+    assert len(refused("run: {seed: 1, seed: 2}\nruns: []\n")) == 3
 
 
 def test_a_digest_depends_on_what_is_run_and_not_on_what_it_is_called():

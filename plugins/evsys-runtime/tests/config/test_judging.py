@@ -1,8 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
+from task_files import cached, native_task, task, write_tasks
 
-from evsys.errors import DataError
+from evsys.errors import DataError, RolloutError
 from evsys_runtime.config.selection import BASE_MODEL
 
 RUN = """\
@@ -92,10 +94,11 @@ def test_a_metric_with_an_impossible_direction_is_refused(problems, registry):
     )
 
 
-def test_entries_without_metrics_get_the_success_metric_where_they_can_have_it(load):
+def test_an_entry_without_metrics_gets_the_success_metric_only_where_it_is_its_own(load):
+    """The second entry draws samples enough for pass@2, and yet nobody asked for it there."""
     plan = load(
         file(
-            "{benchmark: [{path: data/val.jsonl, num_samples: 3}, {path: data/test.jsonl, split: test}], success_metric: val.pass@2}"
+            "{benchmark: [{path: data/val.jsonl, num_samples: 3}, {path: data/test.jsonl, split: test, num_samples: 3}], success_metric: val.pass@2}"
         )
     )
     assert [entry.metrics for entry in plan.experiment.metadata.benchmarks] == [("pass@2",), ("mean_reward",)]
@@ -158,8 +161,10 @@ def test_one_entry_may_stand_alone_or_in_a_list(load):
 def test_labels_come_from_name_id_or_path(load, project: Path):
     (project / "data" / "topics").mkdir()
     (project / "data" / "topics" / "tasks.jsonl").write_bytes((project / "data" / "val.jsonl").read_bytes())
+    cached(project, "abc", [task("a")])
+    write_tasks(folder(project / "data" / "benchmark" / "stored") / "tasks.jsonl", [task("a")])
     entries = "[{path: data/val.jsonl}, {path: data/val.jsonl, name: mine}, {path: data/topics}, {path: data/topics/tasks.jsonl, name: t}, {id: abc}, {name: stored}]"
-    plan = load(file(f"{{benchmark: {entries}}}") + "data_store: {kind: local}\n")
+    plan = load(file(f"{{benchmark: {entries}}}"))
     assert [entry.label for entry in plan.experiment.metadata.benchmarks] == [
         "val",
         "mine",
@@ -182,7 +187,8 @@ def test_temperature_depends_on_the_number_of_samples_unless_given(load):
     [
         ("{}", "$.metadata.benchmark: names no tasks; give 'path', 'id', or the 'name' of a stored benchmark"),
         ("{path: data/val.jsonl, id: x}", "$.metadata.benchmark.id: both 'path' and 'id' say where the tasks are"),
-        ("{id: x}", "$.metadata.benchmark.id: the benchmark 'x' isn't in the project's cache"),
+        ("{id: x}", "$.metadata.benchmark.id: no benchmark 'x' in data or the cache; known: none yet"),
+        ("{name: x}", "$.metadata.benchmark.name: no benchmark 'x' in data or the cache; known: none yet"),
         ("{path: data/vla.jsonl}", "$.metadata.benchmark.path: there is no file data/vla.jsonl; did you mean 'val.jsonl'"),
         (f"[{VAL}, {VAL}]", "$.metadata.benchmark[1]: two entries are called 'val', the other at $.metadata.benchmark[0]; give it a 'name'"),
         ("{path: data/val.jsonl, tags: [val, test]}", "$.metadata.benchmark.tags: an entry is 'val' or 'test', not both"),
@@ -192,10 +198,9 @@ def test_temperature_depends_on_the_number_of_samples_unless_given(load):
         ("{path: data/val.jsonl, metrics: [pass@5], num_samples: 4}", "exp.yaml:3:56: $.metadata.benchmark.metrics[0]: pass@5 needs 5 samples of each task, and 'num_samples' is 4; set num_samples: 5 or more"),
         ("{path: data/val.jsonl, metrics: [{kind: pass@k, params: {k: 9}}], num_samples: 4}", "pass@k needs 9 samples"),
         ("{path: data/val.jsonl, metrics: [mean_rewrd]}", "exp.yaml:3:56: $.metadata.benchmark.metrics[0]: no metric is called 'mean_rewrd'; did you mean 'mean_reward'?"),
-        ("{path: data/val.jsonl, metrics: [best_of_k]}", "metric 'best_of_k' is not in this version"),
         ("{path: data/val.jsonl, metrics: [{kind: pass@3, params: {thresh: 1}}], num_samples: 3}", "$.metadata.benchmark.metrics[0].params.thresh: unknown key 'thresh'"),
         ("{path: data/val.jsonl, metrics: [pass_rate, pass_rate]}", "$.metadata.benchmark.metrics[1]: the metric 'pass_rate' is listed twice"),
-        ("{path: data/val.jsonl, engine: harbor}", "$.metadata.benchmark.engine: rollout_engine 'harbor' is not in this version; `direct` runs chat tasks"),
+        ("{path: data/val.jsonl, engine: harbor}", "$.metadata.benchmark.engine: no rollout_engine is called 'harbor'; install it with: pip install 'evsys-sdk[harbor]'"),
         ("{path: data/val.jsonl, engine: {kind: dirct}}", "$.metadata.benchmark.engine.kind: no rollout_engine is called 'dirct'; did you mean 'direct'?"),
         ("{path: data/val.jsonl, engine: direct, system_prompt: hi}", "$.metadata.benchmark.system_prompt: engine 'direct' would ignore 'system_prompt'"),
         ("{path: data/val.jsonl, agent: {kind: chatt}}", "$.metadata.benchmark.agent.kind: no agent is called 'chatt'"),
@@ -228,7 +233,9 @@ def test_good_entries_are_checked_beside_a_bad_one(problems):
 
 
 def tasks(project: Path, *lines: str) -> None:
-    (project / "data" / "val.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    """Write these lines, and behind them tasks enough to decide something."""
+    more = [GOOD.replace('"a", "inst', f'"more{n}", "metadata": {{"topic": 1}}, "inst') for n in range(10)]
+    (project / "data" / "val.jsonl").write_text("\n".join([*lines, *more]) + "\n", encoding="utf-8")
 
 
 GOOD = '{"task_id": "a", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}'
@@ -298,16 +305,165 @@ def test_tasks_that_lack_a_key_that_others_have_are_a_warning(load, project: Pat
         GOOD.replace('"a", "inst', '"a", "metadata": {"topic": 1}, "inst'),
         GOOD.replace('"a", "inst', '"b", "inst'),
     )
-    assert load(file("{benchmark: {path: data/val.jsonl, cluster_key: topic}}")).warnings == (
+    assert load(file("{benchmark: {path: data/val.jsonl, breakdown_keys: [topic]}}")).warnings == (
         "benchmark 'val': 1 tasks have no 'topic'",
     )
+
+
+# --- stored benchmarks -----------------------------------------------------------------------------------------------------
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
+
+
+def test_a_stored_benchmark_is_found_by_name_or_id_and_its_tasks_are_looked_at(load, problems, project: Path):
+    own = folder(project / "data" / "validation" / "topics")
+    write_tasks(own / "tasks.jsonl", [task(name) for name in "abcdefghij"])
+    cached(project, "pulled-0a1b", [task("a", verifier={"name": "zzz"}), *map(task, "bcdefghij")])
+    for name in ("topics", "validation/topics"):
+        assert load(file(f"{{benchmark: {{name: {name}}}}}"))
+    assert only(problems(file("{benchmark: {name: topcs}}"))).startswith(
+        "exp.yaml:3:24: $.metadata.benchmark.name: no benchmark 'topcs' in data or the cache; did you mean 'topics'? "
+    )
+    assert only(problems(file("{benchmark: {id: pulled-0a1b}}"))).startswith(
+        "pulled-0a1b:1: $.metadata.benchmark.id: task 'a': no verifier is called 'zzz'"
+    )
+    folder(project / "data" / "benchmark" / "topics")
+    write_tasks(project / "data" / "benchmark" / "topics" / "tasks.jsonl", [task("a")])
+    assert "two benchmarks are called 'topics'; write benchmark/topics or validation/topics" in only(
+        problems(file("{benchmark: {name: topics}}"))
+    )
+
+
+def test_no_store_serves_benchmarks_while_a_run_goes_on(problems):
+    found = problems(file("{benchmark: {id: abc}}") + "data_store: {kind: local}\n")
+    assert "no benchmark 'abc'" in only(found)
+
+
+# --- tasks enough to decide ------------------------------------------------------------------------------------------------
+
+
+def some(project: Path, count: int, **metadata: Any) -> None:
+    each = [task(f"t{n}", metadata={key: of(n) for key, of in metadata.items()}) for n in range(count)]
+    write_tasks(project / "data" / "val.jsonl", each)
+
+
+def test_fewer_tasks_than_anything_can_be_decided_on_are_refused_where_they_decide(
+    load, problems, project: Path
+):
+    some(project, 9)
+    assert only(problems(file(f"{{benchmark: {VAL}}}"))) == (
+        "exp.yaml:3:12: $.metadata.benchmark: data/val.jsonl holds 9 tasks, and nothing can be decided on fewer than 10; "
+        "add tasks, or set split: test, which is reported and decides nothing"
+    )
+    assert load(file("{benchmark: {path: data/val.jsonl, split: test}}")).warnings == ()
+    assert load(file(f"{{benchmark: [{VAL}, {{path: data/test.jsonl}}], success_metric: test.nll}}"))
+    some(project, 10)
+    assert load(file(f"{{benchmark: {VAL}}}")).warnings == ()
+
+
+def test_a_limit_that_leaves_too_few_tasks_is_a_warning(load):
+    plan = load(file("{benchmark: {path: data/val.jsonl, limit: 5}}"))
+    assert plan.warnings == (
+        "benchmark 'val': 'limit' leaves 5 tasks; on fewer than 10 the verdict is INVALID",
+    )
+    assert load(file("{benchmark: {path: data/val.jsonl, limit: 10}}")).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("clusters", "arms", "told"), [(6, 1, False), (5, 1, True), (6, 2, True), (7, 2, False)]
+)
+def test_too_few_clusters_for_any_difference_to_be_significant_are_a_warning(
+    load, project: Path, clusters: int, arms: int, told: bool
+):
+    some(project, 20, topic=lambda n: n % clusters)
+    runs = "".join(
+        f"  - {{name: a{n}, data: {{path: data/train.jsonl}}, model: {{name: evsys/tiny}}, algorithm: {{kind: sft}}, "
+        f"backend: {{kind: mock}}, seed: {n}}}\n"
+        for n in range(arms)
+    )
+    metadata = "{benchmark: {path: data/val.jsonl, cluster_key: topic}}"
+    plan = load(f"version: 1\nname: x\nmetadata: {metadata}\nruns:\n{runs}")
+    assert any(f"its tasks fall into {clusters} clusters" in warning for warning in plan.warnings) is told
+    # The smallest p-value that the test can give with so many clusters, corrected for the arms.
+    assert (arms * 2 / 2**clusters > 0.05) is told
+
+
+# --- what is scored --------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_looked_for_in_the_tasks_that_are_scored(problems, project: Path):
+    some(project, 12)
+    later = [task(f"t{n}", metadata={"level": 1} if n > 9 else {}) for n in range(12)]
+    write_tasks(project / "data" / "val.jsonl", later)
+    found = problems(file("{benchmark: {path: data/val.jsonl, limit: 10, breakdown_keys: [level]}}"))
+    assert "no scored task of data/val.jsonl has 'level' in its metadata" in only(found)
+
+
+def test_a_second_system_message_is_refused(problems, project: Path):
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "x"}]
+    write_tasks(project / "data" / "val.jsonl", [task(name, instruction=said) for name in "abcdefghij"])
+    found = problems(file("{benchmark: {path: data/val.jsonl, system_prompt: Be long.}}"))
+    assert only(found) == (
+        "data/val.jsonl:1: $.metadata.benchmark.path: task 'a': it has a system message, and the entry sets "
+        "'system_prompt' too (and 9 more tasks like it)"
+    )
+
+
+def test_what_needs_a_place_to_act_needs_an_engine_that_runs_it(problems, project: Path):
+    """The registry of these tests has no engine `harbor`, as an installation without the extra has none."""
+    for name in "abcdefghij":
+        native_task(project / "data" / "suite" / name)
+    folders = [{"task_id": name, "path": f"data/suite/{name}"} for name in "abcdefghij"]
+    write_tasks(project / "data" / "val.jsonl", folders)
+    wanted = "no rollout_engine is called 'harbor'; install it with: pip install 'evsys-sdk[harbor]'"
+    for entry, why in {
+        "{path: data/suite}": "tasks that are folders need it",
+        VAL: "tasks that are folders need it",
+        "{path: data/other.jsonl, environment: {kind: bwrap}}": "an environment needs it",
+    }.items():
+        write_tasks(project / "data" / "other.jsonl", [task(name) for name in "abcdefghij"])
+        found = problems(file(f"{{benchmark: {entry}}}"))
+        assert f"$.metadata.benchmark.engine: {why}: {wanted}" in only(found)
+
+
+def test_an_engine_says_what_it_cannot_run(load, problems, registry):
+    class Picky:
+        name = "picky"
+
+        def check_work(self, tasks, environment, harness):
+            if environment is not None:
+                raise RolloutError(
+                    f"no {environment.kind}, not even for {len(tasks)} tasks", hint="stay here"
+                )
+
+        def run(self, tasks, policy, limits): ...
+
+    registry.register("rollout_engine", "picky", Picky)
+    assert load(file("{benchmark: {path: data/val.jsonl, engine: picky}}"))
+    found = problems(
+        file("{benchmark: {path: data/val.jsonl, engine: picky, limit: 10, environment: {kind: moon}}}")
+    )
+    assert "$.metadata.benchmark.engine: no moon, not even for 10 tasks; stay here" in only(found)
+
+
+def test_a_broken_native_task_is_named_with_its_file_and_line(load, project: Path):
+    for name in "ab":
+        native_task(project / "data" / "suite" / name)
+    broken = project / "data" / "suite" / "b" / "task.toml"
+    broken.write_text('schema_version = "1.4"\n[agent\n', encoding="utf-8")
+    with pytest.raises(DataError, match="broken TOML: ") as caught:
+        load(file("{benchmark: {path: data/suite}}"))
+    assert (caught.value.source, caught.value.line) == ("data/suite/b/task.toml", 2)
 
 
 # --- rows that transforms make tasks of ------------------------------------------------------------------------------------
 
 
 def test_transforms_of_an_entry_are_built_and_make_its_tasks(load, problems, project: Path, registry):
-    (project / "data" / "rows.jsonl").write_text('{"q": "say a"}\n{"q": "say b"}\n', encoding="utf-8")
+    write_tasks(project / "data" / "rows.jsonl", [{"q": f"say {name}"} for name in "abcdefghij"])
 
     class Tasks(registry.get("transform", "jsonl_to_chat")):
         def __call__(self, rows):

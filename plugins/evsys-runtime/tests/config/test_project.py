@@ -6,24 +6,8 @@ import pytest
 
 from evsys import Registry, current_registry, use_registry
 from evsys.errors import ConfigError, PluginConflictError, PluginLoadError
-from evsys_runtime.config import project as project_module
-from evsys_runtime.config.project import find_project_root, import_project_code, project_registry
+from evsys_runtime.config.project import import_project_code, project_registry
 from evsys_runtime.config.validate import load_experiment
-
-
-@pytest.fixture(autouse=True)
-def clean_imports(monkeypatch: pytest.MonkeyPatch):
-    """Each test starts without a `src` and leaves none behind."""
-    kept = {name: module for name, module in sys.modules.items() if name == "src" or name.startswith("src.")}
-    path = list(sys.path)
-    monkeypatch.setattr(project_module, "_projects", project_module._Projects())
-    for name in kept:
-        del sys.modules[name]
-    yield
-    for name in [name for name in sys.modules if name == "src" or name.startswith("src.")]:
-        del sys.modules[name]
-    sys.modules.update(kept)
-    sys.path[:] = path
 
 
 def write(root: Path, **files: str) -> Path:
@@ -51,54 +35,12 @@ def test_a_module_that_exits_when_it_is_imported_is_named_with_its_line(tmp_path
         import_project_code(tmp_path, empty())
 
 
-def test_a_tool_table_that_is_none_marks_no_project(tmp_path: Path):
-    (tmp_path / "pyproject.toml").write_text("tool = 5\n", encoding="utf-8")
-    assert find_project_root(tmp_path / "a" / "config.yaml") == tmp_path / "a"
-
-
 def empty() -> Registry:
     return Registry(entry_points=())
 
 
 def scores(registry: Registry) -> float:
     return registry.get("verifier", "mine")("", None, {})
-
-
-# --- the root --------------------------------------------------------------------------------------------------------
-
-
-def test_the_root_is_the_nearest_folder_that_is_marked(tmp_path: Path):
-    config = tmp_path / "a" / "b" / "c" / "config.yaml"
-    config.parent.mkdir(parents=True)
-    assert find_project_root(config) == config.parent
-    (tmp_path / "a" / "pyproject.toml").write_text("[tool.evsys]\n", encoding="utf-8")
-    assert find_project_root(config) == tmp_path / "a"
-    (tmp_path / "a" / "b" / "pyproject.toml").write_text("[tool.other]\n", encoding="utf-8")
-    assert find_project_root(config) == tmp_path / "a"
-    (tmp_path / "a" / "b" / ".evsys").mkdir()
-    assert find_project_root(config) == tmp_path / "a" / "b"
-
-
-def test_a_relative_config_has_a_root_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / ".evsys").mkdir()
-    (tmp_path / "x").mkdir()
-    monkeypatch.chdir(tmp_path / "x")
-    assert find_project_root("config.yaml") == tmp_path
-
-
-def test_a_way_back_in_the_path_is_walked_so_that_the_record_is_shown_by_its_plain_name(tmp_path: Path):
-    assert find_project_root(tmp_path / "a" / ".." / "config.yaml") == tmp_path
-
-
-def test_a_broken_pyproject_matters_only_where_it_is_ours(tmp_path: Path):
-    pyproject = tmp_path / "pyproject.toml"
-    pyproject.write_text("[tool.other\n", encoding="utf-8")
-    assert find_project_root(tmp_path / "config.yaml") == tmp_path
-    pyproject.write_text("[tool.evsys]\nx = \n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"pyproject\.toml isn't valid TOML"):
-        find_project_root(tmp_path / "config.yaml")
-    pyproject.write_bytes(b"\xff\xfe")
-    assert find_project_root(tmp_path / "config.yaml") == tmp_path
 
 
 # --- its code --------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_it_is_plain_json_and_every_reference_leads_somewhere(registry: Registry
         ("run.algorithm", {"kind": "project/sft", "params": {"lora_rank": 2}}),
         ("run.algorithm.params.learning_rate", 1),
         ("run.agent", {"kind": "chat"}),
-        ("run.agent", {"import_path": "json:JSONDecoder", "params": {"x": 1}}),
+        ("run.agent", {"import_path": "evsys_std.agents:ChatAgent", "params": {"max_turns": 1}}),
         ("run.tags", ["a"]),
         ("metadata.benchmark", {"path": "data/val.jsonl", "engine": "auto"}),
         ("metadata.benchmark", {"path": "data/val.jsonl", "engine": {"kind": "direct"}}),

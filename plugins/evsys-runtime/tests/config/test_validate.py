@@ -2,9 +2,12 @@ import json
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import attrs
 import pytest
+from task_files import cached, task, write_tasks
 
 from evsys import Registry
 from evsys.errors import ConfigError, DataError, PluginContractError, PluginLoadError
@@ -118,7 +121,7 @@ def test_overrides_are_applied_and_kept(load, problems):
     assert plan.arms[1].run.algorithm.params == {"learning_rate": 2e-5}
     assert plan.overrides == ("run.algorithm.params.learning_rate=2e-5", "n_repeats=2")
     assert only(problems(HEAD + RUN, "run.algorithm.params.learning_rte=2e-5")) == (
-        "--set run.algorithm.params.learning_rte=2e-5: $.run.algorithm.params.learning_rte: "
+        "--set run.algorithm.params.learning_rte: $.run.algorithm.params.learning_rte: "
         "unknown key 'learning_rte'; did you mean 'learning_rate'?"
     )
 
@@ -461,9 +464,71 @@ def test_an_agent_is_named_or_given_by_its_import_path(problems, agent: str, mes
     assert message in only(problems(run(agent=agent)))
 
 
-@pytest.mark.parametrize("path", ["json:JSONDecoder", "json.decoder.JSONDecoder"])
-def test_an_import_path_of_a_module_that_is_there_is_accepted(load, path: str):
-    assert load(run(agent=f"{{import_path: '{path}'}}")).arms[0].run.agent.import_path == path
+AGENTS = """\
+import attrs
+
+async def answer(task, model, tools, ctx):
+    return ""
+
+class Plain:
+    def __init__(self, turns=1):
+        self.turns = turns
+    async def run(self, task, model, tools, ctx):
+        return ""
+
+class Declared(Plain):
+    @attrs.frozen(kw_only=True)
+    class Config:
+        turns: int = 1
+
+ready = Plain()
+
+class Mute:
+    pass
+
+def blocking(task, model, tools, ctx):
+    return ""
+"""
+
+
+@pytest.fixture
+def agents(project: Path) -> str:
+    (project / "src").mkdir()
+    (project / "src" / "harness.py").write_text(AGENTS, encoding="utf-8")
+    (project / "src" / "_broken.py").write_text("import no_such_module_anywhere\n", encoding="utf-8")
+    return "src.harness"
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        "{import_path: 'src.harness:answer'}",
+        "{import_path: src.harness.Plain, params: {turns: 2}}",
+        "{import_path: 'src.harness:Declared', params: {turns: 2}}",
+        "{import_path: 'src.harness:ready'}",
+    ],
+)
+def test_an_agent_by_import_path_is_accepted_where_it_can_act(load, agents: str, agent: str):
+    assert load(run(agent=agent)).arms[0].run.agent.import_path.startswith(agents)
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("{import_path: 'src.harnes:Plain'}", "$.run.agent.import_path: there is no module 'src.harnes'"),
+        ("{import_path: 'src.harness:Plian'}", "$.run.agent.import_path: agent 'src.harness:Plian' can't be loaded: src.harness has no 'Plian'; did you mean 'Plain'?"),
+        ("{import_path: 'src._broken:Agent'}", "$.run.agent.import_path: agent 'src._broken:Agent' can't be loaded: ModuleNotFoundError"),
+        ("{import_path: 'src.harness:Mute'}", "$.run.agent.import_path: 'src.harness:Mute' is no agent: it has no async `run`"),
+        ("{import_path: 'src.harness:blocking'}", "$.run.agent.import_path: 'src.harness:blocking' is no agent"),
+        ("{import_path: 'src.harness:Plain', params: {turn: 1}}", "$.run.agent.params: Plain doesn't take them: got an unexpected keyword argument 'turn'"),
+        ("{import_path: 'src.harness:Declared', params: {turn: 1}}", "$.run.agent.params.turn: unknown key 'turn'; did you mean 'turns'?"),
+        ("{import_path: 'src.harness:Declared', params: {turns: x}}", "$.run.agent.params.turns: expected an integer"),
+    ],
+)  # fmt: skip
+def test_an_agent_by_import_path_that_could_not_act_is_refused(
+    problems, agents: str, agent: str, message: str
+):
+    assert message in only(problems(run(agent=agent)))
 
 
 def test_a_renderer_is_looked_up(problems):
@@ -519,12 +584,17 @@ def test_a_placeholder_in_a_path_is_refused(problems, monkeypatch: pytest.Monkey
         ("{path: data/train.jsonl, source_kind: parquet}", "$.run.data.source_kind: expected 'jsonl' or"),
         ("{path: data/train.jsonl, source_kind: in_memory}", "$.run.data.source_kind: source_kind 'in_memory' needs 'rows', and 'path' is given"),
         ("{dataset_id: a, dataset_name: b, path: data/train.jsonl}", "$.run.data.dataset_name: both 'dataset_id' and 'dataset_name' are given"),
-        ("{dataset_id: abc}", "$.run.data.dataset_id: the dataset 'abc' isn't in the project's cache, and no 'data_store' is configured"),
+        ("{dataset_id: abc}", "$.run.data.dataset_id: no dataset 'abc' in data or the cache, and no 'data_store' is configured"),
+        ("{dataset_name: abc}", "$.run.data.dataset_name: no dataset 'abc' in data or the cache, and no 'data_store' is configured; did you mean 'abd'?"),
+        ("{dataset_name: abc, path: nowhere.jsonl}", "$.run.data.path: there is no file nowhere.jsonl"),
+        ("{dataset_name: abd/v7}", "$.run.data.dataset_name: dataset 'abd' has no v7/train.jsonl; it has v1, v2"),
+        ("{dataset_name: abd/v2}", "$.run.data.dataset_name: data/datasets/abd/v2/train.jsonl is empty"),
         ('{path: "a\\0b"}', "is no usable path"),
         ("{path: data/train.jsonl, on_bad_row: ignore}", "$.run.data.on_bad_row: expected 'error' or 'skip'"),
     ],
 )  # fmt: skip
 def test_data_that_cannot_be_read_is_refused(problems, project: Path, data: str, message: str):
+    own_dataset(project, "abd", '{"messages": []}\n', "")
     (project / "data" / "empty.jsonl").write_text("", encoding="utf-8")
     (project / "data" / "notes.txt").write_text("x", encoding="utf-8")
     assert message in only(problems(run(data=data)))
@@ -534,21 +604,64 @@ def test_data_that_cannot_be_read_is_refused(problems, project: Path, data: str,
     "data",
     [
         "{rows: [{a: 1}]}",
-        "{dataset_name: abc, path: nowhere.jsonl}",
+        "{dataset_name: abd}",
+        "{dataset_name: abd/v1, path: nowhere.jsonl}",
         "{path: data/notes.txt, source_kind: jsonl}",
         "{dataset_id: kept}",
     ],
 )
 def test_data_from_elsewhere_is_accepted(load, project: Path, data: str):
+    own_dataset(project, "abd", '{"messages": []}\n', '{"messages": []}\n')
     (project / "data" / "notes.txt").write_text("x", encoding="utf-8")
-    cached = project / ".evsys" / "cache" / "datasets" / "kept"
-    cached.mkdir(parents=True)
-    (cached / "manifest.json").write_text("{}", encoding="utf-8")
+    cached(project, "kept", [{"messages": []}], kind="datasets")
     assert load(run(data=data))
 
 
+def test_files_and_transforms_that_a_transform_uses_are_checked_where_its_params_name_them(
+    problems, registry: Registry, project: Path
+):
+    class Joined:
+        transforms: ClassVar = {"inner[0]": SimpleNamespace(kind="jsonl_to_chat", params={"colum": "x"})}
+
+        @attrs.frozen(kw_only=True)
+        class Config:
+            other: str
+
+        def __init__(self, other):
+            self.files = {"other": other}
+
+        def __call__(self, rows):
+            return rows
+
+    registry.register("transform", "joined", Joined)
+    data = "{path: data/train.jsonl, transforms: [{kind: joined, params: {other: data/trian.jsonl}}]}"
+    first, second = problems(run(data=data))
+    assert first.startswith(
+        "exp.yaml:4:62: $.run.data.transforms[0].params.inner[0].params.colum: unknown key 'colum'"
+    )
+    assert second == (
+        "exp.yaml:4:71: $.run.data.transforms[0].params.other: there is no file data/trian.jsonl; "
+        "did you mean 'train.jsonl' in that folder?"
+    )
+
+
+def own_dataset(project: Path, name: str, *versions: str) -> None:
+    for number, text in enumerate(versions, 1):
+        folder = project / "data" / "datasets" / name / f"v{number}"
+        folder.mkdir(parents=True)
+        (folder / "train.jsonl").write_text(text, encoding="utf-8")
+
+
 def test_a_store_may_have_what_the_cache_lacks(load):
-    assert load(run(data="{dataset_id: abc}") + "data_store: {kind: local}\n")
+    for data in ("{dataset_id: abc}", "{dataset_name: abc, path: nowhere.jsonl}"):
+        assert load(run(data=data) + "data_store: {kind: local}\n").warnings == ()
+
+
+def test_reading_the_fallback_instead_of_a_dataset_that_nobody_has_is_a_warning(load):
+    plan = load(run(data="{dataset_name: abc, path: data/train.jsonl}"))
+    assert plan.warnings == (
+        "dataset 'abc' isn't in the project or its cache; data/train.jsonl is read instead",
+    )
 
 
 def test_permissions_are_asked_of_the_system(problems, monkeypatch: pytest.MonkeyPatch):
@@ -638,15 +751,23 @@ def test_a_metric_with_an_odd_direction_is_refused_where_it_is_listed(problems, 
 
 def test_of_thousands_of_wrong_tasks_some_are_told_and_the_others_counted(problems, project: Path):
     tasks = [
-        {"task_id": f"t{i}", "instruction": "x", "verifier": {"name": "exact_match", "expected": None}}
-        for i in range(3000)
+        {"task_id": f"t{i}", "instruction": "x", "verifier": {"name": f"unknown{i}"}} for i in range(3000)
     ]
     lines = "".join(f"{json.dumps(task)}\n" for task in tasks)
     (project / "data" / "val.jsonl").write_text(lines, encoding="utf-8")
     found = problems(HEAD + "metadata:\n  benchmark: {name: val, path: data/val.jsonl}\n" + RUN)
     assert len(found) == 11
-    assert "task 't9': verifier 'exact_match' can't judge" in found[9]
+    assert "task 't9': no verifier is called 'unknown9'" in found[9]
     assert "val.jsonl:11: $.metadata.benchmark.path: 2990 more tasks from here on have problems" in found[10]
+
+
+def test_what_is_wrong_with_many_tasks_alike_is_told_once_with_their_number(problems, project: Path):
+    alike = [task(f"t{n}", verifier={"name": "exact_match", "expected": None}) for n in range(3000)]
+    write_tasks(project / "data" / "val.jsonl", [task("a"), *alike])
+    assert only(problems(HEAD + "metadata:\n  benchmark: {path: data/val.jsonl}\n" + RUN)) == (
+        "data/val.jsonl:2: $.metadata.benchmark.path: task 't0': verifier 'exact_match' can't judge by what it expects: "
+        "nothing is expected (and 2999 more tasks like it)"
+    )
 
 
 def test_checkpoints_to_start_from_must_be_there(load, problems):
@@ -692,13 +813,12 @@ LATER_RUN = {
     "teacher": "{model: {name: evsys/tiny}}",
     "reference": "{model: {name: evsys/tiny}, backend: {kind: mock}}",
 }
-LATER_BENCHMARK = {"models": "[gpt]", "model": "gpt", "environment": "{kind: 'null'}"}
 
 
 def test_every_key_for_later_is_tested_here():
     assert set(LATER) == set(later_names("experiment"))
     assert set(LATER_RUN) == set(later_names("run"))
-    assert set(LATER_BENCHMARK) == set(later_names("benchmark"))
+    assert later_names("benchmark") == ()
 
 
 @pytest.mark.parametrize("key", LATER)
@@ -714,12 +834,6 @@ def test_roles_for_later_answer_not_in_this_version(problems, key: str):
     assert only(problems(run(**{key: LATER_RUN[key]}))).startswith(
         f"exp.yaml:8:3: $.run.{key}: not in this version"
     )
-
-
-@pytest.mark.parametrize("key", LATER_BENCHMARK)
-def test_benchmark_keys_for_later_answer_not_in_this_version(problems, key: str):
-    text = f"{HEAD}metadata: {{benchmark: {{path: data/val.jsonl, {key}: {LATER_BENCHMARK[key]}}}}}\n{RUN}"
-    assert only(problems(text)).startswith(f"exp.yaml:3:46: $.metadata.benchmark.{key}: not in this version")
 
 
 def test_arms_side_by_side_are_for_later(load, problems):

@@ -55,8 +55,13 @@ def test_of_thousands_of_problems_some_are_told_and_the_others_counted(tmp_path)
         load_tasks(path)
     told = str(caught.value).splitlines()
     assert told[0] == f"{path}:1: the benchmark has 3000 problems:"
-    assert told[21].startswith("  and 2980 more")
-    assert len(told) == 22
+    assert told[1].startswith("  line 1: task 'a': no `instruction`")
+    assert "(and 2,999 more tasks like it)" in told[1]
+    assert len(told) == 2
+    path.write_text("".join(f'{{"task_id": "{n}"}}\n' for n in range(3000)), encoding="utf-8")
+    with pytest.raises(DataError, match=r"line 3: .*\(and 2,997 more tasks like it\)") as caught:
+        load_tasks(path)
+    assert len(str(caught.value).splitlines()) == 4
 
 
 def test_every_problem_of_the_file_is_told_with_its_line(tmp_path):

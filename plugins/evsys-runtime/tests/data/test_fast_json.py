@@ -2,12 +2,15 @@
 
 import json
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evsys_runtime.data import fast_json, json_rows
+from evsys_runtime.data import json_rows
+from evsys_runtime.data.fast_json import WORTH_AFTER, Accelerator
 
 pytest.importorskip("msgspec", reason="the extra evsys-runtime[fast] is not installed")
 
@@ -27,9 +30,11 @@ def outcome(function, *arguments):
 
 def with_and_without(function, *arguments):
     with pytest.MonkeyPatch.context() as patch:
+        eager, absent = Accelerator(), Accelerator()
+        eager.bring_in()
+        patch.setattr(json_rows, "accelerator", eager)
         with_it = outcome(function, *arguments)
-        patch.setattr(fast_json, "decode", None)
-        patch.setattr(fast_json, "encode", None)
+        patch.setattr(json_rows, "accelerator", absent)
         return with_it, outcome(function, *arguments)
 
 
@@ -63,3 +68,27 @@ def test_damaged_lines_are_refused_alike(seed, changes):
 def test_numbers_at_the_edges_are_written_alike(value):
     with_it, without = with_and_without(json_rows.encode_row, {"a": value})
     assert with_it == without
+
+
+def test_it_is_brought_in_when_there_are_many_rows(monkeypatch):
+    fresh = Accelerator()
+    monkeypatch.setattr(json_rows, "accelerator", fresh)
+    for number in range(WORTH_AFTER // 2):
+        assert json_rows.decode_row(json_rows.encode_row({"a": number}).strip()) == {"a": number}
+        assert (fresh.decode is None) == (fresh.encode is None) == (number + 1 < WORTH_AFTER // 2)
+
+
+def test_a_small_file_is_read_without_importing_it():
+    code = (
+        "import sys\nfrom evsys_runtime.data.json_rows import decode_row\n"
+        "for _ in range(100): decode_row(b'{}')\nsys.exit('msgspec' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rows_are_read_by_the_standard_library_where_it_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    absent = Accelerator()
+    absent.bring_in()
+    monkeypatch.setattr(json_rows, "accelerator", absent)
+    assert json_rows.decode_row(b'{"a":1}') == {"a": 1}

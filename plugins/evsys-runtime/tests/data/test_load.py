@@ -80,6 +80,7 @@ def registry():
     found = Registry(entry_points=())
     found.register("transform", "only", Only)
     found.register("transform", "spoil", spoil)
+    found.register("transform", "last_first", lambda rows: reversed(list(rows)))
     found.register("data_store", "hf", FakeHub)
     return found
 
@@ -279,6 +280,16 @@ def test_a_limit_reads_no_further(load, tmp_path):
     (tmp_path / "t.jsonl").write_text("\n".join([*map(json.dumps, LINES), "broken"]), encoding="utf-8")
     assert len(load(Data(path="t.jsonl"), limit=2)) == 2
     assert len(load(Data(path="t.jsonl", transforms=(spec("only"),)), limit=2)) == 2
+
+
+def test_a_limit_says_how_many_rows_it_left_unread(load, file):
+    everything = load(Data(path="data/train.jsonl"), limit=10)
+    assert (len(everything), everything.not_read, load(Data(path="data/train.jsonl")).not_read) == (6, 0, 0)
+    assert load(Data(path="data/train.jsonl"), limit=5).not_read is None
+    assert load(Data(path="data/train.jsonl"), limit=6).not_read == 0
+    sorted_rows = load(Data(path="data/train.jsonl", transforms=(spec("only"), spec("last_first"))), limit=1)
+    assert (len(sorted_rows), sorted_rows.not_read) == (1, 2)
+    assert sorted_rows.dropped == {"only: topic is not even": 3}
 
 
 def test_the_same_block_gives_the_same_fingerprint_and_other_rows_another(load, file):

@@ -1,5 +1,7 @@
 """Rows to typed values, and what is said about rows that can't be."""
 
+import re
+
 import attrs
 import pytest
 from hypothesis import given
@@ -331,12 +333,37 @@ def test_all_bad_rows_are_reported_together_with_index_and_place():
     assert sum(caught.value.facts["counts"].values()) == 2
 
 
-def test_looking_ends_after_ten_problems():
+def test_rows_with_one_fault_are_told_once_with_their_number():
+    rows = [{"text": "x"}] * 548 + [{"messages": [USER]}, {"messages": []}, {"messages": []}]
+    with pytest.raises(DataError) as caught:
+        list(parse_rows(rows, "chat"))
+    first, *lines = str(caught.value).splitlines()
+    assert first == "550 rows can't be used as 'chat':"
+    assert len(lines) == 2
+    assert re.fullmatch(r"  row 0: neither `messages` .* \(and 547 more rows like it\)", lines[0])
+    assert lines[1].startswith("  row 549: 'messages' is empty (and 1 more row like it)")
+    assert sum(caught.value.facts["counts"].values()) == 550
+
+
+def test_different_words_for_one_kind_of_fault_are_told_three_times():
+    roles = ["robot", "bot", "robot", "machine", "ghost", "elf"]
+    rows = [{"messages": [{"role": role, "content": "x"}]} for role in roles]
+    with pytest.raises(DataError) as caught:
+        list(parse_rows(rows, "chat"))
+    _, *lines = str(caught.value).splitlines()
+    assert len(lines) == 3
+    for line, (row, role) in zip(lines, [(0, "robot"), (1, "bot"), (3, "machine")], strict=True):
+        assert line.startswith(f"  row {row}: ")
+        assert f"'{role}'" in line
+    assert "(and 3 more rows like it)" in lines[2]
+
+
+def test_looking_ends_where_a_file_has_nothing_else():
     def endless():
         while True:
             yield {"text": "x"}
 
-    with pytest.raises(DataError, match="10 rows can't be used"):
+    with pytest.raises(DataError, match=r"10,000 rows can't be used.*\n.*\(and 9,999 more rows like it\)"):
         list(parse_rows(endless(), "chat"))
 
 
@@ -361,8 +388,9 @@ def test_skipping_keeps_the_first_problems_and_counts_all():
     report = ParseReport()
     rows = [{"messages": [USER]}, *[{"text": "x"}] * 50]
     assert len(list(parse_rows(rows, "chat", on_bad_row="skip", report=report))) == 1
-    assert sum(report.skipped.values()) == 50
-    assert len(report.problems) == 10
+    assert sum(report.skipped.values()) == len(report.problems) == 50
+    (line,) = report.problems.lines()
+    assert line.endswith("(and 49 more rows like it)")
 
 
 def test_an_unknown_shape_is_refused():

@@ -10,9 +10,10 @@ import pytest
 from evsys import Registry
 from evsys.errors import DataError, PluginContractError
 from evsys_runtime.data import pipeline
-from evsys_runtime.data.lineage import derive_seed, source_hash
+from evsys_runtime.data.lineage import derive_seed
 from evsys_runtime.data.parse import RowProblem
 from evsys_runtime.data.readers import ReadReport, read_rows
+from evsys_runtime.data.sources import source_hash
 
 ROWS = [{"n": n, "text": "x" * n} for n in range(5)]
 
@@ -275,13 +276,7 @@ def test_lineage_has_kind_params_and_the_hash_of_the_code(registry):
     tree = stage.lineage.as_dict()
     assert tree == {"kind": "keep", "params": {"least": 2}, "source_hash": source_hash(Keep)}
     assert tree["source_hash"].startswith("sha256:")
-    assert source_hash(double) == source_hash(Keep(least=0)) == tree["source_hash"]  # one module, one hash
-    assert source_hash(len) is None
-
-
-def test_a_hash_function_of_the_caller_takes_the_place_of_ours(registry):
-    (stage,) = stages(registry, "double", source_hash=lambda plugin: f"hash of {plugin.__name__}")
-    assert stage.lineage.source_hash == "hash of double"
+    assert source_hash(Keep(least=0)) == tree["source_hash"] != source_hash(double)
 
 
 def test_derived_seeds_differ_by_seed_purpose_and_index():
@@ -290,3 +285,79 @@ def test_derived_seeds_differ_by_seed_purpose_and_index():
     }
     assert len(seeds) == 8
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+# --- a reader that stops before the end ----------------------------------------------------------------------------------
+
+
+def cut(registry, *kinds, rows=ROWS, limit=1, **params):
+    """Read `limit` rows, then account for the others."""
+    built = pipeline.build_stages(
+        [{"kind": kind, "params": params.get(kind, {})} for kind in kinds], registry
+    )
+    stream = pipeline.apply(rows, built)
+    given = [row for _, row in zip(range(limit), stream, strict=False)]
+    return given, pipeline.left_unread(built), dict(pipeline.dropped(built))
+
+
+def reversed_rows(rows):
+    yield from reversed(list(rows))
+
+
+class Half:
+    """Takes all rows, gives some of them, and says why not the others."""
+
+    def __call__(self, rows):
+        kept = list(rows)
+        self.dropped = Counter({"too late": len(kept) // 2})
+        return kept[: len(kept) - len(kept) // 2]
+
+
+def in_pairs(rows):
+    """Holds one row back until the next one came."""
+    held = []
+    for row in rows:
+        held.append(row)
+        if len(held) == 2:
+            yield from held
+            held.clear()
+    yield from held
+
+
+@pytest.fixture
+def more(registry):
+    for name, plugin in {"reversed": reversed_rows, "half": Half(), "in_pairs": in_pairs}.items():
+        registry.register("transform", name, plugin)
+    return registry
+
+
+def test_rows_that_a_transform_has_ready_are_unread_and_not_left_out(more):
+    assert cut(more, "reversed") == ([ROWS[4]], 4, {})
+    assert cut(more, "reversed", limit=4)[1:] == (1, {})
+
+
+def test_rows_left_out_behind_and_before_such_a_transform_keep_their_reasons(more):
+    given, unread, dropped = cut(
+        more, "explained", "reversed", "half", "explained", explained={"least": 1}, limit=1
+    )
+    assert given == [ROWS[4]]
+    assert unread == 1
+    assert dropped == {"explained: too small": 1, "half: too late": 2}
+
+
+def test_a_transform_without_reasons_that_took_all_rows_is_told_apart_from_rows_it_has_ready(more):
+    more.register("transform", "first_two", lambda rows: list(rows)[:2])
+    assert cut(more, "first_two")[1:] == (1, {"first_two: no reason given": 3})
+
+
+def test_where_the_source_goes_on_nobody_knows_how_many_rows_are_unread(more):
+    assert cut(more, "explained", explained={"least": 3})[1:] == (None, {"explained: too small": 3})
+    assert cut(more)[1:] == (None, {})
+
+
+def test_rows_that_a_transform_took_and_gives_no_account_of_are_told_as_just_that(more):
+    assert cut(more, "keep", keep={"least": 3})[1:] == (
+        None,
+        {"keep: held back, or left out without a reason": 3},
+    )
+    assert cut(more, "in_pairs")[1:] == (None, {"in_pairs: held back, or left out without a reason": 1})

@@ -147,7 +147,7 @@ def test_bad_rows_can_be_skipped_and_are_counted_by_kind(tmp_path):
     report = ReadReport()
     assert list(read_rows(path, on_bad_row="skip", report=report)) == [{"a": 1}, {"a": 2}]
     assert report.skipped == {"not an object": 2, "not valid JSON": 1, "not UTF-8": 1}
-    assert [line for line, _ in report.problems] == [2, 3, 4, 7]
+    assert [line for line, _, _ in report.problems] == [2, 3, 4, 7]
 
 
 def test_a_file_of_nothing_but_bad_rows_is_an_error_even_when_skipping(tmp_path):

@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
-from evsys.errors import PLUGIN_FAILURES, Problem
+from evsys import Registry
+from evsys.errors import PLUGIN_FAILURES, PluginLoadError, Problem
 from evsys_runtime.config.building import Built, Plugins
 from evsys_runtime.config.model import AgentConfig
 
-__all__ = ["check_agent"]
+__all__ = ["check_agent", "is_harness", "load_object", "quiet_harbor", "split_path"]
+
+
+def is_harness(found: object) -> bool:
+    """True for a class of Harbor's agents. It is told by the name of its base: nothing is imported for that."""
+    bases = found.__mro__ if isinstance(found, type) else ()
+    return any((base.__module__, base.__name__) == ("harbor.agents.base", "BaseAgent") for base in bases)
+
+
+def quiet_harbor() -> None:
+    """Keep Harbor and LiteLLM from calling home when they are imported or used, unless the user said what they should do."""
+    os.environ.setdefault("HARBOR_TELEMETRY", "0")
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+
+def split_path(import_path: str) -> tuple[str, str] | None:
+    """Module and attribute of `module:attribute`, or of `module.attribute` cut at the last dot; None where it is neither."""
+    module, colon, attribute = import_path.partition(":")
+    if not colon:
+        module, _, attribute = import_path.rpartition(".")
+    names = [*module.split("."), *attribute.split(".")]
+    return (module, attribute) if all(name.isidentifier() for name in names) else None
+
+
+def load_object(module: str, attribute: str) -> Any:
+    """Import what an import path names; an attribute may have dots.
+
+    Raises:
+        PluginLoadError: the module can't be imported, or has no such attribute.
+    """
+    path = f"{module}:{attribute}"
+    quiet_harbor()
+    try:
+        found: Any = import_module(module)
+    except PLUGIN_FAILURES as exc:
+        message = f"agent {path!r} can't be loaded: {type(exc).__name__}: {exc}"
+        raise PluginLoadError(message, plugin=path, cause=str(exc)) from exc
+    for name in attribute.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError as exc:
+            near = get_close_matches(name, [known for known in dir(found) if not known.startswith("_")], n=1)
+            message = f"agent {path!r} can't be loaded: {getattr(found, '__name__', found)} has no {name!r}"
+            hint = f"did you mean {near[0]!r}?" if near else None
+            raise PluginLoadError(message, hint=hint, plugin=path, cause=str(exc)) from exc
+    return found
 
 
 def check_agent(plugins: Plugins, agent: AgentConfig, path: str) -> Built:
-    """Build a registered agent; of one by import path only its module is looked for."""
+    """Build a registered agent; one by import path is imported, and its params are checked without making it."""
     if (agent.kind is None) == (agent.import_path is None):
         both = (
             "names both 'kind' and 'import_path'" if agent.kind else "names neither 'kind' nor 'import_path'"
@@ -20,21 +72,59 @@ def check_agent(plugins: Plugins, agent: AgentConfig, path: str) -> Built:
         return Built(problems=(Problem(path=path, message=f"the agent {both}", hint="give one of them"),))
     if agent.kind is not None:
         return plugins.build("agent", agent.kind, agent.params, path)
-    wrong = _import_problem(str(agent.import_path))
-    if wrong is None:
-        return Built()
-    return Built(problems=(Problem(path=f"{path}.import_path", message=wrong[0], hint=wrong[1]),))
+    place, parts = f"{path}.import_path", split_path(str(agent.import_path))
+    if parts is None:
+        message = f"{agent.import_path!r} is no import path"
+        return Built(problems=(Problem(path=place, message=message, hint="write module:Class"),))
+    if (absent := _absent(parts[0])) is not None:
+        return Built(problems=(Problem(path=place, message=absent[0], hint=absent[1]),))
+    try:
+        found = load_object(*parts)
+    except PluginLoadError as exc:
+        return Built(problems=(Problem(path=place, message=exc.message, hint=exc.hint),))
+    return _usable(found, agent, path)
 
 
-def _import_problem(import_path: str) -> tuple[str, str] | None:
-    """What is wrong with `module:Class` or `module.Class`, found without importing the module itself."""
-    module, colon, attribute = import_path.partition(":")
-    if not colon:
-        module, _, attribute = import_path.rpartition(".")
-    if not attribute.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        return f"{import_path!r} is no import path", "write module:Class"
+def _absent(module: str) -> tuple[str, str] | None:
+    """What is wrong with a module that isn't there, as against one that fails."""
     try:
         found = find_spec(module)
     except PLUGIN_FAILURES as exc:
         return f"{module!r} can't be looked for: {type(exc).__name__}: {exc}", "correct the path"
     return None if found else (f"there is no module {module!r}", "a project's own agents are under src.")
+
+
+def _usable(found: Any, agent: AgentConfig, path: str) -> Built:
+    """An async function, a class that takes the params and makes objects with an async `run`, or such an object."""
+    name = str(agent.import_path)
+    is_class = isinstance(found, type)
+    run = (
+        found
+        if callable(found) and not is_class and not hasattr(found, "run")
+        else getattr(found, "run", None)
+    )
+    if run is None or not inspect.iscoroutinefunction(inspect.unwrap(run)):
+        message = f"{name!r} is no agent: it has no async `run`"
+        hint = "define `async def run(self, task, model, tools, ctx)`, or name an async function"
+        return Built(problems=(Problem(path=f"{path}.import_path", message=message, hint=hint),))
+    if not is_class:
+        return Built(plugin=found)
+    if is_harness(found):  # the engine brings the arguments that are missing
+        return Built(plugin=found, problems=tuple(_refused(found, agent.params, path, partly=True)))
+    own = Registry(entry_points=())
+    own.register("agent", name, found)
+    if own.config_of("agent", name) is not None:
+        return Plugins(own).build("agent", name, agent.params, path)
+    return Built(plugin=found, problems=tuple(_refused(found, agent.params, path)))
+
+
+def _refused(found: type, params: Mapping[str, Any], path: str, *, partly: bool = False) -> list[Problem]:
+    """What a constructor without a `Config` says of params by its signature alone."""
+    try:
+        signature = inspect.signature(found)
+        (signature.bind_partial if partly else signature.bind)(**params)
+    except TypeError as exc:
+        return [Problem(path=f"{path}.params", message=f"{found.__qualname__} doesn't take them: {exc}")]
+    except ValueError:  # a class that tells no signature
+        return []
+    return []

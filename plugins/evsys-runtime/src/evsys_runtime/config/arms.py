@@ -18,11 +18,12 @@ from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
 from evsys.types import LoraSpec, ModelSpec
-from evsys_runtime.config.agents import check_agent
+from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Built, Plugins
 from evsys_runtime.config.later import LATER_IN_RUN, NOT_YET, later_keys
 from evsys_runtime.config.model import AgentConfig, DataConfig, ModelConfig, PluginSpec, RunConfig
-from evsys_runtime.config.sources import source_problems, weights_problems
+from evsys_runtime.config.sources import source_problems, source_warnings, weights_problems
+from evsys_runtime.config.transforms import check_transform
 
 __all__ = ["Arms"]
 
@@ -45,11 +46,12 @@ class _Part:
 
 @attrs.define(eq=False)
 class Arms:
-    """Checks runs one by one, remembering what it has seen."""
+    """Checks runs one by one, remembering what it has seen. `warnings` is what should be told of those that can be used."""
 
     plugins: Plugins
     root: Path
     has_store: bool
+    warnings: list[str] = attrs.field(factory=list)
     _parts: dict[tuple[str, int], _Part] = attrs.field(factory=dict)
     _shapes: dict[frozenset[str], Problems] = attrs.field(factory=dict)
     _pairs: dict[tuple[Any, ...], Problems] = attrs.field(factory=dict)
@@ -110,6 +112,8 @@ class Arms:
                 built = self.plugins.build(key, value.kind, value.params, path)
             case AgentConfig():
                 built = check_agent(self.plugins, value, path)
+                if is_harness(built.plugin):
+                    later += self.plugins.named("rollout_engine", "harbor", path)
             case DataConfig():
                 built = Built(problems=tuple(self._data(value, path)))
             case ModelConfig():
@@ -120,7 +124,8 @@ class Arms:
         problems = list(source_problems(data, path, self.root, has_store=self.has_store))
         for index, spec in enumerate(data.transforms):
             place = f"{path}.transforms[{index}]"
-            problems += self.plugins.build("transform", spec.kind, spec.params, place).problems
+            problems += check_transform(self.plugins, spec.kind, spec.params, place, self.root)
+        self.warnings += source_warnings(data, self.root, has_store=self.has_store)
         return problems
 
     def _model(self, model: ModelConfig, path: str) -> list[Problem]:

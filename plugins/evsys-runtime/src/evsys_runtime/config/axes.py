@@ -6,7 +6,7 @@ the arms in which its condition doesn't hold; it is decided after the axes that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,7 +18,17 @@ from evsys_runtime.config.model import AxisConfig, MatrixConfig
 from evsys_runtime.config.paths import Segment
 from evsys_runtime.config.report import Report
 
-__all__ = ["NOT_SET", "Axis", "Condition", "Step", "in_order", "read_axes", "run_path", "steps_of"]
+__all__ = [
+    "NOT_SET",
+    "Axis",
+    "Condition",
+    "Step",
+    "each_value",
+    "in_order",
+    "read_axes",
+    "run_path",
+    "steps_of",
+]
 
 NOT_SET = -1
 """Stands for the value of an axis in an arm that it doesn't apply to."""
@@ -68,11 +78,17 @@ def run_path(name: str) -> tuple[Segment, ...]:
     return segments[1:] if len(segments) > 1 and segments[0] in {"run", "base_run"} else segments
 
 
-def read_axes(matrix: MatrixConfig, document: Document, report: Report) -> list[Axis]:
-    """The axes of a matrix, those that can't be used left out and reported."""
+def read_axes(
+    matrix: MatrixConfig, document: Document, report: Report, refused: Collection[str] = ()
+) -> tuple[list[Axis], list[str]]:
+    """The axes of a matrix, and the names of those that can't be used, which are reported.
+
+    `refused` names axes that the matrix had and that are reported already.
+    """
     axes: list[Axis] = []
+    unusable: list[str] = []
     root = "$.matrix.axes"
-    if not matrix.axes:
+    if not matrix.axes and not refused:
         report.add(document.problem(root, "there is no axis", "give at least one, or use `run`"))
     for name, given in matrix.axes.items():
         place = paths.child(root, name)
@@ -84,18 +100,21 @@ def read_axes(matrix: MatrixConfig, document: Document, report: Report) -> list[
             when = _conditions(given.when, place) if isinstance(given, AxisConfig) else ()
         except ValueError as exc:
             report.add(document.problem(place, str(exc)))
+            unusable.append(name)
             continue
         twin = next((axis for axis in axes if axis.path == path), None)
         if twin is not None:
             report.add(document.problem(place, f"this is the same axis as {twin.name!r}", "keep one of them"))
+            unusable.append(name)
         elif not values:
             report.add(
                 document.problem(place, "the axis has no values", "give at least one, or remove the axis")
             )
+            unusable.append(name)
         else:
             places = tuple(paths.child(inner, index) for index in range(len(values)))
             axes.append(Axis(name=name, path=path, values=values, place=place, places=places, when=when))
-    return axes
+    return axes, unusable
 
 
 def _conditions(when: Mapping[str, Any], place: str) -> tuple[Condition, ...]:
@@ -107,15 +126,24 @@ def _conditions(when: Mapping[str, Any], place: str) -> tuple[Condition, ...]:
     return tuple(conditions)
 
 
-def steps_of(axes: Sequence[Axis], matrix: MatrixConfig, document: Document, report: Report) -> list[Step]:
-    """Axes grouped by `zip`, in the order of the file but after the axes that their conditions read."""
+def steps_of(
+    axes: Sequence[Axis],
+    matrix: MatrixConfig,
+    document: Document,
+    report: Report,
+    refused: Collection[str] = (),
+) -> list[Step]:
+    """Axes grouped by `zip`, in the order of the file but after the axes that their conditions read.
+
+    `refused` names axes that aren't among `axes`, and that a `zip` may still name.
+    """
     group_of: dict[int, int] = {}
     groups: list[list[int]] = []
     for number, names in enumerate(matrix.zip):
         members: list[int] = []
         for position, name in enumerate(names):
             place = f"$.matrix.zip[{number}][{position}]"
-            index = _axis_named(name, axes, document, report, place)
+            index = None if name in refused else _axis_named(name, axes, document, report, place)
             if index is not None and index in group_of:
                 report.add(document.problem(place, f"the axis {name!r} is zipped already", "name it once"))
             elif index is not None:
@@ -191,6 +219,20 @@ def _touch(a: tuple[Segment, ...], b: tuple[Segment, ...]) -> bool:
     """True where one path is the other or leads into it."""
     shorter = min(len(a), len(b))
     return a[:shorter] == b[:shorter]
+
+
+def each_value(steps: Sequence[Step], axes: Sequence[Axis]) -> Iterator[tuple[int, ...]]:
+    """Arms that together have every value of every axis, one more than there are values to vary: for finding what is
+    wrong with values of a matrix that is too large to look at all of it.
+    """
+    first = [0] * len(axes)
+    yield tuple(first)
+    for step in steps:
+        for value in range(1, step.size):
+            chosen = list(first)
+            for index in step.axes:
+                chosen[index] = value
+            yield tuple(chosen)
 
 
 def in_order(steps: Sequence[Step], axes: Sequence[Axis], holds: Any) -> Iterator[tuple[int, ...]]:

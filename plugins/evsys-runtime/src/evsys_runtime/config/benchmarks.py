@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -10,37 +10,56 @@ from typing import Any
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, DataError, Problem
+from evsys.types import HarborTask
 from evsys_runtime.config import files, trees
-from evsys_runtime.config.agents import check_agent
+from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Plugins
+from evsys_runtime.config.engines import engine_kind, engine_problems, why_harbor
 from evsys_runtime.config.later import NOT_YET, later_keys
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.tasks import Tasks, load_tasks
+from evsys_runtime.config.transforms import check_transform
+from evsys_runtime.data.stored import find_benchmark
 
-__all__ = ["Benchmarks", "samples_needed", "too_few", "wrong_direction"]
+__all__ = ["Benchmarks", "Size", "samples_needed", "too_few", "wrong_direction"]
 
-_MOST_TASKS = 10
-"""How many tasks are told of one by one when they have problems."""
+_MOST_TOLD = 10
+"""How many different things are told that are wrong with tasks."""
 
 _ENGINE_OPTIONS = ("max_tokens", "temperature", "n_concurrent", "system_prompt", "num_samples")
 
 
+@attrs.frozen(kw_only=True)
+class Size:
+    """How many tasks an entry at `place` has, how many of them are scored, and into how many clusters those fall."""
+
+    place: str
+    source: str
+    tasks: int
+    scored: int
+    clusters: int
+
+
 @attrs.define(kw_only=True, eq=False)
 class Benchmarks:
-    """Checks entries one by one. `data_errors` are those of task files, which are no fault of the experiment file."""
+    """Checks entries one by one. `data_errors` are those of task files, which are no fault of the experiment file; `sizes`
+    has, by label, how many tasks there are of those entries that can be read.
+    """
 
     reader: Reader
     plugins: Plugins
     root: Path
-    has_store: bool
     data_errors: list[DataError] = attrs.field(factory=list)
+    sizes: dict[str, Size] = attrs.field(factory=dict)
     _labels: dict[str, str] = attrs.field(factory=dict)
+    _scored: Sequence[HarborTask] = ()
 
     def check(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
         """Report what is wrong with one entry that stands at `place` and was made from `tree`."""
         for path, hint in later_keys("benchmark", tree, place):
             self.reader.add(path, NOT_YET, hint)
+        self._scored = ()
         self._source(entry, place)
         self._split(entry, tree, place)
         label = entry.label
@@ -52,18 +71,32 @@ class Benchmarks:
             )
         self._labels.setdefault(label, place)
         self._metrics(entry, tree, place)
-        self._engine(entry, tree, place)
+        harness = False
         if entry.agent is not None:
-            self.reader.add_all(check_agent(self.plugins, entry.agent, f"{place}.agent").problems)
+            agent = check_agent(self.plugins, entry.agent, f"{place}.agent")
+            self.reader.add_all(agent.problems)
+            harness = is_harness(agent.plugin)
+        self._engine(entry, tree, place, harness=harness)
         if entry.inference is not None:
             where = f"{place}.inference"
             spec = entry.inference
             built = self.plugins.build("inference_client", spec.kind, spec.params, where)
             self.reader.add_all(built.problems)
+        self._models(entry, place)
         if entry.temperature == 0 and entry.num_samples > 1:
             self.reader.report.warn(
                 f"benchmark {label!r}: at temperature 0 all {entry.num_samples} samples of a task are the same"
             )
+
+    def _models(self, entry: BenchmarkConfig, place: str) -> None:
+        """API models to compare with: their clients can be made, and results can tell them apart."""
+        seen: set[str] = set()
+        for where, label, spec in entry.model_specs:
+            built = self.plugins.build("inference_client", spec.kind, spec.params, f"{place}.{where}")
+            self.reader.add_all(built.problems)
+            if label in seen:
+                self.reader.add(f"{place}.{where}", f"{label!r} is scored already", "remove one")
+            seen.add(label)
 
     def _source(self, entry: BenchmarkConfig, place: str) -> None:
         if entry.path and entry.id:
@@ -75,12 +108,23 @@ class Benchmarks:
             if wrong:
                 self.reader.add(f"{place}.path", *wrong)
             else:
-                self._tasks(entry, entry.path, place)
-        elif entry.id and not self.has_store:
-            manifest = self.root / ".evsys" / "cache" / "benchmarks" / entry.id / "manifest.json"
-            if not manifest.is_file():
-                message = f"the benchmark {entry.id!r} isn't in the project's cache, and no 'data_store' is configured"
-                self.reader.add(f"{place}.id", message, "add a 'data_store', or give a 'path'")
+                self._tasks(entry, self.root / entry.path, entry.path, f"{place}.path")
+        else:
+            self._stored(entry, place)
+
+    def _stored(self, entry: BenchmarkConfig, place: str) -> None:
+        """Tasks by id or name are the project's own, or were pulled before: no store serves them while a run goes on."""
+        where = f"{place}.id" if entry.id else f"{place}.name"
+        try:
+            found = find_benchmark(self.root, entry.id or entry.name or "")
+        except DataError as exc:
+            self.reader.add(where, exc.message, exc.hint)
+            return
+        name = found.ref if found.in_cache else found.path.relative_to(self.root).as_posix()
+        if not found.in_cache and (wrong := files.missing(name, self.root)):
+            self.reader.add(where, *wrong)
+        else:
+            self._tasks(entry, found.path, name, where)
 
     def _split(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
         if len(set(entry.tags)) > 1:
@@ -113,63 +157,88 @@ class Benchmarks:
             if needed > entry.num_samples:
                 self.reader.add(where, *too_few(spec.kind, needed, entry.num_samples))
 
-    def _engine(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
-        spec = entry.engine_spec
-        if spec.kind == "auto":
-            return
+    def _engine(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str, *, harness: bool) -> None:
+        """The engine is there, takes its params, and can run what the entry asks for."""
+        kind = engine_kind(entry, self._scored, harness=harness)
         where = f"{place}.engine"
-        built = self.plugins.build("rollout_engine", spec.kind, spec.params, where)
+        built = self.plugins.build("rollout_engine", kind, entry.engine_spec.params, where)
+        why = why_harbor(entry, self._scored, harness=harness) if entry.engine_spec.kind == "auto" else None
         for problem in built.problems:
             path = where if isinstance(entry.engine, str) else problem.path
-            self.reader.add(path, problem.message, problem.hint)
-        honours = getattr(built.plugin, "honours", None)
+            self.reader.add(path, f"{why}: {problem.message}" if why else problem.message, problem.hint)
+        if built.plugin is None:
+            return
+        self.reader.add_all(
+            tuple(engine_problems(built.plugin, entry, self._scored, harness=harness, place=place))
+        )
+        honours = getattr(built.plugin, "honours", None) if entry.engine_spec.kind != "auto" else None
         for option in _ENGINE_OPTIONS:
             if honours is not None and option in tree and option not in honours:
                 self.reader.add(
-                    f"{place}.{option}", f"engine {spec.kind!r} would ignore {option!r}", "leave it out"
+                    f"{place}.{option}", f"engine {kind!r} would ignore {option!r}", "leave it out"
                 )
 
-    def _tasks(self, entry: BenchmarkConfig, name: str, place: str) -> None:
+    def _tasks(self, entry: BenchmarkConfig, path: Path, name: str, where: str) -> None:
+        """Read the tasks, and look at those that are scored. `where` is the key that names them."""
+        place = where.rpartition(".")[0]
         problems = [
             problem
             for index, spec in enumerate(entry.transforms)
-            for problem in self.plugins.build(
-                "transform", spec.kind, spec.params, f"{place}.transforms[{index}]"
-            ).problems
+            for problem in check_transform(
+                self.plugins, spec.kind, spec.params, f"{place}.transforms[{index}]", self.root
+            )
         ]
         if problems:
             self.reader.add_all(problems)
             return
         try:
-            found = load_tasks(self.root / name, name, self.root, entry.transforms, self.plugins.registry)
+            found = load_tasks(path, name, self.root, entry.transforms, self.plugins.registry)
         except DataError as exc:
             self.data_errors.append(exc)
-            self.reader.report.add(
-                Problem(
-                    path=f"{place}.path", message=exc.message, hint=exc.hint, source=exc.source, line=exc.line
-                )
+            problem = Problem(
+                path=where, message=exc.message, hint=exc.hint, source=exc.source, line=exc.line
             )
+            self.reader.report.add(problem)
             return
-        self._verifiers(found, name, place)
+        scored = self._scored = found.tasks[: entry.limit]
+        self._verifiers(found, name, where)
+        self._instructions(entry, scored, found, name, where)
+        self._metadata(entry, scored, name, place)
+        clusters = {_cluster(task, entry.cluster_key) for task in scored}
+        self.sizes[entry.label] = Size(
+            place=place, source=name, tasks=len(found.tasks), scored=len(scored), clusters=len(clusters)
+        )
+
+    def _instructions(
+        self, entry: BenchmarkConfig, scored: Sequence[HarborTask], found: Tasks, name: str, where: str
+    ) -> None:
+        """Nobody says twice who the model is."""
+        if entry.system_prompt is not None:
+            both = [task.task_id for task in scored if _has_system_message(task)]
+            message = "it has a system message, and the entry sets 'system_prompt' too"
+            self._report(found, [(task_id, message) for task_id in both], name, where)
+
+    def _metadata(self, entry: BenchmarkConfig, scored: Sequence[HarborTask], name: str, place: str) -> None:
         keys = [(f"{place}.breakdown_keys[{index}]", key) for index, key in enumerate(entry.breakdown_keys)]
         keys += [(f"{place}.cluster_key", entry.cluster_key)] if entry.cluster_key else []
         for where, key in keys:
-            has = sum(key in task.metadata for task in found.tasks)
+            has = sum(key in task.metadata for task in scored)
             if not has:
-                known = sorted({name for task in found.tasks for name in task.metadata})
+                known = sorted({name for task in scored for name in task.metadata})
                 near = get_close_matches(key, known, n=1)
                 hint = (
                     f"did you mean {near[0]!r}?"
                     if near
                     else f"their metadata has: {', '.join(known) or 'nothing'}"
                 )
-                self.reader.add(where, f"no task of {name} has {key!r} in its metadata", hint)
-            elif has < len(found.tasks):
+                which = "scored task" if entry.limit is not None else "task"
+                self.reader.add(where, f"no {which} of {name} has {key!r} in its metadata", hint)
+            elif has < len(scored):
                 self.reader.report.warn(
-                    f"benchmark {entry.label!r}: {len(found.tasks) - has} tasks have no {key!r}"
+                    f"benchmark {entry.label!r}: {len(scored) - has} tasks have no {key!r}"
                 )
 
-    def _verifiers(self, found: Tasks, name: str, place: str) -> None:
+    def _verifiers(self, found: Tasks, name: str, where: str) -> None:
         """Each distinct verifier of the tasks is there, takes its params, and can judge by what they expect."""
         judged: dict[tuple[str, str], tuple[Any, str | None]] = {}
         wrong_tasks: list[tuple[str, str]] = []
@@ -180,21 +249,29 @@ class Benchmarks:
             key = (spec.name, trees.canonical(spec.params))
             if key not in judged:
                 judged[key] = self._verifier(spec.name, spec.params)
-                wrong = judged[key][1]
-                if wrong is not None:
-                    wrong_tasks.append((task.task_id, wrong))
-            check = getattr(judged[key][0], "check", None)
-            if callable(check):
+            plugin, wrong = judged[key]
+            if wrong is None and callable(check := getattr(plugin, "check", None)):
                 try:
                     check(spec.expected)
                 except PLUGIN_FAILURES as exc:
-                    message = f"verifier {spec.name!r} can't judge by what it expects: {exc}"
-                    wrong_tasks.append((task.task_id, message))
-        for task_id, message in wrong_tasks[:_MOST_TASKS]:
-            self._task_problem(found, task_id, f"task {task_id!r}: {message}", name, place)
-        if len(wrong_tasks) > _MOST_TASKS:
-            more = f"{len(wrong_tasks) - _MOST_TASKS} more tasks from here on have problems"
-            self._task_problem(found, wrong_tasks[_MOST_TASKS][0], more, name, place)
+                    wrong = f"verifier {spec.name!r} can't judge by what it expects: {exc}"
+            if wrong is not None:
+                wrong_tasks.append((task.task_id, wrong))
+        self._report(found, wrong_tasks, name, where)
+
+    def _report(self, found: Tasks, wrong: Sequence[tuple[str, str]], name: str, where: str) -> None:
+        """What is wrong with tasks, each thing once, at the first task that has it."""
+        by_message: dict[str, list[str]] = {}
+        for task_id, message in wrong:
+            by_message.setdefault(message, []).append(task_id)
+        told = list(by_message.items())
+        for message, ids in told[:_MOST_TOLD]:
+            more = f" (and {len(ids) - 1} more tasks like it)" if len(ids) > 1 else ""
+            self._task_problem(found, ids[0], f"task {ids[0]!r}: {message}{more}", name, where)
+        if len(told) > _MOST_TOLD:
+            left = sum(len(ids) for _, ids in told[_MOST_TOLD:])
+            more = f"{left} more tasks from here on have problems"
+            self._task_problem(found, told[_MOST_TOLD][1][0], more, name, where)
 
     def _verifier(self, name: str, params: Mapping[str, Any]) -> tuple[Any, str | None]:
         built = self.plugins.build("verifier", name, params, "$")
@@ -209,15 +286,20 @@ class Benchmarks:
             return None, "; ".join([*texts, *hints])
         return built.plugin, None
 
-    def _task_problem(self, found: Tasks, task_id: str, message: str, name: str, place: str) -> None:
-        self.reader.report.add(
-            Problem(
-                path=f"{place}.path",
-                message=message,
-                source=name,
-                line=found.line_of(task_id),
-            )
-        )
+    def _task_problem(self, found: Tasks, task_id: str, message: str, name: str, where: str) -> None:
+        line = found.line_of(task_id)
+        self.reader.report.add(Problem(path=where, message=message, source=name, line=line))
+
+
+def _cluster(task: HarborTask, key: str | None) -> tuple[bool, str]:
+    """What a task belongs together with; one without the key stands alone."""
+    if key is None or key not in task.metadata:
+        return False, task.task_id
+    return True, str(task.metadata[key])
+
+
+def _has_system_message(task: HarborTask) -> bool:
+    return not isinstance(task.instruction, str) and any(said.role == "system" for said in task.instruction)
 
 
 def wrong_direction(metric: str, direction: object) -> tuple[str, str]:

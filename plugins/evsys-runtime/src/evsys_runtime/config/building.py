@@ -13,7 +13,6 @@ from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys.errors import ConfigError, PluginConflictError, PluginError, PluginNotFoundError, Problem
 from evsys_runtime.config import paths, placeholders, trees
-from evsys_runtime.config.later import NOT_YET, PLANNED
 from evsys_runtime.config.templates import Template
 
 __all__ = ["Built", "Plugins"]
@@ -68,7 +67,7 @@ class Plugins:
             unset_places = {problem.path for problem in unset}
             return Built(problems=(*unset, *(each for each in problems if each.path not in unset_places)))
         except PluginError as exc:
-            return Built(problems=(*unset, self._refused(exc, kind, name, f"{path}.kind")))
+            return Built(problems=(*unset, self._refused(exc, f"{path}.kind")))
         return Built(plugin=plugin, problems=unset)
 
     def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
@@ -76,7 +75,7 @@ class Plugins:
         try:
             self.registry.get(kind, name)
         except PluginError as exc:
-            return (self._refused(exc, kind, name, path),)
+            return (self._refused(exc, path),)
         return ()
 
     def _plain(self, kind: str, name: str, params: Mapping[str, Any], path: str) -> Any:
@@ -100,9 +99,7 @@ class Plugins:
         names = set(config.model_fields) if pydantic else {field.key for field in fields_of(config)}
         return {key: value for key, value in extra.items() if key in names}
 
-    def _refused(self, exc: PluginError, kind: str, name: str, path: str) -> Problem:
-        if isinstance(exc, PluginNotFoundError) and (kind, name) in PLANNED:
-            return Problem(path=path, message=f"{kind} {name!r} is {NOT_YET}", hint=PLANNED[kind, name])
+    def _refused(self, exc: PluginError, path: str) -> Problem:
         if not isinstance(exc, PluginNotFoundError | PluginConflictError):
             self.broken[exc.message] = exc
         return Problem(path=path, message=exc.message, hint=exc.hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import attrs
 
 from evsys import structure
 from evsys.errors import ConfigError, DataError
-from evsys_runtime.config.benchmarks import Benchmarks
+from evsys_runtime.config.benchmarks import Benchmarks, Size
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
-from evsys_runtime.config.plan import SuccessMetric
+from evsys_runtime.config.plan import ALPHA, MIN_TASKS, SuccessMetric
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.selection import Selection
 
@@ -47,8 +48,6 @@ def check_metadata(
     root: Path,
     given: Any,
     arms: Sequence[tuple[str, Mapping[str, Any]]],
-    *,
-    has_store: bool,
 ) -> Judging:
     """Check the `metadata` block, however much of it can be made.
 
@@ -57,14 +56,13 @@ def check_metadata(
         plugins: builds metrics, engines, agents and verifiers.
         root: the project root.
         given: the block as plain values; its own faults are reported here.
-        arms: name and tree of each arm.
-        has_store: True where a data store is configured.
+        arms: name and tree of each arm; none where it isn't known which there are.
     """
     if given is not None and not isinstance(given, Mapping):
         return Judging()  # reported as part of the file
     given = given or {}
     entries = _entries(given.get("benchmark"))
-    checks = Benchmarks(reader=reader, plugins=plugins, root=root, has_store=has_store)
+    checks = Benchmarks(reader=reader, plugins=plugins, root=root)
     for entry in entries:
         if entry.made is not None:
             checks.check(entry.made, entry.raw, entry.place)
@@ -77,7 +75,35 @@ def check_metadata(
         return Judging(baseline=baseline, data_errors=errors)
     success = selection.success_metric()
     benchmarks = selection.filled(success)
+    if success is not None and (size := checks.sizes.get(success.benchmark)) is not None:
+        compared = {name for name, _ in arms} - {baseline}
+        _check_size(reader, success.benchmark, size, len(compared))
     return Judging(benchmarks=benchmarks, success=success, baseline=baseline, data_errors=errors)
+
+
+def _check_size(reader: Reader, label: str, size: Size, compared: int) -> None:
+    """Tell where a verdict is out of reach before anything is trained for it."""
+    if size.tasks < MIN_TASKS:
+        message = (
+            f"{size.source} holds {size.tasks} tasks, and nothing can be decided on fewer than {MIN_TASKS}"
+        )
+        reader.add(
+            size.place, message, "add tasks, or set split: test, which is reported and decides nothing"
+        )
+        return
+    if size.scored < MIN_TASKS:
+        reader.report.warn(
+            f"benchmark {label!r}: 'limit' leaves {size.scored} tasks; on fewer than {MIN_TASKS} the verdict is INVALID"
+        )
+        return
+    # Signs of clusters are flipped: with G of them no p-value is below 2 in 2^G, times the arms that it is corrected over.
+    needed = math.ceil(math.log2(2 * max(compared, 1) / ALPHA))
+    if size.clusters < needed:
+        arms = f"{compared} arms" if compared > 1 else "one arm"
+        reader.report.warn(
+            f"benchmark {label!r}: its tasks fall into {size.clusters} clusters; with {arms} to compare, no difference can "
+            f"be significant on fewer than {needed}"
+        )
 
 
 def _entries(listed: Any) -> list[_Entry]:

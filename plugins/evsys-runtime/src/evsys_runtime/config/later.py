@@ -1,15 +1,17 @@
-"""What the experiment file may name but this version doesn't do. Whoever builds one of these deletes its line."""
+"""Keys that the experiment file may have but this version doesn't act on. Whoever builds one of these deletes its line.
+
+Plugins that are planned are in `known.json` of core, beside those that can be installed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from evsys._plugins.refusals import NOT_YET
 from evsys_runtime.config import paths, trees
 
-__all__ = ["LATER_IN_RUN", "NOT_YET", "PLANNED", "later_keys", "later_names"]
-
-NOT_YET = "not in this version"
+__all__ = ["LATER_IN_RUN", "NOT_YET", "later_keys", "later_names"]
 
 _EXPERIMENT = (
     "control",
@@ -23,36 +25,17 @@ _EXPERIMENT = (
     "launcher",
 )
 _RUN = ("teacher", "reference")
-_BENCHMARK = ("models", "model", "environment")
-_KEYS = {"experiment": _EXPERIMENT, "run": _RUN, "benchmark": _BENCHMARK}
+_KEYS: Mapping[str, tuple[str, ...]] = {"experiment": _EXPERIMENT, "run": _RUN, "benchmark": ()}
 _HINTS = {
     "budget": "the plan's steps bound what is spent",
     "confirm": "n_repeats gives each arm several seeds",
     "log_store": "the record in output_dir is always written",
-    "models": "score API models apart from this experiment",
     "search": "list the values in matrix.axes",
     "stages": "run one experiment after the other, with model.init_from_checkpoint",
 }
 
 LATER_IN_RUN = frozenset(str(paths.parse(name)[0]) for name in _RUN)
 """The keys of a run that are, or hold, something for a later version."""
-
-PLANNED: Mapping[tuple[str, str], str | None] = {
-    **{("algorithm", name): None for name in ("dpo", "opd", "rl", "sdft")},
-    ("backend", "tinker"): "`local` trains on this machine",
-    **{("callback", name): None for name in ("csv_metrics", "early_stopping", "mlflow", "tensorboard", "trackio", "wandb")},
-    ("callback", "evsys_logger"): "`local_logger` writes the same record",
-    ("environment", "bwrap"): None,
-    ("launcher", "ray"): None,
-    **{("metric", name): None for name in ("best_of_k", "cost_per_task", "time_per_task", "tokens_per_task")},
-    ("rollout_engine", "harbor"): "`direct` runs chat tasks",
-    **{("search", name): None for name in ("asha", "grid", "optuna", "random", "sobol")},
-    **{
-        ("verifier", name): None
-        for name in ("code_tests", "composite", "format_only", "json_schema", "llm_judge", "math_equal", "numeric")
-    },
-}  # fmt: skip
-"""Plugins that are planned, with what to use meanwhile; asked only where none of that name is installed."""
 
 
 def later_keys(scope: str, tree: Mapping[str, Any], root: str = "$") -> Iterator[tuple[str, str | None]]:

@@ -22,7 +22,7 @@ from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.paths import Segment
 from evsys_runtime.config.report import Report
 
-__all__ = ["apply"]
+__all__ = ["apply", "option", "split"]
 
 _TOP = tuple(field.name for field in attrs.fields(ExperimentConfig))
 _RUN = tuple(field.name for field in attrs.fields(RunConfig))
@@ -34,17 +34,29 @@ def apply(document: Document, overrides: Sequence[str], report: Report) -> Docum
     places: dict[str, str] = {}
     for override in overrides:
         try:
-            segments, value = _split(override)
+            segments, value = split(override)
             for target in _targets(segments, tree):
                 tree = trees.put(tree, target, value)
-                places[paths.join(target)] = override
+                places[paths.join(target)] = option(override)
         except (ConfigError, ValueError) as exc:
             found = exc.problems if isinstance(exc, ConfigError) else [Problem(path="", message=str(exc))]
-            report.add(*(attrs.evolve(problem, source=f"--set {override}") for problem in found))
+            source = option(override)
+            report.add(*(attrs.evolve(problem, source=source) for problem in found))
     return attrs.evolve(document, tree=tree, overrides={**document.overrides, **places})
 
 
-def _split(override: str) -> tuple[tuple[Segment, ...], Any]:
+def option(override: str) -> str:
+    """An override as messages name it: without its value, which may be a secret."""
+    return f"--set {override.partition('=')[0].strip()}"
+
+
+def split(override: str) -> tuple[tuple[Segment, ...], Any]:
+    """The path and the value of one `path=value`.
+
+    Raises:
+        ConfigError: it has no `=`, its path begins with no key of the file, or its value is no YAML.
+        ValueError: its path is none.
+    """
     name, found, text = override.partition("=")
     if not found:
         raise ConfigError("there is no '=' in it", hint="write --set path=value")

@@ -14,7 +14,13 @@ from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, RunCon
 if TYPE_CHECKING:
     from evsys import Registry
 
-__all__ = ["ArmConfig", "Plan", "SuccessMetric"]
+__all__ = ["ALPHA", "MIN_TASKS", "ArmConfig", "Plan", "SuccessMetric"]
+
+ALPHA = 0.05
+"""A difference is significant where its p-value, corrected over the arms, is at most this."""
+
+MIN_TASKS = 10
+"""On fewer tasks nothing is decided: the verdict is INVALID."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,11 +1,9 @@
-"""The project around an experiment file: its root, and its own plugins in `src/`."""
+"""A project's own plugins in `src/`, and the registry that holds them."""
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
-import tomllib
 from collections.abc import Iterator
 from importlib import import_module, invalidate_caches
 from importlib.machinery import ModuleSpec
@@ -15,37 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from evsys import Registry, current_registry, use_registry
-from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginLoadError
+from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginLoadError
 
-__all__ = ["find_project_root", "import_project_code", "project_registry"]
+__all__ = ["import_project_code", "project_registry"]
 
 _PACKAGE = "src"
-
-
-def find_project_root(config_path: str | Path) -> Path:
-    """The nearest folder above a config with `[tool.evsys]` in its pyproject.toml or with `.evsys/`, else its own.
-
-    Raises:
-        ConfigError: the pyproject.toml that names `tool.evsys` isn't valid TOML.
-    """
-    folder = Path(os.path.normpath(Path(config_path).absolute())).parent
-    for candidate in (folder, *folder.parents):
-        if (candidate / ".evsys").is_dir() or _is_marked(candidate / "pyproject.toml"):
-            return candidate
-    return folder
-
-
-def _is_marked(pyproject: Path) -> bool:
-    try:
-        text = pyproject.read_text(encoding="utf-8")
-        tables = tomllib.loads(text).get("tool")
-        return isinstance(tables, dict) and "evsys" in tables
-    except (OSError, UnicodeDecodeError):
-        return False
-    except tomllib.TOMLDecodeError as exc:
-        if "tool.evsys" in text:
-            raise ConfigError(f"{pyproject} isn't valid TOML: {exc}", hint="correct it") from exc
-        return False  # a stranger's broken file further up is not ours to judge
 
 
 def project_registry() -> Registry:

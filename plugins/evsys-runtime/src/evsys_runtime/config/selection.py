@@ -10,9 +10,9 @@ import attrs
 
 from evsys.errors import PluginError
 from evsys_runtime.config import trees
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.benchmarks import samples_needed, too_few, wrong_direction
 from evsys_runtime.config.building import Plugins
-from evsys_runtime.config.expand import BASE_MODEL
 from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
 from evsys_runtime.config.names import slug
 from evsys_runtime.config.plan import SuccessMetric
@@ -150,19 +150,19 @@ class Selection:
         return asked
 
     def filled(self, success: SuccessMetric | None) -> tuple[BenchmarkConfig, ...]:
-        """The entries, those without metrics given the success metric, or where they can't have it the plain mean."""
-        entries = []
-        for entry in self.metadata.benchmarks:
-            metric = success.metric if success is not None else DEFAULT_METRIC
-            if not entry.metrics:
-                needed = samples_needed(self.plugins.build("metric", metric, {}, _PLACE).plugin)
-                if needed > entry.num_samples:
-                    if success is not None and entry.label == success.benchmark:
-                        self._add(*too_few(metric, needed, entry.num_samples))
-                    metric = DEFAULT_METRIC
-                entry = attrs.evolve(entry, metrics=(metric,))
-            entries.append(entry)
-        return tuple(entries)
+        """The entries, those without metrics given the plain mean, or the success metric where it is theirs."""
+        return tuple(
+            entry if entry.metrics else attrs.evolve(entry, metrics=(self._default_of(entry, success),))
+            for entry in self.metadata.benchmarks
+        )
+
+    def _default_of(self, entry: BenchmarkConfig, success: SuccessMetric | None) -> str:
+        if success is None or entry.label != success.benchmark:
+            return DEFAULT_METRIC
+        needed = samples_needed(self.plugins.build("metric", success.metric, {}, _PLACE).plugin)
+        if needed > entry.num_samples:
+            self._add(*too_few(success.metric, needed, entry.num_samples))
+        return success.metric
 
 
 def _first_metric(entry: BenchmarkConfig) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-from evsys.errors import Problem
+from evsys.errors import DataError, Problem
 from evsys_runtime.config import files, tasks
 from evsys_runtime.config.model import DataConfig, ModelConfig
+from evsys_runtime.data.stored import find_dataset
 
-__all__ = ["source_problems", "weights_problems"]
+__all__ = ["source_problems", "source_warnings", "weights_problems"]
 
 
 def source_problems(data: DataConfig, path: str, root: Path, *, has_store: bool) -> Iterable[Problem]:
@@ -41,15 +42,39 @@ def source_problems(data: DataConfig, path: str, root: Path, *, has_store: bool)
     if data.hf_dataset is not None and find_spec("datasets") is None:
         message = "reading Hugging Face datasets needs the package 'datasets'"
         yield Problem(path=f"{path}.hf_dataset", message=message, hint="pip install 'evsys-sdk[hf]'")
-    if data.path is not None and not reference:
+    if reference and not has_store:
+        yield from _stored_problems(data, reference[0], path, root)
+    elif data.path is not None and not reference:
         yield from _path_problems(data, data.path, path, root)
-    if data.dataset_id and not data.path and not has_store:
-        cached = root / ".evsys" / "cache" / "datasets" / data.dataset_id / "manifest.json"
-        if not cached.is_file():
-            message = f"the dataset {data.dataset_id!r} isn't in the project's cache, and no 'data_store' is configured"
-            yield Problem(
-                path=f"{path}.dataset_id", message=message, hint="add a 'data_store', or a 'path' as fallback"
-            )
+
+
+def _stored_problems(data: DataConfig, key: str, path: str, root: Path) -> Iterable[Problem]:
+    """Without a store, data by name or id must be in the project or its cache; else the fallback is read."""
+    try:
+        found = find_dataset(root, getattr(data, key))
+    except DataError as exc:
+        if not exc.facts.get("unknown"):
+            yield Problem(path=f"{path}.{key}", message=exc.message, hint=exc.hint)
+        elif data.path is not None:
+            yield from _path_problems(data, data.path, path, root)
+        else:
+            message = f"{exc.message}, and no 'data_store' is configured"
+            hint = f"{exc.hint}; or give a 'path' as fallback"
+            yield Problem(path=f"{path}.{key}", message=message, hint=hint)
+        return
+    if not found.in_cache and (wrong := files.missing(found.path.relative_to(root).as_posix(), root)):
+        yield Problem(path=f"{path}.{key}", message=wrong[0], hint=wrong[1])
+
+
+def source_warnings(data: DataConfig, root: Path, *, has_store: bool) -> Iterable[str]:
+    """What should be known of a source that can be used: that it isn't the one which was asked for."""
+    reference = data.dataset_id or data.dataset_name
+    if reference and data.path is not None and not has_store:
+        try:
+            find_dataset(root, reference)
+        except DataError as exc:
+            if exc.facts.get("unknown"):
+                yield f"dataset {reference!r} isn't in the project or its cache; {data.path} is read instead"
 
 
 def _path_problems(data: DataConfig, name: str, path: str, root: Path) -> Iterable[Problem]:

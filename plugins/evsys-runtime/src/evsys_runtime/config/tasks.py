@@ -28,8 +28,8 @@ class Tasks:
     transformed: bool = False
 
     def line_of(self, task_id: str) -> int | None:
-        """The physical line of a task's row; None where the format has no lines, or where transforms made it."""
-        if self.transformed:
+        """The physical line of a task's row; None where the format has no lines, or where transforms made it, and for folders."""
+        if self.transformed or self.file.is_dir():
             return None
         from evsys_runtime.data.readers import ReadReport, read_rows
 

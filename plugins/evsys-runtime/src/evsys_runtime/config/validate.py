@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
 
 from evsys import Registry, structure, use_registry
-from evsys.errors import DataError, Problem
+from evsys.errors import ConfigError, DataError, Problem
 from evsys_runtime.config import document as documents
-from evsys_runtime.config import files
+from evsys_runtime.config import files, paths
 from evsys_runtime.config import overrides as overrides_
+from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.document import Document
-from evsys_runtime.config.expand import MAX_ARMS, ArmTree, expand_document
+from evsys_runtime.config.expand import expand_document
+from evsys_runtime.config.grid import MAX_ARMS
 from evsys_runtime.config.judging import Judging, check_metadata
 from evsys_runtime.config.later import NOT_YET, later_keys
 from evsys_runtime.config.model import ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.config.project import find_project_root, import_project_code, project_registry
+from evsys_runtime.config.project import import_project_code, project_registry
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
+from evsys_runtime.config.root import find_project_root
 
 __all__ = ["load_experiment"]
 
@@ -46,6 +49,7 @@ def load_experiment(
     overrides: Sequence[str] = (),
     registry: Registry | None = None,
     has_store: bool = False,
+    records: bool = True,
 ) -> Plan:
     """Read and check an experiment file.
 
@@ -55,6 +59,7 @@ def load_experiment(
         registry: where plugins are looked up, and where the project's own are registered; by default a registry of the
             project: what is installed and what was registered before.
         has_store: the caller brings a data store, beside what the file names.
+        records: a record is going to be written; without it, the folder of the records needn't be writable.
 
     Raises:
         ConfigError: with every problem of the file and of all arms, sorted by place.
@@ -66,11 +71,17 @@ def load_experiment(
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)
     with use_registry(registry):
-        return _plan(document, root, registry, tuple(overrides), has_store=has_store)
+        return _plan(document, root, registry, tuple(overrides), has_store=has_store, records=records)
 
 
 def _plan(
-    document: Document, root: Path, registry: Registry, overrides: tuple[str, ...], *, has_store: bool
+    document: Document,
+    root: Path,
+    registry: Registry,
+    overrides: tuple[str, ...],
+    *,
+    has_store: bool,
+    records: bool,
 ) -> Plan:
     report = Report()
     report.add(*document.problems)
@@ -83,12 +94,15 @@ def _plan(
     has_store = has_store or values.get("data_store") is not None
     checks = Arms(plugins, root, has_store)
     with _collector_paused():
-        arms = _arms(tree, reader, checks)
-    _around(values, reader, plugins, root)
-    _bounded(values, arms, reader)
+        arms, whole = _arms(tree, reader, checks)
+    _around(values, reader, plugins)
+    if records:
+        _writable(values, reader, root)
+    if whole:
+        _bounded(values, arms, reader)
     promised = _determinism(values.get("deterministic"), arms, reader, checks)
-    named = [(arm.name, arm.tree) for arm, _ in arms]
-    judging = check_metadata(reader, plugins, root, tree.get("metadata"), named, has_store=has_store)
+    named = [(arm.name, arm.tree) for arm, _ in arms] if whole else []
+    judging = check_metadata(reader, plugins, root, tree.get("metadata"), named)
     _raise_what_was_found(report, plugins, judging.data_errors)
     experiment = _experiment(tree, values, arms, judging)
     return Plan(
@@ -98,7 +112,7 @@ def _plan(
         project_root=root,
         registry=registry,
         success=judging.success,
-        warnings=tuple(dict.fromkeys([*report.warnings, *registry.warnings])),
+        warnings=tuple(dict.fromkeys([*report.warnings, *checks.warnings, *registry.warnings])),
         overrides=overrides,
     )
 
@@ -126,8 +140,8 @@ def _refuse_keys(tree: Mapping[str, Any], reader: Reader) -> None:
         reader.report.settled.add(path)
 
 
-def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins, root: Path) -> None:
-    """What goes with all arms: stores, callbacks, the folder of the records."""
+def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins) -> None:
+    """What goes with all arms: stores and callbacks."""
     specs = [(key, values.get(key), f"$.{key}") for key in ("data_store", "log_store")]
     specs += [
         ("callback", spec, f"$.callbacks[{index}]") for index, spec in enumerate(values.get("callbacks", ()))
@@ -135,36 +149,63 @@ def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins, root: P
     for kind, spec, place in specs:
         if isinstance(spec, PluginSpec):
             reader.add_all(plugins.build(kind, spec.kind, spec.params, place).problems)
+
+
+def _writable(values: Mapping[str, Any], reader: Reader, root: Path) -> None:
     folder = values.get("output_dir", attrs.fields(ExperimentConfig).output_dir.default)
     wrong = files.unwritable(folder, root)
     if wrong:
         reader.add("$.output_dir", *wrong)
 
 
-def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> CheckedArms:
-    """The arms, and the problems in them: each once, where its value came from, with the number of arms it is in."""
-    matrix = None
-    if isinstance(tree.get("matrix"), Mapping):
-        given = {key: value for key, value in tree["matrix"].items() if key != "base_run"}
-        parts = reader.fields(MatrixConfig, given, "$.matrix")
-        if "axes" not in parts:
-            return []
-        matrix = MatrixConfig(**parts)
-    elif "matrix" in tree:
-        reader.add("$.matrix", "a matrix is a mapping", "give it 'axes', and a 'base_run' to vary")
-        return []
+def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> tuple[CheckedArms, bool]:
+    """The arms, and the problems in them: each once, where its value came from, with the number of arms it is in.
+
+    False with them where something is wrong with how they are given, so that they may not be all.
+    """
+    matrix, refused = _usable_matrix(tree, reader)
+    expansion = expand_document(reader.document, reader.report, matrix, refused)
     arms: CheckedArms = []
     found: dict[tuple[str, str], tuple[str | None, list[str]]] = {}
-    for arm in expand_document(reader.document, reader.report, matrix):
+    for arm in expansion.arms:
         run, problems = checks.check(arm.tree)
         arms.append((arm, run))
         for problem in problems:
-            key = (arm.origins.locate(problem.path), problem.message)
-            found.setdefault(key, (problem.hint, []))[1].append(arm.name)
+            if expansion.unknown.isdisjoint(paths.ancestors(problem.path)):
+                key = (arm.origins.locate(problem.path), problem.message)
+                found.setdefault(key, (problem.hint, []))[1].append(arm.name)
     for (place, message), (hint, names) in found.items():
         problem = Problem(path=place, message=message, hint=hint)
-        reader.report.add(reader.placed(problem, _count(names, len(arms))))
-    return arms
+        count = _count(names, len(arms)) if expansion.whole else ""
+        reader.report.add(reader.placed(problem, count))
+    return arms, expansion.whole
+
+
+def _usable_matrix(tree: Mapping[str, Any], reader: Reader) -> tuple[MatrixConfig | None, list[str]]:
+    """As much of the file's matrix as can be used, what is wrong with the rest being reported, and the names of axes that
+    are left out.
+    """
+    if "matrix" not in tree:
+        return None, []
+    given = tree["matrix"]
+    if not isinstance(given, Mapping):
+        reader.add("$.matrix", "a matrix is a mapping", "give it 'axes', and a 'base_run' to vary")
+        return MatrixConfig(axes={}), ["axes"]
+    given = {key: value for key, value in given.items() if key != "base_run"}
+    parts = reader.fields(MatrixConfig, given, "$.matrix")
+    refused = [key for key in given if key not in parts]
+    if "axes" not in parts:
+        listed = given.get("axes")
+        axes = listed if isinstance(listed, Mapping) else {}
+        usable = {name: axis for name, values in axes.items() for axis in _axis(values)}
+        refused = [*axes.keys() - usable.keys(), *refused, "axes"]
+        parts["axes"] = usable
+    return MatrixConfig(**parts), refused
+
+
+def _axis(values: Any) -> Iterator[Any]:
+    with suppress(ConfigError):  # it is reported with the matrix
+        yield structure(get_type_hints(MatrixConfig)["axes"], {"axis": values})["axis"]
 
 
 def _count(names: Sequence[str], total: int) -> str:

@@ -31,12 +31,14 @@ class MaterializedDataset:
     Attributes:
         shape: which type the rows have.
         dropped: how many rows were left out, by reason.
+        not_read: how many rows a limit left unread; None where nobody counted them.
         lineage: where the rows came from: the source, then each transform.
         warnings: what should be told with the result.
     """
 
     shape: Shape
     dropped: Mapping[str, int] = attrs.field(factory=dict)
+    not_read: int | None = 0
     lineage: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     _lines: LineStore

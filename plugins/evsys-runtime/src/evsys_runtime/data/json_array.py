@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from evsys_runtime.data.duplicate_keys import refuse_duplicate_keys
 from evsys_runtime.data.json_rows import BadRow, bad_json, check_surrogates, scan
 
 __all__ = ["json_values"]
@@ -110,11 +111,13 @@ class _Cursor:
             break
         line, source = self.line, self._text[self._at : end]
         self.take(end - self._at)
-        if "\\u" in source:
-            try:
+        try:
+            if "\\u" in source:
                 check_surrogates(source, found)
-            except BadRow as exc:
-                return line, exc
+            if isinstance(found, dict):
+                refuse_duplicate_keys(source.encode("utf-8"), found)
+        except BadRow as exc:
+            return line, exc
         return line, found
 
     def unexpected(self, expected: str) -> BadRow:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from evsys.errors import DataError
-from evsys_runtime.data import fast_json
+from evsys_runtime.data.fast_json import accelerator, written_alike
 
 __all__ = ["BadRow", "canonical", "decode_row", "encode_row", "is_row", "row_type_name"]
 
@@ -54,9 +54,11 @@ def decode_row(raw: bytes) -> dict[str, Any]:
     Raises:
         BadRow: the line is not UTF-8, not JSON, not an object, or holds half a surrogate pair.
     """
-    if fast_json.decode is not None:
+    if accelerator.decode is None:
+        accelerator.row_went_by()
+    else:
         try:
-            row = fast_json.decode(raw)
+            row = accelerator.decode(raw)
         except Exception:  # noqa: S110 - the standard library decides below, and words the error
             pass
         else:
@@ -150,8 +152,10 @@ def encode_row(row: Mapping[str, Any], *, what: str = "row") -> bytes:
         DataError: a value that JSON can't hold, named by column. `what` names the row.
     """
     try:
-        if fast_json.encode is not None and fast_json.written_alike(row):
-            return fast_json.encode(row) + b"\n"
+        if accelerator.encode is None:
+            accelerator.row_went_by()
+        elif written_alike(row):
+            return accelerator.encode(row) + b"\n"
         return _encode(row).encode("utf-8") + b"\n"
     except (TypeError, ValueError, RecursionError) as exc:
         raise DataError(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import inspect
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-__all__ = ["TransformLineage", "derive_seed", "source_hash"]
+__all__ = ["TransformLineage", "derive_seed"]
 
 
 @attrs.frozen(kw_only=True)
@@ -20,9 +17,9 @@ class TransformLineage:
 
     kind: str
     params: Mapping[str, Any] = attrs.field(factory=dict)
-    source_hash: str | None = None
+    source_hash: str
     seed: int | None = None
-    uses: Mapping[str, str | None] = attrs.field(factory=dict)
+    uses: Mapping[str, str] = attrs.field(factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, without what isn't there."""
@@ -32,22 +29,6 @@ class TransformLineage:
             | ({} if self.seed is None else {"seed": self.seed})
             | ({"uses": dict(self.uses)} if self.uses else {})
         )
-
-
-def source_hash(plugin: Any) -> str | None:
-    """`sha256:...` of the module that a class, function or instance is written in; None where there is no source.
-
-    The whole module counts, not the class alone: helpers beside it decide what it does.
-    """
-    target = plugin.func if isinstance(plugin, functools.partial) else plugin
-    if not isinstance(target, type) and not inspect.isroutine(target):
-        target = type(target)
-    module = sys.modules.get(getattr(target, "__module__", ""))
-    try:
-        text = inspect.getsource(module or target)
-    except (OSError, TypeError):
-        return None
-    return f"sha256:{hashlib.sha256(text.encode('utf-8')).hexdigest()}"
 
 
 def derive_seed(seed: int, purpose: str, index: int = 0) -> int:

@@ -9,16 +9,15 @@ from typing import Any, cast
 
 import attrs
 
-from evsys.errors import ConfigError, DataError, Problem, StoreError, boundary
+from evsys.errors import PLUGIN_FAILURES, ConfigError, DataError, Problem, StoreError, boundary
 from evsys_runtime.data import pipeline
 from evsys_runtime.data.blocking import wait_for
 from evsys_runtime.data.dataset import MaterializedDataset
-from evsys_runtime.data.lineage import source_hash
 from evsys_runtime.data.parse import ParseReport, Shape
 from evsys_runtime.data.readers import FORMATS, OnBadRow, ReadReport, read_rows
 from evsys_runtime.data.scope import DataScope, use_scope
 
-__all__ = ["Pull", "Source", "load_dataset", "open_source"]
+__all__ = ["OpenRows", "Pull", "Source", "load_dataset", "open_rows", "open_source"]
 
 type Pull = Callable[[str], Any]
 """Rows of a stored dataset by id or name: a path of rows.jsonl, an object that has it as `path`, or rows; or an awaitable
@@ -35,6 +34,21 @@ class Source:
     warnings: tuple[str, ...] = ()
 
 
+@attrs.define(kw_only=True)
+class OpenRows:
+    """Rows on their way through transforms; each is read when it is asked for."""
+
+    source: Source
+    stages: list[pipeline.Stage]
+    rows: Iterator[Mapping[str, Any]]
+    on_bad_row: OnBadRow
+
+    def place(self) -> str | None:
+        """`file:line` of the row that was read last; None where it may not be the one that came out last."""
+        known = self.source.report.line is not None and pipeline.keeps_position(self.stages)
+        return self.source.report.place() if known else None
+
+
 def load_dataset(
     config: Any,
     *,
@@ -46,7 +60,6 @@ def load_dataset(
     seed: int = 0,
     path: str = "$.run.data",
     limit: int | None = None,
-    source_hash: Callable[[Any], str | None] = source_hash,
     resolve: Callable[[Any], Any] = pipeline.unchanged,
     check_mutation: bool = False,
 ) -> MaterializedDataset:
@@ -64,7 +77,6 @@ def load_dataset(
         seed: what transforms without a seed of their own derive theirs from; arms share it.
         path: the block's place in the experiment file, for problems.
         limit: stop after this many rows (a preview).
-        source_hash: gives the hash of a plugin's code for the lineage.
         resolve: puts in what the params of transforms only name, such as `${NAME}`; the lineage keeps them as written.
         check_mutation: find transforms that change the rows they are given.
 
@@ -75,35 +87,64 @@ def load_dataset(
     """
     scope = DataScope(project_root=project_root, spool_dir=spool_dir)
     with use_scope(scope):
-        on_bad_row: OnBadRow = _get(config, "on_bad_row", "error")
-        stages = pipeline.build_stages(
-            _get(config, "transforms", ()),
+        opened = open_rows(
+            config,
+            scope,
             registry,
+            pull,
             seed=seed,
-            path=f"{path}.transforms",
-            source_hash=source_hash,
+            path=path,
             resolve=resolve,
+            check_mutation=check_mutation,
         )
-        source = open_source(config, scope, registry, pull, path=path)
-        rows = pipeline.apply(source.rows, stages, source=source.report, check_mutation=check_mutation)
-        exact = pipeline.keeps_position(stages)
+        source, stages = opened.source, opened.stages
         parsed = ParseReport()
         dataset = MaterializedDataset.from_rows(
-            rows if limit is None else _first(rows, limit),
+            opened.rows if limit is None else _first(opened.rows, limit),
             shape,
             spool_dir=spool_dir,
-            on_bad_row=on_bad_row,
-            place=lambda: source.report.place() if exact and source.report.line is not None else None,
+            on_bad_row=opened.on_bad_row,
+            place=opened.place,
             report=parsed,
             lineage=(source.lineage, *(stage.lineage.as_dict() for stage in stages)),
             warnings=source.warnings,
         )
+        cut_short = limit is not None and parsed.rows + parsed.skipped.total() == limit
+        not_read = pipeline.left_unread(stages, source_ended=_ended(source.rows)) if cut_short else 0
     if not len(dataset):
         raise DataError("holds no rows", source=source.report.source or None)
     dropped = {f"reading: {kind}": count for kind, count in source.report.skipped.items()}
     dropped |= pipeline.dropped(stages)
     dropped |= {f"{shape}: {kind}": count for kind, count in parsed.skipped.items()}
-    return attrs.evolve(dataset, dropped=dropped)
+    return attrs.evolve(dataset, dropped=dropped, not_read=not_read)
+
+
+def open_rows(
+    config: Any,
+    scope: DataScope,
+    registry: Any,
+    pull: Pull | None = None,
+    *,
+    seed: int = 0,
+    path: str = "$.run.data",
+    resolve: Callable[[Any], Any] = pipeline.unchanged,
+    check_mutation: bool = False,
+) -> OpenRows:
+    """The rows of a `data` block behind its transforms, to be read once; see `load_dataset`.
+
+    Open and read them inside `use_scope(scope)`.
+
+    Raises:
+        ConfigError: the block names no source, or one that can't be used.
+        DataError: no such file.
+        StoreError: a store failed and there is no fallback.
+    """
+    specs = _get(config, "transforms", ())
+    stages = pipeline.build_stages(specs, registry, seed=seed, path=f"{path}.transforms", resolve=resolve)
+    source = open_source(config, scope, registry, pull, path=path)
+    rows = pipeline.apply(source.rows, stages, source=source.report, check_mutation=check_mutation)
+    on_bad_row: OnBadRow = _get(config, "on_bad_row", "error")
+    return OpenRows(source=source, stages=stages, rows=rows, on_bad_row=on_bad_row)
 
 
 def open_source(
@@ -224,6 +265,19 @@ def _no_source(kind: str | None, path: str) -> Problem:
 def _first(rows: Iterator[Mapping[str, Any]], limit: int) -> Iterator[Mapping[str, Any]]:
     for _, row in zip(range(limit), rows, strict=False):
         yield row
+
+
+def _ended(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """True where a source that was read in part has nothing more; one that can't say counts as having more."""
+    if not isinstance(rows, Iterator):
+        return False
+    try:
+        next(rows)
+    except StopIteration:
+        return True
+    except PLUGIN_FAILURES:  # what comes next can't be read, which is for whoever reads it to tell
+        return False
+    return False
 
 
 def _get(config: Any, key: str, default: Any = None) -> Any:

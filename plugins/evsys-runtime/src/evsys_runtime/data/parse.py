@@ -12,6 +12,7 @@ import attrs
 from evsys.errors import DataError, PluginContractError
 from evsys.types import ChatMessagesRow, HarborTask, Message, PromptExample, VerifierSpec
 from evsys_runtime.data import messages as msg
+from evsys_runtime.data.grouped import Grouped
 from evsys_runtime.data.json_rows import is_row, row_type_name
 from evsys_runtime.data.messages import RowProblem
 from evsys_runtime.data.readers import OnBadRow
@@ -19,17 +20,24 @@ from evsys_runtime.data.readers import OnBadRow
 __all__ = ["SHAPES", "ParseReport", "RowProblem", "Shape", "parse_row", "parse_rows"]
 
 Shape = Literal["chat", "prompt", "task"]
-_SHOWN_PROBLEMS = 10
+_MOST_KINDS = 10
+_MOST_ROWS = 10_000
+"""Bad rows after which nobody looks for more: a file of the wrong kind has nothing else."""
+
 _VERIFIER_KEYS = ("name", "expected", "params")
 
 
 @attrs.define(kw_only=True)
 class ParseReport:
-    """What typing found: `skipped` counts rows by the kind of their problem, `problems` has the first few in words."""
+    """What typing found: how many rows can be used, and the problems of the others by their kind."""
 
     rows: int = 0
-    skipped: Counter[str] = attrs.field(factory=Counter)
-    problems: list[str] = attrs.field(factory=list)
+    problems: Grouped = attrs.field(factory=lambda: Grouped(most_kinds=_MOST_KINDS))
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """How many rows can't be used, by the kind of their problem."""
+        return self.problems.counts
 
 
 def parse_row(row: Mapping[str, Any], shape: Shape, index: int) -> Any:
@@ -48,17 +56,17 @@ def parse_rows(
     on_bad_row: OnBadRow = "error",
     report: ParseReport | None = None,
     place: Callable[[], str | None] = lambda: None,
-    most_problems: int | None = _SHOWN_PROBLEMS,
+    most_problems: int | None = _MOST_ROWS,
 ) -> Iterator[Any]:
     """Stream typed rows.
 
     Args:
         rows: what the last transform yields.
         shape: `chat`, `prompt` or `task`.
-        on_bad_row: `error` fails with all problems found (it stops looking after `most_problems`), `skip` counts.
+        on_bad_row: `error` fails with all problems found, `skip` counts.
         report: filled while parsing.
         place: where the current row came from, `file:line`, or None where no longer known.
-        most_problems: how many problems end the search; None reads on to the end.
+        most_problems: how many bad rows end the search of `error`, as ten kinds of problems do; None reads on to the end.
 
     Raises:
         DataError: rows that lack what the shape needs; each names its index, its line where known, and what is missing.
@@ -76,34 +84,33 @@ def parse_rows(
             try:
                 typed = make(row, kept)
             except RowProblem as exc:
-                _note(report, exc, seen, place(), most_problems)
-                if on_bad_row == "error" and len(report.problems) == most_problems:
+                where = f"row {seen}" + (f" ({found})" if (found := place()) else "")
+                report.problems.add(exc.kind, where, str(exc))
+                if on_bad_row == "error" and _enough(report, most_problems):
                     break
             else:
                 kept += 1
                 yield typed
             seen += 1
     except DataError:
-        if on_bad_row == "error" and report.problems:
+        if on_bad_row == "error" and len(report.problems):
             raise _problems(report, shape) from None
         raise
     finally:
         report.rows = kept
-    if report.problems and (on_bad_row == "error" or not kept):
+    if len(report.problems) and (on_bad_row == "error" or not kept):
         raise _problems(report, shape)
 
 
-def _note(report: ParseReport, problem: RowProblem, index: int, place: str | None, limit: int | None) -> None:
-    where = f"row {index}" + (f" ({place})" if place else "")
-    report.skipped[problem.kind] += 1
-    if limit is None or len(report.problems) < limit:
-        report.problems.append(f"{where}: {problem}")
+def _enough(report: ParseReport, most_problems: int | None) -> bool:
+    many = most_problems is not None and len(report.problems) >= most_problems
+    return many or (most_problems is not None and len(report.skipped) >= _MOST_KINDS)
 
 
 def _problems(report: ParseReport, shape: Shape) -> DataError:
-    count = sum(report.skipped.values())
-    rows = f"{count} rows" if count > 1 else "a row"
-    text = "\n  ".join([f"{rows} can't be used as {shape!r}:", *report.problems])
+    count = len(report.problems)
+    rows = f"{count:,} rows" if count > 1 else "a row"
+    text = "\n  ".join([f"{rows} can't be used as {shape!r}:", *report.problems.lines()])
     return DataError(text, hint=_HINTS[shape], counts=dict(report.skipped))
 
 

@@ -16,13 +16,17 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES, DataError, EvsysError, PluginContractError
 from evsys_runtime.data.json_rows import is_row, row_type_name
-from evsys_runtime.data.lineage import TransformLineage, derive_seed, source_hash
+from evsys_runtime.data.lineage import TransformLineage, derive_seed
 from evsys_runtime.data.messages import RowProblem
 from evsys_runtime.data.readers import ReadReport
+from evsys_runtime.data.sources import source_hash
 
-__all__ = ["Stage", "apply", "build_stages", "dropped", "keeps_position"]
+__all__ = ["NO_REASON", "Stage", "apply", "build_stages", "dropped", "keeps_position", "left_unread"]
 
 NO_REASON = "no reason given"
+HELD_BACK = "held back, or left out without a reason"
+"""What is known of rows that a transform has taken when its reader stops, and that it gives no account of."""
+
 _ABSENT = object()
 
 
@@ -37,24 +41,50 @@ class Stage:
 
     A transform may offer `dropped`, a mapping of reason to count that it resets when it starts, and `streaming`, True
     when it handles one row at a time, in order: then a later problem can still name the line it came from.
+
+    `ended` is True once it has given its last row, `unread` counts the rows that it had ready when the reader stopped.
     """
 
     name: str
     transform: Callable[[Iterable[Mapping[str, Any]]], Iterable[Mapping[str, Any]]]
-    lineage: TransformLineage
+    params: Mapping[str, Any] = attrs.field(factory=dict)
+    given_seed: int | None = None
     rows_out: int = 0
     taken: int = attrs.field(default=0, init=False)
+    source_ended: bool = attrs.field(default=False, init=False)
+    ended: bool = attrs.field(default=False, init=False)
+    unread: int = attrs.field(default=0, init=False)
+    cut_short: bool = attrs.field(default=False, init=False)
+    output: Iterator[Mapping[str, Any]] = attrs.field(factory=lambda: iter(()), init=False, repr=False)
     _before: Stage | None = attrs.field(default=None, init=False, repr=False)
 
     @property
     def rows_in(self) -> int:
         """Rows that the transform has taken."""
-        return self.taken if self._before is None else self._before.rows_out
+        return self.taken if self._before is None else self._before.rows_out - self._before.unread
+
+    @property
+    def took_all(self) -> bool:
+        """True once it has taken all rows that there are."""
+        return self.source_ended if self._before is None else self._before.ended
 
     def start(self, before: Stage | None) -> None:
         """Begin anew, behind `before`."""
-        self.rows_out = self.taken = 0
+        self.rows_out = self.taken = self.unread = 0
+        self.source_ended = self.ended = self.cut_short = False
         self._before = before
+
+    @property
+    def lineage(self) -> TransformLineage:
+        """How the record keeps it; made when it is asked for, since hashing code takes some milliseconds."""
+        uses = {name: source_hash(used) for name, used in getattr(self.transform, "uses", {}).items()}
+        return TransformLineage(
+            kind=self.name,
+            params=self.params,
+            source_hash=source_hash(self.transform),
+            seed=self.given_seed,
+            uses=uses,
+        )
 
     @property
     def streaming(self) -> bool:
@@ -67,7 +97,8 @@ class Stage:
         reasons: Counter[str] = Counter(given if isinstance(given, Mapping) else {})
         unexplained = self.rows_in - self.rows_out - reasons.total()
         if unexplained > 0:
-            reasons[NO_REASON] += unexplained
+            open_end = self.cut_short and not self.took_all and not self.streaming
+            reasons[HELD_BACK if open_end else NO_REASON] += unexplained
         return reasons
 
 
@@ -77,7 +108,6 @@ def build_stages(
     *,
     seed: int = 0,
     path: str = "$.transforms",
-    source_hash: Callable[[Any], str | None] = source_hash,
     resolve: Callable[[Any], Any] = unchanged,
 ) -> list[Stage]:
     """Build transforms from `{kind, params}` entries (mappings or objects).
@@ -90,7 +120,6 @@ def build_stages(
         registry: where kinds are looked up (`evsys.Registry`).
         seed: what missing seeds are derived from; arms of an experiment share it.
         path: the place of the list in the experiment file.
-        source_hash: gives the hash of a plugin's code for the lineage.
         resolve: puts in what params only name, such as `${NAME}`; the lineage keeps them as they were written.
     """
     stages: list[Stage] = []
@@ -102,11 +131,7 @@ def build_stages(
         if getattr(transform, "seed", 0) is None:
             given_seed = transform.seed = derive_seed(seed, kind, built[kind])
         built[kind] += 1
-        uses = {name: source_hash(used) for name, used in getattr(transform, "uses", {}).items()}
-        lineage = TransformLineage(
-            kind=kind, params=params, source_hash=source_hash(transform), seed=given_seed, uses=uses
-        )
-        stages.append(Stage(name=kind, transform=transform, lineage=lineage))
+        stages.append(Stage(name=kind, transform=transform, params=params, given_seed=given_seed))
     return stages
 
 
@@ -135,15 +160,32 @@ def apply(
     watches: list[_Watch] = []
     for stage in stages:
         stage.start(before)
-        before = stage
         if check_mutation:
             watches.append(_Watch(stage))
             stream = watches[-1].over(stream)
-        stream = _through(stream, stage, source)
+        stream = stage.output = _through(stream, stage, source)
+        before = stage
     yield from stream
     for watch in watches:
         watch.check_all()
     _check_left(stages)
+
+
+def left_unread(stages: Sequence[Stage], *, source_ended: bool = False) -> int | None:
+    """Account for rows when a reader stops before the end: how many it left unread, None where the source has more.
+
+    `source_ended` says that the source hasn't, although nobody asked it for another row. A transform that takes all rows before it gives one (`shuffle`) has the others ready; they are counted here, and are
+    not among those that it left out.
+    """
+    for stage in stages:
+        stage.cut_short = True
+    if stages:
+        stages[0].source_ended |= source_ended
+    last = next((stage for stage in reversed(stages) if stage.took_all), None)
+    if last is None:
+        return 0 if source_ended else None
+    last.unread = sum(1 for _ in last.output)
+    return last.unread
 
 
 def _from_source(
@@ -157,6 +199,7 @@ def _from_source(
         for row in rows:
             first.taken += 1
             yield row
+        first.source_ended = True
     except EvsysError:
         raise
     except PLUGIN_FAILURES as exc:
@@ -180,6 +223,7 @@ def _through(
                 )
             stage.rows_out += 1
             yield row
+        stage.ended = True
     except EvsysError:
         raise
     except PLUGIN_FAILURES as exc:

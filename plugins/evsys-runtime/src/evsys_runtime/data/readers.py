@@ -16,6 +16,7 @@ import attrs
 
 from evsys.errors import DataError
 from evsys_runtime.data.csv_rows import csv_rows
+from evsys_runtime.data.duplicate_keys import refuse_duplicate_keys
 from evsys_runtime.data.json_array import json_values
 from evsys_runtime.data.json_rows import BadRow, decode_row, not_an_object
 
@@ -31,7 +32,7 @@ class ReadReport:
     """What reading found, kept up to date row by row.
 
     `line` is the physical line, counted from 1, at which the row that was handed out last begins. `skipped` counts
-    rows by the kind of their problem, and `problems` has the first `most_problems` of them, each with its line.
+    rows by the kind of their problem, and `problems` has the first `most_problems` of them: line, kind, message.
     """
 
     source: str = ""
@@ -39,7 +40,7 @@ class ReadReport:
     rows: int = 0
     blank: int = 0
     skipped: Counter[str] = attrs.field(factory=Counter)
-    problems: list[tuple[int, str]] = attrs.field(factory=list)
+    problems: list[tuple[int, str, str]] = attrs.field(factory=list)
     most_problems: int = 10
 
     def place(self) -> str:
@@ -125,7 +126,7 @@ def _check_head(head: bytes, source: str) -> None:
 def _nothing_read(report: ReadReport, has_bytes: bool) -> None:
     if report.skipped:
         counts = ", ".join(f"{kind}: {count}" for kind, count in report.skipped.most_common())
-        line, problem = report.problems[0]
+        line, _, problem = report.problems[0]
         raise DataError(
             f"no row can be read ({counts}); the first: {problem}", source=report.source, line=line
         )
@@ -160,6 +161,7 @@ def _read_jsonl(
             continue
         try:
             row = decode_row(line)
+            refuse_duplicate_keys(line, row)
         except BadRow as exc:
             _bad_row(report, number, exc, on_bad_row, _array_hint(number, line))
             continue
@@ -214,7 +216,7 @@ def _bad_row(
         raise DataError(str(problem), source=report.source, line=line, hint=hint or _SKIP_HINT) from problem
     report.skipped[problem.kind] += 1
     if len(report.problems) < report.most_problems:
-        report.problems.append((line, str(problem)))
+        report.problems.append((line, problem.kind, str(problem)))
 
 
 type _Reader = Callable[[BinaryIO, ReadReport, OnBadRow, str | None], Iterator[dict[str, Any]]]

@@ -36,7 +36,7 @@ class BenchmarkConfig:
         "Score every so many steps while training; by default once, after it.", None, ge=1
     )
     metrics: tuple[str | PluginSpec, ...] = key(
-        "Metrics by name, such as `pass@3`, or as `{kind, params}`; by default the success metric, else `mean_reward`.",
+        "Metrics by name, such as `pass@3`, or as `{kind, params}`; by default the success metric where it is this entry's, else `mean_reward`.",
         factory=tuple,
         plugin="metric",
     )
@@ -53,8 +53,12 @@ class BenchmarkConfig:
     inference: PluginSpec | None = key(
         "How completions are made; by default by the trained model.", None, plugin="inference_client"
     )
-    models: tuple[str | PluginSpec, ...] = key("API models, scored once for comparison.", factory=tuple)
-    model: str | PluginSpec | None = key("One API model; see `models`.", None)
+    models: tuple[str | PluginSpec, ...] = key(
+        "API models, scored once for comparison: each as `{kind, params}` of a client, or as the name of a model at `OPENAI_BASE_URL`.",
+        factory=tuple,
+        plugin="inference_client",
+    )
+    model: str | PluginSpec | None = key("One API model; see `models`.", None, plugin="inference_client")
     system_prompt: str | None = key("Goes before each task.", None)
     pass_threshold: float = key("A reward from here on counts as passed.", 1.0)
     allow_test_selection: bool = key("Let the success metric read this `test` entry; see `metadata`.", False)
@@ -81,6 +85,21 @@ class BenchmarkConfig:
         )
 
     @property
+    def model_specs(self) -> tuple[tuple[str, str, PluginSpec], ...]:
+        """The API models: their place in the entry, what results call them, and the client that each is asked through."""
+        given = [(f"models[{place}]", model) for place, model in enumerate(self.models)]
+        given += [("model", self.model)] if self.model is not None else []
+        return tuple((place, *_api_model(model)) for place, model in given)
+
+    @property
     def engine_spec(self) -> PluginSpec:
         """The engine as `{kind, params}`; the kind `auto` leaves the choice to the evaluation."""
         return self.engine if isinstance(self.engine, PluginSpec) else PluginSpec(kind=self.engine)
+
+
+def _api_model(model: str | PluginSpec) -> tuple[str, PluginSpec]:
+    """The label and the client of an API model. A bare name is asked for where the usual variables say."""
+    if isinstance(model, PluginSpec):
+        return str(model.params.get("model", model.kind)), model
+    params = {"model": model, "base_url": "${OPENAI_BASE_URL}", "api_key_env": "OPENAI_API_KEY"}
+    return model, PluginSpec(kind="openai_compatible", params=params)

@@ -1,0 +1,82 @@
+"""An arm as plain values, with the place of each in the file and the hash of what makes it this run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from evsys_runtime.config import trees
+
+__all__ = ["BASE_MODEL", "ArmTree", "Digests", "Expansion", "Origins"]
+
+BASE_MODEL = "base_model"
+"""The baseline that is no arm: the model as it was before training."""
+
+_UNNAMED = frozenset({"name", "tags"})
+"""Keys of a run that don't make it another run."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Origins:
+    """Where the values of an arm stand in the file: `base` and, for each axis, a path inside the run and its place."""
+
+    base: str
+    axes: tuple[tuple[str, str], ...] = ()
+
+    def locate(self, path: str) -> str:
+        """The path in the file of a path in the arm (`$` is the run)."""
+        best, place = "$", self.base
+        for prefix, where in self.axes:
+            inside = path == prefix or (path.startswith(prefix) and path[len(prefix)] in ".[")
+            if inside and len(prefix) > len(best):
+                best, place = prefix, where
+        return place + path[len(best) :]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ArmTree:
+    """One arm as plain values. `digest` is the hash of what makes it this run: all but its name and tags."""
+
+    name: str
+    tree: Mapping[str, Any]
+    origins: Origins
+    digest: str
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Expansion:
+    """The arms of a file. Where they aren't `whole`, something is wrong with how they are given: what is found in them is
+    true, but others may be missing, and their names mean nothing. `unknown` are the paths in a run (`$` is the run) that
+    axes would set which can't be used.
+    """
+
+    arms: list[ArmTree] = attrs.field(factory=list)
+    whole: bool = True
+    unknown: frozenset[str] = frozenset()
+
+
+class Digests:
+    """Hashes of runs, from a hash input that is made once for each distinct part."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[str, Any]] = {}
+        self.orders: dict[tuple[str, ...], list[str]] = {}
+
+    def of(self, tree: Mapping[str, Any]) -> str:
+        """The hash of a run without its name and tags."""
+        keys = tuple(tree)
+        order = self.orders.get(keys)
+        if order is None:
+            order = self.orders[keys] = sorted(set(keys) - _UNNAMED)
+        parts = [f"{key}:{self._part(tree[key])}" for key in order]
+        return f"sha256:{hashlib.sha256('\n'.join(parts).encode('utf-8')).hexdigest()}"
+
+    def _part(self, value: Any) -> str:
+        known = self.known.get(id(value))
+        if known is None:
+            # The value is kept beside its text, so that its identity can't be given to another.
+            known = self.known[id(value)] = (trees.canonical(value), value)
+        return known[0]

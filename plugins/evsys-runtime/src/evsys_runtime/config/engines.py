@@ -1,0 +1,58 @@
+"""Which rollout engine runs a benchmark entry, and whether it can: asked before anything is spent, and when it is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, Problem
+from evsys.types import HarborTask
+from evsys_runtime.config.model import BenchmarkConfig
+
+__all__ = ["engine_kind", "engine_problems", "why_harbor"]
+
+
+def why_harbor(entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness: bool) -> str | None:
+    """Why an entry can't be run in this process alone; None where it can."""
+    if any(task.path is not None for task in tasks):
+        return "tasks that are folders need it"
+    if entry.environment is not None:
+        return "an environment needs it"
+    return "an agent of Harbor's needs it" if harness else None
+
+
+def engine_kind(entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness: bool) -> str:
+    """The name of an entry's engine; `auto` is `direct`, or `harbor` for what needs a place to act.
+
+    Args:
+        entry: the entry.
+        tasks: its tasks.
+        harness: its agent is one of Harbor's.
+    """
+    kind = entry.engine_spec.kind
+    if kind != "auto":
+        return kind
+    return "direct" if why_harbor(entry, tasks, harness=harness) is None else "harbor"
+
+
+def engine_problems(
+    engine: Any, entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness: bool, place: str
+) -> Iterator[Problem]:
+    """What an engine says that it can't do of what an entry asks for.
+
+    It says so by `check_work(tasks, environment, harness)`, if it has that: an exception is what is wrong.
+    """
+    check = getattr(engine, "check_work", None)
+    if not callable(check):
+        return
+    try:
+        check(tasks, entry.environment, harness)
+    except ConfigError as exc:
+        yield from (attrs.evolve(problem, path=f"{place}.environment.params") for problem in exc.problems)
+    except EvsysError as exc:
+        yield Problem(path=f"{place}.engine", message=exc.message, hint=exc.hint)
+    except PLUGIN_FAILURES as exc:
+        kind = getattr(engine, "name", type(engine).__name__)
+        yield Problem(path=f"{place}.engine", message=f"engine {kind!r}: {type(exc).__name__}: {exc}")

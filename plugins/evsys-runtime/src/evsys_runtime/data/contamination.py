@@ -1,0 +1,247 @@
+"""Which tasks of benchmarks are among training rows: rows go by once, what is found stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import attrs
+
+from evsys_runtime.data.row_texts import Part, row_texts
+from evsys_runtime.data.task_index import LONG, SHORT, Entry, TaskIndex, grams
+from evsys_runtime.data.words import fold, whole, words_of
+
+__all__ = [
+    "SHORT_SHARE",
+    "BenchmarkCheck",
+    "DataCheck",
+    "DatasetCheck",
+    "FlaggedTask",
+    "MatchedRow",
+    "Overlap",
+    "Scan",
+]
+
+SHORT_SHARE = 0.7
+"""Share of a task's 8-grams that flags it: that of Chowdhery et al. (2022), section 8."""
+
+_MOST_ROWS = 5
+
+type Evidence = Literal["instruction", "ngrams_13", "ngrams_8", "answer"]
+
+
+@attrs.frozen(kw_only=True)
+class Overlap:
+    """How many of a task's n-grams are in the rows, of those that were looked for."""
+
+    found: int
+    of: int
+
+
+@attrs.frozen(kw_only=True)
+class MatchedRow:
+    """A row that shares something with a task.
+
+    `row` is its number after the transforms, from 0; `ngrams` counts the task's n-grams that it has; `instruction` is True
+    where it has the task as it stands, `answer` where it has the expected answer.
+    """
+
+    row: int
+    row_id: str
+    ngrams: int
+    instruction: bool
+    answer: bool
+
+
+@attrs.frozen(kw_only=True)
+class FlaggedTask:
+    """A task that is in the rows, and what says so. `answer` is True where one of `rows_matched` rows has its answer, too."""
+
+    task_id: str
+    evidence: tuple[Evidence, ...]
+    answer: bool
+    ngrams_8: Overlap
+    ngrams_13: Overlap
+    rows_matched: int
+    closest: tuple[MatchedRow, ...]
+
+
+@attrs.frozen(kw_only=True)
+class BenchmarkCheck:
+    """A benchmark entry against a dataset. `whole_text_only` counts tasks without an n-gram to look for, which only a
+    row with the same text can match; `not_compared` those of which nothing is left but boilerplate.
+    """
+
+    benchmark: str
+    split: str
+    tasks: int
+    whole_text_only: int
+    not_compared: int
+    flagged: tuple[FlaggedTask, ...]
+
+
+@attrs.frozen(kw_only=True)
+class DatasetCheck:
+    """The rows that some arms train on, at these repeats: a transform that draws rows draws others in each."""
+
+    source: str
+    arms: tuple[str, ...]
+    repeats: tuple[int, ...]
+    rows: int
+    benchmarks: tuple[BenchmarkCheck, ...]
+
+
+@attrs.frozen(kw_only=True)
+class DataCheck:
+    """What `evsys data check` found; `flagged` counts tasks, each once for a dataset and a benchmark entry."""
+
+    flagged: int
+    datasets: tuple[DatasetCheck, ...]
+
+
+@attrs.define
+class _Found:
+    """What rows had of one task, apart from its n-grams."""
+
+    answer_alone: bool = False
+    answer: bool = False
+    rows: int = 0
+    closest: list[MatchedRow] = attrs.field(factory=list)
+
+
+@attrs.define
+class _RowHits:
+    """What one row has of one task."""
+
+    places: set[int] = attrs.field(factory=set)
+    texts: set[str] = attrs.field(factory=set)
+    answer: bool = False
+
+
+class Scan:
+    """One dataset against all benchmarks: give it each row once, then ask for the checks.
+
+    Memory: two bytes a word of the benchmarks, and a few rows for each task that is found.
+    """
+
+    def __init__(self, index: TaskIndex) -> None:
+        self._index = index
+        self._short, self._long = bytearray(len(index.words)), bytearray(len(index.words))
+        self._found: dict[int, _Found] = {}
+        self.rows = 0
+
+    def add(self, row: Any) -> None:
+        """Look at a typed row."""
+        texts = row_texts(row)
+        hits: dict[int, _RowHits] = {}
+        for part, text in texts:
+            words = words_of(fold(text))
+            if len(words) >= SHORT and self._index.may_hold(words):
+                self._mark(words, hits)
+            if part != "aside" and len(words) in self._index.lengths[part]:
+                self._mark_whole(part, words, text, hits)
+        if hits:
+            self._keep(str(getattr(row, "row_id", "") or getattr(row, "task_id", "")), texts, hits)
+        self.rows += 1
+
+    def checks(self, entries: Sequence[Entry]) -> Iterator[BenchmarkCheck]:
+        """What was found of each entry; `entries` are those of the index."""
+        first = 0
+        for entry in entries:
+            numbers = range(first, first + len(entry.tasks))
+            comparable = [self._index.comparable(number) for number in numbers]
+            flagged = (
+                self._flagged(number, task.task_id) for number, task in zip(numbers, entry.tasks, strict=True)
+            )
+            yield BenchmarkCheck(
+                benchmark=entry.name,
+                split=entry.split,
+                tasks=len(entry.tasks),
+                whole_text_only=comparable.count((False, True)),
+                not_compared=comparable.count((False, False)),
+                flagged=tuple(task for task in flagged if task is not None),
+            )
+            first += len(entry.tasks)
+
+    def _mark(self, words: list[str], hits: dict[int, _RowHits]) -> None:
+        index = self._index
+        for at, gram in enumerate(grams(words, SHORT)):
+            for place in index.places.get(gram, ()):
+                short = index.short[place]
+                long = index.long[place] and words[at : at + LONG] == index.words[place : place + LONG]
+                if short:
+                    self._short[place] = 1
+                if long:
+                    self._long[place] = 1
+                if short or long:
+                    hits.setdefault(index.task_at(place), _RowHits()).places.add(place)
+
+    def _mark_whole(self, part: Part, words: list[str], text: str, hits: dict[int, _RowHits]) -> None:
+        known = self._index.questions if part == "question" else self._index.answers
+        same_words = known.get(tuple(words))
+        if same_words is None:
+            return
+        said = whole(fold(text))
+        for found in same_words:
+            if found.text == said and part == "question":
+                hits.setdefault(found.task, _RowHits()).texts.add(said)
+            elif found.text == said:
+                hits.setdefault(found.task, _RowHits()).answer = True
+
+    def _keep(self, row_id: str, texts: Sequence[tuple[Part, str]], hits: dict[int, _RowHits]) -> None:
+        said = [whole(fold(text)) for part, text in texts if part == "answer"]
+        for task, hit in hits.items():
+            found = self._found.setdefault(task, _Found())
+            found.answer_alone |= hit.answer
+            answer = hit.answer or any(_says(text, self._index.expected[task]) for text in said)
+            found.answer |= answer
+            found.rows += 1
+            matched = MatchedRow(
+                row=self.rows,
+                row_id=row_id,
+                ngrams=len(hit.places),
+                instruction=0 < self._index.parts[task] == len(hit.texts),
+                answer=answer,
+            )
+            # Stable, so that of equal rows the first stay.
+            closest = sorted([*found.closest, matched], key=lambda row: (not row.instruction, -row.ngrams))
+            found.closest = closest[:_MOST_ROWS]
+
+    def _flagged(self, task: int, task_id: str) -> FlaggedTask | None:
+        found = self._found.get(task)
+        if found is None:
+            return None
+        short = self._overlap(task, self._short, self._index.short)
+        long = self._overlap(task, self._long, self._index.long)
+        evidence: list[Evidence] = []
+        if any(row.instruction for row in found.closest):
+            evidence.append("instruction")
+        if long.found:
+            evidence.append("ngrams_13")
+        if short.of and short.found >= SHORT_SHARE * short.of:
+            evidence.append("ngrams_8")
+        if found.answer_alone:
+            evidence.append("answer")
+        if not evidence:
+            return None
+        return FlaggedTask(
+            task_id=task_id,
+            evidence=tuple(evidence),
+            answer=found.answer,
+            ngrams_8=short,
+            ngrams_13=long,
+            rows_matched=found.rows,
+            closest=tuple(found.closest),
+        )
+
+    def _overlap(self, task: int, found: bytearray, wanted: bytearray) -> Overlap:
+        start, end = self._index.starts[task], self._index.starts[task + 1]
+        return Overlap(found=found.count(1, start, end), of=wanted.count(1, start, end))
+
+
+def _says(text: str, answers: Sequence[str]) -> bool:
+    """True when a text is one of the answers, or has one as a run of its words."""
+    if text in answers:
+        return True
+    padded = f" {' '.join(words_of(text))} "
+    return any(f" {' '.join(words)} " in padded for answer in answers if (words := words_of(answer)))
