@@ -73,8 +73,13 @@ def test_in_a_pipe_a_tenth_of_the_run_gives_a_plain_line(screen, clock, capsys):
 
 def test_what_the_backend_expects_is_told_at_the_start(screen, clock):
     pipe = screen(terminal=False)
-    PrintProgress().evsys_run_started(CTX, 100, {"seconds": 75.0, "peak_bytes": 1.25e9})
-    assert pipe.getvalue() == "sft-s0: 100 steps, about 1:15 and 1.2 GB on this machine\n"
+    for scoring in ({}, {"scoring_seconds": 0.0}, {"scoring_seconds": 15.0}):
+        PrintProgress().evsys_run_started(CTX, 100, {"seconds": 75.0, "peak_bytes": 1.25e9, **scoring})
+    assert pipe.getvalue().splitlines() == [
+        "sft-s0: 100 steps, about 1:15 without scoring and 1.2 GB on this machine",
+        "sft-s0: 100 steps, about 1:15 and 1.2 GB on this machine",
+        "sft-s0: 100 steps, about 1:30 with scoring and 1.2 GB on this machine",
+    ]
 
 
 def test_the_interval_can_be_given_and_the_last_step_is_always_shown(screen, clock):
@@ -162,6 +167,70 @@ def test_scores_and_failures_are_told(screen, clock):
         "sft-s0: held_out at step 70 failed: the grader crashed",
         "sft-s0 failed: the grader crashed",
     ]
+
+
+def advance(progress, clock, total, *, seconds=1.0, step=50):
+    for done in range(total + 1):
+        progress.evsys_evaluation_advanced(CTX, "held_out", step, done, total)
+        clock.now += seconds
+
+
+def scored(progress, step=50):
+    metrics = {"mean_reward": MetricValue(value=0.5)}
+    progress.evsys_evaluation_finished(
+        CTX,
+        EvaluationResult(benchmark="held_out", split="val", step=step, status="completed", metrics=metrics),
+    )
+
+
+def test_a_long_scoring_is_told_of_now_and_then_in_a_pipe(screen, clock):
+    pipe = screen(terminal=False)
+    progress = PrintProgress()
+    advance(progress, clock, 35)
+    scored(progress)
+    assert pipe.getvalue().splitlines() == [
+        "sft-s0: scoring held_out at step 50, 10/35 tasks",
+        "sft-s0: scoring held_out at step 50, 20/35 tasks",
+        "sft-s0: scoring held_out at step 50, 30/35 tasks",
+        "sft-s0: held_out at step 50: mean_reward 0.5",
+    ]
+
+
+def test_a_short_scoring_gives_its_result_alone_in_a_pipe(screen, clock):
+    pipe = screen(terminal=False)
+    progress = PrintProgress()
+    for step in (50, 100):  # the time between two scorings isn't theirs
+        advance(progress, clock, 5, step=step)
+        scored(progress, step)
+        clock.now += 60
+    assert pipe.getvalue().splitlines() == [
+        "sft-s0: held_out at step 50: mean_reward 0.5",
+        "sft-s0: held_out at step 100: mean_reward 0.5",
+    ]
+
+
+def test_a_scoring_is_the_live_line_of_a_terminal_and_its_result_takes_its_place(screen, clock):
+    terminal = screen(terminal=True)
+    progress = PrintProgress(redraw_seconds=1.5)
+    train(progress, clock, 1, total=2)
+    advance(progress, clock, 4)
+    scored(progress)
+    head, *drawn = terminal.getvalue().split("\r\x1b[K")
+    assert head == "sft-s0: 2 steps\n"
+    assert drawn == [
+        "sft-s0: step 1/2, loss 2, 500 tokens/s, 1.0 s left\n",
+        "sft-s0: scoring held_out at step 50, 0/4 tasks",
+        "sft-s0: scoring held_out at step 50, 2/4 tasks",
+        "sft-s0: scoring held_out at step 50, 4/4 tasks",
+        "sft-s0: held_out at step 50: mean_reward 0.5\n",
+    ]
+
+
+def test_a_process_without_standard_error_is_no_fault(clock, monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    progress = PrintProgress(every=1)
+    train(progress, clock, 2, total=2)
+    advance(progress, clock, 2)
 
 
 def test_standard_output_stays_clean(clock, capsys):

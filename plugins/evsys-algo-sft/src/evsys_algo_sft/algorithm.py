@@ -11,32 +11,21 @@ the batch, and not row by row, gives each token the same say, whatever the lengt
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
 from evsys import option
-from evsys.types import ChatMessagesRow, ForwardResult, RunContext, TrainingBatch
+from evsys.types import ChatMessagesRow, TrainingBatch
 from evsys_algo_sft.sequences import RenderedRow, RenderReport, mean_nll, render_rows
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.params import TrainingParams
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
+    from evsys.types import ForwardResult, RunContext
 
 __all__ = ["SFT", "SFTParams"]
-
-
-@attrs.frozen(kw_only=True)
-class SFTParams(TrainingParams):
-    """Params of `sft`."""
-
-    train_on: str = option(
-        "all_assistant",
-        "Which tokens have a loss: those of every assistant turn, of the last one, or all tokens.",
-        choices=("all_assistant", "last_assistant", "all"),
-        source="evsys training defaults",
-    )
 
 
 class SFT(BaseAlgorithm):
@@ -51,7 +40,18 @@ class SFT(BaseAlgorithm):
                 return batch
     """
 
-    Config: ClassVar[type[Any]] = SFTParams
+    # Written here, so that type checkers let a subclass's Config inherit from it.
+    @attrs.frozen(kw_only=True)
+    class Config(TrainingParams):
+        """Params of `sft`."""
+
+        train_on: str = option(
+            "all_assistant",
+            "Which tokens have a loss: those of every assistant turn, of the last one, or all tokens.",
+            choices=("all_assistant", "last_assistant", "all"),
+            source="evsys training defaults",
+        )
+
     shape: ClassVar[str] = "chat"
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
@@ -105,16 +105,20 @@ class SFT(BaseAlgorithm):
     # --- what `evsys data preview` shows --------------------------------------------------------------------------
 
     def preview(
-        self, rows: Iterable[ChatMessagesRow], renderer: Renderer, report: RenderReport | None = None
+        self,
+        rows: Iterable[ChatMessagesRow],
+        renderer: Renderer,
+        dropped: dict[str, int] | None = None,
     ) -> Iterator[RenderedRow]:
-        """Rows as they would be trained: tokens with their weights, what would be dropped left out and counted.
+        """Rows as they would be trained: tokens with their weights.
 
         Args:
             rows: typed rows.
             renderer: of the model.
-            report: filled on the way.
+            dropped: filled on the way with the reasons of rows that are left out, and how often each was one.
         """
-        return self._render(rows, renderer, report or RenderReport(), self.config.max_length)
+        report = RenderReport(dropped={} if dropped is None else dropped)
+        return self._render(rows, renderer, report, self.config.max_length)
 
     def _render(
         self,
@@ -129,3 +133,6 @@ class SFT(BaseAlgorithm):
         """The longest sequence that may be trained: what the params and the backend's model allow."""
         limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
         return min((limit for limit in limits if limit is not None), default=None)
+
+
+SFTParams = SFT.Config

@@ -36,6 +36,7 @@ class MockBackend:
 
     name: ClassVar[str] = "mock"
     Config: ClassVar[type] = MockConfig
+    simulated: ClassVar[bool] = True
     capabilities: frozenset[str] = frozenset(
         {
             "custom_loss",

@@ -112,7 +112,7 @@ def test_kind_and_import_path_together_are_refused(registry):
     ("path", "error", "message"),
     [
         ("nowhere:Agent", PluginLoadError, "'nowhere:Agent' can't be loaded: ModuleNotFoundError"),
-        ("users_agents:Absent", PluginLoadError, "AttributeError"),
+        ("users_agents:Absent", PluginLoadError, "users_agents has no 'Absent'"),
         ("users_agents", ConfigError, "is no import path"),
         (":Agent", ConfigError, "is no import path"),
         ("users_agents:", ConfigError, "is no import path"),

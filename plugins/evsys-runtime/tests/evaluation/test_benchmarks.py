@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import attrs
 import pytest
@@ -125,6 +126,39 @@ def test_the_verifier_hash_follows_the_source_of_the_verifiers(registry, task):
     one, two = (bind_benchmark(ENTRY, [task(), task("x", expected=e)], registry=registry) for e in (1, 2))
     assert one.verifier_hash == two.verifier_hash
     assert one.benchmark_hash != two.benchmark_hash
+
+
+def test_the_verifier_hash_covers_the_verifiers_that_a_verifier_calls(registry, task):
+    def part(model_output, expected, params):
+        return float(model_output == expected)
+
+    class Whole:
+        uses: ClassVar = ("equals",)
+
+        def __call__(self, model_output, expected, params):
+            return 1.0
+
+    registry.register("verifier", "part", part)
+    registry.register("verifier", "whole", Whole)
+    before = bind_benchmark(ENTRY, [task(verifier="whole")], registry=registry).verifier_hash
+    Whole.uses = ("equals", "part")
+    assert bind_benchmark(ENTRY, [task(verifier="whole")], registry=registry).verifier_hash != before
+
+
+def test_the_range_of_rewards_is_that_of_all_verifiers_and_unknown_where_one_declares_none(registry, task):
+    def ranged(name, declared):
+        def verifier(model_output, expected, params):
+            return 0.0
+
+        verifier.reward_range = declared
+        registry.register("verifier", name, verifier)
+        return task(name, verifier=name)
+
+    one, two, odd = ranged("one", (0.0, 1.0)), ranged("two", (-1.0, 0.5)), ranged("odd", (1.0, 0.0))
+    assert bind_benchmark(ENTRY, [one, two], registry=registry).reward_range == (-1.0, 1.0)
+    assert bind_benchmark(ENTRY, [one, task()], registry=registry).reward_range is None
+    with pytest.raises(ConfigError, match=r"'odd' declares reward_range = \(1.0, 0.0\)"):
+        bind_benchmark(ENTRY, [odd], registry=registry)
 
 
 def test_everything_that_is_wrong_is_told_at_once(registry, task):

@@ -5,7 +5,7 @@ import attrs
 import pytest
 
 from evsys.errors import StoreError
-from evsys.types import EvaluationResult, NoScore, Rollout, Score
+from evsys.types import EvaluationResult, NoScore, Rollout, Score, Usage
 from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
 from evsys_runtime.evaluation.benchmarks import bind_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
@@ -112,6 +112,41 @@ def test_rollouts_and_metrics_go_on_record_in_the_phase_of_the_split(make, scrip
     assert [event for event, _ in notes.events] == ["evaluation.started", "evaluation.finished"] * 2
 
 
+def test_the_seconds_of_a_scoring_are_those_that_passed_and_not_the_sum_of_its_rollouts(make, script):
+    """Each rollout claims an hour of its own."""
+
+    class Hours:
+        def run(self, tasks, policy, limits):
+            async def stream():
+                for task in tasks:
+                    yield Rollout(
+                        task_id=task.task_id,
+                        sample_index=0,
+                        score=Score(value=1.0),
+                        usage=Usage(seconds=3600.0, completion_tokens=2),
+                    )
+
+            return stream()
+
+    evaluator = make()
+    evaluator.benchmarks = (attrs.evolve(evaluator.benchmarks[0], engine=Hours()),)
+    result = score(evaluator, script())
+    assert 0 < result.usage.seconds == result.seconds < 3600
+    assert result.usage.completion_tokens == 6
+
+
+def test_the_mean_of_each_component_of_the_scores_goes_on_record(make, script, task, registry, notes):
+    def judged(model_output, expected, params):
+        return Score(value=1.0, components={"format": float(expected), **({"tone": 0.5} if expected else {})})
+
+    registry.register("verifier", "judged", judged)
+    tasks = [task(f"t{i}", verifier="judged", expected=i) for i in range(3)]
+    score(make(tasks=tasks), script())
+    [(_, values, _)] = notes.lines
+    assert values["val/components/format"] == 1.0
+    assert values["val/components/tone"] == 0.5
+
+
 def test_listeners_hear_of_rollouts_and_result_once_bound(make, script, notes):
     evaluator = make()
     score(evaluator, script())
@@ -119,7 +154,7 @@ def test_listeners_hear_of_rollouts_and_result_once_bound(make, script, notes):
     ctx = SimpleNamespace(hooks=notes)
     evaluator.bind(ctx)
     result = score(evaluator, script(), step=6)
-    [(first, rollouts), (second, told)] = notes.emitted
+    [(first, rollouts), (second, told)] = notes.emitted[-2:]
     assert (first, second) == ("evsys_rollouts_finished", "evsys_evaluation_finished")
     assert (rollouts["ctx"], rollouts["step"], rollouts["phase"], len(rollouts["rollouts"])) == (
         ctx,
@@ -128,6 +163,44 @@ def test_listeners_hear_of_rollouts_and_result_once_bound(make, script, notes):
         3,
     )
     assert told == {"ctx": ctx, "evaluation": result}
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_listeners_hear_how_many_tasks_have_all_their_samples(make, script, notes, samples):
+    evaluator = make(entry_(num_samples=samples))
+    evaluator.bind(SimpleNamespace(hooks=notes))
+    score(evaluator, script())
+    told = [facts for hook, facts in notes.emitted if hook == "evsys_evaluation_advanced"]
+    assert [(facts["done"], facts["total"]) for facts in told] == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert {(facts["benchmark"], facts["step"]) for facts in told} == {("val", 5)}
+
+
+def test_listeners_of_a_large_scoring_are_told_now_and_then(make, script, notes, task, monkeypatch):
+    monkeypatch.setattr("evsys_runtime.evaluation.evaluator.MOST_TOLD", 3)
+    evaluator = make(tasks=[task(f"t{i}", f"question {i}") for i in range(10)])
+    evaluator.bind(SimpleNamespace(hooks=notes))
+    score(evaluator, script())
+    told = [facts["done"] for hook, facts in notes.emitted if hook == "evsys_evaluation_advanced"]
+    assert told == [0, 3, 6, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("every", "start", "end", "times"), [(None, 0, 10, 1), (5, 0, 10, 2), (4, 0, 10, 3), (4, 4, 10, 2)]
+)
+def test_the_time_of_scorings_to_come_is_that_of_the_last_times_their_number(
+    make, script, every, start, end, times
+):
+    evaluator = make(entry_(run_every=every))
+    assert evaluator.estimate(start, end) is None
+    seconds = score(evaluator, script()).seconds
+    assert evaluator.estimate(start, end) == pytest.approx(times * seconds)
+
+
+def test_the_time_of_a_scoring_elsewhere_counts_until_there_is_an_own(make, script):
+    evaluator = make(expected_seconds={"val": 1000.0})
+    assert evaluator.estimate(0, 10) == 1000.0
+    score(evaluator, script())
+    assert evaluator.estimate(0, 10) < 1000.0
 
 
 def test_metrics_whose_direction_is_unknown_are_told(make, script, registry):

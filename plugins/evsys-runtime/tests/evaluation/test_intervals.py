@@ -114,6 +114,42 @@ def test_tasks_that_all_agree_prove_no_certainty(value):
     assert clustered[:2] == wilson_interval(5 * value, 5)
 
 
+def test_a_clustered_interval_ends_where_the_values_do():
+    """Five clusters at 0.99 on average: the t interval alone would reach 1.004."""
+    values = {str(i): 0.95 if i < 5 else 1.0 for i in range(25)}
+    clusters = {str(i): str(i // 5) for i in range(25)}
+    free, kept = mean_interval(values, clusters), mean_interval(values, clusters, possible=(0.0, 1.0))
+    assert free.high > 1.004
+    assert (kept.low, kept.high, kept.method) == (free.low, 1.0, "clustered t")
+    assert mean_interval(values, clusters, possible=(0.0, math.inf)) == free
+
+
+@given(values=VALUES, data=st.data())
+def test_an_interval_stays_in_the_possible_range_and_holds_the_mean(values, data):
+    clusters = {task: data.draw(st.sampled_from("abc")) for task in values}
+    low = min(values.values()) - data.draw(st.floats(0, 3))
+    high = max(values.values()) + data.draw(st.floats(0, 3))
+    interval = mean_interval(values, clusters, possible=(low, high))
+    if interval is not None:
+        mean = math.fsum(values.values()) / len(values)
+        assert low <= interval.low <= mean + 1e-12
+        assert mean - 1e-12 <= interval.high <= high
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.5, 3.0])
+def test_agreement_is_a_proportion_of_the_range_that_is_known(value):
+    low, high, method = mean_interval({str(i): value for i in range(20)}, possible=(-1.0, 3.0))
+    below, above = wilson_interval(20 * (value + 1) / 4, 20)
+    assert (low, high) == (pytest.approx(-1 + 4 * below), pytest.approx(-1 + 4 * above))
+    assert method == "wilson"
+    assert low <= value <= high
+
+
+@pytest.mark.parametrize("possible", [None, (0.0, math.inf)])
+def test_agreement_on_a_value_without_a_known_range_says_nothing_about_other_tasks(possible):
+    assert mean_interval({str(i): 16.0 for i in range(20)}, possible=possible) is None
+
+
 def coverage(draw, *, rounds=400):
     """The share of simulated benchmarks whose interval holds the truth, 0."""
     rng = np.random.default_rng(0)
@@ -176,6 +212,10 @@ def test_a_bootstrap_of_a_mean_agrees_with_the_formula():
     resampled = bootstrap_interval(list(values), lambda tasks: sum(values[t] for t in tasks) / len(tasks))
     assert resampled.low == pytest.approx(formula.low, abs=0.06)
     assert resampled.high == pytest.approx(formula.high, abs=0.06)
+
+
+def test_a_bootstrap_that_always_gives_the_same_is_no_certainty():
+    assert bootstrap_interval([str(i) for i in range(20)], lambda tasks: 1.0) is None
 
 
 def test_a_bootstrap_takes_whole_clusters():

@@ -167,6 +167,83 @@ def test_a_metric_of_whole_rollouts_sees_those_without_a_score(registry):
     assert metric.task_value([1.0]) is None
 
 
+class MeanTokens(Tokens):
+    """The same as a mean over tasks of a value of each; a task without any token can't be told."""
+
+    value_range = (0.0, float("inf"))
+
+    def task_value(self, rollouts):
+        used = [r.usage.completion_tokens for r in rollouts]
+        return sum(used) / len(used) if "unpriced" not in rollouts[0].task_id else float("nan")
+
+    def compute_rollouts(self, task_rollouts):
+        return sum(map(self.task_value, task_rollouts.values())) / len(task_rollouts)
+
+
+def test_a_metric_of_rollouts_that_is_a_mean_over_tasks_has_the_interval_of_one(registry):
+    registry.register("metric", "tokens", MeanTokens)
+    metric = bind_metric("tokens", registry=registry)
+    found = value(metric, scores({"a": [None], "b": [1.0, 1.0], "c": [1.0, None, 0.0]}))
+    assert (found.value, found.n, found.method) == (15.0, 3, "t")
+    assert (found.low, found.high) == (
+        pytest.approx(15 - 4.302653 * 5 / 3**0.5),
+        pytest.approx(15 + 4.302653 * 5 / 3**0.5),
+    )
+    few = value(metric, scores({"a": [None], "b": [1.0] * 9}))
+    assert few.low == 0.0
+
+
+def test_a_task_that_a_metric_of_rollouts_cannot_tell_is_left_out_and_counted(registry):
+    registry.register("metric", "tokens", MeanTokens)
+    metric = bind_metric("tokens", registry=registry)
+    found = value(metric, scores({"a": [1.0], "unpriced": [1.0]}))
+    assert (found.value, found.n, found.excluded) == (10.0, 1, 1)
+    nothing = value(metric, scores({"unpriced": [1.0]}))
+    assert (nothing.value, nothing.method, nothing.excluded) == (None, "not available", 1)
+
+
+def clustered(rewards, **options):
+    return Scores(
+        rewards=rewards,
+        rollouts=rollouts(rewards),
+        clusters={task: task[0] for task in rewards},
+        **options,
+    )
+
+
+HIGH = {f"{c}{i}": [1.0, float(c != "a" or i > 0)] for c in "abcde" for i in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("declared", "reward_range", "high"),
+    [
+        (None, None, None),
+        ((0.0, 1.0), None, 1.0),
+        ("rewards", None, 1.0),  # all rewards are 0 or 1
+        ("rewards", (0.0, 1.0), 1.0),
+        ("rewards", (0.0, 5.0), None),
+    ],
+)
+def test_an_interval_keeps_to_what_metric_and_verifiers_declare(registry, declared, reward_range, high):
+    class Ranged(registry.get("metric", "mean_reward")):
+        value_range = declared
+
+    registry.register("metric", "ranged", Ranged)
+    found = value(bind_metric("ranged", registry=registry), clustered(HIGH, reward_range=reward_range))
+    assert found.method == "clustered t"
+    assert found.high == high if high is not None else found.high > 1.0
+
+
+@pytest.mark.parametrize("declared", ["reward", (1.0, 0.0), (0.0,), 3.0, ("a", "b")])
+def test_a_range_that_is_none_is_refused(registry, declared):
+    class Odd(Median):
+        value_range = declared
+
+    registry.register("metric", "odd", Odd)
+    with pytest.raises(PluginContractError, match="value_range"):
+        bind_metric("odd", registry=registry)
+
+
 @pytest.mark.parametrize("said", ["raise", float("nan"), float("inf"), "text", "0.5", None])
 def test_a_failing_metric_has_no_value_and_the_others_are_computed(registry, said):
     class Broken:

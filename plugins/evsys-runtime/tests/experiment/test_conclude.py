@@ -1,5 +1,7 @@
 """Verdicts from numbers: what may be said, and what may not."""
 
+import re
+
 import attrs
 import numpy as np
 import pytest
@@ -279,3 +281,93 @@ def test_each_repeat_is_compared_with_its_own_untrained_scores():
     scores = [list(rng.integers(0, 2, 40).astype(float)) for _ in range(2)]
     results = [arm("a", own, own, repeat=repeat) for repeat, own in enumerate(scores)]
     assert conclude(QUESTION, results).comparisons[0].effect == 0.0
+
+
+# --- what would settle it, and what can be seen at all ------------------------------------------------------------
+
+
+def tasks_named(conclusion):
+    return int(re.search(r"about (\d+) tasks", conclusion.settle)[1])
+
+
+def test_tasks_that_all_agree_are_no_perfect_evidence_and_a_minimum_effect_gives_the_tasks_to_aim_at():
+    """134 tasks: at 5 % of them differing in one direction, 5 or more do with a probability of 80 %."""
+    conclusion = conclude(attrs.evolve(QUESTION, minimum_effect=0.05), [arm("a", ZEROS, ZEROS)])
+    assert conclusion.verdict == "INCONCLUSIVE"
+    assert conclusion.comparisons[0].smallest_detectable_effect == pytest.approx(0.2137, abs=1e-3)
+    assert conclusion.settle == "about 134 tasks would show an effect of 0.05 for a (30 were scored)"
+
+
+def test_a_minimum_effect_is_aimed_at_and_not_the_effect_that_happened_to_come_up():
+    some = [1.0, 1.0, 1.0, *ZEROS[3:]]
+    free, set_ = (
+        conclude(attrs.evolve(QUESTION, minimum_effect=minimum), [arm("a", ZEROS, some)])
+        for minimum in (0.0, 0.02)
+    )
+    assert "an effect of 0.1 for a" in free.settle
+    assert "an effect of 0.02 for a" in set_.settle
+    assert tasks_named(set_) > 4 * tasks_named(free)
+    assert set_.settle.endswith(f", and {tasks_named(free)} tasks one of 0.1, as it came up (30 were scored)")
+
+
+def test_an_effect_that_is_real_but_perhaps_too_small_asks_for_the_tasks_that_place_it():
+    some = [1.0] * 7 + [0.0] * 23
+    conclusion = conclude(attrs.evolve(QUESTION, minimum_effect=0.3), [arm("a", ZEROS, some)])
+    assert conclusion.comparisons[0].p_value < 0.05
+    assert re.fullmatch(
+        r"about \d+ tasks would tell whether a's effect of 0\.233 reaches the minimum_effect of 0\.3 \(30 were scored\)",
+        conclusion.settle,
+    )
+    assert tasks_named(conclusion) > 100
+
+
+def test_an_effect_right_at_the_minimum_is_not_told_to_be_settled_by_tasks():
+    some = [1.0] * 7 + [0.0] * 23
+    conclusion = conclude(attrs.evolve(QUESTION, minimum_effect=0.2334), [arm("a", ZEROS, some)])
+    assert "another minimum_effect" in conclusion.settle
+
+
+def test_equal_arms_without_a_minimum_effect_are_told_to_set_one():
+    assert conclude(QUESTION, [arm("a", ZEROS, ZEROS)]).settle.startswith("a minimum_effect to aim at")
+
+
+def test_more_arms_need_more_tasks_each():
+    some = [1.0, 1.0, *ZEROS[2:]]
+    alone = conclude(QUESTION, [arm("a", ZEROS, some)])
+    among = conclude(QUESTION, [arm("a", ZEROS, some), *(arm(f"b{i}", ZEROS, ZEROS) for i in range(9))])
+    assert tasks_named(among) > tasks_named(alone)
+
+
+def test_a_design_without_a_chance_says_so():
+    def clustered(result):
+        groups = {f"t{i}": str(i % 4) for i in range(30)}
+        return attrs.evolve(
+            result, evaluations=tuple(attrs.evolve(e, clusters=groups) for e in result.evaluations)
+        )
+
+    conclusion = conclude(QUESTION, [clustered(arm("a", ZEROS, ONES))])
+    assert conclusion.comparisons[0].outcome == "inconclusive"
+    assert conclusion.comparisons[0].smallest_detectable_effect is None
+    assert conclusion.comparisons[0].reason == (
+        "one training run per recipe; 4 clusters give p = 0.12 at best, and 0.05 is needed"
+    )
+    assert re.match(r"about 45 tasks in 6 clusters would show an effect of 1 for a", conclusion.settle)
+
+
+# --- what a difference can be -------------------------------------------------------------------------------------
+
+
+def varied(count):
+    """Rewards of `count` repeats that are 0 or 1, nearly all 1."""
+    rng = np.random.default_rng(7)
+    return [list((rng.random(30) < 0.97).astype(float)) for _ in range(count)]
+
+
+def test_no_interval_holds_a_difference_that_cannot_be():
+    repeats = [arm("a", ZEROS, after, repeat=i) for i, after in enumerate(varied(3))]
+    within = conclude(attrs.evolve(QUESTION, possible=lambda rewards: rewards), repeats).comparisons[0]
+    assert within.high == 1.0
+    assert 0.0 < within.low < within.effect < 1.0
+    declared = attrs.evolve(QUESTION, possible=lambda rewards: rewards, reward_range=(0.0, 2.0))
+    assert conclude(declared, repeats).comparisons[0].high > 1.0
+    assert conclude(QUESTION, repeats).comparisons[0].high > 1.0

@@ -9,9 +9,9 @@ import pytest
 
 from evsys.errors import ConfigError
 from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.data.sources import source_hash
 from evsys_runtime.experiment.preview import preview_rows
-from evsys_runtime.experiment.session import Options, Session
-from evsys_runtime.record.hashing import source_hash
+from evsys_runtime.experiment.session import Options, bound_benchmarks
 from evsys_std.transforms.filter import Filter
 
 CANARY = "canary-Value-0123456789"
@@ -93,20 +93,21 @@ def test_a_filter_compares_with_the_value_of_a_variable(project, run_text, monke
 def test_a_preview_shows_the_rows_that_training_gets(project, run_text, monkeypatch):
     monkeypatch.setenv("WANT", "c")
     plan = load_experiment(project.config("run:" + run_text(filtered("=="))))
-    rows, dropped = preview_rows(plan)
-    assert len(rows) == 1
-    assert sum(dropped.values()) == 7
+    found = preview_rows(plan)
+    assert len(found.rows) == 1
+    assert sum(found.dropped.values()) == 7
+    assert found.not_read == 0
 
 
 def test_transforms_of_a_benchmark_get_the_value_too(project, monkeypatch):
     monkeypatch.setenv("WANT", "t03")
     metadata = (
         "\nmetadata:\n  success_metric: val.mean_reward\n  benchmark:\n    name: val\n    path: tasks.jsonl\n"
-        "    transforms: [{kind: filter, params: {conditions: [{column: task_id, op: '==', value: '${WANT}'}]}}]\n"
+        "    transforms: [{kind: filter, params: {conditions: [{column: task_id, op: '!=', value: '${WANT}'}]}}]\n"
     )
     plan = load_experiment(project.config(metadata=metadata))
-    session = Session.open(plan, Options(quiet=True))
-    assert [task.task_id for task in session.benchmarks[0].tasks] == ["t03"]
+    (benchmark,) = bound_benchmarks(plan, Options(quiet=True))
+    assert [task.task_id for task in benchmark.tasks] == [f"t{n:02d}" for n in range(12) if n != 3]
 
 
 @pytest.mark.parametrize("place", ["entry", "run"])
@@ -144,6 +145,6 @@ def test_a_value_that_a_plugin_refuses_is_not_shown(project, monkeypatch):
     plan = load_experiment(project.config(metadata=METADATA))
     monkeypatch.setenv("REFUSE", "1")
     with pytest.raises(ConfigError) as caught:
-        Session.open(plan, Options(quiet=True))
+        bound_benchmarks(plan, Options(quiet=True))
     assert "no user ${LOGIN_NAME}" in str(caught.value)
     assert CANARY not in str(caught.value)

@@ -296,6 +296,36 @@ def test_a_wrong_loss_is_an_error_that_names_it_and_says_why(function, message):
     assert function.__name__ in str(caught.value)
 
 
+def _overflows(data, logprobs):
+    return sum((lp * 1e200 * 1e200).sum() for lp in logprobs)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("function", "odd", "hint"),
+    [
+        ("cross_entropy", np.nan, "lower the learning rate"),
+        ("cross_entropy", -np.inf, "lower the learning rate"),
+        ("ppo", np.nan, "lower the learning rate"),
+        (lambda data, logprobs: sum(lp.sum() for lp in logprobs), np.nan, "lower the learning rate"),
+        (_overflows, None, "look for log(0)"),
+        (
+            lambda data, logprobs: LossResult(loss=0.0, grads=[lp * np.nan for lp in logprobs]),
+            None,
+            "look for log(0)",
+        ),
+    ],
+    ids=["nan", "-inf", "ppo", "own loss of a diverged model", "own formula", "own gradient"],
+)
+def test_a_loss_that_is_not_finite_says_whether_the_model_or_the_formula_is_to_blame(function, odd, hint):
+    data, logprobs = one()
+    if odd is not None:
+        logprobs[0][0] = odd
+    with pytest.raises(AlgorithmError) as caught:
+        compute_loss(function, data, logprobs)
+    assert hint in caught.value.hint
+
+
 def test_a_setting_that_a_loss_does_not_have_is_an_error_that_names_both():
     data, logprobs = one()
     with pytest.raises(AlgorithmError, match=r"loss ppo.*'gamma'"):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from evsys.types import ArmResult, Conclusion, ExperimentResult, Message, Rollout, Turn
+from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.record.cache import DatasetCache
 from evsys_runtime.record.experiment_record import ExperimentRecord
 
@@ -54,7 +55,8 @@ class Life:
         self.ack("run")
         run.start_attempt()
         self.ack("attempt")
-        run.write_training_data([{"n": n} for n in range(20)], DatasetCache(self.root / "cache"))
+        rows = MaterializedDataset.from_rows([{"prompt": f"{n}"} for n in range(20)], "prompt")
+        run.write_training_data(rows, DatasetCache(self.root / "cache"))
         self.ack("data")
         turn = Turn(message=Message(role="assistant", content="ж" * 3000), tokens=tuple(range(2000)))
         for step in (1, 2, 3):

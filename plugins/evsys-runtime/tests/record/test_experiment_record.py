@@ -87,9 +87,22 @@ def test_a_config_that_tells_a_secret_is_refused_before_anything_is_written(outp
     redactor = Redactor({"OPENAI_API_KEY": "sk-0123456789abcdef"})
     config = b"backend: {kind: x, params: {api_key: sk-0123456789abcdef}}"
     with pytest.raises(
-        ConfigError, match=r"OPENAI_API_KEY stands in the config.*write \$\{OPENAI_API_KEY\} instead"
+        ConfigError, match=r"config:1:38: .* OPENAI_API_KEY stands here.*write \$\{OPENAI_API_KEY\}"
     ):
         ExperimentRecord.create(output, "a", config, redactor=redactor)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("place", ["name", "hypothesis"])
+def test_a_secret_in_other_text_that_is_kept_is_refused_too(output, place):
+    redactor = Redactor({"OPENAI_API_KEY": "sk-0123456789abcdef"})
+    texts = {"name": "a", "hypothesis": "b"} | {place: "it is\nsk-0123456789abcdef"}
+    with pytest.raises(
+        ConfigError, match=rf"{place}:2:1: the value of the environment variable OPENAI_API_KEY"
+    ):
+        ExperimentRecord.create(
+            output, texts["name"], CONFIG, hypothesis=texts["hypothesis"], redactor=redactor
+        )
     assert not output.exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evsys.errors import DataError, StoreError
+from evsys.errors import StoreError
 from evsys_runtime.record.jsonl import JsonlWriter, append_record, read_jsonl
 
 SEPARATORS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r\n\t\x00\x18"
@@ -91,15 +91,6 @@ def test_a_malformed_line_in_the_middle_is_an_error_with_its_physical_line(tmp_p
     with pytest.raises(StoreError) as caught:
         list(read_jsonl(path))
     assert f"{path}:4:" in str(caught.value)
-
-
-def test_a_users_own_rows_are_judged_strictly_to_the_last_line(tmp_path):
-    path = tmp_path / "train.jsonl"
-    path.write_bytes(b'{"a":1}\n{"a":')
-    assert list(read_jsonl(path)) == [{"a": 1}]
-    with pytest.raises(DataError) as caught:
-        list(read_jsonl(path, error=DataError))
-    assert (caught.value.source, caught.value.line) == (str(path), 2)
 
 
 def test_a_missing_file_is_an_error_unless_allowed(tmp_path):

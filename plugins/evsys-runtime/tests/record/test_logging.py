@@ -75,6 +75,67 @@ def test_levels_of_stream_and_file_are_apart(tmp_path, stream):
     assert "c.happened" in stream.getvalue()
 
 
+class Unread(io.StringIO):
+    """A pipe whose reader left after some lines."""
+
+    def __init__(self, lines=0, error=None):
+        super().__init__()
+        self.left, self.error = lines, error or BrokenPipeError(32, "Broken pipe")
+        self.tried = 0
+
+    def write(self, text):
+        self.tried += 1
+        if self.tried > self.left:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BrokenPipeError(32, "Broken pipe"), OSError(5, "Input/output error"), OSError(28, "No space left")],
+)
+def test_a_console_that_takes_nothing_any_more_is_left_alone_and_the_file_goes_on(tmp_path, error):
+    unread = Unread(lines=1, error=error)
+    numbers = iter(range(10))
+    settings = configure(stream=unread)
+    log = run_logger(tmp_path / "run.log.jsonl", settings, sequence=lambda: next(numbers), attempt=2)
+    for name in ("a.happened", "b.happened", "c.happened"):
+        log.warning(name)
+    run_logger(tmp_path / "other.log.jsonl", settings).warning("d.happened")
+    assert unread.tried == 2
+    assert [(line["event"], line["seq"], line["attempt"]) for line in lines(tmp_path)] == [
+        ("a.happened", 0, 2),
+        ("b.happened", 1, 2),
+        ("console.lost", 2, 2),
+        ("c.happened", 3, 2),
+    ]
+    assert lines(tmp_path)[2]["reason"] == str(error)
+    assert [line["event"] for line in read_jsonl(tmp_path / "other.log.jsonl")] == ["d.happened"]
+
+
+def test_a_console_that_was_closed_is_left_alone(tmp_path, stream):
+    log = logger(tmp_path, stream)
+    stream.close()
+    log.warning("a.happened")
+    log.warning("b.happened")
+    assert [line["event"] for line in lines(tmp_path)] == ["a.happened", "console.lost", "b.happened"]
+
+
+def test_a_process_without_standard_error_logs_to_its_file_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    logger(tmp_path, None).warning("a.happened")
+    assert [line["event"] for line in lines(tmp_path)] == ["a.happened"]
+
+
+def test_what_people_are_told_of_in_another_way_stands_in_the_file_alone(tmp_path, stream):
+    log = logger(tmp_path, stream, told={"run.failed"})
+    log.error("run.failed")
+    log.error("teardown.failed")
+    assert [line["event"] for line in lines(tmp_path)] == ["run.failed", "teardown.failed"]
+    assert "run.failed" not in stream.getvalue()
+    assert "teardown.failed" in stream.getvalue()
+
+
 def test_an_unknown_level_is_refused():
     with pytest.raises(ValueError, match="'loud'; use one of debug, info"):
         configure(console_level="loud")

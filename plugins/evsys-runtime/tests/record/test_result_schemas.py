@@ -15,6 +15,14 @@ from evsys.types import (
     MetricValue,
     RunResult,
 )
+from evsys_runtime.data.contamination import (
+    BenchmarkCheck,
+    DataCheck,
+    DatasetCheck,
+    FlaggedTask,
+    MatchedRow,
+    Overlap,
+)
 from evsys_runtime.record.result_schemas import RESULTS, read_as, result_schema, result_tree, validate_result
 
 EVALUATION = EvaluationResult(
@@ -41,8 +49,26 @@ ARM = ArmResult(
 CONCLUSION = Conclusion(
     verdict=None, reason="r", comparisons=(Comparison(arm="a", outcome="unscored"),), extra={"any": [1, None]}
 )
+FLAGGED = FlaggedTask(
+    task_id="t1",
+    evidence=("instruction", "ngrams_13", "ngrams_8", "answer"),
+    answer=True,
+    ngrams_8=Overlap(found=3, of=4),
+    ngrams_13=Overlap(found=1, of=1),
+    rows_matched=1,
+    closest=(MatchedRow(row=7, row_id="r", ngrams=3, instruction=True, answer=True),),
+)
+CHECKED = BenchmarkCheck(
+    benchmark="faq", split="val", tasks=9, whole_text_only=1, not_compared=0, flagged=(FLAGGED,)
+)
 EXAMPLES = {
     "run_result": ARM,
+    "data_check": DataCheck(
+        flagged=1,
+        datasets=(
+            DatasetCheck(source="train.jsonl", arms=("a",), repeats=(0,), rows=8, benchmarks=(CHECKED,)),
+        ),
+    ),
     "conclusion": CONCLUSION,
     "experiment_result": ExperimentResult(
         experiment_id="e",

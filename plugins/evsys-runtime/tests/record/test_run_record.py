@@ -9,7 +9,9 @@ import pytest
 from evsys.errors import StoreError
 from evsys.protocols import Recorder
 from evsys.types import ArmResult, Message, NoScore, Rollout, RunResult, Score, Turn
+from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.record.cache import DatasetCache
+from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.jsonl import read_jsonl
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import configure, context
@@ -293,7 +295,11 @@ def test_a_conclusion_is_text(record):
     assert text == "It did, says https://[redacted]@host.test\n"
 
 
-ROWS = [{"a": 1}, {"a": 2}]
+ROWS = [{"prompt": "a", "completion": "é\u2028"}, {"prompt": "b", "completion": "c"}]
+
+
+def dataset() -> MaterializedDataset:
+    return MaterializedDataset.from_rows(ROWS, "chat")
 
 
 def test_training_data_is_a_link_to_what_the_cache_holds_once(record, tmp_path):
@@ -302,7 +308,7 @@ def test_training_data_is_a_link_to_what_the_cache_holds_once(record, tmp_path):
     other.create("b-s0")
     assert record.training_data() is None
     entries = [
-        each.write_training_data(iter(ROWS), cache, {"transforms": []}) for each in (record, other, record)
+        each.write_training_data(dataset(), cache, {"transforms": []}) for each in (record, other, record)
     ]
     assert entries[0] == entries[1] == entries[2]
     path = record.training_data()
@@ -312,12 +318,27 @@ def test_training_data_is_a_link_to_what_the_cache_holds_once(record, tmp_path):
     assert list(read_jsonl(path)) == ROWS
 
 
+@pytest.mark.parametrize("memory_limit", [10, 10_000], ids=["in a file", "in memory"])
+def test_the_rows_are_kept_by_the_bytes_of_their_fingerprint_and_written_once(
+    record, tmp_path, monkeypatch, memory_limit
+):
+    rows = MaterializedDataset.from_rows(ROWS, "chat", spool_dir=tmp_path, memory_limit=memory_limit)
+    entry = record.write_training_data(rows, DatasetCache(tmp_path / "cache"))
+    assert entry.content_hash == rows.fingerprint == file_digest(entry.path)
+    assert (entry.row_count, entry.size) == (2, entry.path.stat().st_size)
+    rows.close()
+    assert list(entry.rows()) == ROWS
+    monkeypatch.setattr(MaterializedDataset, "save", None)  # nobody needs to write them again
+    again = record.write_training_data(dataset(), DatasetCache(tmp_path / "cache"))
+    assert again == entry
+
+
 def test_where_links_fail_a_pointer_says_where_the_rows_are(record, tmp_path, monkeypatch):
     def refuse(source, target):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
     monkeypatch.setattr(os, "link", refuse)
-    entry = record.write_training_data(ROWS, DatasetCache(tmp_path / "cache"))
+    entry = record.write_training_data(dataset(), DatasetCache(tmp_path / "cache"))
     names = sorted(path.name for path in (record.directory / "data").iterdir())
     assert names == ["training_data.pointer.json"]
     assert record.training_data() == entry.path.resolve()

@@ -217,8 +217,27 @@ def test_redacting_twice_changes_nothing_more(tree):
 
 def test_only_what_can_not_be_a_word_counts_as_leaked():
     redactor = Redactor({"CACHE_KEY": "quickstart-words", "API_KEY": "sk-0123456789abcdef"})
-    assert redactor.leaked("name: quickstart-words") == []
-    assert redactor.leaked("key: sk-0123456789abcdef") == ["API_KEY"]
+    assert redactor.leaked("name: quickstart-words") == {}
+    assert redactor.leaked("key: sk-0123456789abcdef") == {"API_KEY": 5}
+
+
+def test_a_secret_leaks_from_a_line_of_json_as_well_which_escapes_it():
+    redactor = Redactor({"API_KEY": 'sk-"0123456789abcdef'})
+    assert redactor.leaked(json.dumps({"a": 'sk-"0123456789abcdef'})) == {"API_KEY": 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Authorization: \n", "Authorization: \n"),
+        ("Authorization: \nxyz", f"Authorization: \n{REDACTED}"),
+        ('{"Authorization": "Bearer xyz"}', f'{{"Authorization": "Bearer {REDACTED}"}}'),
+    ],
+)
+def test_a_header_that_ends_its_line_takes_no_escape_with_it(text, found):
+    assert Redactor().text(text) == found
+    for tree, redacted in [([text], [found]), ({"a": text}, {"a": found}), ([[text]], [[found]])]:
+        assert json.loads(Redactor().text(json.dumps(tree))) == redacted
 
 
 def test_redact_knows_the_environment_of_now(monkeypatch):

@@ -1,6 +1,11 @@
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from evsys.errors import DataError, StoreError
+from evsys_runtime.data.stored import cache_folders
 from evsys_runtime.record.workspace import Workspace
 
 
@@ -90,10 +95,87 @@ def test_a_version_that_is_only_written_otherwise_is_the_same(workspace):
 
 
 def test_a_malformed_row_is_told_with_its_file_and_physical_line(workspace):
-    folder = dataset(workspace, '{"a": 1}\n\n[]\n')
+    dataset(workspace, '{"a": 1}\n\n[]\n')
     with pytest.raises(DataError) as caught:
         workspace.pull_dataset("faq")
-    assert (caught.value.source, caught.value.line) == (str(folder / "train.jsonl"), 3)
+    assert (caught.value.source, caught.value.line) == ("data/datasets/faq/v1/train.jsonl", 3)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1}\n{"a":', '{"a": 1}\n{"a": NaN}\n', '{"a": 1}\n{"a": 1, "a": 2}\n']
+)
+def test_rows_by_name_are_judged_as_strictly_as_rows_by_path(workspace, text):
+    dataset(workspace, text)
+    with pytest.raises(DataError) as caught:
+        workspace.pull_dataset("faq")
+    assert caught.value.line == 2
+
+
+def test_finding_a_dataset_writes_nothing(workspace):
+    folder = dataset(workspace, '{"a": 1}\n')
+    assert workspace.find_dataset("faq") == folder / "train.jsonl"
+    assert not workspace.state.exists()
+    with pytest.raises(DataError, match="did you mean 'faq'"):
+        workspace.find_dataset("fqa")
+    entry = workspace.cache("datasets").put("remote", [{"a": 1}])
+    assert workspace.find_dataset("remote") == workspace.find_dataset(entry.id) == entry.path
+
+
+# --- a project that can't be written ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read_only(workspace, monkeypatch):
+    """The project's folders can't be made; what is there already can be read."""
+    real = Path.mkdir
+
+    def refuse(path, *arguments, **options):
+        if workspace.root in path.parents and not path.is_dir():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        real(path, *arguments, **options)
+
+    def forbid():
+        monkeypatch.setattr(Path, "mkdir", refuse)
+
+    monkeypatch.setenv("EVSYS_CACHE", f"{workspace.root}-cache")
+    return forbid
+
+
+def test_data_of_a_read_only_project_is_kept_in_the_users_cache_and_told_where(workspace, read_only):
+    dataset(workspace, '{"a": 1}\n')
+    told = []
+    read_only()
+    mine = Workspace(workspace.root, tell=told.append)
+    entry = mine.pull_dataset("faq")
+    assert Path(f"{workspace.root}-cache", "projects") in entry.path.parents
+    assert not workspace.state.exists()
+    (message,) = told
+    kept = entry.directory.parent.parent
+    assert message == f"{workspace.state}/cache can't be written; data is kept in {kept} instead"
+    assert mine.pull_dataset("faq") == mine.cache().get("faq/v1/train") == entry
+    assert len(told) == 1
+    assert Workspace(workspace.root).pull_dataset(entry.id) == entry
+
+
+def test_what_the_cache_of_a_read_only_project_holds_is_used_as_it_is(workspace, read_only):
+    dataset(workspace, '{"a": 1}\n')
+    entry = workspace.pull_dataset("faq")
+    read_only()
+    told = []
+    mine = Workspace(workspace.root, tell=told.append)
+    assert mine.pull_dataset("faq") == mine.pull_dataset(entry.id) == entry
+    assert told == []
+    newer = mine.cache().put("faq/v1/train", [{"a": 2}])
+    assert newer.directory.parent != entry.directory.parent
+    assert Workspace(workspace.root).cache().get("faq/v1/train") == newer
+    assert [each.id for each in mine.cache().entries()] == sorted([entry.id, newer.id])
+
+
+def test_two_projects_of_one_name_do_not_share_a_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVSYS_CACHE", str(tmp_path / "users-cache"))
+    folders = {cache_folders(tmp_path / place / "lab", "datasets")[1] for place in ("a", "b")}
+    assert len(folders) == 2
+    assert all(folder.parent.name.startswith("lab-") for folder in folders)
 
 
 @pytest.mark.parametrize("name", ["faq/v7", "faq/latest", "faq/../faq"])

@@ -362,6 +362,31 @@ async def test_warnings_reach_the_result_with_their_counts_or_the_runner_when_th
     assert bad.warned == ["this looks odd"]
 
 
+STANDSTILL = "the learning rate is 0 at every step, so nothing is trained"
+
+
+async def test_a_rate_of_zero_is_told_at_the_start_and_in_the_result(run):
+    result = await run.train(Chatter(learning_rate=0.0), chat_rows())
+    assert (result.status, result.warnings) == ("completed", (STANDSTILL,))
+    events = [(level, event) for level, event, _ in run.log.events]
+    assert events.index(("warning", "training.odd")) < events.index(("info", "checkpoint.saved"))
+    assert len(set(run.metrics()[0][1]) & {"loss", "learning_rate"}) == 2
+
+
+@pytest.mark.parametrize(
+    "fields", [{"learning_rate": 1e-9}, {"warmup_steps": 5}, {"lr_schedule": "constant"}, {"steps": 1}]
+)
+async def test_a_rate_that_leaves_zero_is_nothing_to_tell_of(run, fields):
+    result = await run.train(Chatter(**fields), chat_rows())
+    assert STANDSTILL not in result.warnings
+
+
+async def test_a_schedule_that_never_leaves_zero_is_told_of(run, monkeypatch):
+    monkeypatch.setattr("evsys_runtime.training.loop.learning_rate_at", lambda *_: 0.0)
+    result = await run.train(Chatter(), chat_rows())
+    assert STANDSTILL in result.warnings
+
+
 async def test_a_batch_without_signal_is_counted(run):
     class Flat(Chatter):
         async def build_batch(self, step_idx):
@@ -417,6 +442,51 @@ async def test_scores_are_made_on_snapshots_of_the_step_that_is_due(run):
     await run.train(Chatter(), chat_rows(), evaluate=evaluate)
     assert [(step, version) for step, version, _ in evaluate.seen] == [(0, 0), (2, 2), (6, 6)]
     assert len({value for _, _, value in evaluate.seen}) == 3
+
+
+class Expects:
+    """A client that says how long steps take."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    def estimate(self, data, steps):
+        return {"seconds": 0.5 * steps, "peak_bytes": 1e6}
+
+
+class Timed(Evaluate):
+    """Knows how long its scorings take."""
+
+    seconds = 3.0
+
+    def estimate(self, start, end):
+        return None if self.seconds is None else self.seconds * (end - start)
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "scoring"),
+    [
+        (None, {"scoring_seconds": 0.0}),
+        (Evaluate(), {}),
+        (Timed(), {"scoring_seconds": 18.0}),
+        (type("Unknown", (Timed,), {"seconds": None})(), {}),
+    ],
+    ids=["no scoring", "never asked", "known", "unknown"],
+)
+async def test_the_estimate_has_the_time_of_scorings_where_it_is_known(run, evaluate, scoring):
+    told = []
+
+    class Listener:
+        def evsys_run_started(self, estimate):
+            told.append(estimate)
+
+    hooks = HookManager()
+    hooks.register(Listener())
+    await run.train(Ahead(), chat_rows(), client=Expects, evaluate=evaluate, hooks=hooks)
+    assert told == [{"seconds": 3.0, "peak_bytes": 1e6, **scoring}]
 
 
 async def test_scores_come_before_the_checkpoint_of_the_same_step(run):

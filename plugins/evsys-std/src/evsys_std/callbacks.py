@@ -52,6 +52,9 @@ class PrintProgress:
         )
         metrics: tuple[str, ...] = option(("loss", "reward"), "metrics to show, those that a step has")
         redraw_seconds: float = option(0.1, "least time between two redraws of the live line", ge=0)
+        scoring_seconds: float = option(
+            10.0, "least time between two plain lines of a scoring, and from its start to the first", ge=0
+        )
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)
@@ -59,7 +62,8 @@ class PrintProgress:
         self._started = self._drawn = float("-inf")
         self._first_step = 0
         self._tokens = 0.0
-        self._live = False
+        self._scoring = float("-inf")
+        self._live: str | None = None
 
     def evsys_run_started(
         self, ctx: RunContext, total_steps: int | None, estimate: Mapping[str, float] | None = None
@@ -68,7 +72,7 @@ class PrintProgress:
         self._total = total_steps
         self._started, self._drawn = self.clock(), float("-inf")
         self._first_step, self._tokens = 0, 0.0
-        steps = f"{total_steps} steps" if total_steps is not None else "an open number of steps"
+        steps = "an open number of steps" if total_steps is None else _steps(total_steps)
         self._line(f"{ctx.run_id}: {steps}{_expected(estimate)}")
 
     def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
@@ -81,11 +85,26 @@ class PrintProgress:
             if last or step % self._interval() == 0:
                 self._line(self._text(ctx, step, metrics))
         elif last or self.clock() - self._drawn >= self.config.redraw_seconds:
-            self._draw(self._text(ctx, step, metrics))
+            self._draw(self._text(ctx, step, metrics), "training")
+
+    def evsys_evaluation_advanced(
+        self, ctx: RunContext, benchmark: str, step: int, done: int, total: int
+    ) -> None:
+        """Show how far a scoring is: as the live line, or now and then in a plain one."""
+        text = f"{ctx.run_id}: scoring {benchmark} at step {step}, {done}/{total} tasks"
+        if _is_terminal():
+            if done in (0, total) or self.clock() - self._drawn >= self.config.redraw_seconds:
+                self._draw(text, "scoring")
+        elif done == 0:
+            self._scoring = self.clock()
+        elif done < total and self.clock() - self._scoring >= self.config.scoring_seconds:
+            self._scoring = self.clock()
+            self._line(text)
 
     def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
         """Say what a scoring gave."""
-        head = f"{ctx.run_id}: {evaluation.benchmark} at step {evaluation.step}"
+        scored = f"of {evaluation.model}" if evaluation.model else f"at step {evaluation.step}"
+        head = f"{ctx.run_id}: {evaluation.benchmark} {scored}"
         if evaluation.status != "completed":
             reason = f": {evaluation.failure.message}" if evaluation.failure is not None else ""
             self._line(f"{head} {evaluation.status}{reason}")
@@ -103,7 +122,7 @@ class PrintProgress:
 
     def evsys_run_finished(self, ctx: RunContext, result: ArmResult) -> None:
         """Say how a run ended."""
-        steps = f", {result.run.steps} steps" if result.run is not None else ""
+        steps = f", {_steps(result.run.steps)}" if result.run is not None else ""
         self._line(f"{ctx.run_id} {result.status} in {_duration(result.seconds)}{steps}")
 
     def _interval(self) -> int:
@@ -123,27 +142,38 @@ class PrintProgress:
             parts.append(f"{_duration((self._total - step) * seconds / done)} left")
         return f"{ctx.run_id}: {', '.join(parts)}"
 
-    def _draw(self, text: str) -> None:
-        """Replace the live line."""
-        self._drawn, self._live = self.clock(), True
+    def _draw(self, text: str, what: str) -> None:
+        """Replace the live line; one that is about something else stays above."""
+        above = "\n" if self._live not in (None, what) else ""
+        self._drawn, self._live = self.clock(), what
         width = shutil.get_terminal_size().columns - 1
-        sys.stderr.write(f"\r\x1b[K{text[:width]}")
-        sys.stderr.flush()
+        _write(f"{above}\r\x1b[K{text[:width]}")
 
     def _line(self, text: str) -> None:
-        """Write a line that stays, below the live line where there is one."""
-        sys.stderr.write(f"\n{text}\n" if self._live else f"{text}\n")
-        self._live = False
+        """Write a line that stays: below the live line of training, in place of that of a scoring, which ends with it."""
+        before = {None: "", "training": "\n", "scoring": "\r\x1b[K"}[self._live]
+        self._live = None
+        _write(f"{before}{text}\n")
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
+
+
+def _write(text: str) -> None:
+    if sys.stderr is not None:  # a process may have been started without
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def _expected(estimate: Mapping[str, float] | None) -> str:
-    """What the backend expects, in words."""
+    """What the backend expects, in words; scorings are part of the time where it is known how long they take."""
     if not estimate:
         return ""
-    return (
-        f", about {_duration(estimate['seconds'])} and {estimate['peak_bytes'] / 1e9:.1f} GB on this machine"
-    )
+    scoring = estimate.get("scoring_seconds")
+    seconds = estimate["seconds"] + (scoring or 0.0)
+    extent = {None: " without scoring", 0.0: ""}.get(scoring, " with scoring")
+    return f", about {_duration(seconds)}{extent} and {estimate['peak_bytes'] / 1e9:.1f} GB on this machine"
 
 
 def _is_terminal() -> bool:

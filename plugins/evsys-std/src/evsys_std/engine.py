@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from itertools import batched
-from typing import ClassVar, NamedTuple
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from evsys.types import HarborTask, Policy, Rollout, RolloutLimits
-from evsys_runtime.evaluation.recording import run_rollout
+from evsys.errors import RolloutError
+
+if TYPE_CHECKING:
+    from evsys.types import HarborTask, Policy, Rollout, RolloutLimits
+    from evsys_runtime.evaluation.scheduling import Job
 
 __all__ = ["DirectEngine"]
-
-
-class _Job(NamedTuple):
-    task: HarborTask
-    task_index: int
-    sample_index: int
 
 
 class DirectEngine:
@@ -27,6 +22,18 @@ class DirectEngine:
 
     name: ClassVar[str] = "direct"
 
+    def check_work(self, tasks: Sequence[HarborTask], environment: Any, harness: bool) -> None:
+        """Say what of a benchmark entry can't be run here.
+
+        Raises:
+            RolloutError: it needs a place to act.
+        """
+        wants = "has no environments" if environment is not None else None
+        wants = "can't run Harbor's agents" if harness else wants
+        wants = "can't run tasks that are folders" if any(task.path is not None for task in tasks) else wants
+        if wants is not None:
+            raise RolloutError(f"engine 'direct' {wants}", hint="write engine: harbor, or leave it out")
+
     def run(
         self, tasks: Sequence[HarborTask], policy: Policy, limits: RolloutLimits
     ) -> AsyncGenerator[Rollout]:
@@ -35,61 +42,14 @@ class DirectEngine:
         Work begins with the first rollout that is asked for, and ends when the generator is closed. At most
         `2 * n_concurrent` rollouts run or wait to be taken, so a slow reader slows the engine down.
         """
-        jobs = (_Job(task, i, sample) for i, task in enumerate(tasks) for sample in range(policy.num_samples))
+        # `validate` looks at this engine and runs nothing, so that asyncio isn't imported for it.
+        from evsys_runtime.evaluation.recording import run_rollout
+        from evsys_runtime.evaluation.scheduling import jobs_of, scheduled
+
+        async def one(job: Job) -> Rollout:
+            return await run_rollout(
+                *job, policy, timeout_seconds=limits.timeout_seconds, max_turns=limits.max_turns
+            )
+
         width = min(limits.n_concurrent, max(1, len(tasks) * policy.num_samples))
-        if limits.wave:
-            return _waves(jobs, width, policy, limits)
-        return _pool(jobs, width, policy, limits)
-
-
-async def _act(job: _Job, policy: Policy, limits: RolloutLimits) -> Rollout:
-    return await run_rollout(
-        job.task,
-        job.task_index,
-        job.sample_index,
-        policy,
-        timeout_seconds=limits.timeout_seconds,
-        max_turns=limits.max_turns,
-    )
-
-
-async def _waves(
-    jobs: Iterator[_Job], width: int, policy: Policy, limits: RolloutLimits
-) -> AsyncGenerator[Rollout]:
-    """Fixed groups of `width`: a sampler sees the same prompts together each time."""
-    for wave in batched(jobs, width):
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(_act(job, policy, limits)) for job in wave]
-        for task in running:
-            yield task.result()
-
-
-async def _pool(
-    jobs: Iterator[_Job], width: int, policy: Policy, limits: RolloutLimits
-) -> AsyncGenerator[Rollout]:
-    """`width` workers that take the next job as they become free."""
-    finished: asyncio.Queue[Rollout | None] = asyncio.Queue()
-    slots = asyncio.Semaphore(2 * width)
-
-    async def work() -> None:
-        for job in jobs:
-            await slots.acquire()
-            finished.put_nowait(await _act(job, policy, limits))
-
-    async def work_all() -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(width):
-                    group.create_task(work())
-        finally:
-            finished.put_nowait(None)
-
-    workers = asyncio.create_task(work_all())
-    try:
-        while (rollout := await finished.get()) is not None:
-            slots.release()
-            yield rollout
-        await workers
-    finally:
-        workers.cancel()
-        await asyncio.gather(workers, return_exceptions=True)
+        return scheduled(jobs_of(tasks, policy.num_samples), width, one, wave=limits.wave)

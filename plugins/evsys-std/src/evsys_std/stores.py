@@ -24,6 +24,7 @@ type Row = Mapping[str, Any]
 # What the conformance suite pulls.
 _EXAMPLE_ROWS = [{"question": "Kde je 四?", "answer": "tady\u2028🙂"}, {"question": "zwei", "answer": "2"}]
 _EXAMPLE_FILE = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _EXAMPLE_ROWS)
+_TORN_FILE = _EXAMPLE_FILE[:-9]
 
 
 class LocalStore:
@@ -33,9 +34,10 @@ class LocalStore:
 
     name: ClassVar[str] = "local"
     conformance: ClassVar[Mapping[str, Any]] = {
-        "files": {"data/small.jsonl": _EXAMPLE_FILE},
+        "files": {"data/small.jsonl": _EXAMPLE_FILE, "data/torn.jsonl": _TORN_FILE},
         "refs": ("small",),
         "rows": _EXAMPLE_ROWS,
+        "damaged": ("torn",),
     }
 
     @attrs.frozen(kw_only=True)
@@ -122,9 +124,10 @@ class HuggingFaceStore:
     name: ClassVar[str] = "hf"
     conformance: ClassVar[Mapping[str, Any]] = {
         "params": {"cache_dir": "cache"},
-        "files": {"small/train.jsonl": _EXAMPLE_FILE},
+        "files": {"small/train.jsonl": _EXAMPLE_FILE, "torn/train.jsonl": _TORN_FILE},
         "refs": ("small",),
         "rows": _EXAMPLE_ROWS,
+        "damaged": ("torn",),
     }
 
     @attrs.frozen(kw_only=True)

@@ -8,8 +8,8 @@ import pytest
 from evsys import Registry
 from evsys.errors import ConfigError, DataError
 from evsys_runtime.data import pipeline
-from evsys_runtime.data.lineage import source_hash
 from evsys_runtime.data.parse import RowProblem
+from evsys_runtime.data.sources import source_hash
 from evsys_std.transforms import Dedupe, Filter, Map, Rename
 
 REGISTRY = Registry()
@@ -197,6 +197,22 @@ def test_operators(op, value, kept, dropped):
     assert sum(transform.dropped.values()) == len(dropped)
 
 
+@pytest.mark.parametrize("op", ["matches", "not_matches"])
+def test_a_pattern_that_backtracks_without_end_is_stopped_at_its_row(op):
+    condition = {"column": "text", "op": op, "value": r"^(a+)+$"}
+    rows = [{"text": "aaa"}, {"text": "a" * 40 + "b"}, {"text": "b"}]
+    stages = pipeline.build_stages(
+        [{"kind": "filter", "params": {"conditions": [condition], "timeout_seconds": 0.1}}], REGISTRY
+    )
+    with pytest.raises(
+        DataError,
+        match=r"transform 'filter' failed after taking row 1: the pattern .* took longer than 0\.1 s on the 41 char",
+    ):
+        list(pipeline.apply(rows, stages))
+    again = build("filter", conditions=[condition], timeout_seconds=5)
+    assert list(again([rows[0], rows[2]])) == [rows[0 if op == "matches" else 2]]
+
+
 @pytest.mark.parametrize("op", ["missing", "!=", "not_in", "not_contains", "not_matches"])
 def test_a_column_that_is_not_there_meets_these(op):
     transform = build(
@@ -253,7 +269,8 @@ def test_types_that_do_not_compare_are_an_error_and_no_silent_no(op, value, item
         ({"conditions": [{"column": "a", "op": "like"}]}, "op"),
         ({"conditions": [{"column": "a", "op": "in", "value": "abc"}]}, "`in` on 'a' needs a list"),
         ({"conditions": [{"column": "a", "op": "<"}]}, "needs a number or a text as `value`"),
-        ({"conditions": [{"column": "a", "op": "matches", "value": "("}]}, "is no pattern"),
+        ({"conditions": [{"column": "a", "op": "matches", "value": "("}]}, "is no regular expression"),
+        ({"conditions": [{"column": "a", "op": "matches", "value": 3}]}, "3 is no pattern"),
         ({"conditions": [{"column": "a", "op": "min_length", "value": -1}]}, "needs a whole number"),
         ({"min_length": {"a": 1.5}}, "min_length"),
     ],

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from evsys.errors import (
-    PLUGIN_FAILURES,
     ConfigError,
     PluginContractError,
-    PluginLoadError,
     Problem,
+    RolloutError,
     boundary,
 )
+from evsys_runtime.config.agents import is_harness, load_object, split_path
 from evsys_runtime.config.placeholders import resolve
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from evsys.protocols import Agent, InferenceClient
     from evsys.types import AgentContext, HarborTask, Rollout
 
-__all__ = ["DEFAULT_AGENT", "AgentSpec", "FunctionAgent", "resolve_agent"]
+__all__ = ["DEFAULT_AGENT", "AgentSpec", "FunctionAgent", "HarnessAgent", "resolve_agent"]
 
 DEFAULT_AGENT = "chat"
 
@@ -95,12 +94,36 @@ class FunctionAgent:
         return said
 
 
+class HarnessAgent:
+    """An agent of Harbor's by its import path. The engine `harbor` makes one for each trial; nobody else can run it.
+
+    Args:
+        import_path: `module:Class`.
+        params: what its class is made from, `${NAME}` not put in yet.
+    """
+
+    def __init__(self, import_path: str, params: Mapping[str, Any] | None = None) -> None:
+        self.name = import_path
+        self.import_path = import_path
+        self.params = dict(params or {})
+
+    async def run(
+        self, task: HarborTask, model: InferenceClient, tools: Sequence[Any], ctx: AgentContext
+    ) -> Rollout | str:
+        """Refuse.
+
+        Raises:
+            RolloutError: always.
+        """
+        raise RolloutError(f"agent {self.name!r} is one of Harbor's", hint="write engine: harbor")
+
+
 def resolve_agent(spec: AgentSpec | None, registry: Registry, *, path: str = "$") -> Agent:
     """The agent that a spec names; the registered `chat` for None or an empty one.
 
     Args:
         spec: `kind` is looked up in the registry; `${NAME}` in its params is put in. An `import_path` names a class, built as `Plugin(**params)` like any
-            plugin, an async function, or an object with an async `run`.
+            plugin, an async function, an object with an async `run`, or a class of Harbor's agents.
         registry: where `kind` is looked up.
         path: the place of `spec` in its file, under which problems are reported.
 
@@ -119,11 +142,13 @@ def resolve_agent(spec: AgentSpec | None, registry: Registry, *, path: str = "$"
         if _is_function(plugin):
             return FunctionAgent(plugin, params)
         return _checked(registry.build("agent", name, params, path=f"{path}.params"), name)
-    return _imported(import_path, params, path)
-
-
-def _imported(import_path: str, params: Mapping[str, Any], path: str) -> Agent:
     plugin = _load(import_path, path)
+    if is_harness(plugin):
+        return HarnessAgent(":".join(split_path(import_path) or ()), spec.params if spec else {})
+    return _imported(plugin, import_path, params, path)
+
+
+def _imported(plugin: Any, import_path: str, params: Mapping[str, Any], path: str) -> Agent:
     if _is_function(plugin):
         return FunctionAgent(plugin, params)
     if isinstance(plugin, type):
@@ -144,20 +169,11 @@ def _imported(import_path: str, params: Mapping[str, Any], path: str) -> Agent:
 
 def _load(import_path: str, path: str) -> Any:
     """Import `module:attribute`, or `module.attribute` cut at the last dot."""
-    module, separator, attribute = import_path.partition(":")
-    if not separator:
-        module, _, attribute = import_path.rpartition(".")
-    if not module or not attribute:
+    parts = split_path(import_path)
+    if parts is None:
         message = f"{import_path!r} is no import path"
         raise ConfigError([Problem(path=f"{path}.import_path", message=message, hint="write module:Class")])
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except PLUGIN_FAILURES as exc:
-        message = f"agent {import_path!r} can't be loaded: {type(exc).__name__}: {exc}"
-        raise PluginLoadError(message, plugin=import_path, cause=str(exc)) from exc
-    return found
+    return load_object(*parts)
 
 
 def _is_function(plugin: Any) -> bool:

@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginError, Problem
-from evsys.types import HarborTask, SamplingParams
+from evsys.types import HarborTask, SamplingParams, VerifierSpec
 from evsys_runtime.config import placeholders
+from evsys_runtime.config.engines import engine_kind, engine_problems
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.benchmark import load_tasks
-from evsys_runtime.evaluation.agents import resolve_agent
+from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.data.sources import source_hash
+from evsys_runtime.evaluation.agents import HarnessAgent, resolve_agent
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
+from evsys_runtime.evaluation.ranges import Range, hull
 from evsys_runtime.evaluation.verify import BoundVerifier, bind_verifier
-from evsys_runtime.record.hashing import digest, source_hash
+from evsys_runtime.record.hashing import digest
 
 if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import Agent, InferenceClient, RolloutEngine
 
-__all__ = ["BoundBenchmark", "bind_benchmark", "load_benchmark"]
+__all__ = ["ApiModel", "BoundBenchmark", "bind_benchmark", "load_benchmark"]
 
 type Pull = Callable[[str], str | Path | Iterable[Mapping[str, Any]]]
 """Finds the tasks of a stored benchmark by its id or name: a file, a folder, or rows."""
@@ -33,11 +37,21 @@ MOST_PROBLEMS = 20
 
 
 @attrs.frozen(kw_only=True)
+class ApiModel:
+    """A model to compare with, and the client that it is asked through."""
+
+    name: str
+    client: InferenceClient
+
+
+@attrs.frozen(kw_only=True)
 class BoundBenchmark:
     """One benchmark entry, ready to be scored any number of times.
 
-    `inference` answers instead of the trained model where the entry names a client. `benchmark_hash` covers the tasks that
-    are scored, `verifier_hash` the source of every verifier that they name.
+    `environment` is where agents act, with `${NAME}` in its params not put in yet. `inference` answers instead of the trained
+    model where the entry names a client, `models` are scored beside it. `reward_range` is what the verifiers declare, None
+    where one doesn't. `benchmark_hash` covers the tasks that are scored, `verifier_hash` the source of every verifier that
+    they name, or that those call.
     """
 
     name: str
@@ -53,7 +67,10 @@ class BoundBenchmark:
     n_concurrent: int = 64
     breakdown_keys: tuple[str, ...] = ()
     cluster_key: str | None = None
+    environment: PluginSpec | None = None
     inference: InferenceClient | None = None
+    models: tuple[ApiModel, ...] = ()
+    reward_range: Range | None = None
     benchmark_hash: str | None = None
     verifier_hash: str | None = None
 
@@ -124,7 +141,8 @@ def load_benchmark(
         registry=registry,
         resolve=placeholders.resolve,
     )
-    return bind_benchmark(entry, tasks, content_hash, registry=registry, agent=agent, path=path)
+    with use_scope(DataScope(project_root=project_root)):  # clients look for the project's prices
+        return bind_benchmark(entry, tasks, content_hash, registry=registry, agent=agent, path=path)
 
 
 def _workspace(project_root: Path) -> Pull:
@@ -155,10 +173,19 @@ def bind_benchmark(
     metrics = [
         noting(f"{path}.metrics[{place}]", _metric, spec, entry, registry) for place, spec in enumerate(specs)
     ]
-    engine = noting(f"{path}.engine", _engine, entry, scored, registry)
-    inference = noting(f"{path}.inference", _inference, entry, registry)
+    harness = isinstance(bound_agent, HarnessAgent)
+    engine = noting(f"{path}.engine", _engine, entry, engine_kind(entry, scored, harness=harness), registry)
+    if engine is not None:
+        problems += engine_problems(engine, entry, scored, harness=harness, place=path)
+    inference = noting(f"{path}.inference", _inference, entry.inference, registry)
+    models = [
+        ApiModel(name=name, client=client)
+        for place, name, spec in entry.model_specs
+        if (client := noting(f"{path}.{place}", _inference, spec, registry)) is not None
+    ]
     problems += _key_problems(entry, scored, path)
-    problems += _task_problems(entry, scored, registry, path)
+    verifiers = _bound_verifiers(scored, registry)
+    problems += _task_problems(entry, scored, verifiers, path)
     if problems or bound_agent is None or engine is None:
         raise ConfigError(problems)
     return BoundBenchmark(
@@ -175,9 +202,12 @@ def bind_benchmark(
         n_concurrent=entry.n_concurrent,
         breakdown_keys=entry.breakdown_keys,
         cluster_key=entry.cluster_key,
+        environment=entry.environment,
         inference=inference,
+        models=tuple(models),
+        reward_range=_reward_range(scored, verifiers),
         benchmark_hash=_content_hash(content_hash, entry, tasks),
-        verifier_hash=_verifier_hash(scored, registry),
+        verifier_hash=_verifier_hash(verifiers, registry),
     )
 
 
@@ -220,27 +250,17 @@ def _metric(spec: PluginSpec, entry: BenchmarkConfig, registry: Registry, *, pat
     )
 
 
-def _engine(
-    entry: BenchmarkConfig, tasks: Sequence[HarborTask], registry: Registry, *, path: str
-) -> RolloutEngine:
-    """The engine by name; `auto` is `direct`, or `harbor` where tasks are folders or an environment is asked for."""
-    spec = entry.engine_spec
-    kind = spec.kind
-    if kind == "auto":
-        needs_harbor = entry.environment is not None or any(task.path is not None for task in tasks)
-        kind = "harbor" if needs_harbor else "direct"
-    params = placeholders.resolve(spec.params)
+def _engine(entry: BenchmarkConfig, kind: str, registry: Registry, *, path: str) -> RolloutEngine:
+    params = placeholders.resolve(entry.engine_spec.params)
     engine: RolloutEngine = registry.build("rollout_engine", kind, params, path=f"{path}.params")
     return engine
 
 
-def _inference(entry: BenchmarkConfig, registry: Registry, *, path: str) -> InferenceClient | None:
-    if entry.inference is None:
+def _inference(spec: PluginSpec | None, registry: Registry, *, path: str) -> InferenceClient | None:
+    if spec is None:
         return None
-    params = placeholders.resolve(entry.inference.params)
-    client: InferenceClient = registry.build(
-        "inference_client", entry.inference.kind, params, path=f"{path}.params"
-    )
+    params = placeholders.resolve(spec.params)
+    client: InferenceClient = registry.build("inference_client", spec.kind, params, path=f"{path}.params")
     return client
 
 
@@ -258,14 +278,40 @@ def _key_problems(entry: BenchmarkConfig, tasks: Sequence[HarborTask], path: str
             )
 
 
+type _Verifiers = Mapping[str, BoundVerifier | EvsysError]
+"""The verifiers of tasks by what `_key` says of their specs; an error is why one can't be used."""
+
+
+def _key(spec: VerifierSpec) -> str:
+    return digest([spec.name, spec.params])
+
+
+def _bound_verifiers(tasks: Sequence[HarborTask], registry: Registry) -> _Verifiers:
+    """Each verifier that tasks name, made once for each set of params."""
+    bound: dict[str, BoundVerifier | EvsysError] = {}
+    for task in tasks:
+        if task.verifier is None or _key(task.verifier) in bound:
+            continue
+        try:
+            bound[_key(task.verifier)] = bind_verifier(task.verifier, registry, path="verifier")
+        except (ConfigError, PluginError) as exc:
+            bound[_key(task.verifier)] = exc
+    return bound
+
+
+def _reward_range(tasks: Sequence[HarborTask], verifiers: _Verifiers) -> Range | None:
+    if any(task.verifier is None for task in tasks):
+        return None
+    return hull(v.reward_range if isinstance(v, BoundVerifier) else None for v in verifiers.values())
+
+
 def _task_problems(
-    entry: BenchmarkConfig, tasks: Sequence[HarborTask], registry: Registry, path: str
+    entry: BenchmarkConfig, tasks: Sequence[HarborTask], verifiers: _Verifiers, path: str
 ) -> list[Problem]:
     """What is wrong with the tasks themselves: verifiers that can't judge, two system messages."""
-    verifiers: dict[str, BoundVerifier | EvsysError] = {}
     found: list[str] = []
     for task in tasks:
-        wrong = _unjudgeable(task, verifiers, registry)
+        wrong = _unjudgeable(task, verifiers)
         if wrong is not None:
             found.append(f"task {task.task_id!r}: {wrong}")
         if entry.system_prompt is not None and _has_system_message(task):
@@ -280,19 +326,11 @@ def _task_problems(
     return problems
 
 
-def _unjudgeable(
-    task: HarborTask, verifiers: dict[str, BoundVerifier | EvsysError], registry: Registry
-) -> str | None:
+def _unjudgeable(task: HarborTask, verifiers: _Verifiers) -> str | None:
     """Why a task's verifier can't judge it; None where it can, or where the task's folder brings its own tests."""
     if task.verifier is None:
         return None if task.path is not None else "it has no verifier"
-    key = digest([task.verifier.name, task.verifier.params])
-    if key not in verifiers:
-        try:
-            verifiers[key] = bind_verifier(task.verifier, registry, path="verifier")
-        except (ConfigError, PluginError) as exc:
-            verifiers[key] = exc
-    verifier = verifiers[key]
+    verifier = verifiers[_key(task.verifier)]
     if isinstance(verifier, EvsysError):
         return str(verifier)
     try:
@@ -313,6 +351,7 @@ def _content_hash(content_hash: str | None, entry: BenchmarkConfig, tasks: Seque
     return digest([whole, entry.limit]) if limited else whole
 
 
-def _verifier_hash(tasks: Sequence[HarborTask], registry: Registry) -> str:
-    names = sorted({task.verifier.name for task in tasks if task.verifier is not None})
+def _verifier_hash(verifiers: _Verifiers, registry: Registry) -> str:
+    bound = [verifier for verifier in verifiers.values() if isinstance(verifier, BoundVerifier)]
+    names = sorted({name for verifier in bound for name in (verifier.name, *verifier.uses)})
     return digest({name: source_hash(registry.get("verifier", name)) for name in names})

@@ -7,10 +7,12 @@ waits for the scores; callers rely on `submit` and `drain` alone, so scoring bes
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,12 +26,14 @@ from evsys.types import (
     Policy,
     Rollout,
     RolloutLimits,
+    Score,
     Usage,
 )
-from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.metrics import Scores, breakdown, rewards_by_task, score
 from evsys_runtime.evaluation.verify import make_verify
+from evsys_runtime.record.slugs import slug
 from evsys_runtime.rendering.policy_client import PolicyClient
 
 if TYPE_CHECKING:
@@ -41,6 +45,9 @@ __all__ = ["MAX_NO_SCORE", "Evaluator"]
 
 MAX_NO_SCORE = 0.05
 """Above this share of rollouts without a score an evaluation says nothing."""
+
+MOST_TOLD = 100
+"""How often listeners hear of the progress of one scoring."""
 
 type MakeModel = Callable[[SamplingClient, BoundBenchmark], InferenceClient]
 
@@ -58,8 +65,10 @@ class Evaluator:
         deterministic: sample in fixed waves, so that each scoring has the same bits.
         score_untrained: score every entry at step 0 too.
         known: scorings made before: of shared starting weights, or of the attempt that this one resumes.
+        expected_seconds: how long a scoring of an entry took elsewhere.
         make_model: makes the model client of a scoring; by default the snapshot behind the renderer.
         timeout_seconds: longest time of one rollout.
+        directory: the run's folder, where engines may keep files of rollouts; None keeps none.
     """
 
     def __init__(
@@ -74,8 +83,10 @@ class Evaluator:
         deterministic: bool = False,
         score_untrained: bool = False,
         known: Iterable[EvaluationResult] = (),
+        expected_seconds: Mapping[str, float] | None = None,
         make_model: MakeModel | None = None,
         timeout_seconds: float = 600.0,
+        directory: Path | None = None,
     ) -> None:
         self.benchmarks = tuple(benchmarks)
         self._renderer = renderer
@@ -87,7 +98,9 @@ class Evaluator:
         self._score_untrained = score_untrained
         self._make_model = make_model
         self._timeout_seconds = timeout_seconds
+        self._directory = directory
         self._results: list[EvaluationResult] = list(known)
+        self._seconds = dict(expected_seconds or {})
         self._ctx: RunContext | None = None
 
     def bind(self, ctx: RunContext) -> None:
@@ -107,6 +120,16 @@ class Evaluator:
     async def drain(self) -> Sequence[EvaluationResult]:
         """All results so far, by step, then in the order of the entries."""
         return self.results
+
+    def estimate(self, start: int, end: int) -> float | None:
+        """Seconds that the scorings after step `start` up to `end` take, the last weights' included.
+
+        Judged by the last scoring of each entry; None where one was never scored.
+        """
+        counts = {b.name: _scorings(b, start, end) for b in self.benchmarks}
+        if any(n and name not in self._seconds for name, n in counts.items()):
+            return None
+        return sum((n * self._seconds[name] for name, n in counts.items() if n), 0.0)
 
     @property
     def results(self) -> Sequence[EvaluationResult]:
@@ -139,18 +162,38 @@ class Evaluator:
 
     async def score(self, benchmark: BoundBenchmark, snapshot: SamplingClient, step: int) -> EvaluationResult:
         """Score one entry on a snapshot, which stays open. A failure is a result; only a broken record raises."""
+        return await self._score(benchmark, snapshot, step)
+
+    async def score_model(self, benchmark: BoundBenchmark, model: ApiModel) -> EvaluationResult:
+        """Score an entry on an API model, as `score` does on a snapshot; the result has its name."""
+        asked = attrs.evolve(benchmark, inference=model.client)
+        return await self._score(asked, None, 0, model=model.name)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    async def _score(
+        self,
+        benchmark: BoundBenchmark,
+        snapshot: SamplingClient | None,
+        step: int,
+        *,
+        model: str | None = None,
+    ) -> EvaluationResult:
         started = time.perf_counter()
-        self._event("evaluation.started", benchmark, step=step, tasks=len(benchmark.tasks))
+        self._event("evaluation.started", benchmark, step=step, model=model, tasks=len(benchmark.tasks))
         rollouts: list[Rollout] = []
         try:
-            await self._run(benchmark, snapshot, step, rollouts)
+            await self._run(benchmark, snapshot, step, rollouts, model)
             result = self._scored_result(benchmark, step, rollouts)
         except Exception as exc:
             result = _result(benchmark, step, status="failed", failure=failure_of(exc), **_counts(rollouts))
-        result = attrs.evolve(result, seconds=time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        # Rollouts run side by side: their own seconds add up to more than passed here.
+        usage = attrs.evolve(result.usage, seconds=seconds)
+        result = attrs.evolve(result, model=model, seconds=seconds, usage=usage)
+        if model is None:
+            self._seconds[benchmark.name] = seconds
         return await self._finish(benchmark, result, rollouts)
-
-    # --- inside -------------------------------------------------------------------------------------------------
 
     def _due(self, step: int) -> list[BoundBenchmark]:
         if step == 0:
@@ -174,7 +217,12 @@ class Evaluator:
             await snapshot.close()
 
     async def _run(
-        self, benchmark: BoundBenchmark, snapshot: SamplingClient, step: int, rollouts: list[Rollout]
+        self,
+        benchmark: BoundBenchmark,
+        snapshot: SamplingClient | None,
+        step: int,
+        rollouts: list[Rollout],
+        model: str | None,
     ) -> None:
         """Fill `rollouts`, in the order in which they finish; each goes on record at once."""
         policy = Policy(
@@ -184,24 +232,50 @@ class Evaluator:
             sampling=attrs.evolve(benchmark.sampling, seed=self._seeds(f"evaluation/{benchmark.name}", 0)),
             num_samples=benchmark.num_samples,
             system_prompt=benchmark.system_prompt,
-            version=snapshot.version,
+            version=snapshot.version if snapshot is not None else None,
+            environment=benchmark.environment,
         )
         limits = RolloutLimits(
             n_concurrent=benchmark.n_concurrent,
             timeout_seconds=self._timeout_seconds,
             wave=self._deterministic,
+            directory=self._files(benchmark, model or step),
         )
+        progress = _Progress(benchmark)
+        facts = {"benchmark": benchmark.name, **({} if model is None else {"model": model})}
+        await self._tell(progress, benchmark, step)
         with boundary("rollout", type(benchmark.engine).__name__):
             async with _closing(benchmark.engine.run(benchmark.tasks, policy, limits)) as stream:
                 async for rollout in stream:
                     rollouts.append(rollout)
                     if self._record is not None:
-                        self._record.rollout(step, rollout, phase=benchmark.phase, benchmark=benchmark.name)
+                        self._record.rollout(step, rollout, phase=benchmark.phase, **facts)
+                    if progress.counts(rollout):
+                        await self._tell(progress, benchmark, step)
         _require_each_once(benchmark, rollouts)
 
-    def _model(self, benchmark: BoundBenchmark, snapshot: SamplingClient) -> InferenceClient:
+    def _files(self, benchmark: BoundBenchmark, scored: int | str) -> Path | None:
+        """Where the engine may keep files of one scoring, of a step's weights or of an API model."""
+        if self._directory is None:
+            return None
+        return self._directory / benchmark.phase / "files" / f"{slug(benchmark.name)}-{slug(str(scored))}"
+
+    async def _tell(self, progress: _Progress, benchmark: BoundBenchmark, step: int) -> None:
+        if self._ctx is not None:
+            await self._ctx.hooks.emit(
+                "evsys_evaluation_advanced",
+                ctx=self._ctx,
+                benchmark=benchmark.name,
+                step=step,
+                done=progress.done,
+                total=progress.total,
+            )
+
+    def _model(self, benchmark: BoundBenchmark, snapshot: SamplingClient | None) -> InferenceClient:
         if benchmark.inference is not None:
             return benchmark.inference
+        if snapshot is None:
+            raise PluginContractError("there is neither a snapshot nor a client to score")
         if self._make_model is not None:
             return self._make_model(snapshot, benchmark)
         if self._renderer is None:
@@ -212,7 +286,12 @@ class Evaluator:
         self, benchmark: BoundBenchmark, step: int, rollouts: Sequence[Rollout]
     ) -> EvaluationResult:
         by_task = _by_task(benchmark, rollouts)
-        scores = Scores(rewards=rewards_by_task(by_task), rollouts=by_task, clusters=benchmark.clusters)
+        scores = Scores(
+            rewards=rewards_by_task(by_task),
+            rollouts=by_task,
+            clusters=benchmark.clusters,
+            reward_range=benchmark.reward_range,
+        )
         seed = self._seeds(f"interval/{benchmark.name}", 0)
         metrics, failures = score(benchmark.metrics, scores, seed=seed)
         invalid = _invalid(rollouts)
@@ -236,11 +315,12 @@ class Evaluator:
         """Put a result on record and tell who listens."""
         self._results.append(result)
         if self._record is not None:
-            self._record.metrics(result.step, _values(result), phase=benchmark.phase)
+            self._record.metrics(result.step, _values(result, rollouts), phase=benchmark.phase)
         self._event(
             f"evaluation.{'finished' if result.status == 'completed' else result.status}",
             benchmark,
             step=result.step,
+            model=result.model,
             scored=result.scored,
             no_score=result.no_score,
             metrics={name: value.value for name, value in result.metrics.items()},
@@ -261,6 +341,29 @@ class Evaluator:
         if self._log is not None:
             level = self._log.info if event.endswith((".started", ".finished")) else self._log.warning
             level(event, benchmark=benchmark.name, split=benchmark.split, **facts)
+
+
+class _Progress:
+    """How many tasks of a scoring have all their samples."""
+
+    def __init__(self, benchmark: BoundBenchmark) -> None:
+        self._missing = {task.task_id: benchmark.num_samples for task in benchmark.tasks}
+        self.done, self.total = 0, len(self._missing)
+        self._stride = max(1, self.total // MOST_TOLD)
+
+    def counts(self, rollout: Rollout) -> bool:
+        """Count a rollout; True when it is time to tell of it."""
+        missing = self._missing[rollout.task_id] = self._missing.get(rollout.task_id, 0) - 1
+        if missing:
+            return False
+        self.done += 1
+        return self.done % self._stride == 0 or self.done == self.total
+
+
+def _scorings(benchmark: BoundBenchmark, start: int, end: int) -> int:
+    """How often an entry is scored after step `start`: where it is due, and at the end."""
+    every = benchmark.run_every
+    return (end // every - start // every) + (end % every > 0) if every else 1
 
 
 @asynccontextmanager
@@ -336,16 +439,29 @@ def _warnings(benchmark: BoundBenchmark, metrics: Mapping[str, MetricValue]) -> 
             yield f"metric {metric.name!r} declares no direction; more is taken to be better"
         excluded = metrics[metric.name].excluded
         if excluded:
-            yield f"{metric.name} leaves out {excluded} of {len(benchmark.tasks)} tasks for want of scored samples"
+            lacking = "of what it measures" if metric.over_rollouts else "of scored samples"
+            yield f"{metric.name} leaves out {excluded} of {len(benchmark.tasks)} tasks for want {lacking}"
 
 
-def _values(result: EvaluationResult) -> dict[str, float]:
-    """A scoring as a line of metrics; a metric that isn't available is left out."""
-    values = {f"{result.benchmark}/{name}": value.value for name, value in result.metrics.items()}
+def _values(result: EvaluationResult, rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """A scoring as a line of metrics, with the mean of each component; a metric that isn't available is left out."""
+    scored = result.benchmark if result.model is None else f"{result.benchmark}@{result.model}"
+    values = {f"{scored}/{name}": value.value for name, value in result.metrics.items()}
     numbers = {name: value for name, value in values.items() if value is not None}
     return {
         **numbers,
-        f"{result.benchmark}/scored": float(result.scored),
-        f"{result.benchmark}/no_score": float(result.no_score),
-        f"{result.benchmark}/seconds": result.seconds,
+        **{f"{scored}/components/{name}": mean for name, mean in _components(rollouts).items()},
+        f"{scored}/scored": float(result.scored),
+        f"{scored}/no_score": float(result.no_score),
+        f"{scored}/seconds": result.seconds,
     }
+
+
+def _components(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """The mean of each named part of the scores, over the rollouts whose score has it."""
+    parts: dict[str, list[float]] = {}
+    for rollout in sorted(rollouts, key=lambda rollout: (rollout.task_id, rollout.sample_index)):
+        if isinstance(rollout.score, Score):
+            for name, value in rollout.score.components.items():
+                parts.setdefault(name, []).append(float(value))
+    return {name: math.fsum(values) / len(values) for name, values in sorted(parts.items())}

@@ -12,6 +12,8 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
+from evsys_runtime.evaluation.ranges import Range
+
 __all__ = ["Interval", "bootstrap_interval", "mean_interval", "student_t_quantile", "wilson_interval"]
 
 LEVEL = 0.95
@@ -25,9 +27,20 @@ class Interval(NamedTuple):
     high: float
     method: str
 
+    def within(self, possible: Range | None, value: float) -> Interval:
+        """This interval without what isn't possible; `value`, which it is about, stays inside in any case."""
+        if possible is None:
+            return self
+        low, high = min(possible[0], value), max(possible[1], value)
+        return Interval(max(self.low, low), min(self.high, high), self.method)
+
 
 def mean_interval(
-    values: Mapping[str, float], clusters: Mapping[str, str] | None = None, *, binary: bool = False
+    values: Mapping[str, float],
+    clusters: Mapping[str, str] | None = None,
+    *,
+    binary: bool = False,
+    possible: Range | None = None,
 ) -> Interval | None:
     """Interval of the mean of one value a task.
 
@@ -35,6 +48,7 @@ def mean_interval(
         values: a value by task.
         clusters: the cluster of each task, where tasks belong together; a task that isn't in it is one by itself.
         binary: each value is one 0/1 outcome. Unclustered, that is a proportion and gets Wilson's interval.
+        possible: the values that a task can have, where that is known; the interval stays within.
 
     Returns:
         None where there are too few tasks or clusters to say anything.
@@ -43,18 +57,32 @@ def mean_interval(
     if not groups:
         return None
     mean = math.fsum(values.values()) / len(values)
-    proportion = binary and len(groups) == len(values) and set(values.values()) <= {0.0, 1.0}
-    # Tasks that all agree have no spread to estimate an error from; as a proportion they still have an interval.
-    agree = len(set(values.values())) == 1 and 0.0 <= mean <= 1.0
-    if proportion or agree:
+    if binary and len(groups) == len(values) and set(values.values()) <= {0.0, 1.0}:
         return Interval(*wilson_interval(mean * len(groups), len(groups)), "wilson")
+    if len(set(values.values())) == 1:
+        return _of_agreement(groups[0][0], len(groups), possible)
     if len(groups) < 2:
         return None
     # CR1: with one task a cluster this is the plain standard error of a mean, sqrt(sum (s - m)^2 / (n (n - 1))).
     squares = math.fsum(math.fsum(value - mean for value in group) ** 2 for group in groups)
     error = math.sqrt(squares * len(groups) / (len(groups) - 1)) / len(values)
     half = student_t_quantile(0.5 + LEVEL / 2, len(groups) - 1) * error
-    return Interval(mean - half, mean + half, "t" if len(groups) == len(values) else "clustered t")
+    method = "t" if len(groups) == len(values) else "clustered t"
+    return Interval(mean - half, mean + half, method).within(possible, mean)
+
+
+def _of_agreement(value: float, groups: int, possible: Range | None) -> Interval | None:
+    """Interval of a mean when all tasks say the same: they show no spread to estimate an error from.
+
+    No distribution on a range spreads further than the one that has only its ends, so a proportion between the ends gives
+    bounds that hold. None without a finite range: then nothing is known of what other tasks would say.
+    """
+    low, high = possible or (0.0, 1.0)
+    if not low <= value <= high or not math.isfinite(high - low) or low == high:
+        return None
+    below, above = wilson_interval((value - low) / (high - low) * groups, groups)
+    found = Interval(low + below * (high - low), low + above * (high - low), "wilson")
+    return found.within((low, high), value)
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
@@ -85,7 +113,8 @@ def bootstrap_interval(
         seed: of the resampling.
 
     Returns:
-        None for a single task or cluster, or where more than a tenth of the draws give no finite number.
+        None for a single task or cluster, where more than a tenth of the draws give no finite number, or where all give
+        the same one: no spread is no evidence that there is none.
     """
     import numpy as np
 
@@ -97,6 +126,8 @@ def bootstrap_interval(
     values = [compute([task for index in row for task in groups[index]]) for row in picks.tolist()]
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 0.9 * draws:
+        return None
+    if min(finite) == max(finite):
         return None
     low, high = np.quantile(finite, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     return Interval(float(low), float(high), "bootstrap")

@@ -1,8 +1,9 @@
 """Metrics of a benchmark: built by name, computed over scored rewards only, each with its interval and its direction.
 
 What a metric class may declare: `direction` ("max" or "min"), `needs_samples` (tasks with fewer scored samples are left
-out and counted), and `task_value(rewards) -> float` where the metric is the mean over tasks of such a value, which gives
-it an exact interval. Any other metric gets its interval by bootstrap over tasks.
+out and counted), `value_range` (the values that it can have, which its interval keeps to), and `task_value` where the
+metric is the mean over tasks of such a value of one task's rewards (rollouts, for a metric of those), which gives it an
+exact interval. Any other metric gets its interval by bootstrap over tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import attrs
 
 from evsys.errors import ConfigError, EvsysError, PluginContractError, Problem, boundary
 from evsys.types import MetricValue, Rollout, Score
-from evsys_runtime.evaluation.intervals import bootstrap_interval, mean_interval
+from evsys_runtime.evaluation.intervals import Interval, bootstrap_interval, mean_interval
+from evsys_runtime.evaluation.ranges import Range, declared_range, range_of, seen_range
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -28,13 +30,17 @@ Direction = Literal["max", "min"]
 
 @attrs.frozen(kw_only=True)
 class BoundMetric:
-    """A metric ready to compute. `declared` is False where the plugin names no direction and "max" is assumed."""
+    """A metric ready to compute. `declared` is False where the plugin names no direction and "max" is assumed.
+
+    `value_range` is as the plugin declares it, None where it doesn't.
+    """
 
     name: str
     plugin: Any
     direction: Direction = "max"
     declared: bool = True
     needs_samples: int = 1
+    value_range: Range | str | None = None
 
     @property
     def over_rollouts(self) -> bool:
@@ -50,18 +56,30 @@ class BoundMetric:
             value = own(rewards) if own is not None else self.plugin.compute({"task": rewards})
             return _number(value)
 
+    def possible(self, rewards: Range | None) -> Range | None:
+        """The values that it can have, given the range of rewards; None where that isn't known."""
+        return range_of(self.value_range, rewards)
+
 
 @attrs.frozen(kw_only=True)
 class Scores:
     """What metrics are computed from.
 
     `rewards` has the scored rewards of every task that has any, in sample order; `rollouts` all rollouts by task;
-    `clusters` the cluster of each task, empty where tasks are independent.
+    `clusters` the cluster of each task, empty where tasks are independent; `reward_range` what the verifiers declare.
     """
 
     rewards: Mapping[str, Sequence[float]]
     rollouts: Mapping[str, Sequence[Rollout]]
     clusters: Mapping[str, str] = attrs.field(factory=dict)
+    reward_range: Range | None = None
+
+    @property
+    def possible_rewards(self) -> Range | None:
+        """The rewards that there can be, by declaration, else by what is seen; None where neither tells."""
+        return self.reward_range or seen_range(
+            reward for rewards in self.rewards.values() for reward in rewards
+        )
 
     def of(self, tasks: Sequence[str]) -> Scores:
         """The part of some tasks."""
@@ -70,6 +88,7 @@ class Scores:
             rewards={task: value for task, value in self.rewards.items() if task in wanted},
             rollouts={task: value for task, value in self.rollouts.items() if task in wanted},
             clusters=self.clusters,
+            reward_range=self.possible_rewards,
         )
 
 
@@ -113,6 +132,7 @@ def bind_metric(
         direction=cast("Direction", direction or "max"),
         declared=direction is not None,
         needs_samples=max(1, needs),
+        value_range=declared_range(plugin, name, "value_range"),
     )
 
 
@@ -179,22 +199,19 @@ def breakdown(
 
 
 def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
-    compute: Callable[[Mapping[str, Any]], float]
-    usable: Mapping[str, Sequence[Any]]
-    if metric.over_rollouts:
-        compute, usable = metric.plugin.compute_rollouts, scores.rollouts
-    else:
-        compute = metric.plugin.compute
-        usable = {task: value for task, value in scores.rewards.items() if len(value) >= metric.needs_samples}
+    compute, usable, values = _measurable(metric, scores)
     excluded = len(scores.rollouts) - len(usable)
     if not usable:
         return MetricValue(value=None, direction=metric.direction, excluded=excluded, method="not available")
     value = _finite(metric, compute, usable)
-    task_value = getattr(metric.plugin, "task_value", None)
-    if task_value is not None and not metric.over_rollouts:
-        with boundary("evaluation", metric.name):
-            values = {task: _number(task_value(rewards)) for task, rewards in usable.items()}
-        interval = mean_interval(values, scores.clusters, binary=all(len(r) == 1 for r in usable.values()))
+    interval: Interval | None
+    if values is not None:
+        interval = mean_interval(
+            values,
+            scores.clusters,
+            binary=not metric.over_rollouts and all(len(rewards) == 1 for rewards in usable.values()),
+            possible=metric.possible(scores.possible_rewards),
+        )
     else:
         interval = bootstrap_interval(
             list(usable), _resampled(metric, compute, usable), scores.clusters, seed=seed
@@ -208,6 +225,30 @@ def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
         excluded=excluded,
         method=interval.method if interval else None,
     )
+
+
+def _measurable(
+    metric: BoundMetric, scores: Scores
+) -> tuple[Callable[[Mapping[str, Any]], float], dict[str, Sequence[Any]], dict[str, float] | None]:
+    """How a metric is computed, on which tasks, and its value of each, None where it is no mean over tasks.
+
+    A metric of rollouts says by NaN that it can't be told for a task: no price is known, say.
+    """
+    task_value = getattr(metric.plugin, "task_value", None)
+    usable: dict[str, Sequence[Any]]
+    if metric.over_rollouts:
+        compute, usable = metric.plugin.compute_rollouts, dict(scores.rollouts)
+    else:
+        compute = metric.plugin.compute
+        usable = {task: value for task, value in scores.rewards.items() if len(value) >= metric.needs_samples}
+    if task_value is None:
+        return compute, usable, None
+    with boundary("evaluation", metric.name):
+        values = {task: _number(task_value(measured)) for task, measured in usable.items()}
+    if metric.over_rollouts:
+        values = {task: value for task, value in values.items() if not math.isnan(value)}
+        usable = {task: usable[task] for task in values}
+    return compute, usable, values
 
 
 def _finite(

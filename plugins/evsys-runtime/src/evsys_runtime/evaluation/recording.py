@@ -32,7 +32,7 @@ from evsys_runtime.evaluation.seeds import rollout_seed, turn_seed
 if TYPE_CHECKING:
     from evsys.protocols import InferenceClient
 
-__all__ = ["RecordingModel", "agent_context", "finish_rollout", "run_rollout"]
+__all__ = ["Acted", "RecordingModel", "act", "agent_context", "finish_rollout", "judged", "run_rollout"]
 
 
 class RecordingModel:
@@ -102,6 +102,33 @@ def agent_context(policy: Policy, task_index: int, sample_index: int, *, max_tur
     )
 
 
+@attrs.frozen(kw_only=True)
+class Acted:
+    """How an agent's acting ended: what it said, what it raised, whether its time was over, how many seconds it took."""
+
+    said: Rollout | str | None = None
+    failure: BaseException | None = None
+    timed_out: bool = False
+    seconds: float = 0.0
+
+
+async def act(
+    task: HarborTask, policy: Policy, model: RecordingModel, context: AgentContext, *, timeout_seconds: float
+) -> Acted:
+    """Let the policy's agent act on one task, on this event loop. An agent that fails is data."""
+    started = time.perf_counter()
+    said: Rollout | str | None = None
+    failure: BaseException | None = None
+    deadline = asyncio.timeout(timeout_seconds)
+    try:
+        async with deadline:
+            said = await policy.agent.run(task, model, task.tools, context)
+    except PLUGIN_FAILURES as exc:
+        failure = None if deadline.expired() else exc
+    seconds = time.perf_counter() - started
+    return Acted(said=said, failure=failure, timed_out=deadline.expired(), seconds=seconds)
+
+
 async def run_rollout(
     task: HarborTask,
     task_index: int,
@@ -116,28 +143,20 @@ async def run_rollout(
     An agent that fails is data: the rollout says so and has no score. One that runs out of time is judged by the text
     that it got to, and flagged; without any text it has no score.
     """
-    started = time.perf_counter()
     context = agent_context(policy, task_index, sample_index, max_turns=max_turns)
     model = RecordingModel(policy.model, context.seed)
-    said: Rollout | str | None = None
-    failure: BaseException | None = None
-    deadline = asyncio.timeout(timeout_seconds)
-    try:
-        async with deadline:
-            said = await policy.agent.run(task, model, task.tools, context)
-    except PLUGIN_FAILURES as exc:
-        failure = None if deadline.expired() else exc
+    acted = await act(task, policy, model, context, timeout_seconds=timeout_seconds)
     rollout = finish_rollout(
         task,
         sample_index,
         model,
-        said,
-        failure=failure,
-        timed_out=deadline.expired(),
+        acted.said,
+        failure=acted.failure,
+        timed_out=acted.timed_out,
         version=policy.version,
-        seconds=time.perf_counter() - started,
+        seconds=acted.seconds,
     )
-    return await _judged(task, rollout, policy)
+    return await judged(task, rollout, policy)
 
 
 def finish_rollout(
@@ -195,7 +214,8 @@ def _fault(failure: BaseException | None, told: str | None, *, silent: bool) -> 
     return None, NoScore(reason="not scored")
 
 
-async def _judged(task: HarborTask, rollout: Rollout, policy: Policy) -> Rollout:
+async def judged(task: HarborTask, rollout: Rollout, policy: Policy) -> Rollout:
+    """The rollout with its score; one that failed has its `NoScore` already."""
     if rollout.error is not None:
         return rollout
     try:

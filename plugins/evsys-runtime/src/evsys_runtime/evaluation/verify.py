@@ -17,6 +17,7 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginContractError
 from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
+from evsys_runtime.evaluation.ranges import Range, declared_range, range_of
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -32,7 +33,7 @@ class BoundVerifier:
     """A verifier with its params.
 
     `wants_rollout`: it has an argument named `rollout`. `blocking`: it declares that a call takes long, and is called in
-    a thread.
+    a thread. `reward_range`: between which rewards it says to stay. `uses`: names of other verifiers that it calls.
     """
 
     name: str
@@ -40,6 +41,8 @@ class BoundVerifier:
     params: Mapping[str, Any] = attrs.field(factory=dict)
     wants_rollout: bool = False
     blocking: bool = False
+    reward_range: Range | None = None
+    uses: tuple[str, ...] = ()
 
     def check(self, expected: Any) -> None:
         """Let the verifier refuse an expectation that it can't judge by, if it has a `check`.
@@ -89,6 +92,8 @@ def bind_verifier(spec: VerifierSpec, registry: Registry, *, path: str = "$") ->
         params=spec.params,
         wants_rollout="rollout" in arguments,
         blocking=bool(getattr(call, "blocking", False)),
+        reward_range=range_of(declared_range(call, spec.name, "reward_range"), None),
+        uses=tuple(getattr(call, "uses", ())),
     )
 
 

@@ -19,10 +19,12 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        msg = f"module 'evsys_runtime.experiment' has no attribute {name!r}"
-        raise AttributeError(msg)
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
 
-    return getattr(import_module(_HOME[name]), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            msg = f"module 'evsys_runtime.experiment' has no attribute {name!r}"
+            raise AttributeError(msg)
+        from importlib import import_module
+
+        return getattr(import_module(_HOME[name]), name)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from evsys import HookManager
-from evsys.errors import PLUGIN_FAILURES, EvsysError, RunError, boundary
+from evsys.errors import PLUGIN_FAILURES, EvsysError, RunError, StoreError, boundary
 from evsys.protocols import Algorithm, Backend, Log, TrainingClient
 from evsys.types import (
     ArmResult,
@@ -23,27 +23,32 @@ from evsys.types import (
     ModelSpec,
     RunContext,
     RunResult,
+    Status,
     Usage,
 )
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import load_dataset
+from evsys_runtime.data.sources import source_hash
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.experiment.background import in_background
 from evsys_runtime.experiment.contracts import prepared, trained
 from evsys_runtime.experiment.identity import arm_identity
+from evsys_runtime.experiment.interrupts import interruption
 from evsys_runtime.experiment.secrets import refuse_secret_rows
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
+from evsys_runtime.experiment.so_far import so_far
 from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
-from evsys_runtime.record.hashing import digest, source_hash
+from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import context
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint
+from evsys_runtime.training.floating_point import floating_point_in
 
 __all__ = ["run_arm"]
 
@@ -69,21 +74,13 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
     run = _ArmRun(session=session, arm=arm, record=record, log=record.logger(arm=arm.name), attempt=attempt.n)
     started = time.monotonic()
     try:
-        with context(arm=arm.name):
-            result = await run.live()
-    except (asyncio.CancelledError, KeyboardInterrupt) as exc:
-        if _asked_to_stop(exc):
-            run.finish(
-                RunResult(status="cancelled", run_id=run_id, stop_reason="interrupted"),
-                time.monotonic() - started,
-            )
-            raise
-        error = RunError("a plugin cancelled its own task, which nobody had asked for")
-        error.__cause__ = exc
-        result = await run.failed(error)
-    except PLUGIN_FAILURES as exc:
-        result = await run.failed(exc)
-    return await run.end(result, time.monotonic() - started)
+        with context(arm=arm.name), floating_point_in(run.log):
+            result = await run.outcome()
+            return await run.end(result, time.monotonic() - started)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        if run_id not in session.results:
+            run.finish(run.cut_off(), time.monotonic() - started)
+        raise
 
 
 def _asked_to_stop(exc: BaseException) -> bool:
@@ -116,6 +113,7 @@ class _ArmRun:
     ctx: RunContext | None = None
     evaluator: Evaluator | None = None
     trained: RunResult | None = None
+    lost: RunResult | None = None
     restore: Checkpoint | None = None
     benchmarks: tuple[BoundBenchmark, ...] = ()
     untrained_keys: Mapping[str, str] = attrs.field(factory=dict)
@@ -130,6 +128,7 @@ class _ArmRun:
         self.restore = find_checkpoint(model, self.session.plan.project_root)
         data = await self._load_data(algorithm)
         backend = registry.build("backend", arm.run.backend.kind, resolve(arm.run.backend.params))
+        self._mark_simulated(backend, model)
         async with self._client(backend, model) as client:
             ctx = self.ctx = self._context(client, model, data)
             self.evaluator.bind(ctx)  # type: ignore[union-attr]  # set by _context
@@ -138,7 +137,21 @@ class _ArmRun:
             with boundary("algorithm", arm.run.algorithm.kind, run_id_of(arm)):
                 self.trained = await trained(algorithm, ctx, arm.run.algorithm.kind)
             await self._score_trained(client, self.trained.steps)
+            await self._score_models()
         return self.trained
+
+    async def outcome(self) -> RunResult:
+        """How the phases ended; a failure of theirs is a result, an interruption passes."""
+        try:
+            return await self.live()
+        except (asyncio.CancelledError, KeyboardInterrupt) as exc:
+            if _asked_to_stop(exc):
+                raise
+            error = RunError("a plugin cancelled its own task, which nobody had asked for")
+            error.__cause__ = exc
+            return await self.failed(error)
+        except PLUGIN_FAILURES as exc:
+            return await self.failed(exc)
 
     # --- phases -------------------------------------------------------------------------------------------------
 
@@ -153,7 +166,6 @@ class _ArmRun:
             pull=session.pull,
             spool_dir=self.record.directory / "data",
             seed=session.seeds(arm)("data"),
-            source_hash=source_hash,
             resolve=resolve,
         )
         self.warnings += data.warnings
@@ -178,12 +190,7 @@ class _ArmRun:
             seed=session.seeds(arm).base_seed,
         )
         await asyncio.to_thread(refuse_secret_rows, data.lines(), session.log_settings.redactor)
-        await asyncio.to_thread(
-            self.record.write_training_data,
-            data.rows(),
-            session.workspace.cache("datasets"),
-            {"of": data.fingerprint},
-        )
+        await asyncio.to_thread(self.record.write_training_data, data, session.workspace.cache("datasets"))
         return data
 
     def _plugin_versions(self) -> dict[str, str]:
@@ -209,6 +216,15 @@ class _ArmRun:
             init_from_checkpoint=config.init_from_checkpoint,
             load_checkpoint_path=config.load_checkpoint_path,
         )
+
+    def _mark_simulated(self, backend: Backend, model: ModelSpec) -> None:
+        """Keep it with the result where a backend only imitates a model, so that no number passes for the model's."""
+        if getattr(backend, "simulated", False):
+            kind = self.arm.run.backend.kind
+            self.session.simulated.add(kind)
+            self.warnings.append(
+                f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
+            )
 
     @asynccontextmanager
     async def _client(self, backend: Backend, model: ModelSpec) -> AsyncIterator[TrainingClient]:
@@ -249,6 +265,8 @@ class _ArmRun:
             deterministic=arm.deterministic,
             score_untrained=session.plan.experiment.metadata.baseline == BASE_MODEL,
             known=self._shared_scores(model),
+            expected_seconds=self._seconds_of_scorings(),
+            directory=self.record.directory,
         )
         return RunContext(
             run_id=run_id_of(arm),
@@ -288,6 +306,11 @@ class _ArmRun:
         keys = self.untrained_keys.values()
         return [attrs.evolve(known[key], usage=Usage(), seconds=0.0) for key in keys if key in known]
 
+    def _seconds_of_scorings(self) -> dict[str, float]:
+        """How long the shared scorings took the arm that made them."""
+        made = self.session.untrained
+        return {name: made[key].seconds for name, key in self.untrained_keys.items() if key in made}
+
     async def _score_untrained(self, client: TrainingClient) -> None:
         evaluator, ctx = self.evaluator, self.ctx
         if evaluator is None or ctx is None or not evaluator.due(0):
@@ -312,15 +335,40 @@ class _ArmRun:
             return
         await self.evaluator.final(steps, snapshot)
 
+    async def _score_models(self) -> None:
+        """Score the API models to compare with, once an experiment: the first arm that comes so far does it."""
+        for benchmark in self.benchmarks:
+            for model in benchmark.models:
+                if self.evaluator is not None and (benchmark.name, model.name) not in self.session.compared:
+                    self.session.compared.add((benchmark.name, model.name))
+                    await self.evaluator.score_model(benchmark, model)
+
     # --- the end ------------------------------------------------------------------------------------------------
 
     async def failed(self, exc: BaseException) -> RunResult:
         """Log a failure, tell the listeners, and make a result of it."""
         failure = failure_of(exc, "run")
         self.log.error("run.failed", boundary=failure.boundary, reason=failure.message, exc_info=exc)
+        self.lost = attrs.evolve(self.unfinished("failed"), failure=failure)
         if self.ctx is not None:
             await self.hooks.emit("evsys_run_failed", ctx=self.ctx, failure=failure)
-        return RunResult(status="failed", run_id=run_id_of(self.arm), failure=failure)
+        return self.lost
+
+    def cut_off(self) -> RunResult:
+        """What an interruption leaves: a run that had failed already stays failed."""
+        if self.lost is not None:
+            return self.lost
+        return attrs.evolve(self.unfinished("cancelled"), stop_reason=interruption().reason)
+
+    def unfinished(self, status: Status) -> RunResult:
+        """What a run came to that failed or was interrupted: weights, steps and checkpoints stay."""
+        if self.trained is not None:
+            return attrs.evolve(self.trained, status=status)
+        try:
+            return so_far(self.record, status)
+        except StoreError as error:
+            self.warnings.append(f"how far the run came can't be read: {error.message}")
+            return RunResult(status=status, run_id=run_id_of(self.arm))
 
     async def end(self, result: RunResult, seconds: float) -> RunResult:
         """Record how the arm ended and tell the listeners."""
@@ -333,9 +381,6 @@ class _ArmRun:
 
     def finish(self, result: RunResult, seconds: float) -> ArmResult:
         """Write the result with every score made so far; nothing is awaited, so it works after Ctrl-C."""
-        if self.trained is not None and result.status != "completed":
-            # A failure after training changes the status; weights, steps and checkpoint stay.
-            result = attrs.evolve(self.trained, status=result.status, failure=result.failure)
         evaluations = tuple(self.evaluator.results) if self.evaluator is not None else ()
         result = attrs.evolve(result, run_id=run_id_of(self.arm), evaluations=evaluations)
         evaluated = sum((e.usage for e in result.evaluations), Usage())

@@ -1,4 +1,4 @@
-"""Blocking work of plugins beside the event loop, in threads that don't keep a process from ending."""
+"""Blocking work beside the event loop: that of plugins, which may be abandoned, and what must not be left half done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-__all__ = ["in_background"]
+__all__ = ["in_background", "to_the_end"]
 
 
 async def in_background[**P, T](function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -36,3 +36,20 @@ async def in_background[**P, T](function: Callable[P, T], /, *args: P.args, **kw
 
     threading.Thread(target=work, name=f"evsys {getattr(function, '__name__', 'work')}", daemon=True).start()
     return await outcome
+
+
+async def to_the_end[**P, T](function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Like `asyncio.to_thread`, for short work whose result somebody has to take care of.
+
+    A cancellation meanwhile is put off: the result comes back all the same, and the next `await` is cancelled.
+    """
+    working = asyncio.create_task(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        result = await working
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            task.uncancel()
+            task.cancel()
+        return result

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Self, Unpack
 import attrs
 
 from evsys import use_registry
+from evsys.errors import PLUGIN_FAILURES, StoreError
 from evsys.types import ExperimentResult
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.experiment.background import in_background, to_the_end
 from evsys_runtime.experiment.from_sync import run_to_end
+from evsys_runtime.experiment.interrupts import interruption
 from evsys_runtime.experiment.outcome import outcome_of
 from evsys_runtime.experiment.runner import train
-from evsys_runtime.experiment.session import OptionKeys, Options, Session, run_id_of
+from evsys_runtime.experiment.session import OptionKeys, Options, Session, bound_benchmarks, run_id_of
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import question_of
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Experiment"]
 
+EARLY_ENDS: tuple[type[BaseException], ...] = (asyncio.CancelledError, KeyboardInterrupt, *PLUGIN_FAILURES)
+"""What may end an experiment before its arms are through, all of which its record has to tell."""
+
 
 class Experiment:
     """An experiment that is known to be valid and hasn't started.
@@ -37,7 +43,12 @@ class Experiment:
         plan: what `load_experiment` made of a file.
         **options: `dry`, `fail_fast`, `quiet`, and for tests and own runners `store`, `train_fn`, `benchmark`,
             `inference_factory`; `evsys_runtime.experiment.session.Options` says what each does.
+
+    Attributes:
+        result: how it ended, as soon as that is on record; also where `run` raised, as after Ctrl-C.
     """
+
+    result: ExperimentResult | None = None
 
     def __init__(self, plan: Plan, **options: Unpack[OptionKeys]) -> None:
         self.plan = plan
@@ -70,8 +81,11 @@ class Experiment:
     def run(self) -> ExperimentResult:
         """Run to the end.
 
+        Ctrl-C, SIGTERM and SIGHUP end it early: `result` has what was trained and scored, with the status `cancelled`.
+
         Raises:
             RuntimeError: an event loop runs in this thread already; `await experiment.arun()` there.
+            KeyboardInterrupt, SystemExit: it was ended early.
         """
         return run_to_end(self.arun, call="Experiment.run()", instead="result = await experiment.arun()")
 
@@ -83,40 +97,56 @@ class Experiment:
             return await self._arun(time.monotonic())
 
     async def _arun(self, started: float) -> ExperimentResult:
-        session = await asyncio.to_thread(Session.open, self.plan, self.options)
+        benchmarks = await in_background(bound_benchmarks, self.plan, self.options)
+        session = await to_the_end(Session.open, self.plan, self.options, benchmarks)
         with session.record.lock:
-            await session.hooks.emit(
-                "evsys_experiment_started",
-                experiment_id=session.record.experiment_id,
-                directory=session.record.directory,
-                arms=[run_id_of(arm) for arm in self.plan.arms],
-            )
             try:
+                session.hooks = session.listeners(session.log)
+                await session.hooks.emit(
+                    "evsys_experiment_started",
+                    experiment_id=session.record.experiment_id,
+                    directory=session.record.directory,
+                    arms=[run_id_of(arm) for arm in self.plan.arms],
+                )
                 await train(session)
-            except (asyncio.CancelledError, KeyboardInterrupt):
-                # Ctrl-C: what was trained and scored so far stays, and the record says how it ended.
-                self._finish(session, time.monotonic() - started, cancelled=True)
+            except EARLY_ENDS as exc:
+                # What was trained and scored so far stays, and the record says how it ended.
+                self._end(session, time.monotonic() - started, exc)
                 raise
-            result = self._finish(session, time.monotonic() - started)
-            prose = await session.hooks.first(
-                "evsys_write_conclusion", result=result, conclusion=result.conclusion
-            )
-            said = []
-            if prose is not None and not isinstance(prose, str):
-                said = [f"evsys_write_conclusion gave {type(prose).__name__}, not a text; it was left out"]
-                prose = None
-            await session.hooks.emit("evsys_experiment_finished", result=result)
-            late = [line for line in (*said, *session.hooks.warnings) if line not in result.warnings]
-            result = attrs.evolve(result, warnings=(*result.warnings, *late))
-            if prose is not None or late:
-                _write(session, result, prose)
-        return result
+            self.result = self._finish(session, time.monotonic() - started)
+            return await self._told(session, self.result)
 
-    def _finish(self, session: Session, seconds: float, *, cancelled: bool = False) -> ExperimentResult:
+    async def _told(self, session: Session, result: ExperimentResult) -> ExperimentResult:
+        """Let listeners write the prose and hear the result; what they do wrong is added to it."""
+        prose = await session.hooks.first(
+            "evsys_write_conclusion", result=result, conclusion=result.conclusion
+        )
+        said = []
+        if prose is not None and not isinstance(prose, str):
+            said = [f"evsys_write_conclusion gave {type(prose).__name__}, not a text; it was left out"]
+            prose = None
+        await session.hooks.emit("evsys_experiment_finished", result=result)
+        late = [line for line in (*said, *session.hooks.warnings) if line not in result.warnings]
+        if prose is None and not late:
+            return result
+        self.result = attrs.evolve(result, warnings=(*result.warnings, *late))
+        _write(session, self.result, prose)
+        return self.result
+
+    def _end(self, session: Session, seconds: float, ended_by: BaseException) -> None:
+        """Put the end on record of an experiment that can't go on."""
+        try:
+            self.result = self._finish(session, seconds, ended_by=ended_by)
+        except StoreError as error:  # a full disk ends both; what came first is what to tell
+            ended_by.add_note(f"How it ended couldn't be written down either: {error}")
+
+    def _finish(
+        self, session: Session, seconds: float, *, ended_by: BaseException | None = None
+    ) -> ExperimentResult:
         """Conclude and write; needs nothing but what is in memory and on disk, so it works after Ctrl-C too."""
         ids = map(run_id_of, self.plan.arms)
         arms = tuple(session.results[run_id] for run_id in ids if run_id in session.results)
-        own = (*session.warnings, *self.plan.registry.warnings, *session.hooks.warnings)
+        own = (*session.warnings, *self.plan.registry.warnings, *session.hooks.warnings, *_ended(ended_by))
         said = (*own, *(w for arm in arms for w in arm.warnings))
         warnings = list(dict.fromkeys(map(session.log_settings.redactor.text, said)))
         question = None if self.options.dry else question_of(self.plan, session.benchmarks)
@@ -124,7 +154,10 @@ class Experiment:
         conclusion = conclude(question, arms, planned=planned, warnings=warnings)
         if self.options.dry:
             conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
-        status, exit_code = outcome_of(arms, conclusion, planned=len(self.plan.arms), cancelled=cancelled)
+        if session.simulated:
+            extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
+            conclusion = attrs.evolve(conclusion, extra=extra)
+        status, exit_code = outcome_of(arms, conclusion, planned=len(self.plan.arms), ended_by=ended_by)
         result = ExperimentResult(
             experiment_id=session.record.experiment_id,
             name=self.plan.experiment.name,
@@ -140,6 +173,14 @@ class Experiment:
         )
         _write(session, result, None)
         return result
+
+
+def _ended(by: BaseException | None) -> tuple[str, ...]:
+    """A warning that not everything was done, and why."""
+    if by is None:
+        return ()
+    why = str(by) or type(by).__name__ if isinstance(by, PLUGIN_FAILURES) else interruption().reason
+    return (f"the experiment ended early: {why}",)
 
 
 def _write(session: Session, result: ExperimentResult, prose: str | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys.types import ArmResult, Conclusion, Status
+from evsys_runtime.experiment.interrupts import interruption
 
 __all__ = ["outcome_of"]
 
 FAILED = 1
-INTERRUPTED = 130
 BUDGET = 5
 
 _CODES = {"config": 2, "plugin": 3, "data": 4}
@@ -17,11 +18,22 @@ _CODES = {"config": 2, "plugin": 3, "data": 4}
 
 
 def outcome_of(
-    arms: Sequence[ArmResult], conclusion: Conclusion, *, planned: int, cancelled: bool
+    arms: Sequence[ArmResult], conclusion: Conclusion, *, planned: int, ended_by: BaseException | None = None
 ) -> tuple[Status, int]:
-    """The status and exit code. A partial success is `partial` and 1, never silently `completed`."""
-    if cancelled:
-        return "cancelled", INTERRUPTED
+    """The status and exit code. A partial success is `partial` and 1, never silently `completed`.
+
+    Args:
+        arms: those that were reached.
+        conclusion: what follows from them.
+        planned: how many there were to be.
+        ended_by: what ended the experiment as a whole before all arms were through.
+    """
+    if isinstance(ended_by, EvsysError):
+        return "failed", ended_by.exit_code
+    if isinstance(ended_by, PLUGIN_FAILURES):
+        return "failed", FAILED
+    if ended_by is not None:
+        return "cancelled", interruption().exit_code
     completed = [arm for arm in arms if arm.status == "completed"]
     if arms and not completed:
         return _all_failed(arms)

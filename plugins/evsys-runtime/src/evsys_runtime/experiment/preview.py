@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ from evsys.errors import ConfigError, Problem, boundary
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.load import load_dataset
+from evsys_runtime.data.pipeline import NO_REASON
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.workspace import Workspace
 from evsys_runtime.rendering.resolve import load_renderer
 
-__all__ = ["PreviewedRow", "Span", "preview_rows"]
+__all__ = ["Preview", "PreviewedRow", "Span", "preview_rows"]
 
 
 @attrs.frozen(kw_only=True)
@@ -45,10 +47,21 @@ class PreviewedRow:
         return sum(span.tokens for span in self.spans if span.trained)
 
 
-def preview_rows(
-    plan: Plan, *, arm: str | None = None, limit: int = 3
-) -> tuple[list[PreviewedRow], Mapping[str, int]]:
-    """Render the first rows of an arm, and count those among them that would be left out.
+@attrs.frozen(kw_only=True)
+class Preview:
+    """The first rows of an arm.
+
+    `dropped` counts those among the rows looked at that would be left out, by who leaves them out and why. `not_read` is
+    how many rows follow; None where that isn't known, since nobody read so far.
+    """
+
+    rows: tuple[PreviewedRow, ...]
+    dropped: Mapping[str, int]
+    not_read: int | None
+
+
+def preview_rows(plan: Plan, *, arm: str | None = None, limit: int = 3) -> Preview:
+    """Render the first rows of an arm. Nothing is written, the cache included.
 
     Args:
         plan: a valid plan.
@@ -60,19 +73,18 @@ def preview_rows(
         DataError: rows can't be read or rendered.
     """
     chosen = _arm(plan, arm)
-    algorithm = plan.registry.build(
-        "algorithm", chosen.run.algorithm.kind, resolve(chosen.run.algorithm.params)
-    )
+    kind = chosen.run.algorithm.kind
+    algorithm = plan.registry.build("algorithm", kind, resolve(chosen.run.algorithm.params))
     show = getattr(algorithm, "preview", None)
     if show is None:
-        message = f"algorithm {chosen.run.algorithm.kind!r} doesn't show its rows: it has no `preview(rows, renderer)`"
+        message = f"algorithm {kind!r} doesn't show its rows: it has no `preview(rows, renderer, dropped)`"
         raise ConfigError([Problem(path="$.run.algorithm.kind", message=message)])
     data = load_dataset(
         chosen.run.data,
         shape=getattr(algorithm, "shape", "chat"),
         project_root=plan.project_root,
         registry=plan.registry,
-        pull=Workspace(plan.project_root).pull_dataset,
+        pull=Workspace(plan.project_root).find_dataset,
         seed=_seed(plan, chosen),
         limit=limit,
         resolve=resolve,
@@ -80,15 +92,21 @@ def preview_rows(
     renderer = load_renderer(
         chosen.run.model.name, renderer=chosen.run.model.renderer, registry=plan.registry
     )
-    with boundary("algorithm", chosen.run.algorithm.kind):
-        rendered = list(show(iter(data), renderer))
-    rows = [
-        PreviewedRow(row_id=row.row_id, spans=tuple(_spans(tokens, weights, renderer)))
-        for row in rendered
-        for tokens, weights in row.sequences
-    ]
-    left_out = len(data) - len(rendered)
-    return rows, {**data.dropped, **({"by the algorithm": left_out} if left_out else {})}
+    left_out: Counter[str] = Counter()
+    with boundary("algorithm", kind):
+        rendered = list(show(iter(data), renderer, left_out))
+    unexplained = len(data) - len(rendered) - left_out.total()
+    if unexplained > 0:
+        left_out[NO_REASON] += unexplained
+    return Preview(
+        rows=tuple(
+            PreviewedRow(row_id=row.row_id, spans=tuple(_spans(tokens, weights, renderer)))
+            for row in rendered
+            for tokens, weights in row.sequences
+        ),
+        dropped={**data.dropped, **{f"{kind}: {reason}": count for reason, count in left_out.items()}},
+        not_read=data.not_read,
+    )
 
 
 def _seed(plan: Plan, arm: ArmConfig) -> int:

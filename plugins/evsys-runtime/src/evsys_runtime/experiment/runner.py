@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, Sa
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.arm import run_arm
+from evsys_runtime.experiment.background import in_background
 from evsys_runtime.experiment.from_sync import run_to_end
 from evsys_runtime.experiment.session import Session, run_id_of
 
@@ -78,7 +78,7 @@ async def _called(function: Any, *arguments: Any) -> Any:
     with boundary("run", getattr(function, "__name__", type(function).__name__)):
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             return await function(*arguments)
-        result = await asyncio.to_thread(function, *arguments)
+        result = await in_background(function, *arguments)
         return await result if inspect.isawaitable(result) else result
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import batched
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from evsys.errors import DataError
-from evsys.types import ArmResult, Failure, RunResult
-from evsys_runtime.config import placeholders
+from evsys_runtime.config import overrides, placeholders
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.record.secrets import REDACTED, Redactor, is_secret_name
+from evsys_runtime.record.secrets import Redactor, is_secret_name
 
-__all__ = ["redactor_of", "refuse_secret_rows", "said_overrides", "without_secrets"]
+if TYPE_CHECKING:
+    from evsys.types import ArmResult, Failure, RunResult
+
+__all__ = ["named", "redactor_of", "refuse_secret_rows", "said", "without_secrets"]
 
 _LOOKED_AT = 256
 """Rows that are looked at together."""
@@ -27,17 +31,43 @@ def redactor_of(plan: Plan) -> Redactor:
     """
     folder = str(plan.project_root / plan.experiment.output_dir)
     asked = {name: os.environ.get(name, "") for _, name in placeholders.find(plan.document.tree)}
-    given = {path: value for path, value in map(_split, plan.overrides) if is_secret_name(_last(path))}
+    given = {}
+    for override in plan.overrides:
+        name, value = named(override)
+        for number, secret in enumerate(_secrets(value, name)):
+            given[f"{overrides.option(override)}{f' ({number + 1})' if number else ''}"] = secret
     hidden = {name: value for name, value in {**asked, **given}.items() if value and value not in folder}
     return Redactor.from_environment(extra=hidden)
 
 
-def said_overrides(plan: Plan) -> list[str]:
-    """The overrides as the record tells them: without the values of secrets."""
-    return [
-        f"{path}={REDACTED}" if is_secret_name(_last(path)) and not placeholders.names_in(value) else text
-        for text, (path, value) in zip(plan.overrides, map(_split, plan.overrides), strict=True)
-    ]
+def said(override: str) -> str:
+    """A `path=value` as the record tells it: without the values of secrets."""
+    name, value = named(override)
+    if not any(True for _ in _secrets(value, name)):
+        return override
+    masked = Redactor().tree(value, name)
+    text = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False)
+    return f"{override.partition('=')[0]}={text}"
+
+
+def named(override: str) -> tuple[str, Any]:
+    """The key that an override sets, or the secret one that it is set below, and its value."""
+    segments, value = overrides.split(override)
+    keys = [segment for segment in segments if isinstance(segment, str)]
+    return next(filter(is_secret_name, keys), keys[-1]), value
+
+
+def _secrets(value: Any, name: str) -> Iterator[str]:
+    """Texts below a key that names a secret, as `Redactor.tree` hides them; `${NAME}` tells none."""
+    if isinstance(value, str):
+        if value and is_secret_name(name) and not placeholders.names_in(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _secrets(item, name if is_secret_name(name) else str(key))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _secrets(item, name)
 
 
 def refuse_secret_rows(lines: Iterable[bytes], redactor: Redactor) -> None:
@@ -97,12 +127,3 @@ def _failure(failure: Failure | None, redactor: Redactor) -> Failure | None:
         for text in [getattr(failure, name)]
     }
     return attrs.evolve(failure, **texts)
-
-
-def _split(override: str) -> tuple[str, str]:
-    path, _, value = override.partition("=")
-    return path, value
-
-
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]

@@ -18,7 +18,9 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.agents import resolve_agent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
-from evsys_runtime.experiment.secrets import redactor_of, said_overrides, without_secrets
+from evsys_runtime.experiment.plan_secrets import refuse_secrets
+from evsys_runtime.experiment.resolved import resolved_tree
+from evsys_runtime.experiment.secrets import redactor_of, said, without_secrets
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.record.cache import CachedData
@@ -28,13 +30,16 @@ from evsys_runtime.record.provenance import collect
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.record.workspace import Workspace
 
-__all__ = ["DRY_STEPS", "DRY_TASKS", "OptionKeys", "Options", "Session", "run_id_of"]
+__all__ = ["DRY_STEPS", "DRY_TASKS", "OptionKeys", "Options", "Session", "bound_benchmarks", "run_id_of"]
 
 DRY_STEPS = 2
 """Optimiser steps of a dry run."""
 
 PROGRESS = "print_progress"
 """The callback that shows how a run goes; it is there unless `quiet` says otherwise."""
+
+TOLD_BY_PROGRESS = frozenset({"run.failed", "evaluation.failed", "evaluation.invalid", "evaluation.missing"})
+"""Events of the log that it tells people of, so that the log's console doesn't say them again."""
 
 DRY_TASKS = 4
 """Tasks of each benchmark in a dry run."""
@@ -89,7 +94,8 @@ class Session:
     """What the arms of one experiment share. Nothing here is global: two sessions in one process don't meet.
 
     `ambient` has the listeners that plugins bring, `hooks` those of the experiment as a whole; a run has its own from
-    `listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once.
+    `listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once. `compared` has the
+    entries and API models that were scored, by the arm that came first. `simulated` has the backends that only imitate a model.
     """
 
     plan: Plan
@@ -102,26 +108,19 @@ class Session:
     benchmarks: tuple[BoundBenchmark, ...]
     workspace: Workspace
     untrained: dict[str, EvaluationResult] = attrs.field(factory=dict)
+    compared: set[tuple[str, str]] = attrs.field(factory=set)
     results: dict[str, ArmResult] = attrs.field(factory=dict)
+    simulated: set[str] = attrs.field(factory=set)
     warnings: list[str] = attrs.field(factory=list)
 
     @classmethod
-    def open(cls, plan: Plan, options: Options) -> Session:
-        """Bind the benchmarks, make the record, and set up listeners and log.
+    def open(cls, plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark]) -> Session:
+        """Make the record and the log; the listeners of the experiment are still to come.
 
         Raises:
-            ConfigError, DataError, PluginError, StoreError: before anything is trained.
+            ConfigError, StoreError: before anything is trained.
         """
-        workspace = Workspace(plan.project_root)
-        benchmarks = tuple(
-            load_benchmark(
-                _limited(entry) if options.dry else entry,
-                registry=plan.registry,
-                project_root=plan.project_root,
-                path=f"$.metadata.benchmark[{index}]",
-            )
-            for index, entry in enumerate(plan.experiment.metadata.benchmarks)
-        )
+        refuse_secrets(plan)
         ambient, broken = _ambient(plan.registry)
         metadata = plan.experiment.metadata
         redactor = redactor_of(plan)
@@ -134,9 +133,14 @@ class Session:
             facts=_facts(plan, benchmarks),
             redactor=redactor,
         )
-        record.write_resolved([{"run_id": run_id_of(arm), "run": arm.tree} for arm in plan.arms])
-        settings = configure(console_level=None if options.quiet else "warning", redactor=redactor)
-        session = cls(
+        record.write_resolved(resolved_tree(plan, benchmarks))
+        settings = configure(
+            console_level=None if options.quiet else "warning",
+            told=TOLD_BY_PROGRESS if _has_progress(plan.registry) else (),
+            redactor=redactor,
+        )
+        warnings = [*plan.warnings, *broken]
+        return cls(
             plan=plan,
             options=options,
             record=record,
@@ -144,12 +148,10 @@ class Session:
             hooks=ambient,
             log=run_logger(record.directory / "experiment.log.jsonl", settings),
             log_settings=settings,
-            benchmarks=benchmarks,
-            workspace=workspace,
-            warnings=[*plan.warnings, *broken],
+            benchmarks=tuple(benchmarks),
+            workspace=Workspace(plan.project_root, tell=warnings.append),
+            warnings=warnings,
         )
-        session.hooks = session.listeners(session.log)
-        return session
 
     def listeners(self, log: Log) -> HookManager:
         """Who listens: the ambient plugins, and new instances of the file's callbacks, so runs share no callback state.
@@ -164,8 +166,7 @@ class Session:
                 if self.options.quiet:
                     continue
             manager.register(self.plan.registry.build("callback", spec.kind, resolve(spec.params)), spec.kind)
-        installed = any(entry.name == PROGRESS for entry in self.plan.registry.entries("callback"))
-        if installed and not (shown or self.options.quiet):
+        if _has_progress(self.plan.registry) and not (shown or self.options.quiet):
             manager.register(self.plan.registry.build("callback", PROGRESS), PROGRESS)
         return manager
 
@@ -223,6 +224,27 @@ class Session:
         return self.plan.registry.build("data_store", spec.kind, resolve(spec.params))
 
 
+def bound_benchmarks(plan: Plan, options: Options) -> tuple[BoundBenchmark, ...]:
+    """Read the benchmarks' tasks and bind them to what scores them; some seconds where there are many.
+
+    Raises:
+        ConfigError, DataError, PluginError: nothing is recorded yet.
+    """
+    return tuple(
+        load_benchmark(
+            _limited(entry) if options.dry else entry,
+            registry=plan.registry,
+            project_root=plan.project_root,
+            path=f"$.metadata.benchmark[{index}]",
+        )
+        for index, entry in enumerate(plan.experiment.metadata.benchmarks)
+    )
+
+
+def _has_progress(registry: Registry) -> bool:
+    return any(entry.name == PROGRESS for entry in registry.entries("callback"))
+
+
 def _ambient(registry: Registry) -> tuple[HookManager, list[str]]:
     """The listeners that installed plugins bring, and a warning for each that is broken: no experiment asked for it."""
     hooks, broken = HookManager(), []
@@ -251,7 +273,7 @@ def _facts(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Mapping[str, Any
         "baseline": metadata.baseline,
         "minimum_effect": metadata.minimum_effect,
         "base_seed": plan.experiment.base_seed,
-        "overrides": said_overrides(plan),
+        "overrides": list(map(said, plan.overrides)),
         "benchmarks": {
             b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
             for b in benchmarks

@@ -58,7 +58,7 @@ def compute_loss(
     name, function, settings = resolve_loss(loss_fn, params, registry)
     with boundary("algorithm", f"loss {name}"):
         result = _call(name, function, data, logprobs, settings)
-    return _checked(name, result, logprobs)
+    return _checked(name, result, logprobs, built_in=function in BUILTIN_LOSSES.values())
 
 
 def resolve_loss(
@@ -195,17 +195,27 @@ def _number(value: Any) -> float:
     return value.item() if isinstance(value, Traced) else float(value)
 
 
-def _checked(name: str, result: LossResult, logprobs: Sequence[NDArray[Any]]) -> LossResult:
+DIVERGED = "training diverged: lower the learning rate, or look at the data of this step"
+FORMULA = "look for log(0), exp of a large number or a division by zero"
+
+
+def _checked(
+    name: str, result: LossResult, logprobs: Sequence[NDArray[Any]], *, built_in: bool
+) -> LossResult:
     """The result with plain numbers and arrays in it, or an error that says what is wrong with it."""
 
     def wrong(what: str, hint: str | None = None) -> EvsysError:
         return AlgorithmError(f"the loss {name!r} {what}", hint=hint, plugin=name)
 
+    def infinite() -> str:
+        """What to do about a number that isn't finite: the model's own, or made by the loss."""
+        return DIVERGED if built_in or not all(np.isfinite(lp).all() for lp in logprobs) else FORMULA
+
     value = np.asarray(stop_gradient(result.loss))
     if value.size != 1:
         raise wrong(f"must be a scalar, its shape is {list(value.shape)}", "sum it over all tokens")
     if not np.isfinite(value).all():
-        raise wrong(f"is {value.item()}", "look for log(0), exp of a large number or a division by zero")
+        raise wrong(f"is {value.item()}", infinite())
     if len(result.grads) != len(logprobs):
         raise wrong(f"brought gradients for {len(result.grads)} of {len(logprobs)} data")
     grads = []
@@ -217,7 +227,7 @@ def _checked(name: str, result: LossResult, logprobs: Sequence[NDArray[Any]]) ->
             )
         if not np.isfinite(array).all():
             where = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])
-            raise wrong(f"has a gradient of {array[where]} in datum {i} at position {where[0]}")
+            raise wrong(f"has a gradient of {array[where]} in datum {i} at position {where[0]}", infinite())
         grads.append(array.astype(values.dtype, copy=False))
     metrics = {key: float(stop_gradient(number)) for key, number in result.metrics.items()}
     return LossResult(loss=float(value.item()), grads=grads, metrics=metrics)

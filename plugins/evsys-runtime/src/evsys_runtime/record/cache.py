@@ -6,22 +6,26 @@
 ```
 
 An entry is written in a folder that nobody lists and gets its name when it is whole. Any number of processes may write
-and read at once.
+and read at once. Where `<root>` can't be written, another folder takes what is new, and both are read.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Protocol
 
 import attrs
 
 from evsys.errors import DataError, StoreError
+from evsys_runtime.data.stored import ENTRY_MANIFEST as MANIFEST
+from evsys_runtime.data.stored import ENTRY_ROWS as ROWS
+from evsys_runtime.data.stored import Kind, find_entry, names_in
 from evsys_runtime.record.encoding import encode_record, now, utf8
 from evsys_runtime.record.files import (
     make_directory,
@@ -29,6 +33,7 @@ from evsys_runtime.record.files import (
     storing,
     sweep,
     sync_directory,
+    sync_file,
     temporary_name,
     write_all,
     write_json,
@@ -37,12 +42,9 @@ from evsys_runtime.record.hashing import digest, file_digest
 from evsys_runtime.record.jsonl import append_record, read_jsonl
 from evsys_runtime.record.slugs import slug
 
-__all__ = ["CachedData", "DatasetCache", "Kind"]
+__all__ = ["CachedData", "DatasetCache", "KnownRows"]
 
-type Kind = Literal["datasets", "benchmarks"]
-
-ROWS = "rows.jsonl"
-MANIFEST = "manifest.json"
+_READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _ID = re.compile(r"\w[\w.-]*", re.ASCII)
 _BUFFER = 1 << 20
 _ABANDONED_SECONDS = 86400.0
@@ -91,12 +93,40 @@ class CachedData:
         )
 
 
-class DatasetCache:
-    """Entries of one kind below `root`, which is `.evsys/cache` of a project."""
+class KnownRows(Protocol):
+    """Rows whose hash is known before they are written, such as a `MaterializedDataset`."""
 
-    def __init__(self, root: Path, kind: Kind = "datasets") -> None:
+    @property
+    def fingerprint(self) -> str:
+        """`sha256:...` of the file that `save` writes."""
+
+    def __len__(self) -> int: ...
+
+    def save(self, path: Path) -> None:
+        """Write one JSON object a line, or link a file that holds them."""
+
+
+class DatasetCache:
+    """Entries of one kind below `root`, which is `.evsys/cache` of a project.
+
+    Args:
+        root: the folder of all kinds.
+        kind: `datasets` or `benchmarks`.
+        instead: the folder of this kind that takes new entries where `root` is read-only.
+        tell: is told, once, that `instead` is used.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        kind: Kind = "datasets",
+        *,
+        instead: Path | None = None,
+        tell: Callable[[str], None] = lambda _message: None,
+    ) -> None:
         self.directory = root / kind
-        self._names = self.directory / "names.jsonl"
+        self._folders = (self.directory,) if instead is None else (self.directory, instead)
+        self._tell = tell
 
     def put(
         self,
@@ -137,33 +167,66 @@ class DatasetCache:
         """
         if id is not None and not _ID.fullmatch(id):
             raise StoreError(f"{id!r} can't be an id", hint="ids hold letters, digits, '.', '_' and '-'")
-        make_directory(self.directory)
-        sweep(self.directory, older_than=_ABANDONED_SECONDS)
-        temporary = temporary_name(self.directory / "entry")
+        temporary = self._new_folder()
         try:
             with storing(self.directory):
-                temporary.mkdir()
                 facts = _write_rows(temporary / ROWS, rows)
-            entry_id = id or f"{slug(label, max_length=48)}-{facts['content_hash'][7:19]}"
-            manifest = {
-                "id": entry_id,
-                "label": label,
-                "created": now(),
-                "lineage": dict(lineage or {}),
-                "ingredients": dict(ingredients or {}),
-                "key": digest(ingredients) if ingredients else None,
-                **facts,
-                "complete": True,
-            }
-            write_json(temporary / MANIFEST, manifest)
-            return self._publish(temporary, entry_id, facts["content_hash"])
+            facts["id"] = id or _id_of(label, facts["content_hash"])
+            return self._publish(temporary, label, facts, lineage, ingredients)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # gone already when it was published
+
+    def keep(
+        self, rows: KnownRows, lineage: Mapping[str, Any] | None = None, *, label: str = "rows"
+    ) -> CachedData:
+        """Store rows whose hash is known, as they are: what is here already isn't written again.
+
+        Raises:
+            StoreError: the cache can't be written, or the entry is corrupt.
+        """
+        entry = self._entry(_id_of(label, rows.fingerprint))
+        if entry is not None and entry.content_hash == rows.fingerprint:
+            entry.verify()
+            return entry
+        temporary = self._new_folder()
+        try:
+            with storing(self.directory):
+                path = temporary / ROWS
+                rows.save(path)
+                path.chmod(0o444)
+                sync_file(path)
+                size = path.stat().st_size
+            facts = {"content_hash": rows.fingerprint, "row_count": len(rows), "size": size}
+            facts["id"] = _id_of(label, rows.fingerprint)
+            return self._publish(temporary, label, facts, lineage, None)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _new_folder(self) -> Path:
+        """A folder for a new entry, in the first of the cache's own folders that can be written."""
+        for folder in self._folders:
+            try:
+                make_directory(folder)
+                sweep(folder, older_than=_ABANDONED_SECONDS)
+                temporary = temporary_name(folder / "entry")
+                with storing(folder):
+                    temporary.mkdir()
+            except StoreError as exc:
+                if folder is self._folders[-1] or exc.facts.get("number") not in _READ_ONLY:
+                    raise
+                continue
+            if folder != self.directory:
+                self._tell(
+                    f"{self.directory.parent} can't be written; data is kept in {folder.parent} instead"
+                )
+                self.directory = folder
+            return temporary
+        raise AssertionError  # the last folder gave one, or raised
 
     def name(self, ref: str, entry_id: str) -> None:
         """Let a name stand for an id from now on."""
         if self.names().get(ref) != entry_id:
-            append_record(self._names, {"name": ref, "id": entry_id, "time": now()})
+            append_record(self.directory / "names.jsonl", {"name": ref, "id": entry_id, "time": now()})
 
     def get(self, ref: str, *, verify: bool = True) -> CachedData | None:
         """The entry of an id, or else the newest one of a name; None when there is none.
@@ -186,23 +249,26 @@ class DatasetCache:
 
     def entries(self) -> Iterator[CachedData]:
         """All complete entries, by id."""
-        if self.directory.is_dir():
-            for path in sorted(self.directory.iterdir()):
-                if entry := self._entry(path.name):
-                    yield entry
+        found = {path.name for folder in self._folders if folder.is_dir() for path in folder.iterdir()}
+        for entry_id in sorted(found):
+            if entry := self._entry(entry_id):
+                yield entry
 
     def names(self) -> dict[str, str]:
-        """Each name with its id."""
-        return {line["name"]: line["id"] for line in read_jsonl(self._names, missing_ok=True)}
+        """Each name with its id.
+
+        Raises:
+            StoreError: a line can't be read.
+        """
+        try:
+            return names_in(self._folders)
+        except DataError as exc:
+            raise StoreError(str(exc), line=exc.line) from exc
 
     def _entry(self, entry_id: str) -> CachedData | None:
-        directory = self.directory / entry_id
-        if not _ID.fullmatch(entry_id):
-            return None
-        if not (directory / MANIFEST).is_file():
-            return None
-        manifest = read_json(directory / MANIFEST)
-        if manifest.get("complete") is not True:
+        directory = find_entry(self._folders, entry_id)
+        manifest = read_json(directory / MANIFEST) if directory is not None else {}
+        if directory is None or manifest.get("complete") is not True:
             return None
         fields = [field.name for field in attrs.fields(CachedData) if field.name != "directory"]
         try:
@@ -213,9 +279,27 @@ class DatasetCache:
                 hint=f"remove {directory} and pull the data again",
             ) from exc
 
-    def _publish(self, temporary: Path, entry_id: str, content_hash: str) -> CachedData:
-        """Give a whole entry its name; where another process was first, theirs stays if it is the same."""
-        final = self.directory / entry_id
+    def _publish(
+        self,
+        temporary: Path,
+        label: str,
+        facts: Mapping[str, Any],
+        lineage: Mapping[str, Any] | None,
+        ingredients: Mapping[str, Any] | None,
+    ) -> CachedData:
+        """Give a whole entry its manifest and its name; where another process was first, theirs stays if it is the same."""
+        entry_id, content_hash = facts["id"], facts["content_hash"]
+        manifest = {
+            "label": label,
+            "created": now(),
+            "lineage": dict(lineage or {}),
+            "ingredients": dict(ingredients or {}),
+            "key": digest(ingredients) if ingredients else None,
+            **facts,
+            "complete": True,
+        }
+        write_json(temporary / MANIFEST, manifest)
+        final = find_entry(self._folders, entry_id) or self.directory / entry_id
         with storing(final):
             if not final.exists():
                 try:
@@ -235,6 +319,10 @@ class DatasetCache:
                 hint="an id never changes its bytes; give the changed rows a new version",
             )
         return entry
+
+
+def _id_of(label: str, content_hash: str) -> str:
+    return f"{slug(label, max_length=48)}-{content_hash[7:19]}"
 
 
 def _write_rows(path: Path, rows: Iterable[Any]) -> dict[str, Any]:

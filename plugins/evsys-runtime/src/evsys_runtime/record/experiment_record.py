@@ -10,16 +10,17 @@ from typing import Any
 
 import attrs
 
-from evsys.errors import ConfigError, Problem, StoreError
+from evsys.errors import ConfigError, StoreError
 from evsys.types import ExperimentResult
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
 from evsys_runtime.record.hashing import digest_bytes
 from evsys_runtime.record.keep_rollouts import KeepRollouts
+from evsys_runtime.record.leaks import leak, leaks_in
 from evsys_runtime.record.lock import ExperimentLock
 from evsys_runtime.record.logging import LogSettings
 from evsys_runtime.record.result_schemas import result_tree
-from evsys_runtime.record.run_record import RunRecord, paragraph
+from evsys_runtime.record.run_record import RunRecord, hypothesis_text, paragraph
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.slugs import slug
 
@@ -64,15 +65,20 @@ class ExperimentRecord:
             moment: seconds since 1970, now by default. The folder's name is in UTC.
 
         Raises:
-            ConfigError: a secret's value stands in the config.
+            ConfigError: a secret's value stands in what is kept as it is: the config, the name, the hypothesis.
             StoreError: the folder can't be written.
         """
         redactor = redactor or Redactor.from_environment()
-        _refuse_secrets(config_bytes, redactor)
+        texts = {
+            "config": config_bytes.decode("utf-8", "replace"),
+            "name": name,
+            "hypothesis": hypothesis or "",
+        }
+        _refuse_secrets(texts, redactor)
         _keep_out_of_git(make_directory(output_dir))
         record = cls(_new_directory(output_dir, slug(name), moment), redactor)
         write_atomic(record.directory / "config.yaml", config_bytes)
-        write_atomic(record.directory / "hypothesis.md", paragraph(hypothesis or "No hypothesis was stated."))
+        write_atomic(record.directory / "hypothesis.md", hypothesis_text(hypothesis, redactor))
         make_directory(record.directory / "runs")
         own = {
             "experiment_id": record.directory.name,
@@ -273,14 +279,11 @@ def _keep_out_of_git(output_dir: Path) -> None:
             return
 
 
-def _refuse_secrets(config_bytes: bytes, redactor: Redactor) -> None:
+def _refuse_secrets(texts: Mapping[str, str], redactor: Redactor) -> None:
     problems = [
-        Problem(
-            path="$",
-            message=f"the value of the environment variable {name} stands in the config, which the record keeps",
-            hint=f"write ${{{name}}} instead",
-        )
-        for name in redactor.leaked(config_bytes.decode("utf-8", "replace"))
+        leak(name, source=source, line=line, column=column)
+        for source, text in texts.items()
+        for name, line, column in leaks_in(text, redactor)
     ]
     if problems:
         raise ConfigError(problems)

@@ -31,6 +31,7 @@ __all__ = [
     "storing",
     "sweep",
     "sync_directory",
+    "sync_file",
     "temporary_name",
     "write_all",
     "write_atomic",
@@ -95,6 +96,15 @@ def sync_directory(path: Path) -> None:
     except OSError as exc:
         if exc.errno not in {errno.EINVAL, errno.ENOTSUP, errno.EBADF}:
             raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make what a file holds durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""Content hashes: of values, of files, of the source of functions and classes."""
+"""Content hashes: of values, of bytes, of files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evsys.errors import DataError
 from evsys_runtime.record.encoding import encode, utf8
 from evsys_runtime.record.files import storing
 
-__all__ = ["canonical_json", "digest", "digest_bytes", "file_digest", "source_hash"]
+__all__ = ["canonical_json", "digest", "digest_bytes", "file_digest"]
 
 
 def canonical_json(obj: Any) -> bytes:
@@ -46,18 +46,3 @@ def file_digest(path: Path) -> str:
     """
     with storing(path, "read"), path.open("rb") as stream:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-
-
-def source_hash(obj: Any) -> str:
-    """Hash of what a function or class does, as far as its source tells; instances count as their class.
-
-    In it are its source, everything of its own top-level package that this source names, directly or through others
-    (functions, classes, constants, decorators), and the plain values that a closure or `functools.partial` holds.
-    Code of other packages isn't: it is the business of the versions in the record.
-
-    Where there is no source (a lambda, the interactive prompt, `exec`) it is the byte code with the Python version, so
-    it changes with Python. What is compiled counts as its name and the version of its distribution.
-    """
-    from evsys_runtime.record.sources import source_parts
-
-    return digest(sorted(set(source_parts(obj))))

@@ -14,7 +14,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
-from evsys.errors import DataError, EvsysError, StoreError
+from evsys.errors import StoreError
 from evsys_runtime.record.encoding import encode_record, utf8
 from evsys_runtime.record.files import TORN, open_for_append, store_error, storing
 
@@ -120,9 +120,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
         writer.write(record)
 
 
-def read_jsonl(
-    path: Path, *, missing_ok: bool = False, error: type[EvsysError] = StoreError
-) -> Iterator[dict[str, Any]]:
+def read_jsonl(path: Path, *, missing_ok: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the records of a file, one at a time.
 
     Lines end at a line feed and nowhere else: other line separators may stand inside text. Blank lines, a torn last
@@ -132,7 +130,6 @@ def read_jsonl(
     Args:
         path: the file.
         missing_ok: yield nothing when there is no such file.
-        error: what is raised for a line that can't be read; `DataError` for a user's own rows.
 
     Raises:
         StoreError: the file can't be opened, or a line isn't a JSON object; the message has the physical line.
@@ -150,17 +147,13 @@ def read_jsonl(
             try:
                 record = json.loads(line.decode("utf-8"))
             except ValueError as exc:
-                if not line.endswith(b"\n") and not issubclass(error, DataError):
+                if not line.endswith(b"\n"):
                     return
-                raise _unreadable(error, path, number, f"isn't JSON: {exc}") from exc
+                raise _unreadable(path, number, f"isn't JSON: {exc}") from exc
             if not isinstance(record, dict):
-                raise _unreadable(
-                    error, path, number, f"holds a JSON {type(record).__name__}, expected an object"
-                )
+                raise _unreadable(path, number, f"holds a JSON {type(record).__name__}, expected an object")
             yield record
 
 
-def _unreadable(error: type[EvsysError], path: Path, line: int, problem: str) -> EvsysError:
-    if issubclass(error, DataError):
-        return error(f"line {line} {problem}", source=str(path), line=line)
-    return error(f"{path}:{line}: line {line} {problem}", hint="mend or remove this line", line=line)
+def _unreadable(path: Path, line: int, problem: str) -> StoreError:
+    return StoreError(f"{path}:{line}: line {line} {problem}", hint="mend or remove this line", line=line)

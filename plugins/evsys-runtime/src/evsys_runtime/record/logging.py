@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -18,11 +18,12 @@ import attrs
 from evsys_runtime.record.encoding import encode_record, now
 from evsys_runtime.record.jsonl import JsonlWriter
 from evsys_runtime.record.secrets import Redactor
+from evsys_runtime.terminal import takes_colours
 
 if TYPE_CHECKING:
     from evsys.protocols import Log
 
-__all__ = ["LEVELS", "LogSettings", "configure", "context", "run_logger"]
+__all__ = ["LEVELS", "Console", "LogSettings", "configure", "context", "run_logger"]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
@@ -34,22 +35,45 @@ _NUMBERS = frozenset({int, float, bool, type(None)})
 type Event = MutableMapping[str, Any]
 
 
+@attrs.define(eq=False)
+class Console:
+    """The stream for people: standard error, looked up at each line, or `stream`.
+
+    Nobody may read it any more (`2>&1 | head`, a terminal that was closed). What is logged isn't worth a run, so from the
+    first line that can't be written on the console is left alone.
+    """
+
+    stream: TextIO | None = None
+    open: bool = True
+
+    def show(self, line: Callable[[bool], str]) -> str | None:
+        """Write what `line` makes, told whether colours are wanted; why the console is lost, once, when it is."""
+        output: TextIO | None = self.stream if self.stream is not None else sys.stderr
+        if output is None or not self.open:
+            return None
+        text = line(takes_colours(output))
+        try:
+            output.write(text + "\n")
+            output.flush()
+        except (OSError, ValueError) as exc:
+            self.open = False
+            return str(exc)
+        return None
+
+
 @attrs.frozen(kw_only=True)
 class LogSettings:
     """How the logs of an experiment are written. A level of None writes nothing there.
 
-    `stream` None is standard error, looked up at each line.
+    Standard output is never the console: that belongs to results. `told` names events that people are told of in another
+    way, so that the console leaves them out.
     """
 
     console_level: str | None = "info"
     file_level: str | None = "debug"
-    stream: TextIO | None = None
+    console: Console = attrs.field(factory=Console)
+    told: frozenset[str] = frozenset()
     redactor: Redactor = attrs.field(factory=Redactor.from_environment)
-
-    @property
-    def output(self) -> TextIO:
-        """The stream for people. Standard output is never it: that belongs to results."""
-        return self.stream if self.stream is not None else sys.stderr
 
 
 def configure(
@@ -57,9 +81,17 @@ def configure(
     console_level: str | None = "info",
     file_level: str | None = "debug",
     stream: TextIO | None = None,
+    told: Iterable[str] = (),
     redactor: Redactor | None = None,
 ) -> LogSettings:
     """Settings for the loggers of one experiment; changes nothing in the process.
+
+    Args:
+        console_level: from which level on events are shown to people; None shows none.
+        file_level: the same for the file.
+        stream: where they are shown; None is standard error.
+        told: events that are shown in another way.
+        redactor: knows the secrets; by default those of the environment.
 
     Raises:
         ValueError: an unknown level.
@@ -70,7 +102,8 @@ def configure(
     return LogSettings(
         console_level=console_level,
         file_level=file_level,
-        stream=stream,
+        console=Console(stream),
+        told=frozenset(told),
         redactor=redactor or Redactor.from_environment(),
     )
 
@@ -97,7 +130,7 @@ def run_logger(
         LEVELS[level] for level in (settings.console_level, settings.file_level if path else None) if level
     ]
     logger = structlog.wrap_logger(
-        _Outputs(path, settings),
+        _Outputs(path, settings, sequence),
         processors=[structlog.contextvars.merge_contextvars, _dressed(settings.redactor, sequence)],
         wrapper_class=structlog.make_filtering_bound_logger(min(levels, default=100)),
         context_class=dict,
@@ -152,8 +185,9 @@ def _traceback(error: Any) -> str:
 class _Outputs:
     """Where a dressed event goes. structlog calls the method that is named like the level."""
 
-    def __init__(self, path: Path | None, settings: LogSettings) -> None:
+    def __init__(self, path: Path | None, settings: LogSettings, sequence: Callable[[], int] | None) -> None:
         self._settings = settings
+        self._sequence = sequence
         self._console_at = LEVELS[settings.console_level] if settings.console_level else 100
         self._file_at = LEVELS[settings.file_level] if settings.file_level else 100
         self._writer = JsonlWriter(path, scrub=settings.redactor.text) if path is not None else None
@@ -162,15 +196,20 @@ class _Outputs:
         level = LEVELS[event["level"]]
         if self._writer is not None and level >= self._file_at:
             self._writer.write(event)
-        if level >= self._console_at:
-            output = self._settings.output
-            output.write(
-                self._settings.redactor.text(
-                    _line(event, colours=output.isatty(), filed=self._writer is not None)
-                )
-                + "\n"
+        if level >= self._console_at and event["event"] not in self._settings.told:
+            filed = self._writer is not None
+            lost = self._settings.console.show(
+                lambda colours: self._settings.redactor.text(_line(event, colours=colours, filed=filed))
             )
-            output.flush()
+            if lost is not None and self._writer is not None:
+                self._writer.write(self._note("console.lost", reason=lost, like=event))
+
+    def _note(self, name: str, *, reason: str, like: Event) -> Event:
+        """An event of the log itself, at the place of another."""
+        place = {key: like[key] for key in ("attempt", "step") if key in like}
+        if self._sequence is not None:
+            place["seq"] = self._sequence()
+        return {**place, "time": now(), "level": "warning", "event": name, "reason": reason}
 
     debug = info = warning = error = critical = _write
 

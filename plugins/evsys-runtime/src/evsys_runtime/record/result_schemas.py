@@ -11,6 +11,7 @@ from typing import Any
 
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, ExperimentResult
+from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.files import FORMAT
 
@@ -20,8 +21,9 @@ RESULTS: Mapping[str, type] = {
     "run_result": ArmResult,
     "conclusion": Conclusion,
     "experiment_result": ExperimentResult,
+    "data_check": DataCheck,
 }
-"""run_result.json, conclusion.json, and what `evsys run --json` prints."""
+"""run_result.json, conclusion.json, and what `evsys run --json` and `evsys data check --json` print."""
 
 
 def result_schema(name: str) -> dict[str, Any]:

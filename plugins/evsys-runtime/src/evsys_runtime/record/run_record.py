@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -13,7 +13,7 @@ from evsys.errors import StoreError
 from evsys.protocols import Log
 from evsys.types import ArmResult, Rollout
 from evsys_runtime.record.attempts import Attempt, Record, read_live
-from evsys_runtime.record.cache import CachedData, DatasetCache
+from evsys_runtime.record.cache import CachedData, DatasetCache, KnownRows
 from evsys_runtime.record.checkpoints import CheckpointFiles
 from evsys_runtime.record.encoding import encode_record, now
 from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
@@ -60,7 +60,7 @@ class RunRecord:
     ) -> None:
         """Make the folder of a new run. `facts` (arm, repeat, seed, identity, ...) go into run.json."""
         make_directory(self.directory)
-        write_atomic(self.directory / "hypothesis.md", paragraph(hypothesis or "No hypothesis was stated."))
+        write_atomic(self.directory / "hypothesis.md", hypothesis_text(hypothesis, self._redactor))
         self._write_facts({**(facts or {}), "run_id": run_id, "created": now(), "attempts": []})
 
     # --- what is known of the run ---
@@ -219,13 +219,13 @@ class RunRecord:
         write_atomic(self.directory / "conclusion.md", self._redactor.text(paragraph(text)))
 
     def write_training_data(
-        self, rows: Iterable[Any], cache: DatasetCache, lineage: Mapping[str, Any] | None = None
+        self, rows: KnownRows, cache: DatasetCache, lineage: Mapping[str, Any] | None = None
     ) -> CachedData:
         """Keep the rows that this run trains on: once by content in the cache, and a hard link here.
 
         Where links fail (another disk, a file system without them) a pointer file says where the rows are.
         """
-        entry = cache.store(rows, lineage, label="training-data")
+        entry = cache.keep(rows, lineage, label="training-data")
         path = make_directory(self.directory / "data") / "training_data.jsonl"
         with storing(path):
             path.unlink(missing_ok=True)
@@ -265,6 +265,11 @@ def _pointer(path: Path) -> Path:
 def paragraph(text: str) -> str:
     """Text as a file ends it."""
     return text.rstrip() + "\n"
+
+
+def hypothesis_text(hypothesis: str | None, redactor: Redactor) -> str:
+    """What hypothesis.md holds."""
+    return paragraph(redactor.text(hypothesis or "No hypothesis was stated."))
 
 
 def _metrics_key(record: Record) -> Any:

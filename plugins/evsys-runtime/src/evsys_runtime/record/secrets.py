@@ -44,9 +44,14 @@ _QUERY_NAME = re.compile(r"(?i)auth|key|pwd|(.*-)?sig(nature)?")
 """Names of secrets in an address's query that elsewhere may be ordinary words."""
 
 _HEADER = re.compile(
-    r"""(?ix)(\bauthorization \\*["']? \s*[:=]\s* \\*["']? (?:(?:basic|bearer|bot|digest|key|token)\s+)?)
-    [^\s"'\\,;&<>]+"""
+    r"""(?ix)(\bauthorization (?:\\*["'])? \s*[:=](?:\s|\\[nrt])* (?:\\*["'])?
+    (?:(?:basic|bearer|bot|digest|key|token)\s+)?)
+    [^\s"'\\,;&<>\]})][^\s"'\\,;&<>]*"""
 )
+"""What it cuts must leave JSON whole: a backslash belongs to a quote, or with its letter to white space; a quote and a
+closing bracket end the text that the header stands in.
+"""
+
 _BEARER = re.compile(r"(?i)(?<=\bbearer )[\w.~+/=-]{8,}")
 _BASIC = re.compile(r"(?i)(?<=\bbasic )[\w+/-]{4,}={0,2}")
 _MARKS = re.compile(r"(?i)uthorization|bearer |basic ")
@@ -61,15 +66,21 @@ def is_secret_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and _NOT_SECRET.fullmatch(name) is None
 
 
+def could_be_no_word(text: str) -> bool:
+    """True for text that nobody writes by chance: long, without spaces, of letters and digits."""
+    return _RANDOM.fullmatch(text) is not None
+
+
 class Redactor:
     """Knows the secrets of this process. Cheap where there is nothing to take out, which is nearly always."""
 
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         """`values` maps names (of variables, say) to secrets."""
-        self._names = {value: name for name, value in (values or {}).items() if len(value) >= _SHORTEST}
+        names = {value: name for name, value in (values or {}).items() if len(value) >= _SHORTEST}
         # In a line of JSON a value stands escaped.
-        escaped = {json.dumps(value, ensure_ascii=False)[1:-1] for value in self._names}
-        self._values = tuple(sorted({*self._names, *escaped}, key=lambda value: (-len(value), value)))
+        names |= {json.dumps(value, ensure_ascii=False)[1:-1]: name for value, name in names.items()}
+        self._values = tuple(sorted(names, key=lambda value: (-len(value), value)))
+        self._telling = [(value, names[value]) for value in self._values if could_be_no_word(value)]
 
     @classmethod
     def from_environment(
@@ -113,11 +124,12 @@ class Redactor:
         fields = field_values(obj)
         return obj if fields is None else self.tree(fields, name)
 
-    def leaked(self, text: str) -> list[str]:
-        """Names of the secrets whose value stands in `text`. Only values that can't be ordinary words count."""
-        return sorted(
-            name for value, name in self._names.items() if _RANDOM.fullmatch(value) and value in text
-        )
+    def leaked(self, text: str) -> dict[str, int]:
+        """Names of the secrets whose value stands in `text`, and where it begins. Only values that can't be ordinary
+        words count.
+        """
+        found = {name: text.index(value) for value, name in self._telling if value in text}
+        return {name: found[name] for name in sorted(found)}
 
 
 def _without_value(match: re.Match[str]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError, DataError, Problem
+from evsys_runtime.data.user_cache import cache_root
 
 __all__ = [
     "FETCHABLE",
@@ -50,19 +51,6 @@ class CachedModel:
     name: str
     folder: Path
     manifest: Mapping[str, Any] = attrs.field(factory=dict)
-
-
-def cache_root(environ: Mapping[str, str] | None = None) -> Path:
-    """The cache folder of this user: `EVSYS_CACHE`, else `XDG_CACHE_HOME/evsys`, else `~/.cache/evsys`.
-
-    Variables that are set but empty count as unset. The folder need not exist.
-    """
-    environ = os.environ if environ is None else environ
-    if own := environ.get("EVSYS_CACHE"):
-        return Path(own).expanduser()
-    if shared := environ.get("XDG_CACHE_HOME"):
-        return Path(shared).expanduser() / "evsys"
-    return Path.home() / ".cache" / "evsys"
 
 
 def model_slug(name: str) -> str:

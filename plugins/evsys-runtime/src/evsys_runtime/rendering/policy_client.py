@@ -52,20 +52,32 @@ class PolicyClient:
         """
         started = time.perf_counter()
         prompt = self.renderer.render_prompt(messages, tools)
+        sequences = await self.sample(prompt, sampling, n)
+        seconds = time.perf_counter() - started
+        return [
+            self.completion(prompt, sequence, first=index == 0, seconds=seconds)
+            for index, sequence in enumerate(sequences)
+        ]
+
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingParams, n: int = 1
+    ) -> Sequence[SampledSequence]:
+        """`n` continuations of a rendered prompt, which end where the renderer's turns end.
+
+        Raises:
+            BackendError: sampling failed.
+        """
         stops = tuple(dict.fromkeys((*sampling.stop_token_ids, *self.renderer.stop_token_ids)))
         with boundary("backend", type(self.sampling_client).__name__):
             result = await self.sampling_client.sample(
                 prompt, attrs.evolve(sampling, stop_token_ids=stops), n
             )
-        seconds = time.perf_counter() - started
-        return [
-            self._completion(prompt, sequence, first=index == 0, seconds=seconds)
-            for index, sequence in enumerate(result.sequences)
-        ]
+        return result.sequences
 
-    def _completion(
-        self, prompt: Sequence[int], sequence: SampledSequence, *, first: bool, seconds: float
+    def completion(
+        self, prompt: Sequence[int], sequence: SampledSequence, *, first: bool = True, seconds: float = 0.0
     ) -> Completion:
+        """The completion that a sampled sequence is. The `first` of a prompt counts its tokens and seconds."""
         message = self.renderer.parse(sequence.tokens)
         reason: FinishReason = sequence.finish_reason
         if message.tool_calls and reason == "stop":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from evsys.types import ForwardResult, LoraSpec, ModelSpec, RunContext, RunResult, TrainingBatch
 from evsys_runtime.training.order import DataOrder
 from evsys_runtime.training.params import TrainingParams, lora_spec, resolve_steps
 from evsys_runtime.training.schedule import recommended_learning_rate
@@ -13,6 +12,7 @@ from evsys_runtime.training.warning_counts import WarningCounts
 
 if TYPE_CHECKING:
     from evsys.errors import ConfigError
+    from evsys.types import ForwardResult, LoraSpec, ModelSpec, RunContext, RunResult, TrainingBatch
 
 __all__ = ["BaseAlgorithm"]
 

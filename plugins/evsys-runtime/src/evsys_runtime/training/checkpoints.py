@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RunCheckpoints", "find_checkpoint", "restorable"]
 
+PEFT_CONFIG = "adapter_config.json"
+"""What makes a folder an adapter in the layout of PEFT."""
+
 
 class RunCheckpoints:
     """A core `Checkpoints` over the record's files.
@@ -103,7 +106,8 @@ def find_checkpoint(model: ModelSpec, project_root: Path) -> Checkpoint | None:
     """The checkpoint that a model starts from: another run's, so no step of this run is behind it.
 
     `load_checkpoint_path` goes on with the optimiser's state, `init_from_checkpoint` takes the weights alone. Both name
-    a checkpoint folder, relative to the project root. An address (`scheme://...`) is the backend's own to understand.
+    a checkpoint folder, relative to the project root; `init_from_checkpoint` also an adapter's, in the layout of PEFT,
+    which the backend checks. An address (`scheme://...`) is the backend's own to understand.
 
     Returns:
         None where the model names no folder.
@@ -120,6 +124,12 @@ def find_checkpoint(model: ModelSpec, project_root: Path) -> Checkpoint | None:
     def wrong(message: str, hint: str) -> ConfigError:
         return ConfigError([Problem(path=f"$.model.{key}", message=message, hint=hint)])
 
+    if (
+        key == "init_from_checkpoint"
+        and (folder / PEFT_CONFIG).is_file()
+        and not (folder / MANIFEST).is_file()
+    ):
+        return Checkpoint(step=0, directory=folder, with_optimizer=False)
     try:
         manifest = read_json(folder / MANIFEST)["manifest"]
         saved, state = structure(ModelSpec, manifest["model"]), manifest["state"]

@@ -108,6 +108,7 @@ class TrainingLoop:
             algorithm=self._name,
             estimate=expected,
         )
+        self._warn_of_standstill(progress.step)
         await self._score(progress.step)
         status: Status = "completed"
         reason: str | None = None
@@ -121,8 +122,16 @@ class TrainingLoop:
             await self._save(progress)
         return self._result(progress, status, reason)
 
+    def _warn_of_standstill(self, start: int) -> None:
+        """A learning rate of 0 is allowed, as a control, and must not pass for a training that had no effect."""
+        if start < self._limit and not any(self._rate(index) for index in range(start, self._limit)):
+            self._warn("the learning rate is 0 at every step, so nothing is trained")
+
     async def _estimate(self, progress: _Progress) -> Mapping[str, float] | None:
-        """What the backend expects of the steps to come, judging by the first batch; None where it can't tell."""
+        """What the backend expects of the steps to come, judging by the first batch; None where it can't tell.
+
+        `scoring_seconds` is there where it is known how long the scorings on the way and at the end take.
+        """
         estimate = getattr(self.ctx.clients.policy, "estimate", None)
         steps = self._limit - progress.step
         if estimate is None or steps < 1 or not self.algorithm.prefetch:
@@ -130,7 +139,14 @@ class TrainingLoop:
         self._ahead = asyncio.create_task(self._build(progress.step))
         built = await asyncio.shield(self._ahead)
         expected: Mapping[str, float] = await asyncio.to_thread(estimate, built.batch.data, steps)
-        return expected
+        scoring = self._scoring_seconds(progress.step)
+        return expected if scoring is None else {**expected, "scoring_seconds": scoring}
+
+    def _scoring_seconds(self, start: int) -> float | None:
+        if self.ctx.evaluate is None:
+            return 0.0
+        estimate = getattr(self.ctx.evaluate, "estimate", None)
+        return None if estimate is None else estimate(start, self._limit)
 
     def _result(self, progress: _Progress, status: Status, reason: str | None) -> RunResult:
         ctx = self.ctx

@@ -54,9 +54,11 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'evsys_std.transforms' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
 
-    return globals().setdefault(name, getattr(import_module(f"evsys_std.transforms.{_HOME[name]}"), name))
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'evsys_std.transforms' has no attribute {name!r}")
+        from importlib import import_module
+
+        return globals().setdefault(name, getattr(import_module(f"evsys_std.transforms.{_HOME[name]}"), name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import attrs
 
 from evsys import option
+from evsys_runtime.data.bounded_regex import compiled, search
 from evsys_runtime.data.json_rows import row_type_name
 from evsys_runtime.data.parse import RowProblem
 from evsys_std.transforms.columns import MISSING, Row, getter
@@ -70,6 +70,7 @@ class Filter:
         min_length: dict[str, int] = option(attrs.Factory(dict), "column: least length")
         max_length: dict[str, int] = option(attrs.Factory(dict), "column: greatest length")
         function: str | None = option(None, "package.module.name of a function of one row; true keeps it")
+        timeout_seconds: float = option(1.0, "longest that a pattern may take for one row", gt=0)
 
     def __init__(self, **fields: Any) -> None:
         self.config = config = self.Config(**fields)
@@ -83,7 +84,7 @@ class Filter:
             ),
             *(Condition(column=key, op="max_length", value=most) for key, most in config.max_length.items()),
         ]
-        checks = [_compile(condition) for condition in conditions]
+        checks = [_compile(condition, config.timeout_seconds) for condition in conditions]
         if self._function is not None:
             checks.append(_called(self._function, config.function))
         if not checks:
@@ -125,10 +126,10 @@ def _called(function: Callable[[Row], Any], path: str | None) -> Callable[[Row],
     return lambda row: None if function(row) else f"{path} said no"
 
 
-def _compile(condition: Condition) -> Callable[[Row], str | None]:
+def _compile(condition: Condition, timeout_seconds: float) -> Callable[[Row], str | None]:
     """A check that gives None for a row to keep and the reason otherwise."""
     column, op, value = condition.column, condition.op, condition.value
-    get, test = getter(column), _test(condition)
+    get, test = getter(column), _test(condition, timeout_seconds)
     absent = (
         None if op in {"missing", "!=", "not_in", "not_contains", "not_matches"} else f"no column {column!r}"
     )
@@ -144,7 +145,7 @@ def _compile(condition: Condition) -> Callable[[Row], str | None]:
     return check
 
 
-def _test(condition: Condition) -> Callable[[Any], bool]:
+def _test(condition: Condition, timeout_seconds: float) -> Callable[[Any], bool]:
     op, value = condition.op, condition.value
     if op == "exists":
         return lambda found: found is not None
@@ -165,7 +166,7 @@ def _test(condition: Condition) -> Callable[[Any], bool]:
         wanted = op == "contains"
         return lambda found: _contains(found, value, condition) is wanted
     if op in {"matches", "not_matches"}:
-        return _matching(condition)
+        return _matching(condition, timeout_seconds)
     return _length(condition)
 
 
@@ -196,19 +197,27 @@ def _contains(found: Any, value: Any, condition: Condition) -> bool:
     raise _wrong_type(condition, found, "a text or a list")
 
 
-def _matching(condition: Condition) -> Callable[[Any], bool]:
+def _matching(condition: Condition, timeout_seconds: float) -> Callable[[Any], bool]:
+    column, op, pattern = condition.column, condition.op, condition.value
+    if not isinstance(pattern, str):
+        raise ValueError(f"`{op}` on {column!r}: {pattern!r} is no pattern")  # noqa: TRY004 - a value in a file
     try:
-        pattern = re.compile(condition.value)
-    except (re.error, TypeError) as exc:
-        raise ValueError(
-            f"`{condition.op}` on {condition.column!r}: {condition.value!r} is no pattern: {exc}"
-        ) from exc
-    wanted = condition.op == "matches"
+        compiled(pattern)
+    except ValueError as exc:
+        raise ValueError(f"`{op}` on {column!r}: {exc}") from exc
+    wanted = op == "matches"
 
     def test(found: Any) -> bool:
         if not isinstance(found, str):
             raise _wrong_type(condition, found, "a text")
-        return (pattern.search(found) is not None) is wanted
+        try:
+            return search(pattern, 0, found, full=False, timeout_seconds=timeout_seconds) is wanted
+        except TimeoutError as exc:
+            raise RowProblem(
+                "a pattern takes too long",
+                f"{exc} on the {len(found):,} characters of column {column!r}; "
+                "write it without repetition inside repetition, or raise `timeout_seconds`",
+            ) from exc
 
     return test
 

@@ -63,6 +63,20 @@ class Mix:
         self.config = self.Config(**fields)
         self.seed = self.config.seed
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that it reads, by the place of their names in the params."""
+        return {f"sources[{index}].path": source.path for index, source in enumerate(self.config.sources)}
+
+    @property
+    def transforms(self) -> dict[str, MixTransform]:
+        """The transforms that it calls, by their place in the params."""
+        return {
+            f"sources[{index}].transforms[{number}]": transform
+            for index, source in enumerate(self.config.sources)
+            for number, transform in enumerate(source.transforms)
+        }
+
     def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
         seed = self.seed or 0
         draw = random.Random(derive_seed(seed, "mix"))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import attrs
 import numpy as np
 
 from evsys.types import ArmResult, Comparison, Conclusion, Outcome, Usage, Verdict
+from evsys_runtime.config.plan import ALPHA, MIN_TASKS
+from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.verdict.paired import Paired, holm, paired_difference
+from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.scores import ArmScore, TaskValue, arm_score, untrained_score
+from evsys_runtime.experiment.verdict.settle import Open, what_would_settle
 
-__all__ = ["ALPHA", "BASE_MODEL", "MIN_TASKS", "Question", "conclude"]
+__all__ = ["BASE_MODEL", "Question", "conclude"]
 
-ALPHA = 0.05
-MIN_TASKS = 10
 NOT_A_MEAN = "the success metric is no mean over tasks, and this version tests means only"
 BASE_MODEL = "base_model"
 
@@ -26,7 +28,8 @@ BASE_MODEL = "base_model"
 class Question:
     """What the experiment asks, fixed before the first step.
 
-    `task_value` computes the success metric on one task; `seed` is the bootstrap's.
+    `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
+    rewards (None where it isn't known); `seed` is the bootstrap's.
     """
 
     benchmark: str
@@ -35,6 +38,8 @@ class Question:
     task_value: TaskValue
     baseline: str = BASE_MODEL
     minimum_effect: float = 0.0
+    possible: Callable[[Range | None], Range | None] = lambda _rewards: None
+    reward_range: Range | None = None
     seed: int = 0
 
     @property
@@ -98,7 +103,7 @@ def conclude(
         usage=usage,
         warnings=(*warnings, *_weakened(comparisons, trained, results)),
         test_looks=_test_looks(results),
-        settle=_settle(question, comparisons) if verdict in ("INCONCLUSIVE", "CANDIDATE") else None,
+        settle=_settle(question, comparisons, compared) if verdict in ("INCONCLUSIVE", "CANDIDATE") else None,
     )
 
 
@@ -156,8 +161,17 @@ def _compare(
         sign=1.0 if question.direction == "max" else -1.0,
         binary=arm.binary and base.binary,
         seed=question.seed,
+        largest=_largest(question, arm, base),
     )
     return _Compared(arm=arm, base=base, paired=paired)
+
+
+def _largest(question: Question, arm: ArmScore, base: ArmScore) -> float | None:
+    """The largest difference that a task can have; None where that isn't known."""
+    zero_one = (0.0, 1.0) if arm.zero_one and base.zero_one else None
+    possible = question.possible(question.reward_range or zero_one)
+    width = possible[1] - possible[0] if possible else math.inf
+    return width if 0 < width < math.inf else None
 
 
 def _corrected(question: Question, compared: Sequence[_Compared]) -> tuple[Comparison, ...]:
@@ -169,10 +183,12 @@ def _corrected(question: Question, compared: Sequence[_Compared]) -> tuple[Compa
             strict=True,
         )
     )
-    return tuple(_comparison(question, c, corrected.get(c.arm.arm)) for c in compared)
+    return tuple(_comparison(question, c, corrected.get(c.arm.arm), len(compared)) for c in compared)
 
 
-def _comparison(question: Question, compared: _Compared, p_corrected: float | None) -> Comparison:
+def _comparison(
+    question: Question, compared: _Compared, p_corrected: float | None, family: int
+) -> Comparison:
     arm, base, paired = compared.arm, compared.base, compared.paired
     if compared.uncomparable is not None:
         return Comparison(
@@ -189,6 +205,7 @@ def _comparison(question: Question, compared: _Compared, p_corrected: float | No
             arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
         )
     runs = len(arm.runs)
+    claim = "one training run per recipe" if runs == 1 else f"{runs} training runs per recipe"
     return Comparison(
         arm=arm.arm,
         outcome=_outcome(paired, p_corrected, question.minimum_effect),
@@ -199,12 +216,12 @@ def _comparison(question: Question, compared: _Compared, p_corrected: float | No
         high=_finite(paired.high),
         p_value=paired.p_value,
         p_corrected=p_corrected,
-        smallest_detectable_effect=paired.smallest_detectable_effect,
+        smallest_detectable_effect=detectable(paired, ALPHA),
         method=paired.method,
         claim="checkpoint",
         n_tasks=paired.n,
         n_seeds=runs,
-        reason="one training run per recipe" if runs == 1 else f"{runs} training runs per recipe",
+        reason="; ".join(filter(None, (claim, _powerless(paired, family)))),
     )
 
 
@@ -295,7 +312,7 @@ def _test_looks(results: Sequence[ArmResult]) -> dict[str, int]:
         (e.benchmark, result.run_id if e.step else "untrained", e.step)
         for result in results
         for e in result.evaluations
-        if e.split == "test"
+        if e.split == "test" and e.model is None
     }
     return dict(Counter(benchmark for benchmark, _, _ in sorted(scorings)))
 
@@ -318,17 +335,31 @@ def _weakened(
     return lines
 
 
-def _settle(question: Question, comparisons: Sequence[Comparison]) -> str | None:
-    winners = [c.arm for c in comparisons if c.outcome == "win"]
-    if winners:
-        return f"score {', '.join(winners)} and {question.baseline} again on fresh rollouts or seeds"
-    open_arms = [c for c in comparisons if c.outcome == "inconclusive" and c.effect is not None]
-    if not open_arms:
+def _powerless(paired: Paired, family: int) -> str | None:
+    """Why a comparison couldn't have been significant whatever came out; None where it could."""
+    level = ALPHA / max(1, family)
+    if detectable(paired, level) is not None:
         return None
-    closest = max(open_arms, key=lambda c: c.effect or 0.0)
-    wanted = max(abs(closest.effect or 0.0), question.minimum_effect)
-    detectable = closest.smallest_detectable_effect or 0.0
-    if wanted <= 0 or detectable <= 0:
-        return "more tasks, or a minimum_effect to aim at"
-    tasks = max(closest.n_tasks + 1, math.ceil(closest.n_tasks * (detectable / wanted) ** 2))
-    return f"about {tasks} tasks would show an effect of {wanted:.3g} for {closest.arm} ({closest.n_tasks} were scored)"
+    units = f"{paired.clusters} {'clusters' if paired.clusters < paired.n else 'tasks'}"
+    return f"{units} give p = {smallest_p(paired):.2g} at best, and {level:.2g} is needed"
+
+
+def _settle(
+    question: Question, comparisons: Sequence[Comparison], compared: Sequence[_Compared]
+) -> str | None:
+    undecided = [
+        Open(
+            comparison=comparison,
+            paired=c.paired,
+            significant=comparison.p_corrected is not None and comparison.p_corrected <= ALPHA,
+        )
+        for comparison, c in zip(comparisons, compared, strict=True)
+        if comparison.outcome == "inconclusive" and c.paired is not None
+    ]
+    return what_would_settle(
+        [c.arm for c in comparisons if c.outcome == "win"],
+        undecided,
+        baseline=question.baseline,
+        minimum=question.minimum_effect,
+        level=ALPHA / max(1, len(compared)),
+    )

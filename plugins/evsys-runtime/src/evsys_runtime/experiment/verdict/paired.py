@@ -25,7 +25,11 @@ _CHUNK = 2_000
 
 @attrs.frozen(kw_only=True)
 class Paired:
-    """A paired comparison: effect, 95 % interval, two-sided p, and the standard error behind them."""
+    """A paired comparison: effect, 95 % interval, two-sided p, and the standard error behind them.
+
+    `differing` clusters (tasks, where there are none) have a difference at all. `scale` is the largest difference that a
+    task can have, as far as it is known, else 1 or what was seen. `exact_binary`: the p-value is McNemar's.
+    """
 
     effect: float
     low: float
@@ -35,11 +39,9 @@ class Paired:
     n: int
     clusters: int
     method: str
-
-    @property
-    def smallest_detectable_effect(self) -> float:
-        """80 % power at 5 % two-sided: 2.8 standard errors."""
-        return 2.8 * self.standard_error
+    differing: int
+    scale: float = 1.0
+    exact_binary: bool = False
 
 
 def _cluster_sums(
@@ -94,17 +96,20 @@ def wild_bootstrap(
     draws: int = 10_000,
     seed: int = 0,
     level: float = 0.95,
+    largest: float | None = None,
 ) -> Paired:
     """Studentised wild (sign-flip) cluster bootstrap of a mean difference.
 
     The p-value imposes the null (cluster sums keep their size and get random signs), the interval flips the residuals
-    around the estimate. Sources: Cameron, Gelbach & Miller 2008, "Bootstrap-based improvements for inference with
+    around the estimate, and stays within `largest`, the largest difference that a task can have. Sources: Cameron, Gelbach & Miller 2008, "Bootstrap-based improvements for inference with
     clustered errors"; Liu 1988 for the wild bootstrap.
     """
     values = np.asarray(differences, dtype=np.float64)
     labels = np.arange(len(values)) if clusters is None else np.asarray(clusters)
     sums, sizes = _cluster_sums(values, labels)
     groups, effect = len(sums), float(values.mean())
+    seen = float(np.abs(values).max())
+    scale = max(1.0, seen) if largest is None else max(largest, seen)
     error = float(_standard_error(sums, sizes, np.asarray(effect)))
     rng = np.random.default_rng(seed)
     signs = _signs(groups, draws, rng)
@@ -125,16 +130,19 @@ def wild_bootstrap(
     if error <= tiny:
         # Every task says the same, which doesn't prove that all tasks would: with 95 % confidence at most this share of
         # unseen clusters differs (the exact "rule of three", Hanley & Lippman-Hand 1983), each by up to the score's range.
-        half = (1.0 - (1.0 - level) ** (1.0 / groups)) * max(1.0, abs(effect))
+        half = (1.0 - (1.0 - level) ** (1.0 / groups)) * scale
+    bound = math.inf if largest is None else max(largest, abs(effect))
     return Paired(
         effect=effect,
-        low=effect - half,
-        high=effect + half,
+        low=max(effect - half, -bound),
+        high=min(effect + half, bound),
         p_value=min(1.0, p_value),
         standard_error=error,
         n=len(values),
         clusters=groups,
         method="wild cluster bootstrap" if clusters is not None else "wild bootstrap",
+        differing=int(np.count_nonzero(np.abs(sums) > 1e-12 * scale)),
+        scale=scale,
     )
 
 
@@ -194,11 +202,12 @@ def paired_difference(
     binary: bool = False,
     draws: int = 10_000,
     seed: int = 0,
+    largest: float | None = None,
 ) -> Paired:
     """Compare two arms task by task; `sign` is -1 where less is better, `binary` where each task is one 0/1 outcome."""
     differences = sign * (np.asarray(arm, dtype=np.float64) - np.asarray(baseline, dtype=np.float64))
     if not binary or clusters is not None:
-        return wild_bootstrap(differences, clusters, draws=draws, seed=seed)
+        return wild_bootstrap(differences, clusters, draws=draws, seed=seed, largest=largest)
     n = len(differences)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     both = int(((differences == 0) & (np.asarray(arm) == (1.0 if sign > 0 else 0.0))).sum())
@@ -213,6 +222,8 @@ def paired_difference(
         n=n,
         clusters=n,
         method="McNemar exact",
+        differing=better + worse,
+        exact_binary=True,
     )
 
 

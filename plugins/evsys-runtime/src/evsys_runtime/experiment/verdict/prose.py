@@ -5,36 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, ExperimentResult
+from evsys_runtime.experiment.verdict.tables import (
+    breakdown_tables,
+    markdown_table,
+    number,
+    score_tables,
+    signed,
+)
 
 __all__ = ["comparison_sentence", "conclusion_markdown", "evaluation_line", "run_markdown", "verdict_line"]
 
 
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.3f}"
-
-
 def verdict_line(conclusion: Conclusion) -> str:
-    """One line: the verdict and why."""
-    return f"{conclusion.verdict or 'NO VERDICT'}: {conclusion.reason}"
+    """One line: the verdict and why, marked where a backend only imitates the model."""
+    imitated = conclusion.extra.get("simulated_by")
+    mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
+    return f"{conclusion.verdict or 'NO VERDICT'}{mark}: {conclusion.reason}"
 
 
 def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
     """One arm against the baseline in words."""
-    head = (
-        f"{comparison.arm}: {conclusion.metric} {_number(comparison.before)} -> {_number(comparison.after)}"
-    )
+    head = f"{comparison.arm}: {conclusion.metric} {number(comparison.before)} -> {number(comparison.after)}"
     if comparison.effect is None:
         return f"{head}; {comparison.outcome}: {comparison.reason}"
-    interval = f"95 % interval {_number(comparison.low)} to {_number(comparison.high)}"
+    interval = f"95 % interval {number(comparison.low)} to {number(comparison.high)}"
     p = comparison.p_value if comparison.p_corrected is None else comparison.p_corrected
     runs = f"{comparison.n_tasks} tasks, {comparison.reason}"
-    return f"{head}, effect {comparison.effect:+.3f} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"
+    return f"{head}, effect {signed(comparison.effect)} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"
 
 
 def evaluation_line(evaluation: EvaluationResult) -> str:
     """One scoring in words."""
-    where = "untrained" if evaluation.step == 0 else f"step {evaluation.step}"
-    values = ", ".join(f"{name} {_number(value.value)}" for name, value in evaluation.metrics.items())
+    where = evaluation.model or ("untrained" if evaluation.step == 0 else f"step {evaluation.step}")
+    values = ", ".join(f"{name} {number(value.value)}" for name, value in evaluation.metrics.items())
     failure = f": {evaluation.failure.message}" if evaluation.failure else ""
     said = values if evaluation.status == "completed" else f"{evaluation.status}{failure}"
     return f"{evaluation.benchmark} ({evaluation.split}), {where}: {said}"
@@ -52,6 +55,8 @@ def run_markdown(arm: ArmResult) -> str:
         place = f" ({arm.failure.place})" if arm.failure.place else ""
         lines += [f"{arm.failure.boundary}: {arm.failure.message}{place}", ""]
     lines += _list([evaluation_line(evaluation) for evaluation in arm.evaluations])
+    for table in breakdown_tables([arm]):
+        lines += ["", *markdown_table(table)]
     lines += ["", *_list([f"warning: {warning}" for warning in arm.warnings])] if arm.warnings else []
     return "\n".join(lines) + "\n"
 
@@ -75,6 +80,8 @@ def conclusion_markdown(
         ]
         lines += _list([comparison_sentence(conclusion, c) for c in conclusion.comparisons])
         lines.append("")
+    for table in (*score_tables(result.arms), *breakdown_tables(result.arms, conclusion.metric)):
+        lines += [*markdown_table(table), ""]
     if conclusion.best_arm:
         lines += [f"Best arm by its own score: `{conclusion.best_arm}`.", ""]
     if conclusion.settle:

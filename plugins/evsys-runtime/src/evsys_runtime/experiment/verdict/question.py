@@ -25,5 +25,7 @@ def question_of(plan: Plan, benchmarks: tuple[BoundBenchmark, ...]) -> Question 
         task_value=metric.task_value,
         baseline=metadata.baseline,
         minimum_effect=metadata.minimum_effect or 0.0,
+        possible=metric.possible,
+        reward_range=benchmark.reward_range,
         seed=derive(plan.experiment.base_seed, 0, "verdict"),
     )

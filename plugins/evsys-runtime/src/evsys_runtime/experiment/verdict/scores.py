@@ -8,7 +8,14 @@ import attrs
 
 from evsys.types import ArmResult, EvaluationResult
 
-__all__ = ["ArmScore", "TaskValue", "arm_score", "untrained_score"]
+__all__ = [
+    "ArmScore",
+    "TaskValue",
+    "arm_score",
+    "final_scoring",
+    "untrained_score",
+    "untrained_scoring",
+]
 
 type TaskValue = Callable[[Sequence[float]], float | None]
 """The success metric of one task from the rewards of its scored samples; None where it isn't available."""
@@ -19,7 +26,7 @@ class ArmScore:
     """The success metric of one arm, averaged over its repeats.
 
     `values` maps a task to its mean over the repeats that scored it, `value` is the metric as the evaluations gave it,
-    averaged. `is_mean`: the metric is the mean of its values of single tasks. `runs` are the runs that count, `planned`
+    averaged. `is_mean`: the metric is the mean of its values of single tasks. `zero_one`: every reward is 0 or 1. `runs` are the runs that count, `planned`
     how many should; `reasons` says why some don't, `invalid` why nothing may be said at all.
     """
 
@@ -31,6 +38,7 @@ class ArmScore:
     planned: int = 1
     binary: bool = False
     is_mean: bool = True
+    zero_one: bool = False
     hashes: frozenset[tuple[str | None, str | None]] = frozenset()
     reasons: tuple[str, ...] = ()
     invalid: str | None = None
@@ -47,7 +55,7 @@ def _collect(arm: str, found: _Found, metric: str, task_value: TaskValue, planne
     reasons: list[str] = []
     hashes: set[tuple[str | None, str | None]] = set()
     invalid: str | None = None
-    single = is_mean = True
+    single = is_mean = zero_one = True
     for result, evaluation in found:
         if evaluation is not None and evaluation.status == "invalid":
             invalid = invalid or _why(result, evaluation)
@@ -60,6 +68,9 @@ def _collect(arm: str, found: _Found, metric: str, task_value: TaskValue, planne
         hashes.add((evaluation.benchmark_hash, evaluation.verifier_hash))
         clusters.update(evaluation.clusters)
         single = single and evaluation.num_samples == 1
+        zero_one = zero_one and all(
+            set(rewards) <= {0.0, 1.0} for rewards in evaluation.task_rewards.values()
+        )
         ones = {task: task_value(rewards) for task, rewards in evaluation.task_rewards.items() if rewards}
         known = {task: one for task, one in ones.items() if one is not None}
         is_mean = is_mean and bool(known) and abs(sum(known.values()) / len(known) - value) <= 1e-9
@@ -75,6 +86,7 @@ def _collect(arm: str, found: _Found, metric: str, task_value: TaskValue, planne
         planned=planned,
         binary=single and len(values) == 1 and all(mean in (0.0, 1.0) for mean in means.values()),
         is_mean=is_mean,
+        zero_one=zero_one,
         hashes=frozenset(hashes),
         reasons=tuple(reasons),
         invalid=invalid,
@@ -100,7 +112,7 @@ def _why(result: ArmResult, evaluation: EvaluationResult | None) -> str:
     )
 
 
-def _final(result: ArmResult, benchmark: str) -> EvaluationResult | None:
+def final_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:
     """The scoring of what a completed run ended with. What an unfinished run scored on the way isn't its result."""
     if result.status != "completed":
         return None
@@ -108,7 +120,8 @@ def _final(result: ArmResult, benchmark: str) -> EvaluationResult | None:
     return max(scored, key=lambda e: e.step, default=None)
 
 
-def _untrained(result: ArmResult, benchmark: str) -> EvaluationResult | None:
+def untrained_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:
+    """The scoring of what a run started from."""
     return next(
         (e for e in result.evaluations if e.benchmark == benchmark and e.model is None and e.step == 0), None
     )
@@ -126,7 +139,7 @@ def arm_score(
     """The trained score of an arm over its repeats; its last scoring counts, fixed in advance, never the best one."""
     if not results:
         return ArmScore(arm=arm, planned=planned or 1, reasons=(f"{arm}: it never ran",))
-    found = [(result, _final(result, benchmark)) for result in results]
+    found = [(result, final_scoring(result, benchmark)) for result in results]
     return _collect(arm, found, metric, task_value, len(results) if planned is None else planned)
 
 
@@ -134,7 +147,7 @@ def untrained_score(
     results: Sequence[ArmResult], benchmark: str, metric: str, task_value: TaskValue
 ) -> ArmScore:
     """The score of an arm's starting weights. Repeats that share one scoring count once."""
-    found = [(result, _untrained(result, benchmark)) for result in results]
+    found = [(result, untrained_scoring(result, benchmark)) for result in results]
     scorings = {
         id(evaluation): (result, evaluation) for result, evaluation in found if evaluation is not None
     }

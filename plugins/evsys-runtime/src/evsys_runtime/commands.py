@@ -1,0 +1,71 @@
+"""For authors of commands: standard output is either words for people, or exactly one JSON document.
+
+A command is a click object behind an entry point of the group `evsys.commands`. It is loaded by the command line only,
+which brings click.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from typing import Any, TextIO, cast
+
+import click
+
+__all__ = ["column_lines", "json_option", "json_text", "print_json", "speaks_utf8"]
+
+FORMAT = 1
+
+_STDOUT = "evsys_runtime.commands.stdout"
+_GAP = "  "
+
+
+def _keep_for_the_document(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    """With `--json`, what plugins print goes to standard error, so that the document stands alone."""
+    if value:
+        ctx.meta[_STDOUT] = sys.stdout
+        ctx.with_resource(redirect_stdout(sys.stderr))
+    return value
+
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    is_eager=True,
+    callback=_keep_for_the_document,
+    help="Print one JSON document on standard output.",
+)
+"""Gives a command the option `--json`, and its function the argument `as_json`."""
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print the one document of a command; logs and progress go to standard error, so nothing else is there."""
+    ctx = click.get_current_context(silent=True)
+    stream = cast("TextIO | None", (ctx.meta if ctx else {}).get(_STDOUT, sys.stdout))
+    if stream is None:  # the process was started without
+        return
+    click.echo(json_text({"format": FORMAT, **document}, stream), file=stream)
+
+
+def json_text(document: Mapping[str, Any], stream: TextIO) -> str:
+    """A document for a stream; what its encoding may lack is escaped as JSON does it."""
+    escaped = not speaks_utf8(stream)
+    return json.dumps(document, ensure_ascii=escaped, indent=2, allow_nan=False)
+
+
+def speaks_utf8(stream: TextIO) -> bool:
+    """True for a stream that takes every character."""
+    return (stream.encoding or "utf-8").lower().replace("-", "").replace("_", "") == "utf8"
+
+
+def column_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows under a header, in columns as wide as they need to be; nothing is cut, so that lines can be searched."""
+    table = [[name.upper() for name in header], *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+    return [
+        _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]

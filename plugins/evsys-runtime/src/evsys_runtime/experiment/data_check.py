@@ -1,0 +1,140 @@
+"""`evsys data check`: the tasks of each benchmark entry, looked for in what each arm trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from evsys.errors import ConfigError, DataError, Problem
+from evsys_runtime.config.model import DataConfig
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.data.contamination import DataCheck, DatasetCheck, Scan
+from evsys_runtime.data.load import open_rows
+from evsys_runtime.data.parse import Shape, parse_rows
+from evsys_runtime.data.pipeline import build_stages
+from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.data.stored import find_benchmark
+from evsys_runtime.data.task_index import Entry, TaskIndex
+from evsys_runtime.evaluation.benchmarks import load_benchmark
+from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.record.hashing import digest
+from evsys_runtime.record.workspace import Workspace
+
+__all__ = ["check_data"]
+
+_TOLD_EVERY = 1_000
+
+type Advanced = Callable[[str, int], None]
+"""Is told a dataset's name and how many of its rows were looked at."""
+
+
+@attrs.define(kw_only=True)
+class _Dataset:
+    """What arms train on: the block of the first of them, read with its seed, and the names and repeats of all."""
+
+    config: DataConfig
+    shape: Shape
+    seed: int
+    arms: dict[str, None] = attrs.field(factory=dict)
+    repeats: set[int] = attrs.field(factory=set)
+
+
+def check_data(
+    plan: Plan, *, arm: str | None = None, advanced: Advanced = lambda _source, _rows: None
+) -> DataCheck:
+    """Look for the benchmarks' tasks in the training rows of each arm. Rows are streamed, once for all arms that share
+    them and all entries; nothing is written.
+
+    Blocking; call it in a thread where an event loop runs.
+
+    Args:
+        plan: a valid plan.
+        arm: only the data of this arm; by default of all.
+        advanced: is told how far it is, every thousand rows.
+
+    Raises:
+        ConfigError: no such arm, or no benchmark to look for.
+        DataError: tasks or rows can't be read.
+    """
+    arms = [candidate for candidate in plan.arms if arm in (None, candidate.name)]
+    if not arms:
+        names = ", ".join(dict.fromkeys(candidate.name for candidate in plan.arms))
+        raise ConfigError(f"no arm is called {arm!r}", hint=f"arms: {names}")
+    entries = _entries(plan)
+    index = TaskIndex(entries)
+    checks = tuple(_checked(plan, dataset, index, entries, advanced) for dataset in _datasets(plan, arms))
+    flagged = sum(len(entry.flagged) for check in checks for entry in check.benchmarks)
+    return DataCheck(flagged=flagged, datasets=checks)
+
+
+def _entries(plan: Plan) -> list[Entry]:
+    configs = plan.experiment.metadata.benchmarks
+    if not configs:
+        message = "there is no benchmark, so no task to look for"
+        raise ConfigError([Problem(path="$.metadata", message=message, hint="name one as `benchmark`")])
+    bound = [
+        load_benchmark(
+            config,
+            registry=plan.registry,
+            project_root=plan.project_root,
+            pull=lambda reference: find_benchmark(plan.project_root, reference).path,
+            path=f"$.metadata.benchmark[{place}]",
+        )
+        for place, config in enumerate(configs)
+    ]
+    return [Entry(name=benchmark.name, split=benchmark.split, tasks=benchmark.tasks) for benchmark in bound]
+
+
+def _datasets(plan: Plan, arms: Sequence[ArmConfig]) -> list[_Dataset]:
+    """The datasets of arms, each once; repeats differ only where a transform draws with the seed of the repeat."""
+    found: dict[str, _Dataset] = {}
+    for arm in arms:
+        kind = arm.run.algorithm.kind
+        algorithm: Any = plan.registry.build("algorithm", kind, resolve(arm.run.algorithm.params))
+        base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
+        dataset = _Dataset(
+            config=arm.run.data,
+            shape=getattr(algorithm, "shape", "chat"),
+            seed=Seeds(base_seed=base, repeat=arm.repeat)("data"),
+        )
+        with use_scope(DataScope(project_root=plan.project_root)):
+            stages = build_stages(
+                dataset.config.transforms,
+                plan.registry,
+                seed=dataset.seed,
+                path="$.run.data.transforms",
+                resolve=resolve,
+            )
+        key = digest([arm.tree.get("data"), dataset.shape, [stage.given_seed for stage in stages]])
+        same = found.setdefault(key, dataset)
+        same.arms[arm.name] = None
+        same.repeats.add(arm.repeat)
+    return list(found.values())
+
+
+def _checked(
+    plan: Plan, dataset: _Dataset, index: TaskIndex, entries: Sequence[Entry], advanced: Advanced
+) -> DatasetCheck:
+    scan = Scan(index)
+    scope = DataScope(project_root=plan.project_root)
+    with use_scope(scope):
+        pull = Workspace(plan.project_root).find_dataset
+        opened = open_rows(dataset.config, scope, plan.registry, pull, seed=dataset.seed, resolve=resolve)
+        source = opened.source.report.source
+        rows = parse_rows(opened.rows, dataset.shape, on_bad_row=opened.on_bad_row, place=opened.place)
+        for row in rows:
+            scan.add(row)
+            if scan.rows % _TOLD_EVERY == 0:
+                advanced(source, scan.rows)
+    if not scan.rows:
+        raise DataError("holds no rows", source=source or None)
+    return DatasetCheck(
+        source=source,
+        arms=tuple(dataset.arms),
+        repeats=tuple(sorted(dataset.repeats)),
+        rows=scan.rows,
+        benchmarks=tuple(scan.checks(entries)),
+    )

@@ -1,0 +1,85 @@
+"""What asks a process to end (a closed terminal, a scheduler, `kill`) as what Ctrl-C is: the run stops where it is, and its
+record says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+
+import attrs
+
+__all__ = ["Interruption", "Terminated", "interruptible", "interruption"]
+
+TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Terminated(SystemExit):
+    """A signal asked the process to end. Nobody who catches it needs to do more than let it pass."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+@attrs.define(eq=False)
+class Interruption:
+    """Which signal ended the work; Ctrl-C until another one comes."""
+
+    signum: int = signal.SIGINT
+
+    @property
+    def is_ctrl_c(self) -> bool:
+        """True unless another signal came."""
+        return self.signum == signal.SIGINT
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number, as shells count it."""
+        return 128 + self.signum
+
+    @property
+    def reason(self) -> str:
+        """Why the work ended, in words."""
+        return "interrupted" if self.is_ctrl_c else f"interrupted by {signal.Signals(self.signum).name}"
+
+
+_current: ContextVar[Interruption | None] = ContextVar("evsys_interruption", default=None)
+
+
+def interruption() -> Interruption:
+    """What ended the work of this task, once it is cancelled."""
+    return _current.get() or Interruption()
+
+
+@contextmanager
+def interruptible(found: Interruption) -> Iterator[None]:
+    """Cancel the current task on SIGTERM and SIGHUP, and note in `found` which it was.
+
+    A signal that the program handles itself, or ignores (as `nohup` has it), is left to it. The second signal of its kind
+    ends the process at once. Python lets only the main thread listen, so elsewhere nothing changes.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+    def end(signum: int, _frame: FrameType | None) -> None:
+        found.signum = signum
+        signal.signal(signum, signal.SIG_DFL)
+        if task is not None:
+            loop.call_soon_threadsafe(task.cancel)
+
+    main = threading.current_thread() is threading.main_thread()
+    ours = [signum for signum in TERMINATING if main and signal.getsignal(signum) is signal.SIG_DFL]
+    for signum in ours:
+        signal.signal(signum, end)
+    token = _current.set(found)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        for signum in ours:
+            signal.signal(signum, signal.SIG_DFL)

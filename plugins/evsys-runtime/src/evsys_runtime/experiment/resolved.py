@@ -1,0 +1,78 @@
+"""What resolved.json holds: the experiment as it runs, with nothing left to know by heart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evsys.errors import PluginNotFoundError
+from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.resolved import Resolver
+from evsys_runtime.evaluation.agents import DEFAULT_AGENT
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.seeds import Seeds
+
+__all__ = ["resolved_tree"]
+
+_ARMS = ("run", "runs", "matrix", "base_run")
+_PURPOSES = ("run", "data", "model", "data_order")
+"""What an arm's seed is split into; `data_order` is that of the first epoch."""
+
+
+def resolved_tree(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
+    """Every key of the file with its value or its default, `${NAME}` as it is written, and the seeds of every arm.
+
+    Args:
+        plan: the plan.
+        benchmarks: its entries as they are scored.
+    """
+    resolver = Resolver(plan.registry)
+    experiment, metadata = plan.experiment, plan.experiment.metadata
+    judged = {
+        "success_metric": str(plan.success) if plan.success else None,
+        "direction": plan.success.direction if plan.success else metadata.direction,
+    }
+    entries = [
+        _entry(resolver, entry, bound) for entry, bound in zip(metadata.benchmarks, benchmarks, strict=True)
+    ]
+    names = [bound.name for bound in benchmarks]
+    return {
+        **resolver.fields(experiment, skip=(*_ARMS, "metadata")),
+        "metadata": {**resolver.fields(metadata, skip=("benchmark",)), **judged},
+        "benchmarks": entries,
+        "arms": [_arm(resolver, plan, arm, names) for arm in plan.arms],
+    }
+
+
+def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) -> dict[str, Any]:
+    tree = resolver.fields(entry, skip=("tags",))
+    if entry.engine_spec.kind == "auto":
+        chosen = getattr(bound.engine, "name", None)
+        tree["engine"] = _known(resolver, "rollout_engine", chosen) or tree["engine"]
+    return {**tree, "name": bound.name, "tasks": len(bound.tasks), "hash": bound.benchmark_hash}
+
+
+def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[str]) -> dict[str, Any]:
+    run = resolver.fields(arm.run)
+    run["agent"] = run["agent"] or _known(resolver, "agent", DEFAULT_AGENT)
+    base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
+    seeds = Seeds(base_seed=base, repeat=arm.repeat)
+    purposes = (*_PURPOSES, *(f"evaluation/{name}" for name in benchmarks))
+    return {
+        "run_id": f"{arm.name}-s{arm.repeat}",
+        "arm": arm.name,
+        "repeat": arm.repeat,
+        "deterministic": arm.deterministic,
+        "base_seed": base,
+        "seeds": {purpose: seeds(purpose) for purpose in purposes},
+        "run": {**run, "name": arm.name},
+    }
+
+
+def _known(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] | None:
+    """A plugin that nobody named, in full; None where none is installed under its name."""
+    try:
+        return resolver.plugin(kind, name, {}) if isinstance(name, str) else None
+    except PluginNotFoundError:
+        return None

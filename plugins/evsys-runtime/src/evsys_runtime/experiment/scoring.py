@@ -1,0 +1,246 @@
+"""A model scored without training: a checkpoint of the record, or an API model. It leaves a record like a run's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys import Registry, structure
+from evsys.errors import ConfigError, Problem, StoreError, boundary
+from evsys.protocols import Log, SamplingClient
+from evsys.types import ArmResult, EvaluationResult, ModelSpec, Status, Usage
+from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark, load_benchmark
+from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.experiment.background import in_background
+from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.record.checkpoints import MANIFEST
+from evsys_runtime.record.encoding import now
+from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_runtime.record.files import read_json
+from evsys_runtime.record.hashing import canonical_json, digest
+from evsys_runtime.record.logging import configure
+from evsys_runtime.record.provenance import collect
+from evsys_runtime.record.run_record import RunRecord
+from evsys_runtime.training.checkpoints import find_checkpoint
+
+__all__ = ["OUTPUT_DIR", "NamedClient", "SavedModel", "ascore", "find_saved_model"]
+
+OUTPUT_DIR = ".evsys/evaluations"
+"""Where these records lie in a project: beside experiments, since they conclude nothing."""
+
+
+@attrs.frozen(kw_only=True)
+class SavedModel:
+    """A checkpoint of the record: its folder, its step, the model that it belongs to, and the backend that made it."""
+
+    folder: Path
+    step: int
+    model: ModelSpec
+    backend: PluginSpec
+
+    @property
+    def label(self) -> str:
+        """What its scores go by: its run and its step."""
+        return f"{self.folder.parent.parent.name}-step{self.step}"
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """It as JSON values."""
+        return {"checkpoint": str(self.folder), "backend": attrs.asdict(self.backend)}
+
+
+@attrs.frozen(kw_only=True)
+class NamedClient:
+    """An API model: what its scores go by, and the client that it is asked through."""
+
+    label: str
+    client: PluginSpec
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """It as JSON values, `${NAME}` as it was written."""
+        return {"name": self.label, "client": attrs.asdict(self.client)}
+
+
+def find_saved_model(folder: Path) -> SavedModel:
+    """The checkpoint in a folder `<experiment>/runs/<run>/checkpoints/<step>`.
+
+    Raises:
+        ConfigError: it is no complete checkpoint of a record.
+    """
+    folder = folder.resolve()
+    run_dir = folder.parent.parent
+    try:
+        manifest = read_json(folder / MANIFEST)
+        run_id = read_json(run_dir / "run.json")["run_id"]
+        arms = read_json(run_dir.parent.parent / "resolved.json")["arms"]
+        [tree] = [arm["run"] for arm in arms if arm["run_id"] == run_id]
+        return SavedModel(
+            folder=folder,
+            step=int(manifest["step"]),
+            model=structure(ModelSpec, manifest["manifest"]["model"]),
+            backend=structure(PluginSpec, tree["backend"]),
+        )
+    except (StoreError, KeyError, ValueError) as exc:
+        raise ConfigError(
+            f"{folder} is no complete checkpoint of a run ({exc})",
+            hint="name a folder like .evsys/experiments/<experiment>/runs/<run>/checkpoints/<step>",
+        ) from exc
+
+
+async def ascore(
+    scored: SavedModel | NamedClient,
+    entries: Sequence[BenchmarkConfig],
+    *,
+    project_root: Path,
+    registry: Registry,
+    seed: int = 0,
+    quiet: bool = False,
+) -> ArmResult:
+    """Score a model on benchmark entries, in their order, and record it.
+
+    Args:
+        scored: a checkpoint, or an API model.
+        entries: what it is scored on.
+        project_root: where paths and names of benchmarks start from, and where the record goes.
+        registry: where plugins are looked up.
+        seed: the seed that samples are derived from.
+        quiet: no log lines on standard error.
+
+    Returns:
+        A result without a training run. A scoring that failed is one of its evaluations, and its status says so.
+
+    Raises:
+        ConfigError, DataError, PluginError: something can't be used; nothing was scored.
+        BackendError: the checkpoint can't be loaded.
+    """
+    started = time.monotonic()
+    benchmarks = await in_background(_bound, entries, registry, project_root)
+    if isinstance(scored, NamedClient):
+        _api_model(scored, registry, project_root)  # before anything is recorded: its key may be missing
+    asked = {
+        "model": scored.asked,
+        "benchmarks": [attrs.asdict(entry) for entry in entries],
+        "seed": seed,
+    }
+    label = scored.label
+    record = ExperimentRecord.create(
+        project_root / OUTPUT_DIR,
+        label,
+        canonical_json(asked),
+        facts={"model": label, "provenance": collect(project_root), "arms": [{"run_id": label}]},
+    )
+    run = record.run(
+        label,
+        facts={"arm": label, "repeat": 0, "seed": seed},
+        log_settings=configure(console_level=None if quiet else "warning"),
+    )
+    status: Status = "failed"
+    with record.lock:
+        run.start_attempt()
+        work = _Scoring(run=run, log=run.logger(), benchmarks=benchmarks, registry=registry, seed=seed)
+        try:
+            if isinstance(scored, SavedModel):
+                evaluations = await work.saved(scored, project_root)
+            else:
+                evaluations = await work.api(_api_model(scored, registry, project_root))
+            result = _result(work, label, evaluations)
+            result = attrs.evolve(result, identity=digest(asked), seconds=time.monotonic() - started)
+            run.write_result(result)
+            status = result.status
+        finally:
+            run.close()
+            record.note(status=status, finished=now())
+    return result
+
+
+@attrs.frozen(kw_only=True)
+class _Scoring:
+    run: RunRecord
+    log: Log
+    benchmarks: Sequence[BoundBenchmark]
+    registry: Registry
+    seed: int
+
+    def _evaluator(self, renderer: Any, *, deterministic: bool = False) -> Evaluator:
+        return Evaluator(
+            self.benchmarks,
+            renderer,
+            seeds=Seeds(base_seed=self.seed),
+            registry=self.registry,
+            record=self.run,
+            log=self.log,
+            deterministic=deterministic,
+            directory=self.run.directory,
+        )
+
+    async def api(self, model: ApiModel) -> Sequence[EvaluationResult]:
+        """Each entry on an API model."""
+        evaluator = self._evaluator(None)
+        return [await evaluator.score_model(benchmark, model) for benchmark in self.benchmarks]
+
+    async def saved(self, saved: SavedModel, project_root: Path) -> Sequence[EvaluationResult]:
+        """Each entry on the weights of a checkpoint, as a run that starts from it would score them."""
+        async with self._loaded(saved, project_root) as (snapshot, renderer, deterministic):
+            evaluator = self._evaluator(renderer, deterministic=deterministic)
+            return [await evaluator.score(benchmark, snapshot, saved.step) for benchmark in self.benchmarks]
+
+    @asynccontextmanager
+    async def _loaded(
+        self, saved: SavedModel, project_root: Path
+    ) -> AsyncIterator[tuple[SamplingClient, Any, bool]]:
+        model = attrs.evolve(saved.model, init_from_checkpoint=str(saved.folder), load_checkpoint_path=None)
+        restore = find_checkpoint(model, project_root)
+        backend = self.registry.build("backend", saved.backend.kind, resolve(saved.backend.params))
+        client = None
+        try:
+            with boundary("backend", saved.backend.kind, self.run.run_id):
+                client = await backend.prepare(model, self.run.directory, self.seed, restore)
+                snapshot = await client.sampling_client()
+            yield snapshot, client.renderer, "deterministic" in backend.capabilities
+        finally:
+            with boundary("backend", saved.backend.kind, self.run.run_id):
+                await backend.teardown(client)
+
+
+def _bound(
+    entries: Sequence[BenchmarkConfig], registry: Registry, project_root: Path
+) -> tuple[BoundBenchmark, ...]:
+    labels = [entry.label for entry in entries]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise ConfigError([Problem(path="", message=f"two benchmarks are called {name!r}") for name in twice])
+    return tuple(load_benchmark(entry, registry=registry, project_root=project_root) for entry in entries)
+
+
+def _api_model(scored: NamedClient, registry: Registry, project_root: Path) -> ApiModel:
+    spec = scored.client
+    with use_scope(DataScope(project_root=project_root)):  # clients look for the project's prices
+        client = registry.build("inference_client", spec.kind, resolve(spec.params))
+    return ApiModel(name=scored.label, client=client)
+
+
+def _result(work: _Scoring, label: str, evaluations: Sequence[EvaluationResult]) -> ArmResult:
+    statuses = {evaluation.status for evaluation in evaluations}
+    status: Status = "completed" if statuses <= {"completed"} else "failed"
+    return ArmResult(
+        run_id=label,
+        arm=label,
+        repeat=0,
+        seed=work.seed,
+        status="invalid" if "invalid" in statuses else status,
+        identity="",
+        evaluations=tuple(evaluations),
+        failure=next((e.failure for e in evaluations if e.failure is not None), None),
+        usage=sum((evaluation.usage for evaluation in evaluations), Usage()),
+        run_dir=str(work.run.directory),
+        warnings=tuple(dict.fromkeys(w for evaluation in evaluations for w in evaluation.warnings)),
+    )

@@ -1,0 +1,124 @@
+"""What a comparison could have seen: the smallest effect that it detects, and how many tasks would settle it.
+
+A standard error is estimated from the differences that came up. Where fewer units (tasks, or clusters) differ than the test
+needs for significance, that estimate is no evidence, zero least of all; what counts then is the design: its number of units,
+and the share of them that would have to differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+
+from evsys_runtime.experiment.verdict.paired import Paired, mcnemar
+
+__all__ = ["detectable", "smallest_p", "tasks_to_place", "tasks_to_show"]
+
+POWER = 0.8
+MOST_UNITS = 10_000_000
+
+
+def smallest_p(paired: Paired, units: int | None = None) -> float:
+    """The p-value when `units` units (by default all there are) differ, all in one direction: no design gives less."""
+    units = paired.clusters if units is None else units
+    return mcnemar(units, 0) if paired.exact_binary else min(1.0, 2.0 ** (1 - units))
+
+
+def detectable(paired: Paired, level: float = 0.05) -> float | None:
+    """The smallest effect found with 80 % power by a two-sided test at `level`.
+
+    With the usual approximation that is `(z(1 - level/2) + z(0.8))` standard errors, 2.8 of them at 5 %. Where that error is
+    no evidence it is at least the share of units that must truly differ so that enough of them come up. None: this
+    design can't detect any effect, since all units differing in one direction wouldn't be significant.
+    """
+    needed = _needed(paired, level)
+    if needed > paired.clusters:
+        return None
+    by_error = _multiplier(level) * paired.standard_error
+    if not _is_floor(paired, needed):
+        return by_error
+    return max(by_error, _share(paired.clusters, needed) * paired.scale)
+
+
+def tasks_to_show(paired: Paired, effect: float, level: float = 0.05) -> int:
+    """About how many tasks, clustered as these are, detect `effect` (above 0) with 80 % power at `level`."""
+    needed = _needed(paired, level)
+    units = paired.clusters * (_multiplier(level) * paired.standard_error / effect) ** 2
+    if _is_floor(paired, needed):
+        target = effect / paired.scale
+        units = max(units, _smallest(needed, lambda n: _share(n, needed) <= target))
+    return _tasks(paired, max(units, needed))
+
+
+def tasks_to_place(paired: Paired, gap: float, level: float = 0.05) -> int | None:
+    """About how many tasks narrow the interval to `gap` on either side; None where its width isn't known yet."""
+    if gap <= 0 or not math.isfinite(paired.high - paired.low):
+        return None
+    if not _agree(paired):
+        return _tasks(paired, paired.clusters * ((paired.high - paired.low) / 2 / gap) ** 2)
+    # See `wild_bootstrap`: n units that all agree leave 1 - level^(1/n) of the range open.
+    open_share = min(gap / paired.scale, 1 - 1e-9)
+    return _tasks(paired, math.log(level) / math.log1p(-open_share))
+
+
+def _tasks(paired: Paired, units: float) -> int:
+    return math.ceil(min(units, MOST_UNITS) * paired.n / paired.clusters - 1e-9)
+
+
+def _multiplier(level: float) -> float:
+    normal = NormalDist()
+    return normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)
+
+
+def _needed(paired: Paired, level: float) -> int:
+    """The fewest units that are significant at `level` when all of them differ in one direction."""
+    return next(units for units in range(1, 1000) if smallest_p(paired, units) <= level)
+
+
+def _is_floor(paired: Paired, needed: int) -> bool:
+    return paired.differing < needed or _agree(paired)
+
+
+def _agree(paired: Paired) -> bool:
+    """All units say the same, so there is no spread to estimate an error from."""
+    return paired.standard_error <= 1e-12 * paired.scale
+
+
+def _share(units: int, needed: int) -> float:
+    """The smallest share q for which at least `needed` of `units` differ with 80 % probability."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _reached(units, needed, middle) >= POWER:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _reached(units: int, needed: int, share: float) -> float:
+    """P(X >= needed) for X binomial with `units` trials of probability `share`."""
+    if share >= 1.0:
+        return 1.0
+    missed = math.fsum(
+        math.exp(
+            math.log(math.comb(units, i))
+            + (i * math.log(share) if i else 0.0)
+            + (units - i) * math.log1p(-share)
+        )
+        for i in range(needed)
+    )
+    return 1.0 - missed
+
+
+def _smallest(start: int, enough: Callable[[int], bool]) -> int:
+    """The smallest number from `start` on for which `enough` holds, which stays true once it is."""
+    high = start
+    while not enough(high) and high < MOST_UNITS:
+        high *= 2
+    low = max(start, high // 2)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low

@@ -1,0 +1,87 @@
+"""What would turn an open verdict into a decision, as one sentence with a number in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import attrs
+
+from evsys.types import Comparison
+from evsys_runtime.experiment.verdict.paired import Paired
+from evsys_runtime.experiment.verdict.power import detectable, tasks_to_place, tasks_to_show
+
+__all__ = ["Open", "what_would_settle"]
+
+MOST_TIMES = 100
+"""Above so many times the tasks that there are, a number of them is no advice."""
+
+
+@attrs.frozen(kw_only=True)
+class Open:
+    """An inconclusive comparison with the statistics behind it."""
+
+    comparison: Comparison
+    paired: Paired
+    significant: bool
+
+
+def what_would_settle(
+    winners: Sequence[str], undecided: Sequence[Open], *, baseline: str, minimum: float, level: float
+) -> str | None:
+    """The sentence, without its full stop; None where nothing is known to help.
+
+    Args:
+        winners: arms that won without being confirmed.
+        undecided: the comparisons that are open.
+        baseline: what they are compared with.
+        minimum: the smallest effect that matters, 0 where none is set.
+        level: of one comparison, after correction for all.
+    """
+    if winners:
+        return f"score {', '.join(winners)} and {baseline} again on fresh rollouts or seeds"
+    if not undecided:
+        return None
+    closest = max(undecided, key=lambda one: one.paired.effect)
+    if minimum > 0:
+        return _at_minimum(closest, minimum, level)
+    effect = abs(closest.paired.effect)
+    if effect <= 1e-12 * closest.paired.scale:
+        return "a minimum_effect to aim at: without one, no number of tasks shows that two arms are equal"
+    return _shown(closest, effect, level)
+
+
+def _at_minimum(one: Open, minimum: float, level: float) -> str:
+    """A set minimum effect is what to aim at, whatever the effect happened to be this time."""
+    seen = detectable(one.paired, level)
+    if not one.significant and (seen is None or seen > minimum):
+        return _shown(one, minimum, level)
+    effect = abs(one.paired.effect)
+    tasks = tasks_to_place(one.paired, abs(minimum - effect))
+    arm, n = one.comparison.arm, one.paired.n
+    if tasks is None or tasks > MOST_TIMES * n:
+        return (
+            f"another minimum_effect: {arm}'s effect of {one.paired.effect:.3g} is too near {minimum:g} to tell on which "
+            "side of it the truth lies"
+        )
+    return (
+        f"about {max(n + 1, tasks)} tasks would tell whether {arm}'s effect of {one.paired.effect:.3g} reaches the "
+        f"minimum_effect of {minimum:g} ({n} were scored)"
+    )
+
+
+def _shown(one: Open, effect: float, level: float) -> str:
+    said = (
+        f"about {_amount(one, effect, level)} would show an effect of {effect:.3g} for {one.comparison.arm}"
+    )
+    seen = abs(one.paired.effect)
+    if seen > effect * (1 + 1e-9):
+        said += f", and {_amount(one, seen, level)} one of {seen:.3g}, as it came up"
+    return f"{said} ({one.paired.n} were scored)"
+
+
+def _amount(one: Open, effect: float, level: float) -> str:
+    """The tasks that show an effect, more than there are, and the clusters that they come in."""
+    n, clusters = one.paired.n, one.paired.clusters
+    tasks = max(n + 1, tasks_to_show(one.paired, effect, level))
+    return f"{tasks} tasks" + (f" in {math.ceil(tasks * clusters / n)} clusters" if clusters < n else "")

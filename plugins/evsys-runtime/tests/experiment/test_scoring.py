@@ -1,0 +1,115 @@
+"""A checkpoint or an API model scored without training."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from evsys import Registry, use_registry
+from evsys.errors import ConfigError
+from evsys.types import Completion, Message, Usage
+from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
+from evsys_runtime.experiment.scoring import NamedClient, ascore, find_saved_model
+from evsys_runtime.record.result_schemas import validate_result
+
+ENTRY = BenchmarkConfig(name="val", path="tasks.jsonl", max_tokens=4)
+
+
+class SaysA:
+    async def generate(self, messages, sampling, *, n=1, tools=()):
+        said = Message(role="assistant", content="a")
+        return [Completion(message=said, finish_reason="stop", usage=Usage(prompt_tokens=1))] * n
+
+
+class SaysNothing:
+    async def generate(self, messages, sampling, *, n=1, tools=()):
+        raise ConnectionError("the service is down")
+
+
+@pytest.fixture
+def scored(project):
+    def run(target, *entries: BenchmarkConfig):
+        registry = Registry()
+        registry.register("inference_client", "says_a", SaysA)
+        registry.register("inference_client", "says_nothing", SaysNothing)
+        with use_registry(registry):
+            return asyncio.run(
+                ascore(target, entries or (ENTRY,), project_root=project.root, registry=registry, quiet=True)
+            )
+
+    return run
+
+
+def client(kind: str) -> NamedClient:
+    return NamedClient(label="sage", client=PluginSpec(kind=kind))
+
+
+@pytest.fixture
+def checkpoint(project) -> Path:
+    """The last checkpoint of a run."""
+    result = project.experiment().run()
+    return max((Path(result.directory) / "runs/run-s0/checkpoints").iterdir())
+
+
+def outputs(run: Path, step: int) -> dict[str, str]:
+    """What the model said to each task after a step."""
+    lines = (run / "validation/rollouts.jsonl").read_text("utf-8").splitlines()
+    found = [record for line in lines if (record := json.loads(line))["step"] == step]
+    return {record["rollout"]["task_id"]: record["rollout"]["output"] for record in found}
+
+
+def test_an_api_model_has_scores_and_a_record(scored, project):
+    result = scored(client("says_a"))
+    [evaluation] = result.evaluations
+    assert (result.status, evaluation.model, evaluation.metrics["mean_reward"].value) == (
+        "completed",
+        "sage",
+        1.0,
+    )
+    run = Path(result.run_dir)
+    assert run.is_relative_to(project.root / ".evsys/evaluations")
+    validate_result(json.loads((run / "run_result.json").read_text("utf-8")), "run_result")
+    assert len((run / "validation/rollouts.jsonl").read_text("utf-8").splitlines()) == 12
+    facts = json.loads((run.parent.parent / "experiment.json").read_text("utf-8"))
+    assert facts["status"] == "completed"
+    assert facts["finished"]
+
+
+def test_a_checkpoint_says_what_its_run_said(scored, checkpoint):
+    saved = find_saved_model(checkpoint)
+    assert (saved.step, saved.label) == (6, "run-s0-step6")
+    assert saved.backend.kind == "evsys-backend-mock/mock"
+    result = scored(saved)
+    assert [(e.step, e.model, e.status) for e in result.evaluations] == [(6, None, "completed")]
+    run = checkpoint.parent.parent
+    assert outputs(Path(result.run_dir), 6) == outputs(run, 6)
+    assert outputs(run, 6) != outputs(run, 0)
+
+
+def test_several_benchmarks_are_scored_in_their_order(scored):
+    result = scored(client("says_a"), ENTRY, BenchmarkConfig(name="again", path="tasks.jsonl", limit=3))
+    assert [(e.benchmark, e.tasks) for e in result.evaluations] == [("val", 12), ("again", 3)]
+
+
+def test_two_benchmarks_of_one_name_are_refused(scored):
+    with pytest.raises(ConfigError, match="two benchmarks are called 'val'"):
+        scored(client("says_a"), ENTRY, ENTRY)
+
+
+def test_a_model_that_doesnt_answer_is_invalid_and_on_record(scored):
+    result = scored(client("says_nothing"))
+    assert result.status == "invalid"
+    assert "the service is down" in result.failure.message
+    assert (Path(result.run_dir) / "run_result.json").is_file()
+
+
+def test_a_folder_that_is_no_checkpoint_of_a_run_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="no complete checkpoint of a run"):
+        find_saved_model(tmp_path)
+
+
+def test_a_client_that_cant_be_made_leaves_no_record(scored, project):
+    with pytest.raises(Exception, match="nobody"):
+        scored(client("nobody"))
+    assert not (project.root / ".evsys/evaluations").exists()
