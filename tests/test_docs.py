@@ -1,32 +1,13 @@
-"""Documents tell the truth as far as a machine can check it: links lead somewhere, code parses, commands exist."""
+"""Documents tell the truth as far as a machine can check it: links lead somewhere, what they name is there."""
 
 import ast
-import json
 import re
 from pathlib import Path
 
 import pytest
 from house import ROOT, distributions
 from ruamel.yaml import YAML
-
-IGNORED = {".venv", ".nox", ".git", "node_modules", "site", ".evsys", "data", "build", "dist"}
-
-
-def documents() -> list[Path]:
-    return [path for path in sorted(ROOT.rglob("*.md")) if not IGNORED & set(path.relative_to(ROOT).parts)]
-
-
-def blocks(path: Path, *languages: str) -> list[tuple[int, str]]:
-    """(line, code) of each fenced block of a language; blocks inside lists lose their indentation."""
-    found = []
-    text = path.read_text(encoding="utf-8")
-    for match in re.finditer(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", text, flags=re.MULTILINE | re.DOTALL):
-        indent, language, body = match.groups()
-        if language in languages:
-            code = "".join(line.removeprefix(indent) for line in body.splitlines(keepends=True))
-            found.append((text.count("\n", 0, match.start()) + 1, code))
-    return found
-
+from snippets import blocks, documents
 
 each = pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
 
@@ -43,15 +24,9 @@ def test_links_lead_to_files(path: Path):
 
 @each
 def test_python_blocks_parse(path: Path):
-    for line, code in blocks(path, "python", "py"):
+    for block in blocks(path, "python"):
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
-        compile(code, f"{path.relative_to(ROOT)}:{line}", "exec", flags=flags)
-
-
-@each
-def test_json_blocks_parse(path: Path):
-    for _, code in blocks(path, "json"):
-        json.loads(code)
+        compile(block.code, str(block), "exec", flags=flags)
 
 
 SOURCES = {dist.import_name: dist.package.parent for dist in distributions()}
@@ -89,7 +64,21 @@ def test_the_onboarding_page_names_places_in_every_distribution_that_a_run_passe
 
 def test_the_readme_shows_the_quickstart_as_it_is():
     yaml = YAML(typ="safe", pure=True)
-    ((_, shown),) = [block for block in blocks(ROOT / "README.md", "yaml") if "version: 1" in block[1]]
+    (shown,) = [block.code for block in blocks(ROOT / "README.md", "yaml") if "version: 1" in block.code]
     assert yaml.load(shown) == yaml.load(
         (ROOT / "examples/quickstart/config.yaml").read_text(encoding="utf-8")
     )
+
+
+def named(nav: object) -> list[str]:
+    """The pages that the navigation names, in its order."""
+    if isinstance(nav, str):
+        return [nav]
+    parts = nav.values() if isinstance(nav, dict) else nav
+    return [page for part in parts for page in named(part)]
+
+
+def test_the_navigation_names_every_page_once():
+    settings = YAML(typ="safe", pure=True).load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    there = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(named(settings["nav"])) == sorted(there)

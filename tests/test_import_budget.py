@@ -21,6 +21,8 @@ sys.exit(code)
 """
 
 ROOT = Path(__file__).parents[1]
+PLAIN = {"evsys_runtime", "evsys_runtime.commands", "evsys_runtime.config", "evsys_runtime.config.root"}
+"""Modules of the runtime that import nothing of it: how a command prints JSON, and whether a folder is in a project."""
 HEAVY = {
     *(
         "aiohttp",
@@ -38,6 +40,11 @@ HEAVY = {
 }
 
 
+@pytest.fixture(autouse=True)
+def outside_of_any_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def modules_of(*arguments: str) -> set[str]:
     """The modules that a command imports, and a check that it ended well."""
     done = subprocess.run(
@@ -52,12 +59,18 @@ def tops(modules: set[str]) -> set[str]:
     return {module.partition(".")[0] for module in modules}
 
 
+def foreign(modules: set[str]) -> set[str]:
+    """What is neither of the standard library nor of the command line itself, by top module."""
+    return tops(modules - PLAIN) - sys.stdlib_module_names - {"colorama", "evsys_cli"}
+
+
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("run", "--help"), ("validate", "--help"), ("list", "--help")]
+    "arguments",
+    [("--help",), ("run", "--help"), ("validate", "--help"), ("list", "--help"), ("schema", "--help")],
 )
 def test_help_imports_click_and_nothing_else(arguments: tuple[str, ...]):
     modules = modules_of(*arguments)
-    assert tops(modules) - sys.stdlib_module_names <= {"click", "evsys_cli", "colorama"}
+    assert foreign(modules) == {"click"}
     assert "asyncio" not in modules
     assert "importlib.metadata" not in modules
 
@@ -65,9 +78,26 @@ def test_help_imports_click_and_nothing_else(arguments: tuple[str, ...]):
 @pytest.mark.parametrize("arguments", [("list",), ("list", "transform"), ("list", "--json")])
 def test_list_imports_the_registry_and_no_plugin(arguments: tuple[str, ...]):
     modules = modules_of(*arguments)
-    plugins = {top for top in tops(modules) if top.startswith("evsys_")} - {"evsys_cli"}
-    assert plugins == set()
+    assert foreign(modules) == {"click", "evsys"}
+    assert not {"asyncio", "tomllib"} & modules
+
+
+def test_list_in_a_project_imports_its_code_and_still_no_installed_plugin(tmp_path: Path):
+    (tmp_path / "pyproject.toml").write_text("[tool.evsys]\n", encoding="utf-8")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/metrics.py").write_text("", encoding="utf-8")
+    modules = modules_of("list")
+    assert "src.metrics" in modules
+    assert {top for top in tops(modules) if top.startswith("evsys_")} == {"evsys_cli", "evsys_runtime"}
     assert tops(modules) & (HEAVY | {"asyncio", "cattrs", "numpy", "pluggy", "ruamel", "structlog"}) == set()
+
+
+@pytest.mark.parametrize("words", ["evsys ", "evsys l", "evsys schema ", "evsys schema metric "])
+def test_completing_a_name_imports_no_plugin(words: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("_EVSYS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    assert tops(modules_of()) & (HEAVY | {"asyncio", "cattrs", "numpy", "pluggy", "ruamel"}) == set()
 
 
 @pytest.mark.parametrize(
@@ -87,6 +117,12 @@ def test_schema_imports_core_and_that_plugin(arguments: tuple[str, ...]):
 def test_validate_imports_no_array_library():
     modules = modules_of("validate", str(ROOT / "examples/quickstart/config.yaml"))
     assert tops(modules) & (HEAVY | {"asyncio", "numpy", "structlog", "pydantic"}) == set()
+
+
+def test_validate_imports_nothing_that_only_many_values_or_a_run_need():
+    modules = modules_of("validate", str(ROOT / "examples/quickstart/config.yaml"))
+    assert tops(modules) & {"cattrs", "msgspec", "pluggy", "subprocess", "typing_extensions"} == set()
+    assert {"evsys.types.context", "evsys.types.results", "evsys.types.rollouts"} & modules == set()
 
 
 @pytest.mark.parametrize("module", ["evsys", "evsys_sdk", "evsys_runtime"])

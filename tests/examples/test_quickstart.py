@@ -112,4 +112,8 @@ def test_the_backend_is_the_only_word_that_changes_for_a_rehearsal(quickstart, t
             ]
         return [] if one == two else [path]
 
-    assert differences(recorded(trained), recorded(rehearsal)) == ["$.arms[0].run.backend.kind"]
+    # The params are the defaults of each.
+    assert differences(recorded(trained), recorded(rehearsal)) == [
+        "$.arms[0].run.backend.kind",
+        "$.arms[0].run.backend.params",
+    ]

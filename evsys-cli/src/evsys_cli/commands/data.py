@@ -16,7 +16,7 @@ from evsys_runtime.commands import json_option, print_json
 from evsys_runtime.terminal import takes_colours
 
 if TYPE_CHECKING:
-    from evsys_runtime.data.contamination import BenchmarkCheck, FlaggedTask
+    from evsys_runtime.data.contamination import BenchmarkCheck, DataCheck, DatasetCheck, FlaggedTask
     from evsys_runtime.experiment.preview import PreviewedRow
 
 __all__ = ["data"]
@@ -87,17 +87,26 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
 
     plan = load_experiment(config, overrides=overrides, records=False)
     progress = _Progress()
-    found = check_data(plan, arm=arm, advanced=progress.advanced)
-    progress.end()
+    try:
+        found = check_data(plan, arm=arm, advanced=progress.advanced)
+    finally:
+        progress.end()
     if as_json:
         print_json(result_tree(found))
     else:
         for dataset in found.datasets:
-            click.echo(f"{dataset.source}: {dataset.rows} rows, trained on by {', '.join(dataset.arms)}")
+            click.echo(_dataset_line(dataset, found))
             for benchmark in dataset.benchmarks:
                 for line in _check_lines(benchmark):
                     click.echo(f"  {line}")
     return FLAGGED if fail and found.flagged else 0
+
+
+def _dataset_line(dataset: DatasetCheck, found: DataCheck) -> str:
+    repeats = ""
+    if any(other.repeats != dataset.repeats for other in found.datasets):
+        repeats = f", repeat {', '.join(str(repeat) for repeat in dataset.repeats)}"
+    return f"{dataset.source}: {dataset.rows} rows, trained on by {', '.join(dataset.arms)}{repeats}"
 
 
 def _check_lines(checked: BenchmarkCheck) -> Iterator[str]:

@@ -1,0 +1,23 @@
+"""Settings of all tests of this repository."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Isolate the tests. pytest meets this file, too, where the suite's modules are run on another project."""
+    if config.rootpath == Path(__file__).parent:
+        # It is in tests/support, with which the path of a test run begins.
+        config.pluginmanager.import_plugin("isolation")
+        if find_spec("hypothesis") is not None:  # the lint session has none
+            _without_deadlines()
+
+
+def _without_deadlines() -> None:
+    """How long an example takes says how busy the machine is; speed is measured in bench/."""
+    from hypothesis import settings
+
+    settings.register_profile("evsys", deadline=None)
+    settings.load_profile("evsys")

@@ -1,0 +1,142 @@
+"""The reference pages of the kinds are those that the code makes, and their examples keep the contracts that they show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from house import ROOT
+
+from evsys import protocols
+from evsys_conformance import catalogue
+
+sys.path.insert(0, str(ROOT / "docs"))
+try:
+    import generate
+    from param_tables import param_tables
+finally:
+    sys.path.remove(str(ROOT / "docs"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept_out(monkeypatch):
+    monkeypatch.delenv("EVSYS_PLUGINS_DENY", raising=False)
+
+
+def test_the_pages_are_those_that_the_code_makes():
+    assert generate.stale_pages() == [], "run python docs/generate.py"
+
+
+def test_there_is_a_page_and_an_example_for_every_kind():
+    assert {path.stem for path in generate.TARGET.glob("*.md")} == {*protocols.KINDS, "index"}
+    assert {path.stem for path in generate.EXAMPLES.glob("*.py")} == set(protocols.KINDS)
+
+
+def test_a_stale_page_and_one_too_many_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(generate, "TARGET", tmp_path)
+    generate.main([])
+    assert generate.stale_pages() == []
+    page = tmp_path / "verifier.md"
+    page.write_text(page.read_text(encoding="utf-8") + "more\n", encoding="utf-8")
+    (tmp_path / "judge.md").touch()
+    (tmp_path / "agent.md").unlink()
+    assert generate.stale_pages() == ["agent.md", "judge.md", "verifier.md"]
+    with pytest.raises(
+        SystemExit, match=r"stale: agent.md, judge.md, verifier.md; run python docs/generate.py"
+    ):
+        generate.main(["--check"])
+    generate.main([])
+    with pytest.raises(SystemExit) as ended:
+        generate.main(["--check"])
+    assert ended.value.code == 0
+
+
+@pytest.mark.parametrize("kind", protocols.KINDS)
+def test_a_page_has_the_protocol_every_param_of_its_plugins_and_every_check(kind):
+    page = (generate.TARGET / f"{kind}.md").read_text(encoding="utf-8")
+    registry = generate.workspace_registry()
+    for entry in registry.entries(kind):
+        assert f"### `{entry.name}`" in page
+        schema = {} if kind in generate.WITHOUT_DECORATOR else registry.schema(kind, entry.qualified)
+        missing = [name for name in schema.get("properties", {}) if f"`{name}`" not in page]
+        assert missing == []
+    assert [check.name for check in catalogue.checks_of(kind) if f"`{check.name}`" not in page] == [
+        check.name for check in generate.checks_of_every_plugin() if kind not in generate.WITHOUT_DECORATOR
+    ]
+
+
+# --- tables of params ---------------------------------------------------------------------------------------------------
+
+
+def test_a_table_says_type_default_bounds_meaning_source_and_other_names():
+    schema = {
+        "properties": {
+            "rate": {
+                "type": "number",
+                "default": 0.5,
+                "exclusiveMinimum": 0,
+                "maximum": 1,
+                "description": "How a | b.",
+                "x-evsys-source": "a paper",
+            },
+            "speed": {"type": "number", "deprecated": True},
+            "mode": {"enum": ["a", 1, None]},
+            "inner": {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}]},
+            "names": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        },
+        "required": ["mode"],
+        "$defs": {"Inner": {"properties": {"k": {}}}, "Empty": {}},
+    }
+    head = "| param | takes | default | bounds | meaning | source |\n| --- | --- | --- | --- | --- | --- |\n"
+    assert param_tables(schema, {"rate": ("speed",)}) == (
+        head + "| `rate` (also `speed`) | number | `0.5` | > 0, ≤ 1 | How a &#124; b. | a paper |\n"
+        '| `mode` | `"a"` or `1` or `null` | required |  |  |  |\n'
+        "| `inner` | `Inner` or null |  |  |  |  |\n"
+        "| `names` | list of text |  | at least 1 items |  |  |\n\n"
+        f"A `Inner`:\n\n{head}| `k` | anything |  |  |  |  |"
+    )
+    assert param_tables({"properties": {}, "additionalProperties": False}, {}) == "Takes no params."
+    assert param_tables({"properties": {}, "additionalProperties": True}, {}) == "Takes any params."
+
+
+# --- examples -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory) -> Path:
+    """A site-packages folder in which the examples are an installed distribution."""
+    site = tmp_path_factory.mktemp("site")
+    info = site / "evsys_page_examples-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: evsys-page-examples\nVersion: 1.0\n", encoding="utf-8"
+    )
+    package = site / "evsys_page_examples"
+    package.mkdir()
+    lines = []
+    for kind, group in protocols.KINDS.items():
+        example = generate.read_example(kind)
+        (package / f"{kind}.py").write_text(example.code, encoding="utf-8")
+        target = f"evsys_page_examples.{kind}" + (f":{example.attribute}" if example.attribute else "")
+        lines.append(f"[{group}]\n{example.name} = {target}\n")
+    (info / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    return site
+
+
+def test_the_examples_pass_the_conformance_suite(examples, tmp_path):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("--evsys-conformance", "evsys-page-examples", "-W", "error"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(examples)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
