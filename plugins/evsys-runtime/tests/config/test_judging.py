@@ -200,7 +200,7 @@ def test_temperature_depends_on_the_number_of_samples_unless_given(load):
         ("{path: data/val.jsonl, metrics: [mean_rewrd]}", "exp.yaml:3:56: $.metadata.benchmark.metrics[0]: no metric is called 'mean_rewrd'; did you mean 'mean_reward'?"),
         ("{path: data/val.jsonl, metrics: [{kind: pass@3, params: {thresh: 1}}], num_samples: 3}", "$.metadata.benchmark.metrics[0].params.thresh: unknown key 'thresh'"),
         ("{path: data/val.jsonl, metrics: [pass_rate, pass_rate]}", "$.metadata.benchmark.metrics[1]: the metric 'pass_rate' is listed twice"),
-        ("{path: data/val.jsonl, engine: harbor}", "$.metadata.benchmark.engine: no rollout_engine is called 'harbor'; install it with: pip install 'evsys-sdk[harbor]'"),
+        ("{path: data/val.jsonl, engine: harbor}", "$.metadata.benchmark.engine: rollout_engine 'harbor' is not in this version; `direct` runs chat tasks"),
         ("{path: data/val.jsonl, engine: {kind: dirct}}", "$.metadata.benchmark.engine.kind: no rollout_engine is called 'dirct'; did you mean 'direct'?"),
         ("{path: data/val.jsonl, engine: direct, system_prompt: hi}", "$.metadata.benchmark.system_prompt: engine 'direct' would ignore 'system_prompt'"),
         ("{path: data/val.jsonl, agent: {kind: chatt}}", "$.metadata.benchmark.agent.kind: no agent is called 'chatt'"),
@@ -418,7 +418,7 @@ def test_what_needs_a_place_to_act_needs_an_engine_that_runs_it(problems, projec
         native_task(project / "data" / "suite" / name)
     folders = [{"task_id": name, "path": f"data/suite/{name}"} for name in "abcdefghij"]
     write_tasks(project / "data" / "val.jsonl", folders)
-    wanted = "no rollout_engine is called 'harbor'; install it with: pip install 'evsys-sdk[harbor]'"
+    wanted = "rollout_engine 'harbor' is not in this version; `direct` runs chat tasks"
     for entry, why in {
         "{path: data/suite}": "tasks that are folders need it",
         VAL: "tasks that are folders need it",
