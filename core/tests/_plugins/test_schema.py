@@ -394,6 +394,7 @@ def test_two_nested_classes_of_one_name_stay_apart():
 def test_other_names_of_a_field_are_there_and_only_one_may_be_given():
     schema = schema_for_config(class_of(["number", "required_alias"]))
     assert schema["properties"]["lr"]["deprecated"] is True
+    assert schema["properties"]["lr"]["description"] == "another name of 'number'"
     assert "deprecated" not in schema["properties"]["number"]
     for tree, right in [
         ({"other": "x"}, True),

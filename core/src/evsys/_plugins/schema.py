@@ -54,9 +54,8 @@ class _Walker:
             schema["description"] = cls.__doc__.strip().splitlines()[0]
         for field in fields_of(cls):
             prop, names = self._property(field), [field.key, *field.aliases]
-            schema["properties"] |= {
-                name: prop | ({"deprecated": True} if name != field.key else {}) for name in names
-            }
+            alias = {"deprecated": True, "description": f"another name of {field.key!r}"}
+            schema["properties"] |= {name: prop | (alias if name != field.key else {}) for name in names}
             if field.required and len(names) == 1:
                 schema.setdefault("required", []).append(field.key)
             elif field.required:
