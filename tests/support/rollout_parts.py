@@ -8,7 +8,17 @@ from typing import Any
 
 import attrs
 
-from evsys.types import Completion, HarborTask, Message, Policy, Rollout, RolloutLimits, SamplingParams, Score, Usage
+from evsys.types import (
+    Completion,
+    HarborTask,
+    Message,
+    Policy,
+    Rollout,
+    RolloutLimits,
+    SamplingParams,
+    Score,
+    Usage,
+)
 
 
 class Echo:
@@ -59,7 +69,9 @@ def chat_tasks(count: int) -> list[HarborTask]:
     return [HarborTask(task_id=f"t{i}", instruction=f"say {i}") for i in range(count)]
 
 
-def policy(model: Any = None, agent: Any = None, verify: Any = right, num_samples: int = 1, **fields: Any) -> Policy:
+def policy(
+    model: Any = None, agent: Any = None, verify: Any = right, num_samples: int = 1, **fields: Any
+) -> Policy:
     return Policy(
         model=model or Echo(),
         agent=agent or Asking(),

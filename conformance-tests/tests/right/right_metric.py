@@ -30,6 +30,7 @@ class BestOf:
 class FailureRate:
     direction = "min"
     needs_samples = 2
+    value_range = (0.0, 1.0)
 
     def compute(self, task_rewards):
         if any(len(rewards) < 2 for rewards in task_rewards.values()):

@@ -87,6 +87,20 @@ def test_a_pydantic_model_that_allows_more_keys_hands_them_on(registry):
     assert registry.build("transform", "thing", {"other": 1}).kw == {"field": "x", "other": 1}
 
 
+def test_a_validator_that_raises_anything_is_a_problem_of_the_value(registry):
+    class Careless(pydantic.BaseModel, extra="forbid"):
+        mode: str = "x"
+
+        @pydantic.field_validator("mode")
+        @classmethod
+        def known(cls, value: str) -> str:
+            return {"x": "y"}[value]
+
+    registry.register("transform", "thing", transform_with(Careless))
+    with pytest.raises(ConfigError, match=r"KeyError: 'z'"):
+        registry.build("transform", "thing", {"mode": "z"})
+
+
 def test_a_default_list_is_made_anew_for_each_object(registry):
     @attrs.define
     class Config:

@@ -31,7 +31,10 @@ COMMANDS: dict[str, CommandInfo] = {
     "schema": CommandInfo(
         "evsys_cli.commands.schema:schema", "Print the JSON Schema of a plugin or of the experiment file."
     ),
-    "data": CommandInfo("evsys_cli.commands.data:data", "Look at training data as the model will see it, and for benchmark tasks in it."),
+    "data": CommandInfo(
+        "evsys_cli.commands.data:data",
+        "Look at training data as the model will see it, and for benchmark tasks in it.",
+    ),
     "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
     "init-project": CommandInfo(
         "evsys_cli.commands.init_project:init_project", "Write a new project whose first run works."

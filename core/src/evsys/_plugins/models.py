@@ -41,8 +41,9 @@ def made_by_pydantic(
     try:
         text = dumps(dict(value), allow_nan=False, default=unstructure)
         return cls.model_validate_json(text, strict=True, **extra), []
-    except (TypeError, ValueError) as exc:
-        errors: Any = exc.errors() if hasattr(exc, "errors") else [{"loc": (), "msg": str(exc), "type": ""}]
+    except Exception as exc:
+        said = str(exc) if isinstance(exc, TypeError | ValueError) else f"{type(exc).__name__}: {exc}"
+        errors: Any = exc.errors() if hasattr(exc, "errors") else [{"loc": (), "msg": said, "type": ""}]
     unknown = {error["loc"] for error in errors if error["type"] == "extra_forbidden"}
     hints = {path: closest(path[-1], cls.model_fields) for path in unknown}
     return None, [(error["loc"], error["msg"], hints.get(error["loc"])) for error in errors]
