@@ -415,6 +415,24 @@ def test_what_looks_like_a_secret_under_the_name_of_one_is_refused_in_the_file(l
     lab.nothing_was_written()
 
 
+def test_a_key_that_begins_like_those_of_a_service_is_refused_wherever_the_file_or_an_option_has_it(lab):
+    key = "hf_" + "aB3" * 12
+    lab.config(
+        ("name: trial", f"# once {key}\nname: trial"),
+        ("metadata:", f"description: made with {key}\nmetadata:"),
+    )
+    outcome = lab.run("--set", f"metadata.hypothesis=see {key}")
+    outcome.refused(
+        2,
+        "3 problems:",
+        r"config\.yaml:2:8: this looks like a secret, and the record keeps this text; remove it",
+        r"config\.yaml:\d+:\d+: \$\.description: this looks like a secret, .* export API_KEY",
+        r"--set metadata\.hypothesis: this looks like a secret, .* leave it out here",
+    )
+    assert key not in outcome.said
+    lab.nothing_was_written()
+
+
 def test_a_mapping_given_by_set_is_kept_without_the_secrets_in_it(lab):
     lab.code(LISTENER)
     lab.config(("run:", "callbacks: [{kind: service, params: {n: 1}}]\nrun:"))

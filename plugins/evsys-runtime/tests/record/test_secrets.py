@@ -144,6 +144,45 @@ def test_addresses_and_headers_in_text(redactor, text, expected):
     assert redactor.text(text) == expected
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hf_" + "aB3" * 12,
+        "ghp_" + "aB3" * 12,
+        "github_pat_11ABCDEFG0" + "aB3_" * 15,
+        "glpat-" + "aB3-" * 5,
+        "sk-" + "aB3" * 16,
+        "sk-proj-" + "aB3_" * 16,
+        "sk-ant-api03-" + "aB3-" * 20 + "AA",
+        "tml-" + "aB3" * 12,
+        "xoxb-1234567890-" + "aB3" * 8,
+        "AKIA" + "ABCD2345" * 2,
+        "AIza" + "aB3d5" * 7,
+    ],
+)
+@pytest.mark.parametrize(
+    "around", ["{}", "the key {} is wrong", '{{"note": "{}"}}', "'{}'", "x={}, y", "at {}."]
+)
+def test_a_key_that_tells_whose_it_is_goes_wherever_it_stands(redactor, key, around):
+    text = around.format(key)
+    assert redactor.text(text) == around.format(REDACTED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf_transfer and hf_hub_download_with_retries",
+        "ghp_token, sk-learn, sk-learn-contrib-imbalanced-learn",
+        "task-force-of-twenty-people-1234567890123456",
+        "risk-adjusted-return-of-the-portfolio-2024",
+        "AKIA is a prefix, ASIATISCHE too",
+        "tml-base-uncased-large-model-of-words",
+    ],
+)
+def test_words_that_begin_like_keys_stay(redactor, text):
+    assert redactor.text(text) == text
+
+
 def test_objects_are_looked_into(redactor):
     import attrs
 

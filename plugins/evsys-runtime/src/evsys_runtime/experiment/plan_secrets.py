@@ -12,9 +12,11 @@ from evsys_runtime.config.document import Document
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.secrets import named, redactor_of, said
 from evsys_runtime.record.leaks import leak, leaks_in
-from evsys_runtime.record.secrets import Redactor, could_be_no_word, is_secret_name
+from evsys_runtime.record.secrets import Redactor, could_be_no_word, is_secret_name, issued_key
 
 __all__ = ["refuse_secrets"]
+
+_LOOKS = "this looks like a secret, and the record keeps this text"
 
 
 def refuse_secrets(plan: Plan) -> None:
@@ -67,19 +69,31 @@ def _in_the_options(plan: Plan, redactor: Redactor) -> Iterator[Problem]:
         kept = [said(override), *(text for _, text in _texts(Redactor().tree(value, name)))]
         for secret in dict.fromkeys(secret for text in kept for secret in redactor.leaked(text)):
             yield leak(secret, source=redactor.text(overrides.option(override)))
+        if issued_key(said(override)) is not None:
+            yield Problem(
+                path="", message=_LOOKS, hint="leave it out here", source=overrides.option(override)
+            )
 
 
 def _by_its_looks(document: Document) -> Iterator[Problem]:
-    """Values that no variable holds but that stand under the name of a secret, and could be nothing else."""
+    """Values that no variable holds, but that stand under the name of a secret or begin like the keys of a service."""
+    told = set()
     for path, text in _texts(document.tree):
         keys = [key for key in paths.parse(path) if isinstance(key, str)] if path != "$" else []
         name = next(filter(is_secret_name, keys), None)
-        plain = could_be_no_word(text) and not placeholders.names_in(text)
+        plain = name is not None and could_be_no_word(text) and not placeholders.names_in(text)
         # Rows are data: a column may be called `token`.
-        if name is not None and plain and "rows" not in keys and not _is_set(path, document):
-            variable = re.sub(r"\W+", "_", name).upper()
-            hint = f"write ${{{variable}}} and export {variable}"
-            yield document.problem(path, "this looks like a secret, and the record keeps this text", hint)
+        if (plain or issued_key(text) is not None) and "rows" not in keys and not _is_set(path, document):
+            variable = re.sub(r"\W+", "_", name or "API_KEY").upper()
+            problem = document.problem(path, _LOOKS, f"write ${{{variable}}} and export {variable}")
+            told.add(problem.line)
+            yield problem
+    for line, text in enumerate(document.text.split("\n"), 1):
+        comment = text.find("#")
+        found = issued_key(text[comment:]) if comment >= 0 else None
+        if found is not None and line not in told:
+            place = {"line": line, "column": comment + found + 1}
+            yield Problem(path="", message=_LOOKS, hint="remove it", source=document.source, **place)
 
 
 def _is_set(path: str, document: Document) -> bool:

@@ -98,7 +98,7 @@ async def _adopt(session: Session, arm: ArmConfig, result: RunResult) -> None:
         run=result,
         evaluations=evaluations,
         failure=result.failure,
-        usage=result.usage,
+        usage=sum((evaluation.usage for evaluation in evaluations), result.usage),
         run_dir=str(record.directory),
         warnings=result.warnings,
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from evsys.errors import StoreError
 from evsys.types import RunResult, Status, Usage
 from evsys_runtime.record.run_record import RunRecord
 
@@ -9,12 +12,15 @@ __all__ = ["so_far"]
 
 
 def so_far(record: RunRecord, status: Status) -> RunResult:
-    """The steps that are done, the metrics of the last one, the tokens of all, and the last checkpoint.
+    """The steps that are done, the metrics of the last one, tokens and seconds of all, and the last checkpoint.
 
     Raises:
         StoreError: the record can't be read.
     """
-    steps = max((line["step"] for line in record.read_journal() if line.get("event") == "done"), default=0)
+    try:
+        steps, seconds = _stepped(record)
+    except (KeyError, ValueError) as error:
+        raise StoreError(f"{record.directory / 'journal.jsonl'} holds no journal ({error!r})") from error
     metrics: dict[str, float] = {}
     tokens, at = 0, None
     for line in record.read_metrics():
@@ -28,6 +34,20 @@ def so_far(record: RunRecord, status: Status) -> RunResult:
         steps=steps,
         run_id=record.run_id,
         metrics=metrics,
-        usage=Usage(trained_tokens=tokens),
+        usage=Usage(trained_tokens=tokens, seconds=seconds),
         final_checkpoint=None if saved is None else saved.directory.relative_to(record.directory).as_posix(),
     )
+
+
+def _stepped(record: RunRecord) -> tuple[int, float]:
+    """The last step that is done, and the seconds between the intent of each step and its end."""
+    steps, seconds, begun = 0, 0.0, None
+    for line in record.read_journal():
+        at = datetime.fromisoformat(line["time"])
+        if line.get("event") == "intent":
+            begun = at
+        elif line.get("event") == "done":
+            steps = max(steps, line["step"])
+            seconds += (at - begun).total_seconds() if begun is not None else 0.0
+            begun = None
+    return steps, seconds

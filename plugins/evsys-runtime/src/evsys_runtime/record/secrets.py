@@ -1,8 +1,9 @@
 """Taking secrets out of what is written.
 
 A secret is known by the name of its key (`api_key`, `Authorization`, ...), by its place in a text (user and password in
-an address, `token=` and the like in its query, what follows `Authorization:`, `Basic` or `Bearer`), or by its value: that
-of an environment variable whose name ends like a secret's.
+an address, `token=` and the like in its query, what follows `Authorization:`, `Basic` or `Bearer`), by its shape where
+its issuer gave it one (`hf_...`, `ghp_...`), or by its value: that of an environment variable whose name ends like a
+secret's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from evsys_runtime.record.encoding import field_values
 
-__all__ = ["REDACTED", "Redactor", "is_secret_name", "redact"]
+__all__ = ["REDACTED", "Redactor", "could_be_no_word", "is_secret_name", "issued_key", "redact"]
 
 REDACTED = "[redacted]"
 
@@ -54,6 +55,38 @@ closing bracket end the text that the header stands in.
 
 _BEARER = re.compile(r"(?i)(?<=\bbearer )[\w.~+/=-]{8,}")
 _BASIC = re.compile(r"(?i)(?<=\bbasic )[\w+/-]{4,}={0,2}")
+_ISSUED = re.compile(
+    r"""(?x)(?<![A-Za-z0-9])(?:
+    hf_[A-Za-z0-9]{30,}                                # Hugging Face
+    |gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{30,}     # GitHub
+    |glpat-[\w-]{20,}                                  # GitLab
+    |sk-(?:[a-z]+[0-9]*-)*(?=[\w-]*\d)[\w-]{20,}       # OpenAI, Anthropic and those who do as they do
+    |tml-(?=[\w-]*\d)[\w-]{20,}                       # Tinker
+    |xox[abeoprs]-[A-Za-z0-9-]{10,}                    # Slack
+    |A(?:KI|SI)A[A-Z0-9]{16}                           # Amazon Web Services
+    |AIza[\w-]{35}                                     # Google
+    |pypi-[\w-]{50,}
+    )(?![A-Za-z0-9])"""
+)
+"""Keys that tell by how they begin whose they are. Each is too long, and too random, to be a word."""
+
+_ISSUERS = (
+    "hf_",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "ghu_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "sk-",
+    "tml-",
+    "xox",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "pypi-",
+)
 _MARKS = re.compile(r"(?i)uthorization|bearer |basic ")
 _RANDOM = re.compile(r"(?=\D*\d)(?=[^a-zA-Z]*[a-zA-Z])\S{16,}")
 _SHORTEST = 8
@@ -69,6 +102,14 @@ def is_secret_name(name: str) -> bool:
 def could_be_no_word(text: str) -> bool:
     """True for text that nobody writes by chance: long, without spaces, of letters and digits."""
     return _RANDOM.fullmatch(text) is not None
+
+
+def issued_key(text: str) -> int | None:
+    """Where the first key stands that tells by how it begins who issued it (`hf_...`); None where there is none."""
+    if not any(mark in text for mark in _ISSUERS):
+        return None
+    found = _ISSUED.search(text)
+    return None if found is None else found.start()
 
 
 class Redactor:
@@ -99,7 +140,7 @@ class Redactor:
         return text
 
     def text(self, text: str) -> str:
-        """`text` without secrets that are known by their value or their place.
+        """`text` without secrets that are known by their value, their place or their shape.
 
         A line of JSON stays one: no replacement reaches over a quote or splits an escape.
         """
@@ -108,6 +149,8 @@ class Redactor:
             text = _USER_INFO.sub(f"{REDACTED}@", text)
         if "=" in text and ("?" in text or "&" in text or ";" in text):
             text = _QUERY.sub(_without_value, text)
+        if issued_key(text) is not None:
+            text = _ISSUED.sub(REDACTED, text)
         return _without_credentials(text) if _MARKS.search(text) else text
 
     def tree(self, obj: Any, name: str = "") -> Any:
