@@ -47,6 +47,7 @@ class SuiteRun:
             "--tb=short",
             "--rootdir=.",
             "--basetemp=temp",
+            "--evsys-timeout=120",  # the machine may be busy; nothing here hangs
             "--assert=plain",  # as `evsys conformance` has it: no check has an `assert`
         ]
         options += ["--evsys-report=report.json", *(f"--evsys-conformance={name}" for name in distributions)]

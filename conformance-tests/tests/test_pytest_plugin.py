@@ -272,6 +272,105 @@ def test_a_check_that_is_deleted_fails(project, change):
     )
 
 
+# --- time -----------------------------------------------------------------------------------------------------------
+
+HANGING = """
+import asyncio, time
+
+class Judge:
+    reward_range = (0.0, 1.0)
+    def __call__(self, model_output, expected, params):
+        time.sleep(600)
+
+class Stubborn(Judge):
+    def __call__(self, model_output, expected, params):
+        for _ in range(3):
+            try:
+                time.sleep(600)
+            except:
+                pass
+
+class Waits:
+    async def run(self, task, model, tools, ctx):
+        await asyncio.sleep(600)
+
+def loops(rows):
+    while True:
+        pass
+
+class Hopes:
+    def __init__(self):
+        time.sleep(600)
+    def compute(self, task_rewards):
+        return 0.5
+"""
+
+
+def test_a_plugin_that_hangs_fails_one_check_with_the_place_and_the_others_go_on(project, install):
+    project.makepyfile(hanging=HANGING)
+    entries = [
+        ("verifier", "Judge", "hanging:Judge"),
+        ("agent", "Waits", "hanging:Waits"),
+        ("transform", "loops", "hanging:loops"),
+        ("metric", "Hopes", "hanging:Hopes"),
+    ]
+    install(project.path, "hanging_side", entries)
+    options = ["--evsys-timeout", "2", "--evsys-report", "r.json"]
+    run(project, "--evsys-conformance", "hanging-side", "--evsys-conformance", "outside", *options)
+    report = json.loads((project.path / "r.json").read_text(encoding="utf-8"))
+    failed = {e["plugin"]: e for e in report["checks"] if e["outcome"] == "failed"}
+    assert report["counts"]["failed"] == 4
+    assert failed.keys() == {f"hanging-side/{name}" for _, name, _ in entries}
+    reasons = {plugin.partition("/")[2]: entry["reason"].splitlines() for plugin, entry in failed.items()}
+    assert all(lines[0] == "it hung: the check was not done after 2 s" for lines in reasons.values())
+    assert reasons["Judge"][1].endswith("hanging.py:6 in __call__")
+    assert reasons["loops"][1].endswith("in loops")
+    assert reasons["Hopes"][1].endswith("in __init__")
+    assert reasons["Waits"][1].endswith("in run")
+    after = [e for e in report["checks"] if e["plugin"] in failed and "it hung there" in (e["reason"] or "")]
+    assert {e["outcome"] for e in after} == {"skipped"}
+    right = [e["outcome"] for e in report["checks"] if e["plugin"] == "outside/right"]
+    assert "failed" not in right
+
+
+def test_a_plugin_that_catches_everything_is_interrupted_again(project):
+    project.makepyfile(hanging=HANGING)
+    project.makepyfile(SUBCLASS.replace("judges", "hanging").format(plugin="Stubborn"))
+    done = run(project, "--evsys-timeout", "1", "-k", "test_any_text")
+    done.stdout.fnmatch_lines(["it hung: the check was not done after 1 s"])
+
+
+def test_a_check_may_take_as_long_as_it_likes(project):
+    project.makepyfile(SUBCLASS.format(plugin="Right"))
+    assert run(project, "--evsys-timeout", "0").ret == 0
+
+
+def test_code_that_cannot_be_interrupted_ends_the_process_with_its_place(project):
+    project.makepyfile(
+        """
+import itertools
+import pytest
+from evsys_conformance import VerifierConformance, timeouts
+
+timeouts._GRACE_SECONDS = 0.5
+
+class Deaf:
+    reward_range = (0.0, 1.0)
+    def __call__(self, model_output, expected, params):
+        return sum(itertools.repeat(0))  # never leaves C
+
+class TestMine(VerifierConformance):
+    @pytest.fixture
+    def plugin(self):
+        return Deaf()
+"""
+    )
+    options = ["-p", "no:cacheprovider", "--evsys-timeout", "1", "-k", "test_any_text"]
+    done = project.runpytest_subprocess(*options, timeout=60)
+    assert done.ret == 1
+    done.stderr.fnmatch_lines(["Timeout (*)!", "* line 10 in __call__"])
+
+
 # --- expected failures ----------------------------------------------------------------------------------------------
 
 
@@ -328,6 +427,77 @@ def test_a_known_failure_of_a_subclass_may_be_overridden(project):
     assert done.parseoutcomes()["xfailed"] == 1
 
 
+# --- one mistake, one failure ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "failed"),
+    [
+        ("class Config: pass", "test_schema_can_be_made"),
+        ("class Config(BaseModel):\n        rate: Callable = len", "test_schema_can_be_made"),
+        ("@attrs.frozen\n    class Config:\n        rate: 'Nowhere' = 1", "test_schema_can_be_made"),
+        ("def __init__(self): raise RuntimeError('not today')", "test_builds"),
+        ("def __init__(self, **fields): raise SystemExit", "test_builds"),
+        ("Config = property(lambda self: 1)", "test_schema_can_be_made"),
+        ("protocol = 99", "test_loads"),
+    ],
+)
+def test_what_depends_on_a_failed_check_is_skipped_after_it(project, install, source, failed):
+    project.makepyfile(
+        once=f"""
+from collections.abc import Callable
+import attrs
+from pydantic import BaseModel
+
+class Once:
+    reward_range = (0.0, 1.0)
+    {source}
+    def __call__(self, model_output, expected, params):
+        return 1.0
+"""
+    )
+    install(project.path, "once_side", [("verifier", "Once", "once:Once")])
+    run(project, "--evsys-conformance", "once-side", "--evsys-report", "r.json")
+    report = json.loads((project.path / "r.json").read_text(encoding="utf-8"))
+    assert [e["check"] for e in report["checks"] if e["outcome"] == "failed"] == [f"TestVerifier::{failed}"]
+    after = [e["reason"] for e in report["checks"] if e["outcome"] == "skipped"]
+    assert any(reason.startswith(f"after {failed}: ") for reason in after)
+
+
+MISTAKES = [
+    ("verifier", "JsonJudge", "test_any_text_gets_a_finite_reward", "mistakes.py:12 in __call__"),
+    (
+        "verifier",
+        "TwoArguments",
+        "test_signatures_are_those_of_the_protocol",
+        "model_output, expected, params",
+    ),
+    ("verifier", "ForgetsToReturn", "test_any_text_gets_a_finite_reward", "seen:   None"),
+    ("transform", "SaysNoParams", "test_builds", "conformance = {'params': {...}}"),
+    ("transform", "no_rows", "test_gives_mappings", "nothing to iterate over"),
+    ("agent", "NotAwaited", "test_async_where_the_protocol_is", "run is no `async def`"),
+    ("agent", "NoSuchAttribute", "test_gives_a_rollout_or_a_text", "no attribute 'prompt'"),
+    ("inference_client", "AlwaysEmpty", "test_gives_as_many_completions_as_asked", "wanted: 1"),
+    ("data_store", "NotAsync", "test_async_where_the_protocol_is", "pull is no `async def`"),
+]
+
+
+def test_a_mistake_that_several_checks_meet_is_told_once(project, install, monkeypatch):
+    monkeypatch.syspath_prepend(BROKEN)
+    install(project.path, "mistakes_side", [(kind, name, f"mistakes:{name}") for kind, name, *_ in MISTAKES])
+    run(project, "--evsys-conformance", "mistakes-side", "--evsys-report", "r.json")
+    report = json.loads((project.path / "r.json").read_text(encoding="utf-8"))
+    failed = [
+        (e["kind"], e["plugin"].partition("/")[2], e["check"].partition("::")[2], e["reason"])
+        for e in report["checks"]
+        if e["outcome"] == "failed"
+    ]
+    assert sorted(one[:3] for one in failed) == sorted(one[:3] for one in MISTAKES)
+    for kind, name, check, told in MISTAKES:
+        (reason,) = [one[3] for one in failed if one[:3] == (kind, name, check)]
+        assert told in reason
+
+
 # --- what applies ---------------------------------------------------------------------------------------------------
 
 
@@ -377,9 +547,33 @@ class Remote:
     install(project.path, "remote_side", [("verifier", "Remote", "remote:Remote")])
     done = run(project, "--evsys-conformance", "remote-side")
     assert done.ret == 0
-    done.stdout.fnmatch_lines(["*the plugin says that it needs a service; run it with --evsys-live*"])
+    done.stdout.fnmatch_lines(["* the plugin says that it needs a service; run it with --evsys-live"])
+    done.stdout.fnmatch_lines(["NOTHING TRIED of what remote-side/Remote does: *", "NOT PASSED: *"])
     done = run(project, "--evsys-conformance", "remote-side", "--evsys-live")
-    done.stdout.fnmatch_lines(["judging '' it fails: ConnectionError: nobody answers"])
+    done.stdout.fnmatch_lines(
+        ["judging '' it fails: ConnectionError: nobody answers (*remote.py:5 in __call__)"]
+    )
+
+
+def test_a_plugin_of_which_nothing_was_tried_has_not_passed(project, install):
+    project.makepyfile(
+        remote="""
+class Remote:
+    reward_range = (0.0, 1.0)
+    conformance = {"service": True}
+    def __call__(self, model_output, expected, params):
+        return 1.0
+"""
+    )
+    install(project.path, "remote_side", [("verifier", "Remote", "remote:Remote")])
+    done = command(project, "remote-side", "--json")
+    assert done.ret == 3
+    document = json.loads(done.stdout.str())
+    assert document["passed"] is False
+    assert document["untried"] == {
+        "remote-side/Remote": ["the plugin says that it needs a service; run it with --evsys-live"]
+    }
+    assert command(project, "remote-side", "--live").ret == 0
 
 
 def test_a_subclass_of_a_plugin_that_needs_a_service_brings_its_own(project):
@@ -461,7 +655,9 @@ class TestMade(TestLocked):
     )
     done = run(project, "-v")
     assert done.ret == 0
-    done.stdout.fnmatch_lines(["*it can't be copied (*): override the fixture `make`*?TestLocked?"])
+    done.stdout.fnmatch_lines(
+        ["*it can't be copied (*): override the", " *fixture `make`, which makes another ?TestLocked?"]
+    )
     done.stdout.fnmatch_lines(["*TestMade::test_same_rows_twice_give_the_same PASSED*"])
 
 

@@ -112,9 +112,61 @@ def test_the_table_has_a_line_a_plugin_and_a_line_for_each_reason_to_skip():
     report.expect("y", outcome(plugin="mine/deselected"))
     report.leave_out("y")
     lines = list(report.table())
-    assert lines[0].split() == ["mine/judge0", "verifier", "1", "skipped", "(0.00", "s)"]
-    assert lines[5].split() == ["mine/x", "verifier", "1", "passed", "(0.25", "s)"]
+    assert lines[0].split() == ["mine/judge0", "verifier", "1", "skipped", "0.00", "s"]
+    assert lines[5].split() == ["mine/x", "verifier", "1", "passed", "0.25", "s"]
     assert lines[6:] == [
         "checks that were skipped, with the reason of each: 5",
         "     5  it takes no params [mine/judge0, mine/judge1, mine/judge2 and 2 more]",
     ]
+
+
+def test_the_table_fits_a_terminal_of_80_columns():
+    report = Report()
+    for i, name in enumerate(("short/x", "evsys-verifiers-of-a-stranger/tool_calls_match_in_any_order")):
+        for check, how in (("a", {"passed": True}), ("b", {"failed": True, "longrepr": "it broke"})):
+            report.expect(
+                f"{name}{check}", outcome(check=f"T::{check}", plugin=name, kind="inference_client")
+            )
+            report.add(phase(f"{name}{check}", "call", **how))
+        report.expect(f"{name}s", outcome(check="T::s", plugin=name, kind="inference_client"))
+        reason = f"Skipped: it says {'a long thing ' * 12}{i}"
+        report.add(phase(f"{name}s", "setup", skipped=True, longrepr=("file", 3, reason)))
+    lines = list(report.table())
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "evsys-verifiers-of-a-stranger/tool_calls_match_in_any_order"
+    assert lines[1].split() == "inference_client 1 passed, 1 failed, 1 skipped 0.50 s".split()
+    assert lines[2].startswith("short/x ")
+
+
+def behaviour(plugin, word, reason=None):
+    entry = outcome(plugin=plugin)
+    entry.behaviour, entry.outcome, entry.reason = True, word, reason
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("words", "passed", "untried"),
+    [
+        ({"mine/a": "skipped"}, False, {"mine/a": ["no service"]}),
+        (
+            {"mine/a": "skipped", "mine/b": "skipped"},
+            False,
+            {"mine/a": ["no service"], "mine/b": ["no service"]},
+        ),
+        ({"mine/a": "skipped", "mine/b": "passed"}, True, {"mine/a": ["no service"]}),
+        ({"mine/a": "xfailed"}, True, {}),
+        ({}, True, {}),
+    ],
+)
+def test_a_run_in_which_no_plugin_was_seen_to_do_anything_has_not_passed(words, passed, untried):
+    report = Report()
+    report.expect("loads", outcome())
+    finish(report, "loads")
+    for name, word in words.items():
+        report.expect(name, behaviour(name, word, "no service" if word == "skipped" else None))
+    document = report.document([])
+    assert document["passed"] is passed
+    assert document["untried"] == untried
+    told = " ".join(report.table())
+    assert ("NOT PASSED: no check saw a plugin do anything" in told) is not passed
+    assert all(f"NOTHING TRIED of what {name} does: no service" in told for name in untried)

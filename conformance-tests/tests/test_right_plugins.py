@@ -13,7 +13,8 @@ TESTS = Path(__file__).parent
 RIGHT = {
     "verifier": [
         *("function", "async_function", "sees_the_rollout", "a_partial", "AttrsPlugin", "DataclassPlugin"),
-        *("PydanticConfig", "InheritsTheProtocol", "IsMoody", "NestedConfig", "NeedsAService"),
+        *("PydanticConfig", "InheritsTheProtocol", "IsMoody", "NestedConfig", "NeedsAService", "ReadsMore"),
+        *("ReadsOldNames", "JudgesJson"),
     ],
     "transform": [
         *("function", "gives_a_list", "with_config", "DropsAll", "RowsOfItsOwn", "KnowsItsColumns"),

@@ -1,4 +1,4 @@
-"""The import budget: what loading the plugins of a distribution and printing their schemas brings in."""
+"""What importing the plugins of a distribution costs and does, seen in a process in which none of them is imported yet."""
 
 from __future__ import annotations
 
@@ -6,50 +6,109 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-__all__ = ["HEAVY", "heavy_imports"]
+__all__ = ["HEAVY", "QUICK_SECONDS", "Import", "imports_of"]
 
 HEAVY = ("datasets", "harbor", "jax", "litellm", "pandas", "tinker", "torch", "transformers")
 """Packages that take seconds to import; they belong inside the function that needs them."""
 
-_PROBE = """
-import json, sys
-from evsys import Registry
-from evsys.errors import EvsysError
-distribution, heavy = sys.argv[1], set(sys.argv[2:])
-registry, found = Registry(allow=[distribution]), {}
-for entry in registry.entries():
-    before = set(sys.modules)
-    try:
-        registry.get(entry.kind, entry.qualified)
-        if entry.kind not in {"plugin", "command"}:
-            json.dumps(registry.schema(entry.kind, entry.qualified))
-    except EvsysError:
-        pass  # a check of its own tells of that
-    brought = {name.partition(".")[0] for name in set(sys.modules) - before} & heavy
-    if brought:
-        found[str(entry)] = sorted(brought)
-print(json.dumps(found))
-"""
+QUICK_SECONDS = 1.5
+"""How long importing a plugin may take, on a machine that has other things to do as well."""
+
+type Key = tuple[str, str]
+"""A kind and a qualified name."""
 
 
-def heavy_imports(distribution: str, *, timeout_seconds: float = 60.0) -> dict[str, list[str]]:
-    """Heavy packages by the plugin that brings them, found in one process of its own for the distribution.
+@dataclass(frozen=True)
+class Import:
+    """What importing one plugin does.
+
+    `label` is how messages call it. `seconds` is what its module takes beyond what the plugins before it have imported,
+    `said` what it prints, `network` what it asked for there, `heavy` the packages of `HEAVY` that it or its schema brings in.
+    """
+
+    label: str
+    seconds: float
+    said: str
+    network: tuple[str, ...]
+    heavy: tuple[str, ...]
+
+
+def imports_of(
+    distribution: str, wanted: Collection[Key] | None = None, *, timeout_seconds: float = 60.0
+) -> dict[Key, Import]:
+    """Import plugins of a distribution in one process of their own, one after the other.
+
+    If one takes too long, all are imported twice more, and the shorter of the first and the last time counts: by then modules are
+    compiled, wherever they are installed, and the machine may be less busy.
+
+    Args:
+        distribution: its name.
+        wanted: only these; None means all.
+        timeout_seconds: how long all of them may take.
 
     Raises:
-        RuntimeError: the process failed, as when a plugin ends it.
+        RuntimeError: the process failed, as when a plugin ends it or doesn't end.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE, distribution, *HEAVY],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=timeout_seconds,
-        env=environment,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"loading the plugins of {distribution} ended the process:\n{done.stderr}")
-    found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    found = _seen(distribution, wanted, timeout_seconds)
+    if any(one.seconds > QUICK_SECONDS for one in found.values()):
+        with tempfile.TemporaryDirectory(prefix="evsys-compiled-") as folder:
+            for _ in range(2):
+                again = _seen(distribution, wanted, timeout_seconds, compiled=folder)
+        found = {
+            key: replace(one, seconds=min(one.seconds, again[key].seconds)) for key, one in found.items()
+        }
     return found
+
+
+def _seen(
+    distribution: str, wanted: Collection[Key] | None, timeout_seconds: float, *, compiled: str | None = None
+) -> dict[Key, Import]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    if compiled is not None:
+        environment |= {"PYTHONPYCACHEPREFIX": compiled, "PYTHONDONTWRITEBYTECODE": ""}
+    with tempfile.TemporaryDirectory(prefix="evsys-imports-") as folder:
+        told, output = Path(folder) / "told.jsonl", Path(folder) / "output.txt"
+        task = {
+            "distribution": distribution,
+            "wanted": None if wanted is None else sorted(wanted),
+            "heavy": HEAVY,
+            "told": str(told),
+        }
+        # Warnings are the importing program's affair: what counts as said is what the plugin prints.
+        command = [sys.executable, "-W", "ignore", "-m", "evsys_conformance.probe", json.dumps(task)]
+        with output.open("wb") as file:
+            try:
+                code = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    timeout=timeout_seconds,
+                    env=environment,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                code = None
+        lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+        said = output.read_text(encoding="utf-8", errors="replace")
+    records = [json.loads(line) for line in lines]
+    if code != 0:
+        at = f"importing {records[-1]['label']}" if records else f"looking at the imports of {distribution}"
+        how = f"took longer than {timeout_seconds:g} s" if code is None else f"ended the process with {code}"
+        raise RuntimeError(f"{at} {how}" + (f":\n{said.rstrip()}" if said.strip() else ""))
+    return {
+        (one["kind"], one["name"]): Import(
+            label=one["label"],
+            seconds=one["seconds"],
+            said=one["said"],
+            network=tuple(one["network"]),
+            heavy=tuple(one["heavy"]),
+        )
+        for one in records
+        if "seconds" in one
+    }

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from evsys_conformance.declare import OF_ALL
+
 if TYPE_CHECKING:
     from evsys_conformance.checks.entry import EntryConformance
 
@@ -43,7 +45,6 @@ _CLASSES = {
     "command": "checks.command:CommandConformance",
 }
 
-_OF_ALL = {"evsys_conformance.checks.entry", "evsys_conformance.checks.plugin"}
 _FOR_SUBCLASSES = {"plugin", "params", "make"}
 """Of the fixtures that all classes have, those that are made to be overridden."""
 
@@ -103,7 +104,7 @@ def checks_of(kind: str, *, inherited: bool = True) -> list[CheckInfo]:
 
     found: dict[str, CheckInfo] = {}
     for base in reversed(class_of(kind).__mro__):
-        if not inherited and base.__module__ in _OF_ALL:
+        if not inherited and base.__module__ in OF_ALL:
             continue
         for name, value in vars(base).items():
             said = check_of(value)
@@ -123,7 +124,7 @@ def fixtures_of(kind: str) -> list[FixtureInfo]:
     found: dict[str, FixtureInfo] = {}
     for base in reversed(class_of(kind).__mro__):
         for name, value in vars(base).items():
-            wanted = name in _FOR_SUBCLASSES if base.__module__ in _OF_ALL else True
+            wanted = name in _FOR_SUBCLASSES if base.__module__ in OF_ALL else True
             if wanted and isinstance(value, type(_a_fixture)):
                 found[name] = FixtureInfo(name, first_paragraph(value))
     return list(found.values())

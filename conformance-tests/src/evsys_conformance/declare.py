@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Check", "check", "check_of", "checks_of", "first_paragraph", "words_of"]
+__all__ = ["OF_ALL", "Check", "check", "check_of", "checks_of", "first_paragraph", "is_behaviour", "words_of"]
 
 _ATTRIBUTE = "__evsys_check__"
+OF_ALL = frozenset({"evsys_conformance.checks.entry", "evsys_conformance.checks.plugin"})
+"""The modules of the checks that all kinds have."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,13 @@ def checks_of(cls: type) -> Iterator[tuple[str, Any]]:
             if name not in seen and check_of(value) is not None:
                 seen.add(name)
                 yield name, value
+
+
+def is_behaviour(cls: type, name: str) -> bool:
+    """True for a check of a kind's own that calls the plugin's methods; what all plugins keep is about what they are."""
+    home = next((base for base in reversed(cls.__mro__) if name in vars(base)), cls)
+    said = check_of(vars(home).get(name))
+    return said is not None and said.calls and not said.before_loading and home.__module__ not in OF_ALL
 
 
 def first_paragraph(value: object) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib import import_module
 from typing import Any
 from unittest import mock
@@ -27,8 +28,34 @@ settings.register_profile("evsys-conformance", PROFILE)
 _PROVIDERS = "hypothesis.internal.conjecture.providers"
 
 
-def for_each(strategy: st.SearchStrategy[Any], holds: Callable[[Any], None]) -> None:
-    """Call `holds` with 25 examples; what it raises is raised for the simplest example that hypothesis finds."""
+_DRAWN: dict[Hashable, list[Any]] = {}
+"""Examples by what they are examples of: drawing them takes longer than most plugins take to be tried with them."""
+
+
+def for_each(strategy: st.SearchStrategy[Any], holds: Callable[[Any], None], *, of: Hashable = None) -> None:
+    """Call `holds` with 25 examples; what it raises is raised for the simplest example that hypothesis finds.
+
+    Args:
+        strategy: what examples are drawn from.
+        holds: raises for an example that shows a fault.
+        of: says what the examples are of, where the same ones do for several checks and plugins; they are drawn once.
+    """
+    if of is None:
+        _simplest(strategy, holds)
+        return
+    if of not in _DRAWN:
+        drawn: list[Any] = []
+        _simplest(strategy, lambda example: drawn.append(deepcopy(example)))
+        _DRAWN[of] = drawn
+    for example in _DRAWN[of]:
+        try:
+            holds(deepcopy(example))
+        except (Exception, pytest.fail.Exception):
+            _simplest(strategy, holds)
+            raise  # hypothesis draws others for `holds`, and none of them shows it
+
+
+def _simplest(strategy: st.SearchStrategy[Any], holds: Callable[[Any], None]) -> None:
     try:
         with _no_constants_of_local_modules():
             PROFILE(given(strategy)(holds))()

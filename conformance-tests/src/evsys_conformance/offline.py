@@ -9,7 +9,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 __all__ = ["blocked"]
 
@@ -54,15 +53,25 @@ def blocked() -> Iterator[list[str]]:
             raise refuse(host)
         return look_up(host, *rest, **options)
 
-    with (
-        mock.patch.dict(os.environ, {"HF_HUB_OFFLINE": "1"}),  # else it tries again for half a minute
-        mock.patch.object(socket.socket, "connect", guarded_connect),
-        mock.patch.object(socket.socket, "connect_ex", guarded_connect_ex),
-        mock.patch.object(socket.socket, "sendto", guarded_send_to),
-        mock.patch.object(socket, "getaddrinfo", guarded_look_up),
-        mock.patch.object(socket, "gethostbyname", guarded_look_up_name),
-    ):
+    hub_was = os.environ.get("HF_HUB_OFFLINE")
+    guards: Any = [
+        (socket.socket, "connect", connect, guarded_connect),
+        (socket.socket, "connect_ex", connect_ex, guarded_connect_ex),
+        (socket.socket, "sendto", send_to, guarded_send_to),
+        (socket, "getaddrinfo", look_up, guarded_look_up),
+        (socket, "gethostbyname", look_up_name, guarded_look_up_name),
+    ]
+    os.environ["HF_HUB_OFFLINE"] = "1"  # else it tries again for half a minute
+    for owner, name, _, guard in guards:
+        setattr(owner, name, guard)
+    try:
         yield tried
+    finally:
+        for owner, name, open_again, _ in guards:
+            setattr(owner, name, open_again)
+        os.environ.pop("HF_HUB_OFFLINE")
+        if hub_was is not None:
+            os.environ["HF_HUB_OFFLINE"] = hub_was
 
 
 def _is_local(sock: socket.socket, address: Any) -> bool:

@@ -6,6 +6,9 @@ nothing of the product until somebody asks for a check.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +17,18 @@ import pytest
 if TYPE_CHECKING:
     from evsys_conformance.report import Report
     from evsys_conformance.selection import Selection
+    from evsys_conformance.timeouts import Watchdog
 
 SUITE = "evsys_conformance.suite"
 _FOR_SUBCLASSES = "test_no_check_is_overridden"
 SELECTION: pytest.StashKey[Selection] = pytest.StashKey()
 REPORT: pytest.StashKey[Report] = pytest.StashKey()
+HUNG: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
+"""The check in which each plugin hung, by `owner_of`."""
+_RAISED: pytest.StashKey[dict[tuple[str, str, str], str]] = pytest.StashKey()
+"""The check in which each exception of a plugin was met first, by `owner_of` and what is told of it."""
+_WATCHDOG: pytest.StashKey[Watchdog] = pytest.StashKey()
+_SECONDS = 30.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,6 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--evsys-report", metavar="FILE.json", help="write what each check said")
     group.addoption(
         "--evsys-live", action="store_true", help="run checks that need a service; allow the network"
+    )
+    group.addoption(
+        "--evsys-timeout",
+        type=float,
+        default=_SECONDS,
+        metavar="SECONDS",
+        help=f"how long a check may take (default {_SECONDS:g}; 0: as long as it likes)",
     )
     parser.addini(
         "evsys_xfail",
@@ -98,7 +115,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not ours:
         return
     _expect_failures(config, ours)
-    from evsys_conformance.declare import first_paragraph
+    config.stash[HUNG], config.stash[_RAISED] = {}, {}
+    _set_watchdog(config)
+    from evsys_conformance.declare import first_paragraph, is_behaviour
     from evsys_conformance.findings import place_of
     from evsys_conformance.report import Outcome, Report
 
@@ -114,6 +133,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             plugin=plugin.removesuffix("]") or None,
             contract=first_paragraph(getattr(item, "function", None)),
             documented=place_of(cls.kind),
+            behaviour=is_behaviour(cls, name),
         )
         report.expect(item.nodeid, outcome)
 
@@ -143,6 +163,92 @@ def _expect_failures(config: pytest.Config, items: list[pytest.Item]) -> None:
         for item in items:
             if expectation.meets(item.nodeid):
                 item.add_marker(pytest.mark.xfail(reason=expectation.reason, strict=True))
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+def owner_of(item: pytest.Item) -> tuple[str, str]:
+    """Whose check an item is: its class, and the plugin in its brackets."""
+    cls: Any = getattr(item, "cls", None)
+    return cls.__name__, item.name.partition("[")[2]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Any:
+    """Limit the time in which a plugin is loaded and made."""
+    with _limited(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    """Limit the time of a check, and let a plugin's exception fail one check: others that meet the same are skipped."""
+    try:
+        with _limited(item):
+            return (yield)
+    except Exception as exc:
+        if HUNG not in item.config.stash or not _is_ours(item):
+            raise
+        from evsys_conformance.places import told_of
+
+        told = told_of(exc)
+        first = item.config.stash[_RAISED].setdefault((*owner_of(item), told), item.name)
+        if first == item.name:
+            raise
+        pytest.skip(f"after {first.partition('[')[0]}: it fails in the same way: {told}")
+
+
+def _is_ours(item: pytest.Item) -> bool:
+    return bool(getattr(getattr(item, "cls", None), "is_evsys_conformance", False))
+
+
+@contextmanager
+def _limited(item: pytest.Item) -> Iterator[None]:
+    hung = item.config.stash.get(HUNG, None)
+    watchdog = item.config.stash.get(_WATCHDOG, None)
+    if hung is None or not _is_ours(item):
+        if watchdog is not None:
+            watchdog.stop()
+        yield
+        return
+    from evsys_conformance.findings import Words, breach
+    from evsys_conformance.timeouts import CheckTimeoutError, time_limit
+
+    seconds = item.config.getoption("evsys_timeout")
+    try:
+        with time_limit(seconds, watchdog):
+            yield
+    except CheckTimeoutError as exc:
+        hung[owner_of(item)] = item.name.partition("[")[0]
+        breach(
+            f"it hung: the check was not done after {seconds:g} s",
+            seen=Words(f"at {exc.place}" if exc.place else "in none of the plugin's own functions"),
+            wanted="an end within the time, an exception if need be; --evsys-timeout=SECONDS gives a slow plugin longer",
+        )
+
+
+def _set_watchdog(config: pytest.Config) -> None:
+    """Keep standard error as it is before pytest captures it: a process that can't go on tells there where it was.
+
+    With `faulthandler_timeout` pytest does that itself, and there is one such timer in a process.
+    """
+    if not float(config.getini("faulthandler_timeout") or 0) and _WATCHDOG not in config.stash:
+        from evsys_conformance.timeouts import Watchdog
+
+        config.stash[_WATCHDOG] = Watchdog(os.fdopen(os.dup(2), "w", encoding="utf-8"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let the end of the run take its time."""
+    if _WATCHDOG in session.config.stash:
+        session.config.stash[_WATCHDOG].stop()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close what was kept."""
+    if _WATCHDOG in config.stash:
+        config.stash[_WATCHDOG].close()
 
 
 # --- report ---------------------------------------------------------------------------------------------------------

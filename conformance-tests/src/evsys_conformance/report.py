@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Outcome:
 
     `contract` is what the check asks for, `documented` where that is written down. `reason` is what is wrong for a failed
     check, and why for one that was skipped or is known to fail. `seconds` is the check's own time, without its fixtures.
+    `behaviour` is true for a check of the kind's own that calls what the plugin does; others look at its import, params and
+    declarations.
     """
 
     check: str
@@ -40,6 +43,7 @@ class Outcome:
     outcome: Word = "not run"
     reason: str | None = None
     seconds: float = 0.0
+    behaviour: bool = False
 
     @property
     def label(self) -> str:
@@ -49,7 +53,11 @@ class Outcome:
 
 @dataclass
 class Document:
-    """The whole report. `passed` says that every check ran, none failed, and at least one passed."""
+    """The whole report.
+
+    `passed` says that every check ran, none failed, and at least one of those that look at what plugins do passed, if there
+    are any such. `untried` names the plugins of which none did, with the reasons.
+    """
 
     format: Literal[1]
     passed: bool
@@ -58,6 +66,7 @@ class Document:
     versions: dict[str, str | None]
     counts: dict[str, int]
     seconds: float
+    untried: dict[str, list[str]] = field(default_factory=dict)
     checks: list[Outcome] = field(default_factory=list)
 
 
@@ -112,6 +121,24 @@ class Report:
         """How many checks had which outcome."""
         return dict(Counter(str(entry.outcome) for entry in self.outcomes))
 
+    def untried(self) -> dict[str, list[str]]:
+        """Plugins of which every check of what they do was skipped, though no other failed, with the reasons."""
+        reasons: dict[str, list[str]] = {}
+        tried = {entry.label for entry in self.outcomes if entry.outcome == "failed"}
+        for entry in self.outcomes:
+            if not entry.behaviour:
+                continue
+            if entry.outcome == "skipped":
+                reasons.setdefault(entry.label, []).append(str(entry.reason))
+            else:
+                tried.add(entry.label)
+        return {name: list(dict.fromkeys(why)) for name, why in reasons.items() if name not in tried}
+
+    def _tries_something(self) -> bool:
+        """False when there are checks of what plugins do, and all were skipped."""
+        words = [entry.outcome for entry in self.outcomes if entry.behaviour]
+        return not words or any(word != "skipped" for word in words)
+
     def document(self, distributions: list[str]) -> dict[str, Any]:
         """The whole report as JSON values."""
         from evsys.protocols import PROTOCOL_VERSIONS
@@ -119,12 +146,15 @@ class Report:
         counts = self.counts()
         document = Document(
             format=FORMAT,
-            passed=counts.get("passed", 0) > 0 and not counts.keys() & {"failed", "not run"},
+            passed=counts.get("passed", 0) > 0
+            and not counts.keys() & {"failed", "not run"}
+            and self._tries_something(),
             python=platform.python_version(),
             protocols=list(PROTOCOL_VERSIONS),
             versions={name: _version(name) for name in ("evsys-core", "evsys-conformance", *distributions)},
             counts=counts,
             seconds=round(sum(entry.seconds for entry in self.outcomes), 3),
+            untried=self.untried(),
             checks=self.outcomes,
         )
         return asdict(document)
@@ -135,18 +165,36 @@ class Report:
         path.write_text(text + "\n", encoding="utf-8")
 
     def table(self) -> Iterator[str]:
-        """A line a plugin, and a line for each reason for which checks were skipped."""
+        """A line a plugin, a line for each reason for which checks were skipped, and what was not tried at all."""
         plugins: dict[tuple[str, str], list[Outcome]] = {}
         for entry in self.outcomes:
             if entry.reason == DESELECTED:
                 continue
             plugins.setdefault((entry.label, entry.kind or ""), []).append(entry)
-        width = max((len(name) for name, _ in plugins), default=0)
-        for (name, kind), entries in sorted(plugins.items()):
-            counts = Counter(str(entry.outcome) for entry in entries)
-            said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-            yield f"{name:<{width}}  {kind:<16}  {said}  ({sum(entry.seconds for entry in entries):.2f} s)"
+        rows = [_row(name, kind, entries) for (name, kind), entries in sorted(plugins.items())]
+        widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
+        beside = sum(widths[1:]) + _GAP * 3
+        first = max(0, min(widths[0], WIDTH - beside))
+        for name, kind, said, seconds in rows:
+            if len(name) > first:  # a line of its own
+                yield name
+                name = ""
+            yield f"{name:<{first}}  {kind:<{widths[1]}}  {said:<{widths[2]}}  {seconds:>{widths[3]}}"
         yield from _reasons([entry for entry in self.outcomes if entry.outcome == "skipped"])
+        yield from _nothing_tried(
+            self.untried(), all_of_them=not (self._tries_something() or "failed" in self.counts())
+        )
+
+
+WIDTH = 80
+_GAP = 2
+_COLUMNS = ("passed", "failed", "skipped", "xfailed", "not run")
+
+
+def _row(name: str, kind: str, entries: list[Outcome]) -> tuple[str, str, str, str]:
+    counts = Counter(str(entry.outcome) for entry in entries)
+    said = ", ".join(f"{counts[word]} {word}" for word in _COLUMNS if counts[word])
+    return name, kind, said, f"{sum(entry.seconds for entry in entries):.2f} s"
 
 
 def _reasons(skipped: list[Outcome]) -> Iterator[str]:
@@ -158,7 +206,31 @@ def _reasons(skipped: list[Outcome]) -> Iterator[str]:
     for reason, entries in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         names = list(dict.fromkeys(entry.label for entry in entries))
         more = f" and {len(names) - _PLUGINS_SHOWN} more" if len(names) > _PLUGINS_SHOWN else ""
-        yield f"  {len(entries):>4}  {reason} [{', '.join(names[:_PLUGINS_SHOWN])}{more}]"
+        text = f"{reason} [{', '.join(names[:_PLUGINS_SHOWN])}{more}]"
+        yield from _wrapped(f"  {len(entries):>4}  ", text)
+
+
+def _nothing_tried(untried: dict[str, list[str]], *, all_of_them: bool) -> Iterator[str]:
+    for name, reasons in untried.items():
+        yield from _wrapped("", f"NOTHING TRIED of what {name} does: {'; '.join(reasons)}")
+    if all_of_them:
+        text = (
+            "NOT PASSED: no check saw a plugin do anything. Give the suite what it needs: --evsys-live where there is a "
+            "service, or in the plugin's class what the reasons above name, as conformance = {'params': {...}, ...}, or a "
+            "subclass of the suite's class with fixtures (docs/reference/conformance.md)."
+        )
+        yield from _wrapped("", text)
+
+
+def _wrapped(first: str, text: str) -> list[str]:
+    return wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * max(len(first), 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _why(report: pytest.TestReport) -> str:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from evsys.errors import Problem
 
-__all__ = ["is_own_rule"]
+__all__ = ["fields_read_more_widely", "is_own_rule"]
 
 
 def is_own_rule(config: type, tree: Mapping[str, Any], problem: Problem) -> bool:
@@ -24,6 +24,48 @@ def is_own_rule(config: type, tree: Mapping[str, Any], problem: Problem) -> bool
     if not path or (isinstance(value, Mapping) and not problem.message.startswith("expected")):
         return True
     return str(path[0]) in set(_ruled(config))
+
+
+def fields_read_more_widely(config: Any) -> frozenset[str]:
+    """Fields of a pydantic model of which its own code sees the value before pydantic does, also inside of nested models.
+
+    Such a validator may split a text into a list, or fill in what is missing; what the schema says holds for its result.
+    """
+    fields = getattr(config, "model_fields", {})
+    decorators = getattr(config, "__pydantic_decorators__", None)
+    names = {name: {name, info.alias or name} for name, info in fields.items()}
+    every = frozenset().union(*names.values()) if names else frozenset()
+    if any(rule.info.mode != "after" for rule in getattr(decorators, "model_validators", {}).values()):
+        return every
+    found: set[str] = set()
+    for rule in getattr(decorators, "field_validators", {}).values():
+        if rule.info.mode != "after":
+            found |= every if "*" in rule.info.fields else {*rule.info.fields}
+    for name, info in fields.items():
+        own = any(type(item).__name__ in _FIRST for item in _metadata(info))
+        if own or any(fields_read_more_widely(part) for part in _models(info.annotation)):
+            found.add(name)
+    return frozenset(other for name in found for other in names.get(name, {name}))
+
+
+_FIRST = {"BeforeValidator", "WrapValidator", "PlainValidator"}
+
+
+def _metadata(info: Any) -> Iterator[Any]:
+    """What `Annotated` says of a field, and of what its annotation is made of."""
+    yield from info.metadata
+    parts = [info.annotation]
+    while parts:
+        part = parts.pop()
+        yield from getattr(part, "__metadata__", ())
+        parts += get_args(part)
+
+
+def _models(annotation: Any) -> Iterator[Any]:
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
 
 
 def _keys(path: str) -> list[str | int]:

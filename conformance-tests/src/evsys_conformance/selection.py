@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from evsys import PluginEntry, Registry
+    from evsys_conformance.budget import Import
 
 __all__ = ["ALL", "NothingToCheckError", "Selection", "select"]
 
@@ -26,6 +27,7 @@ class Selection:
 
     registry: Registry
     entries: tuple[PluginEntry, ...]
+    _imports: dict[str, dict[tuple[str, str], Import]] = field(default_factory=dict)
 
     def of_kind(self, kind: str) -> list[PluginEntry]:
         """The entries of one kind."""
@@ -35,6 +37,17 @@ class Selection:
     def distributions(self) -> list[str]:
         """Their distributions."""
         return sorted({entry.distribution for entry in self.entries})
+
+    def imports(self, distribution: str) -> dict[tuple[str, str], Import]:
+        """What importing its entries does, by kind and qualified name; looked at once, in a process of its own."""
+        from evsys_conformance.budget import imports_of
+
+        if distribution not in self._imports:
+            keys = {
+                (entry.kind, entry.qualified) for entry in self.entries if entry.distribution == distribution
+            }
+            self._imports[distribution] = imports_of(distribution, keys)
+        return self._imports[distribution]
 
 
 def select(wanted: Iterable[str]) -> Selection:

@@ -57,3 +57,9 @@ class Backwards(Right):
 
 class Outside(Right):
     value_range = (0.0, 0.5)
+
+
+class SaysNoDirection:
+    def compute_rollouts(self, task_rollouts):
+        used = [r.usage.completion_tokens for rollouts in task_rollouts.values() for r in rollouts]
+        return sum(used) / len(used) if used else math.nan

@@ -36,3 +36,9 @@ class LosesColumns:
     def __call__(self, rows):
         for row in rows:
             yield {"text": row["text"]}
+
+
+class NeedsAColumn:
+    def __call__(self, rows):
+        for row in rows:
+            yield {**row, "text": row["question"]}

@@ -9,6 +9,7 @@ import attrs
 from pydantic import BaseModel
 
 from evsys import option
+from evsys.types import NoScore
 
 
 class Right:
@@ -86,6 +87,34 @@ class ShowsItsKey(Right):
     @attrs.frozen(kw_only=True)
     class Config:
         api_key: str = option("", "of the judge")
+
+
+class ConfigIsNone(Right):
+    class Config:
+        """No attrs class, no dataclass, no pydantic model."""
+
+        level = 1
+
+
+class SchemaFails(Right):
+    class Config(BaseModel, extra="forbid"):
+        level: int = 1
+
+        @classmethod
+        def model_json_schema(cls, *args, **options):
+            raise RecursionError("it goes on and on")
+
+
+class NeedsAnother(Right):
+    def __call__(self, model_output, expected, params):
+        return float(model_output == expected["answer"])
+
+
+class NeverScores(Right):
+    conformance: ClassVar = {"expected": {"answer": "42"}}
+
+    def __call__(self, model_output, expected, params):
+        return NoScore(reason="the answer is no JSON")
 
 
 class NotANumber(Right):

@@ -1,6 +1,7 @@
 """Callbacks that keep their contract, each written in another way; the module itself is an ambient plugin."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from evsys import hookimpl
 
@@ -35,8 +36,9 @@ class TakesEverything:
 
 @dataclass
 class Mark:
-    """Listens to nothing: its presence alone says something."""
+    """Listens to nothing, and says so: its presence alone says something."""
 
+    conformance: ClassVar = {"mark": True}
     keep: str = "all"
 
 

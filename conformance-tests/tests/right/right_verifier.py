@@ -1,14 +1,15 @@
 """Verifiers that keep their contract, each written in another way."""
 
 import asyncio
+import json
 import random
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import attrs
 import numpy as np
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr, field_validator, model_validator
 
 from evsys import option
 from evsys.protocols import Verifier
@@ -85,6 +86,72 @@ class PydanticConfig:
 
     def __call__(self, model_output, expected, params):
         return np.float32(model_output == expected and self._config.strict)
+
+
+class ReadsMore:
+    """Its Config takes values in more forms than its schema tells of."""
+
+    reward_range = (0.0, 1.0)
+
+    class Config(BaseModel):
+        class Rubric(BaseModel):
+            words: list[str] = []
+
+            @model_validator(mode="before")
+            @classmethod
+            def from_text(cls, value):
+                return {"words": value.split()} if isinstance(value, str) else value
+
+        words: list[str] = []
+        limit: Annotated[
+            int, BeforeValidator(lambda value: int(value) if isinstance(value, str) else value)
+        ] = 3
+        sizes: list[Annotated[int, BeforeValidator(lambda value: value or 1)]] = [1]
+        rubric: Rubric = Rubric()
+
+        @field_validator("words", mode="before")
+        @classmethod
+        def split(cls, value):
+            return value.split(",") if isinstance(value, str) else value
+
+    def __init__(self, **fields):
+        self.fields = fields
+
+    def __call__(self, model_output, expected, params):
+        return float(model_output == expected)
+
+
+class ReadsOldNames:
+    """A Config whose fields had other names once."""
+
+    reward_range = (0.0, 1.0)
+
+    class Config(BaseModel):
+        limit: int = 3
+
+        @model_validator(mode="before")
+        @classmethod
+        def renamed(cls, value):
+            if isinstance(value, dict) and "maximum" in value:
+                value["limit"] = value.pop("maximum")
+            return {key: 3 if item is None else item for key, item in value.items()}
+
+    def __init__(self, limit):
+        self.limit = limit
+
+    def __call__(self, model_output, expected, params):
+        return float(model_output == expected)
+
+
+class JudgesJson:
+    """Can't judge most of what the suite writes, and says what it can."""
+
+    conformance: ClassVar = {"expected": {"answer": 42}, "answers": ['answer: {"answer": 42}']}
+    reward_range = (0.0, 1.0)
+
+    def __call__(self, model_output, expected, params):
+        found = model_output.partition("answer: ")[2]
+        return float(json.loads(found) == expected) if found.startswith('{"') else NoScore(reason="no answer")
 
 
 class InheritsTheProtocol(Verifier):

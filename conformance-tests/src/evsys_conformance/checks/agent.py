@@ -111,7 +111,10 @@ class AgentConformance(PluginConformance):
                     for model in reversed(models):
                         model.release(1)
                     await asyncio.sleep(0)
-            await asyncio.gather(*acting)
+            ends = await asyncio.gather(*acting, return_exceptions=True)
+            for end in ends:
+                if isinstance(end, BaseException):
+                    raise end
             return models
 
         for i, model in enumerate(run(together())):
@@ -133,6 +136,7 @@ class AgentConformance(PluginConformance):
             for _ in range(50):
                 await asyncio.sleep(0)
             if acting.done():
+                acting.result()  # what it raises
                 pytest.skip("it ended without asking the model")
             return await cancelled_within(acting, 1.0)
 

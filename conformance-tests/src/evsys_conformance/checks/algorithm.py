@@ -184,9 +184,9 @@ class AlgorithmConformance(PluginConformance):
         """From a checkpoint it goes on as if it had never stopped: same batches, same steps, same weights."""
         whole, part = train(seed=1), train(seed=1, stop_after=3)
         if part.steps > 4 or not isinstance(part.result, RunResult):
-            pytest.skip("it doesn't stop on request, as test_stops_on_request tells")
+            pytest.skip("after test_stops_on_request: it doesn't stop")
         if part.batches != whole.batches[: len(part.batches)]:
-            pytest.skip("two runs with one seed differ, as test_same_seed_same_batches tells")
+            pytest.skip("after test_same_seed_same_batches: two runs with one seed differ")
         if part.checkpoint is None:
             breach(
                 "it saved no checkpoint when it was stopped",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +13,7 @@ import pytest
 
 from evsys import HookManager
 from evsys.errors import PluginContractError
-from evsys.hookspecs import HOOKS
+from evsys.hookspecs import HOOKS, PROJECT
 from evsys.types import (
     ArmResult,
     Checkpoint,
@@ -30,7 +32,7 @@ from evsys_conformance import runs, toy
 from evsys_conformance.checks.entry import EntryConformance
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
-from evsys_conformance.findings import breach, require
+from evsys_conformance.findings import Words, breach, require
 from evsys_conformance.running import run
 
 __all__ = ["AmbientConformance", "CallbackConformance", "arguments_of_all_hooks"]
@@ -43,6 +45,10 @@ _ENDS = (SystemExit, asyncio.CancelledError, GeneratorExit)
 class _Listening(EntryConformance):
     """Checks of everything that listens."""
 
+    words: ClassVar[Mapping[str, str]] = {
+        "mark": "true when it listens to nothing, and its presence alone says something"
+    }
+
     @pytest.fixture
     def listener(self, plugin: Any) -> HookManager:
         """Where it listens; skipped if it can't."""
@@ -50,7 +56,7 @@ class _Listening(EntryConformance):
         try:
             manager.register(plugin)
         except PluginContractError as exc:
-            pytest.skip(f"can't be registered, as test_hooks_are_real_ones tells: {exc}")
+            pytest.skip(f"after test_hooks_are_real_ones: it can't be registered: {exc}")
         return manager
 
     @check()
@@ -61,13 +67,33 @@ class _Listening(EntryConformance):
         except PluginContractError as exc:
             breach(str(exc), wanted=f"any of {', '.join(HOOKS)}")
 
+    @check(calls=False)
+    def test_listens_to_something(self, plugin: Any, facts: Mapping[str, Any]) -> None:
+        """It has at least one hook, unless it declares to be a mark: what listens to nothing does nothing, unnoticed."""
+        if facts.get("mark"):
+            pytest.skip("is a mark: its presence alone says something")
+        names = [name for name in dir(plugin) if not name.startswith("__")]
+        if any(name.startswith("evsys_") or _is_marked(plugin, name) for name in names):
+            return  # test_hooks_are_real_ones looks at these
+        near = {
+            name: found[0]
+            for name in names
+            if callable(getattr(plugin, name, None)) and (found := _hooks_like(name))
+        }
+        breach(
+            "it has no hook, so it is told of nothing",
+            seen=Words(f"its functions: {', '.join(n for n in names if not n.startswith('_')) or 'none'}"),
+            wanted="; ".join(f"{hook} in place of {name}" for name, hook in near.items())
+            or f"a method called like a hook ({', '.join(HOOKS)}); or conformance = {{'mark': True}}",
+        )
+
     @check()
     def test_hooks_run_without_failing(self, listener: HookManager, home: Path) -> None:
         """Told of a whole run, it fails at nothing."""
         try:
             run(_tell_all(listener, home))
         except _ENDS:
-            pytest.skip("it ends the process, as test_nothing_that_it_does_ends_a_run tells")
+            pytest.skip("after test_nothing_that_it_does_ends_a_run: it ends the process")
         require(
             not listener.warnings,
             "told of a whole run, it fails: " + "; ".join(listener.warnings),
@@ -97,7 +123,7 @@ class _Listening(EntryConformance):
         try:
             run(_tell_all(listener, home, told))
         except _ENDS:
-            pytest.skip("it ends the process, as test_nothing_that_it_does_ends_a_run tells")
+            pytest.skip("after test_nothing_that_it_does_ends_a_run: it ends the process")
         for (hook, name), text in _shown(told).items():
             require(
                 text == before[hook, name],
@@ -122,6 +148,18 @@ class AmbientConformance(_Listening):
     def plugin(self, loaded: Any) -> Any:
         """The module itself."""
         return loaded
+
+
+def _is_marked(plugin: Any, name: str) -> bool:
+    """True for what `@hookimpl(specname=...)` made a hook, whatever it is called."""
+    return bool(getattr(inspect.getattr_static(plugin, name, None), f"{PROJECT}_impl", None))
+
+
+def _hooks_like(name: str) -> list[str]:
+    """The hook that a name was meant to be, if any: `on_step_finished`, say, or `evsys_step_finishd`."""
+    plain = name.lower().removeprefix("_").removeprefix("on_").removeprefix("evsy_").removeprefix("evsys")
+    by_name = {hook.removeprefix("evsys_"): hook for hook in HOOKS}
+    return [by_name[found] for found in get_close_matches(plain, by_name, n=1, cutoff=0.7)]
 
 
 def _shown(told: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], str]:

@@ -37,5 +37,5 @@ class CommandConformance(EntryConformance):
     def test_says_what_it_does(self, loaded: Any) -> None:
         """Its help begins with a line that `evsys --help` and completion can show."""
         if not callable(getattr(loaded, "get_short_help_str", None)):
-            pytest.skip("is no click command, as test_is_a_command tells")
+            pytest.skip("after test_is_a_command: it is no click command")
         require(loaded.get_short_help_str(), "it has no help", wanted="a docstring under @click.command()")

@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import pytest
 
-from evsys_conformance.budget import HEAVY, heavy_imports
+from evsys_conformance.budget import HEAVY, Import, imports_of
 from evsys_conformance.declare import check
 from evsys_conformance.findings import Words, breach, require
+from evsys_conformance.pytest_plugin import SELECTION
 
 __all__ = ["DistributionConformance"]
 
@@ -24,13 +25,24 @@ class DistributionConformance:
         """The name of an installed distribution."""
         breach("override the fixture `distribution`, which names what is checked")
 
+    @pytest.fixture
+    def imports(self, request: pytest.FixtureRequest, distribution: str) -> list[Import]:
+        """What importing each of its plugins did in a process of its own."""
+        selection = request.config.stash.get(SELECTION, None)
+        chosen = selection is not None and distribution in selection.distributions
+        try:
+            found = selection.imports(distribution) if selection and chosen else imports_of(distribution)
+        except RuntimeError as exc:
+            breach(str(exc), wanted="an import that ends, and ends nothing else")
+        return list(found.values())
+
     @check(before_loading=True)
-    def test_loading_it_imports_nothing_heavy(self, distribution: str) -> None:
+    def test_loading_it_imports_nothing_heavy(self, imports: list[Import]) -> None:
         """Loading its plugins and printing their schemas is cheap, so that `evsys validate` is."""
-        for entry, brought in heavy_imports(distribution).items():
+        for one in imports:
             require(
-                not brought,
-                f"loading {entry} imports what takes seconds",
-                seen=Words(", ".join(brought)),
+                not one.heavy,
+                f"loading {one.label} imports what takes seconds",
+                seen=Words(", ".join(one.heavy)),
                 wanted=f"none of {', '.join(HEAVY)}: import them inside the functions that need them",
             )

@@ -12,10 +12,12 @@ import pytest
 
 from evsys import current_registry, use_registry
 from evsys.errors import EvsysError, PluginLoadError
+from evsys_conformance.budget import QUICK_SECONDS, Import
 from evsys_conformance.declare import check, check_of, checks_of
 from evsys_conformance.findings import Words, breach, require
 from evsys_conformance.offline import blocked
-from evsys_conformance.pytest_plugin import SELECTION
+from evsys_conformance.places import told_of
+from evsys_conformance.pytest_plugin import HUNG, SELECTION, owner_of
 from evsys_conformance.subject import Subject
 
 __all__ = ["EntryConformance"]
@@ -59,8 +61,16 @@ class EntryConformance:
         """The class, function or module that the entry names."""
         try:
             return subject.load()
-        except EvsysError as exc:
-            pytest.skip(f"can't be loaded, as test_loads tells: {exc}")
+        except EvsysError:
+            pytest.skip("after test_loads: it can't be loaded")
+
+    @pytest.fixture
+    def imported(self, request: pytest.FixtureRequest, loaded: Any, subject: Subject) -> Import:
+        """What importing it did in a process of its own, in which nothing of its distribution was imported before."""
+        if subject.entry is None:
+            pytest.skip("what a subclass makes is imported already; --evsys-conformance looks at its import")
+        selection = request.config.stash[SELECTION]
+        return selection.imports(subject.entry.distribution)[subject.kind, subject.entry.qualified]
 
     @pytest.fixture
     def facts(self, loaded: Any, subject: Subject) -> dict[str, Any]:
@@ -107,7 +117,7 @@ class EntryConformance:
         except PluginLoadError as exc:
             pytest.skip(f"something that it needs isn't installed: {exc}")
         except Exception as exc:
-            pytest.skip(f"can't be built, as test_builds tells: {exc}")
+            pytest.skip(f"after test_builds: it can't be made: {told_of(exc)}")
 
     @pytest.fixture(autouse=True)
     def offline(self, request: pytest.FixtureRequest) -> Iterator[list[str]]:
@@ -123,6 +133,9 @@ class EntryConformance:
         """Skip what the plugin is too old for or doesn't claim; the plugin's registry is the current one meanwhile."""
         said = check_of(request.function)
         if said is not None and not said.before_loading and self.kind is not None:
+            hung = request.config.stash.get(HUNG, {}).get(owner_of(request.node))
+            if hung is not None:
+                pytest.skip(f"after {hung}: it hung there")
             loaded = request.getfixturevalue("loaded")
             speaks = getattr(loaded, "protocol", 1)
             if speaks < said.since_protocol:
@@ -131,9 +144,16 @@ class EntryConformance:
                 pytest.skip(f"the plugin doesn't declare {said.needs!r}")
             if said.calls and _wants_service(request) and not request.config.getoption("evsys_live"):
                 pytest.skip("the plugin says that it needs a service; run it with --evsys-live")
+            why_not = self.why_not_called(request) if said.calls else None
+            if why_not is not None:
+                pytest.skip(why_not)
         selection = request.config.stash.get(SELECTION, None)
         with use_registry(selection.registry if selection is not None else current_registry()):
             yield
+
+    def why_not_called(self, request: pytest.FixtureRequest) -> str | None:
+        """Why checks that call the plugin's methods would tell nothing new; None where they do."""
+        return None
 
     @check(before_loading=True)
     def test_loads(self, subject: Subject) -> None:
@@ -141,7 +161,7 @@ class EntryConformance:
         try:
             subject.load()
         except EvsysError as exc:
-            pytest.fail(str(exc), pytrace=False)
+            breach(str(exc))
 
     @check(calls=False)
     def test_is_known_by_its_name(self, loaded: Any, subject: Subject) -> None:
@@ -163,12 +183,43 @@ class EntryConformance:
 
     @check(calls=False)
     def test_needs_no_network_to_be_made(self, plugin: Any, offline: list[str]) -> None:
-        """Loading and building asks nobody: `evsys validate` works without a network."""
+        """Building it asks nobody: `evsys validate` works without a network."""
         require(
             not offline,
-            "it asked for the network while it was loaded or made",
+            "it asked for the network while it was made",
             seen=Words(f"asked for {', '.join(offline)}"),
             wanted="connections are made by its methods, when they are called",
+        )
+
+    @check(calls=False)
+    def test_import_needs_no_network(self, imported: Import) -> None:
+        """Importing it asks nobody: `evsys list` and `evsys schema` work without a network."""
+        require(
+            not imported.network,
+            "its module asks for the network while it is imported",
+            seen=Words(f"asked for {', '.join(imported.network)}"),
+            wanted="connections are made by its methods, when they are called",
+        )
+
+    @check(calls=False)
+    def test_import_prints_nothing(self, imported: Import) -> None:
+        """Importing it writes neither to standard output nor to standard error, which belong to the command that runs."""
+        require(
+            not imported.said.strip(),
+            "its module prints while it is imported",
+            seen=imported.said,
+            wanted="nothing; what users should know is logged when the plugin is made, or raised",
+        )
+
+    @check(calls=False)
+    def test_import_is_quick(self, imported: Import) -> None:
+        """Importing it takes no time that anybody notices, since every command that names it waits for that."""
+        require(
+            imported.seconds <= QUICK_SECONDS,
+            "its module takes long to import",
+            seen=Words(f"{imported.seconds:.1f} s, the better of two times"),
+            wanted=f"at most {QUICK_SECONDS} s: what takes long, such as loading a model or a large library, belongs into "
+            "the function that needs it",
         )
 
     @check(before_loading=True)

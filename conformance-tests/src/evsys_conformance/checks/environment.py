@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import breach
+from evsys_conformance.places import told_of
 from evsys_conformance.running import run
 
 __all__ = ["EnvironmentConformance"]
@@ -53,6 +54,6 @@ async def _stop(environment: Any, when: str) -> None:
         await environment.stop()
     except Exception as exc:
         breach(
-            f"{when}, it fails: {type(exc).__name__}: {exc}",
+            f"{when}, it fails: {told_of(exc)}",
             wanted="`stop` releases what there is, and returns",
         )

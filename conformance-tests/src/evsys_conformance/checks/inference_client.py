@@ -83,11 +83,13 @@ class InferenceClientConformance(PluginConformance):
     ) -> None:
         """Each call says how many tokens it used, prompt and answer, so that budgets and costs are right."""
         found = list(run(plugin.generate(conversations[0], sampling)))
+        if not found:
+            pytest.skip("after test_gives_as_many_completions_as_asked: it gives none")
         total = sum(one.usage.prompt_tokens + one.usage.completion_tokens for one in found)
         require(
             total > 0,
             "its completions used nothing",
-            seen=found[0].usage if found else found,
+            seen=found[0].usage,
             wanted="usage=Usage(prompt_tokens=..., completion_tokens=...)",
         )
 
@@ -182,6 +184,9 @@ class InferenceClientConformance(PluginConformance):
 
 
 async def _answer(client: Any, messages: Sequence[Message], sampling: SamplingParams) -> str:
-    (completion,) = await client.generate(messages, sampling)
+    completions = await client.generate(messages, sampling)
+    if len(completions) != 1:
+        pytest.skip("after test_gives_as_many_completions_as_asked: it doesn't")
+    (completion,) = completions
     content: str = completion.message.content
     return content

@@ -14,6 +14,7 @@ import pytest
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import Words, breach, require, require_equal
+from evsys_conformance.places import told_of
 from evsys_conformance.running import run
 
 __all__ = ["LogStoreConformance"]
@@ -54,7 +55,7 @@ class LogStoreConformance(PluginConformance):
             run(plugin.close())
         except Exception as exc:
             breach(
-                f"closed before a record was written, it fails: {type(exc).__name__}: {exc}",
+                f"closed before a record was written, it fails: {told_of(exc)}",
                 wanted="`close` flushes and releases what there is, and returns",
             )
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from evsys.types import Message, Rollout, Score, Turn, Usage
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.dialect import LETTERS
 from evsys_conformance.drawing import for_each
 from evsys_conformance.findings import as_number, breach, require, shown
+from evsys_conformance.places import told_of
 from evsys_conformance.subject import Subject
 
 __all__ = ["MetricConformance"]
@@ -51,7 +53,7 @@ class MetricConformance(PluginConformance):
                 wanted="a finite number for tasks that all have rewards",
             )
 
-        for_each(_tasks(samples), measured)
+        for_each(_tasks(samples), measured, of=("tasks", samples, 1))
 
     @check()
     def test_order_of_tasks_does_not_matter(self, compute: Compute, samples: int) -> None:
@@ -67,7 +69,7 @@ class MetricConformance(PluginConformance):
                 wanted=f"{forwards}, as in the first order",
             )
 
-        for_each(_tasks(samples, fewest=2), measured)
+        for_each(_tasks(samples, fewest=2), measured, of=("tasks", samples, 2))
 
     @check()
     def test_no_tasks_have_a_defined_value(self, compute: Compute) -> None:
@@ -75,7 +77,7 @@ class MetricConformance(PluginConformance):
         try:
             said = compute({})
         except Exception as exc:
-            breach(f"without tasks it fails: {type(exc).__name__}: {exc}", wanted="a number, or math.nan")
+            breach(f"without tasks it fails: {told_of(exc)}", wanted="a number, or math.nan")
         require(as_number(said) is not None, "without tasks it is no number", seen=said, wanted="math.nan")
 
     @check()
@@ -112,6 +114,17 @@ class MetricConformance(PluginConformance):
             wanted="'max' or 'min'",
         )
 
+    @check(calls=False)
+    def test_a_metric_of_rollouts_says_its_direction(self, plugin: Any) -> None:
+        """Of tokens, seconds or money less is better as a rule, and what isn't declared counts as `max`."""
+        if hasattr(plugin, "compute"):
+            pytest.skip("looks at rewards, of which more is better unless it says otherwise")
+        require(
+            hasattr(plugin, "direction"),
+            "it looks at rollouts, and doesn't say in which direction it is better",
+            wanted="direction = 'min' where less is better, else direction = 'max'",
+        )
+
     @check()
     def test_stays_in_its_value_range(self, plugin: Any, compute: Compute, samples: int) -> None:
         """Where it declares a `value_range`, no tasks have a value outside; "rewards" is the range of those."""
@@ -138,7 +151,7 @@ class MetricConformance(PluginConformance):
                 wanted=f"from {low} to {high}, or another value_range",
             )
 
-        for_each(_tasks(samples), measured)
+        for_each(_tasks(samples), measured, of=("tasks", samples, 1))
 
     @check()
     def test_all_passed_is_at_least_as_good_as_all_failed(
@@ -160,7 +173,7 @@ class MetricConformance(PluginConformance):
 def _tasks(samples: int, fewest: int = 1) -> st.SearchStrategy[dict[str, list[float]]]:
     reward = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1))
     rewards = st.lists(reward, min_size=samples, max_size=samples + 2)
-    return st.dictionaries(st.text(min_size=1, max_size=4), rewards, min_size=fewest, max_size=5)
+    return st.dictionaries(st.text(LETTERS, min_size=1, max_size=4), rewards, min_size=fewest, max_size=5)
 
 
 def _computer(plugin: Any) -> Compute:

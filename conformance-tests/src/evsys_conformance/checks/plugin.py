@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from evsys_conformance.declare import check, words_of
 from evsys_conformance.dialect import accepts, property_of, values
 from evsys_conformance.drawing import for_each
 from evsys_conformance.findings import Words, breach, require, require_equal
-from evsys_conformance.rules import is_own_rule
+from evsys_conformance.places import told_of
+from evsys_conformance.rules import fields_read_more_widely, is_own_rule
 from evsys_conformance.signatures import methods_of
 from evsys_conformance.subject import Subject
 
@@ -40,7 +41,10 @@ class PluginConformance(EntryConformance):
     @pytest.fixture
     def config(self, loaded: Any, subject: Subject) -> type:
         """The class of its params; checks of params are skipped where it takes none."""
-        found = subject.config
+        try:
+            found = subject.config
+        except Exception as exc:
+            pytest.skip(f"after test_schema_can_be_made: it has no usable Config: {told_of(exc)}")
         if found is None:
             pytest.skip("it takes no params")
         return found
@@ -48,10 +52,24 @@ class PluginConformance(EntryConformance):
     @pytest.fixture
     def schema(self, config: type, subject: Subject) -> dict[str, Any]:
         """The schema of its params."""
+        return self._schema(subject)
+
+    def why_not_called(self, request: pytest.FixtureRequest) -> str | None:
+        """Methods that can't be called as evsys calls them tell nothing else."""
+        loaded, subject = request.getfixturevalue("loaded"), request.getfixturevalue("subject")
+        bound = _names_of_params(subject) if not isinstance(loaded, type) else ()
+        for method in methods_of(subject.kind, loaded):
+            if any(method.signature_faults(bound)):
+                return f"after test_signatures_are_those_of_the_protocol: {method.name} can't be called"
+            if method.asyncness_fault:
+                return f"after test_async_where_the_protocol_is: {method.asyncness_fault}"
+        return None
+
+    def _schema(self, subject: Subject) -> dict[str, Any]:
         try:
             return subject.schema
-        except EvsysError as exc:
-            pytest.skip(f"has no schema, as test_schema_can_be_made tells: {exc}")
+        except Exception as exc:
+            pytest.skip(f"after test_schema_can_be_made: it has no schema: {told_of(exc)}")
 
     @check(calls=False)
     def test_says_only_what_the_suite_understands(self, loaded: Any) -> None:
@@ -73,13 +91,14 @@ class PluginConformance(EntryConformance):
         """It can be made from its example params by keyword, all fields given."""
         if subject.entry is None:
             return  # a subclass has made it
+        self._schema(subject)
         try:
             subject.build(params)
         except PluginLoadError as exc:
             pytest.skip(f"something that it needs isn't installed: {exc}")
-        except EvsysError as exc:
+        except Exception as exc:
             breach(
-                f"it can't be made: {exc}",
+                f"it can't be made: {exc if isinstance(exc, EvsysError) else told_of(exc)}",
                 seen=dict(params),
                 wanted="params that it needs stand in its class: conformance = {'params': {...}}",
             )
@@ -87,7 +106,7 @@ class PluginConformance(EntryConformance):
     @check(calls=False)
     def test_signatures_are_those_of_the_protocol(self, loaded: Any, subject: Subject) -> None:
         """Each method can be called in every way in which the protocol allows to call it."""
-        bound = subject.schema["properties"] if not isinstance(loaded, type) else ()
+        bound = _names_of_params(subject) if not isinstance(loaded, type) else ()
         for method in methods_of(subject.kind, loaded):
             for fault in method.signature_faults(bound):
                 breach(fault, wanted=f"{method.name}{method.wanted}")
@@ -100,12 +119,14 @@ class PluginConformance(EntryConformance):
             require(fault is None, str(fault), wanted=f"{method.keyword} {method.name}{method.wanted}")
 
     @check(calls=False)
-    def test_schema_can_be_made(self, config: type, subject: Subject) -> None:
+    def test_schema_can_be_made(self, loaded: Any, subject: Subject) -> None:
         """The params have a JSON Schema of an object, which can be written as JSON."""
         try:
+            if subject.config is None:
+                pytest.skip("it takes no params")
             schema = subject.schema
-        except EvsysError as exc:
-            breach(f"its Config has no JSON Schema: {exc}", seen=config)
+        except Exception as exc:
+            breach(f"its params have no JSON Schema: {told_of(exc)}", seen=getattr(loaded, "Config", loaded))
         require_equal(schema["type"], "object", "the schema of its params isn't that of an object")
         try:
             json.dumps(schema, allow_nan=False)
@@ -121,6 +142,8 @@ class PluginConformance(EntryConformance):
         self, config: type, schema: dict[str, Any], params: Mapping[str, Any]
     ) -> None:
         """Each value drawn from the schema structures, unless a rule of the Config's own refuses it."""
+        if _refusals(config, params):
+            pytest.skip("after test_builds: its example params are refused: conformance = {'params': {...}}")
         accepted = 0
 
         def try_each(drawn: dict[str, Any]) -> None:
@@ -137,7 +160,7 @@ class PluginConformance(EntryConformance):
                     )
                 accepted += not problems
 
-        for_each(values({"type": "object", **_each_required(schema)}, schema), try_each)
+        _for_each_value(schema, try_each)
         require(
             accepted or not schema.get("properties"),
             "nothing that its schema allows is accepted by its Config",
@@ -149,8 +172,14 @@ class PluginConformance(EntryConformance):
     def test_what_the_schema_forbids_is_refused(
         self, config: type, schema: dict[str, Any], params: Mapping[str, Any]
     ) -> None:
-        """Wrong types, values out of range and missing fields are refused by the schema and by the converter."""
+        """Wrong types, values out of range and missing fields are refused by the schema and by the converter.
+
+        A schema says what a field holds. A pydantic validator that runs first (`mode="before"`) may make that of other values.
+        """
+        lenient = fields_read_more_widely(config)
         for name in schema.get("properties", {}):
+            if name in lenient:
+                continue
             for value in (*_ODD_VALUES, *_beyond(property_of(schema, name))):
                 tree = {**params, name: value}
                 require(
@@ -159,7 +188,7 @@ class PluginConformance(EntryConformance):
                     seen=value,
                     wanted="a validator that refuses it, or a schema that allows it",
                 )
-        for name in schema.get("required", ()):
+        for name in sorted({*schema.get("required", ())} - lenient):
             tree = {key: value for key, value in params.items() if key != name}
             require(
                 _refusals(config, tree), f"its schema requires {name}, and its Config takes params without it"
@@ -167,14 +196,19 @@ class PluginConformance(EntryConformance):
 
     @check(calls=False)
     def test_unknown_keys_are_refused(
-        self, subject: Subject, loaded: Any, params: Mapping[str, Any], home: Path
+        self,
+        subject: Subject,
+        loaded: Any,
+        params: Mapping[str, Any],
+        home: Path,
     ) -> None:
         """A key that the plugin doesn't know is an error, for the schema and for the converter."""
         if not isinstance(loaded, type) and subject.kind == "verifier":
             pytest.skip("a verifier that is a function gets its params when it is called")
         tree = {**params, _UNKNOWN: 1}
         wanted = "an error that names it (in a pydantic model: extra='forbid')"
-        require(not accepts(subject.schema, tree), "its schema allows unknown keys", seen=tree, wanted=wanted)
+        schema = self._schema(subject)
+        require(not accepts(schema, tree), "its schema allows unknown keys", seen=tree, wanted=wanted)
         try:
             subject.build(tree)
         except ConfigError:
@@ -187,16 +221,18 @@ class PluginConformance(EntryConformance):
     ) -> None:
         """What a config becomes as JSON, and back, is the same config."""
 
-        def try_each(drawn: dict[str, Any]) -> None:
-            for tree in [dict(params), *({**params, name: value} for name, value in drawn.items())]:
-                if not _refusals(config, tree):
-                    first = unstructure(structure(config, tree))
-                    again = unstructure(structure(config, json.loads(json.dumps(first))))
-                    require_equal(
-                        again, first, f"made from {tree}, the Config changes on its way through JSON"
-                    )
+        def there_and_back(tree: dict[str, Any]) -> None:
+            if not _refusals(config, tree):
+                first = unstructure(structure(config, tree))
+                again = unstructure(structure(config, json.loads(json.dumps(first))))
+                require_equal(again, first, f"made from {tree}, the Config changes on its way through JSON")
 
-        for_each(values({"type": "object", **_each_required(schema)}, schema), try_each)
+        def try_each(drawn: dict[str, Any]) -> None:
+            for name, value in drawn.items():
+                there_and_back({**params, name: value})
+
+        there_and_back(dict(params))
+        _for_each_value(schema, try_each)
 
     @check(calls=False)
     def test_repr_carries_no_secret(
@@ -209,7 +245,7 @@ class PluginConformance(EntryConformance):
         """Neither the object nor its Config shows a key or a password, given as a param or by the environment."""
         for variable in ("EVSYS_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN", "WANDB_API_KEY"):
             monkeypatch.setenv(variable, _SECRET)
-        fields = subject.schema.get("properties", {}) if subject.config is not None else {}
+        fields = self._schema(subject).get("properties", {})
         secret = {name: _SECRET for name in fields if _SECRET_NAME.fullmatch(name)}
         given_params = {**params, **secret}
         config = subject.config
@@ -227,6 +263,14 @@ class PluginConformance(EntryConformance):
         )
 
 
+def _names_of_params(subject: Subject) -> Collection[str]:
+    """Names that a bare function is given when it is made; none where its params can't be read, of which others tell."""
+    try:
+        return list(subject.schema["properties"])
+    except EvsysError:
+        return ()
+
+
 def _refusals(config: type, tree: Mapping[str, Any]) -> tuple[Any, ...]:
     """The problems for which the converter refuses a tree; any other exception passes through."""
     try:
@@ -234,6 +278,12 @@ def _refusals(config: type, tree: Mapping[str, Any]) -> tuple[Any, ...]:
     except ConfigError as exc:
         return exc.problems
     return ()
+
+
+def _for_each_value(schema: Mapping[str, Any], holds: Callable[[dict[str, Any]], None]) -> None:
+    """Call with examples of all properties of a schema together."""
+    drawn = values({"type": "object", **_each_required(schema)}, schema)
+    for_each(drawn, holds, of=json.dumps(schema, sort_keys=True, default=repr))
 
 
 def _each_required(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import breach, require, require_equal
+from evsys_conformance.places import told_of
 
 __all__ = ["SearchConformance"]
 
@@ -86,7 +87,7 @@ class SearchConformance(PluginConformance):
                 _listed(plugin.ask(history))
             except Exception as exc:
                 breach(
-                    f"with failed arms in its history it fails: {type(exc).__name__}: {exc}",
+                    f"with failed arms in its history it fails: {told_of(exc)}",
                     seen=history[:1],
                     wanted="the next arms; a failed arm is the worst one",
                 )

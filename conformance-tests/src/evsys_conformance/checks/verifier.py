@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -13,22 +14,26 @@ from hypothesis import strategies as st
 from evsys.types import Message, NoScore, Rollout, Score
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
+from evsys_conformance.dialect import LETTERS
 from evsys_conformance.drawing import for_each
-from evsys_conformance.findings import Words, as_number, breach, require
+from evsys_conformance.findings import Words, as_number, breach, require, shown
+from evsys_conformance.places import told_of
 from evsys_conformance.running import finished
 
 __all__ = ["VerifierConformance"]
 
 type Judge = Callable[[str], Score | NoScore]
+type Attempt = Callable[[str], Score | NoScore | None]
 
 _TEXTS = st.one_of(
-    st.text(max_size=80),
+    st.text(LETTERS, max_size=80),
     st.sampled_from(
         ["", " \n", "42", "a" * 5000, "\x00", "{", "<tool_call>{}</tool_call>", "é\u2028🙂", "[[]]"]
     ),
 )
 _ODD = ("", "42", "the answer is 42", "{", "\x00\u2028🙂")
 _GIVES = "a finite number, a Score or a NoScore"
+_SAYS = "conformance = {'expected': ...}, and a subclass of the suite's by its fixture `expected`"
 _DECLARE = "reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0); for a function, function.reward_range = (0.0, 1.0)"
 
 
@@ -36,12 +41,21 @@ class VerifierConformance(PluginConformance):
     """Checks of the kind `verifier`. Override `expected` for what its tasks expect."""
 
     kind: ClassVar[str | None] = "verifier"
-    words: ClassVar[Mapping[str, str]] = {"expected": 'what a task expects; by default `"42"`'}
+    words: ClassVar[Mapping[str, str]] = {
+        "expected": 'what a task expects; by default `"42"`',
+        "answers": "texts that a model could write, at least one of which gets a score",
+    }
 
     @pytest.fixture
     def expected(self, facts: Mapping[str, Any]) -> Any:
         """What a task expects."""
         return facts.get("expected", "42")
+
+    @pytest.fixture
+    def answers(self, facts: Mapping[str, Any], expected: Any) -> list[str]:
+        """Texts that a model could write, at least one of which gets a score."""
+        as_text = expected if isinstance(expected, str) else json.dumps(expected, default=str)
+        return [*facts.get("answers", ()), as_text, *_ODD]
 
     @pytest.fixture
     def judge(self, plugin: Any, params: Mapping[str, Any], expected: Any) -> Judge:
@@ -57,17 +71,30 @@ class VerifierConformance(PluginConformance):
                 said = finished(plugin(text, expected, params, **further))
             except Exception as exc:
                 breach(
-                    f"judging {text!r} it fails: {type(exc).__name__}: {exc}",
-                    wanted=f"{_GIVES}, whatever a model writes",
+                    f"judging {shown(text)} it fails: {told_of(exc)}",
+                    wanted=f"{_GIVES}, whatever a model writes. The task expected {shown(expected)}: a verifier whose tasks "
+                    f"expect something else says so by {_SAYS}",
                 )
             if isinstance(said, Score | NoScore):
                 return said
             reward = as_number(said)
             if reward is None:
-                breach(f"what it gives for {text!r} is no reward", seen=said, wanted=_GIVES)
+                breach(f"what it gives for {shown(text)} is no reward", seen=said, wanted=_GIVES)
             return Score(value=reward)
 
         return judge
+
+    @pytest.fixture
+    def attempt(self, judge: Judge) -> Attempt:
+        """Judges a text; None where that fails, of which test_any_text_gets_a_finite_reward tells."""
+
+        def attempt(text: str) -> Score | NoScore | None:
+            try:
+                return judge(text)
+            except pytest.fail.Exception:
+                return None
+
+        return attempt
 
     @check()
     def test_any_text_gets_a_finite_reward(self, judge: Judge) -> None:
@@ -79,23 +106,25 @@ class VerifierConformance(PluginConformance):
                 for value in (said.value, *said.components.values()):
                     require(
                         math.isfinite(value),
-                        f"the reward of {text!r} isn't finite",
+                        f"the reward of {shown(text)} isn't finite",
                         seen=value,
                         wanted=_GIVES,
                     )
 
-        for_each(_TEXTS, judged)
+        for text in _ODD:
+            judged(text)
+        for_each(_TEXTS, judged, of="texts")
 
     @check()
-    def test_same_text_gets_the_same_reward(self, judge: Judge, plugin: Any) -> None:
+    def test_same_text_gets_the_same_reward(self, attempt: Attempt, plugin: Any) -> None:
         """Unless it declares `deterministic = False`, it judges a text as it did before."""
         if getattr(plugin, "deterministic", True) is False:
             pytest.skip("declares that it isn't deterministic")
         for text in _ODD:
-            said = {_value(judge(text)) for _ in range(5)}
+            said = {_value(attempt(text)) for _ in range(5)}
             require(
                 len(said) == 1,
-                f"judging {text!r} five times, it gives different rewards",
+                f"judging {shown(text)} five times, it gives different rewards",
                 seen=Words(", ".join(sorted(map(str, said)))),
                 wanted="one reward; or the attribute deterministic = False",
             )
@@ -114,25 +143,50 @@ class VerifierConformance(PluginConformance):
         )
 
     @check()
-    def test_reward_stays_in_its_range(self, judge: Judge, loaded: Any) -> None:
+    def test_reward_stays_in_its_range(self, attempt: Attempt, loaded: Any) -> None:
         """No text gets a reward outside the declared range."""
         try:
             low, high = loaded.reward_range
         except (AttributeError, TypeError, ValueError):
-            pytest.skip("declares no range, as test_reward_range_is_declared tells")
+            pytest.skip("after test_reward_range_is_declared: it declares no range")
 
         def judged(text: str) -> None:
-            said = judge(text)
+            said = attempt(text)
             if isinstance(said, Score) and math.isfinite(said.value):
                 require(
                     low <= said.value <= high,
-                    f"the reward of {text!r} is outside its reward_range",
+                    f"the reward of {shown(text)} is outside its reward_range",
                     seen=said.value,
                     wanted=f"from {low} to {high}, as it declares",
                 )
 
-        for_each(_TEXTS, judged)
+        for_each(_TEXTS, judged, of="texts")
+
+    @check()
+    def test_scores_its_own_examples(
+        self, attempt: Attempt, answers: list[str], expected: Any, facts: Mapping[str, Any]
+    ) -> None:
+        """Of the answers to a task that expects what the plugin says in `expected`, at least one gets a score."""
+        said = [attempt(text) for text in answers]
+        if None in said:
+            pytest.skip("after test_any_text_gets_a_finite_reward: it fails")
+        if any(isinstance(one, Score) for one in said):
+            return
+        reasons = ", ".join(dict.fromkeys(_value(one) for one in said))
+        if not facts.keys() & {"expected", "answers"}:
+            pytest.skip(
+                f"no answer to a task that expects {shown(expected)} gets a score ({reasons}), and it doesn't say what its "
+                "tasks expect: conformance = {'expected': ..., 'answers': [...]}"
+            )
+        breach(
+            f"no answer to its own example gets a score: it expects {shown(expected)}, and was given {len(said)} answers",
+            seen=Words(f"NoScore each time: {reasons}"),
+            wanted="a score for what can be judged; if none of these answers can, one that gets a score: "
+            "conformance = {'answers': [...]}",
+        )
 
 
-def _value(said: Score | NoScore) -> float | str:
+def _value(said: Score | NoScore | None) -> str:
+    if said is None:
+        return "none: it fails"
     return repr(said.value) if isinstance(said, Score) else said.reason
