@@ -185,7 +185,9 @@ class Renderer(Protocol):
 
 
 class SamplingClient(Protocol):
-    """A frozen snapshot of a model's weights."""
+    """A frozen snapshot of a model's weights. May declare `free = True`: sampling costs no money. May have a `digest`, a hash
+    of all weights: equal ones say the same.
+    """
 
     @property
     def version(self) -> int:
@@ -204,7 +206,7 @@ class SamplingClient(Protocol):
 
 class TrainingClient(Protocol):
     """A model being trained. Steps are pipelined: the plain methods submit at once, run in call order, and return an
-    awaitable.
+    awaitable. May declare `free = True`: training costs no money.
     """
 
     @property
@@ -245,7 +247,10 @@ class Backend(Protocol):
     async def prepare(
         self, model: ModelSpec, run_dir: Path, seed: int, restore: Checkpoint | None = None
     ) -> TrainingClient:
-        """Load the model, with its state from `restore` if given."""
+        """Load the model, with its state from `restore` if given.
+
+        A further parameter `deterministic: bool`, with a default, is told whether the run must give the same bits each time.
+        """
 
     async def teardown(self, client: TrainingClient | None) -> None:
         """Release everything; `client` is None after a failed `prepare`."""
@@ -262,7 +267,11 @@ class Transform(Protocol):
 
 
 class Verifier(Protocol):
-    """Judges an output, plain or async; a fourth argument named `rollout` receives the whole `Rollout`."""
+    """Judges an output, plain or async; a fourth argument named `rollout` receives the whole `Rollout`.
+
+    May offer `oracle(expected, params)`, an answer that gets full marks, and `counterexample`, one that gets none. May declare
+    `free = False`: a call costs money; `deterministic = False` or `cacheable = False`: its scores aren't kept for later.
+    """
 
     def __call__(
         self, model_output: str, expected: Any, params: Mapping[str, Any]
@@ -425,7 +434,7 @@ class Evaluate(Protocol):
         """True when an entry wants scoring after `step` optimiser steps."""
 
     async def submit(self, step: int, snapshot: SamplingClient) -> None:
-        """Score what is due at `step` and close the snapshot afterwards."""
+        """Start to score what is due at `step`; the snapshot is closed once that is done. May wait for earlier scorings."""
 
     async def drain(self) -> Sequence[EvaluationResult]:
         """Wait for what was submitted; all results so far, in order of step."""

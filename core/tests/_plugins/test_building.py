@@ -234,6 +234,69 @@ def test_a_verifier_function_takes_any_params_since_it_gets_them_when_called(reg
     assert registry.schema("verifier", "thing")["additionalProperties"] is True
 
 
+@pytest.mark.parametrize("config", [AttrsConfig, DataclassConfig])
+def test_a_verifier_function_with_a_config_gets_all_its_fields_with_each_call(registry, config):
+    def judge(model_output, expected, params, rollout=None):
+        return params, rollout
+
+    judge.Config = config
+    judge.reward_range = (0.0, 1.0)
+    registry.register("verifier", "thing", judge)
+    given = {"limit": 4.0}
+    built = registry.build("verifier", "thing", given)
+    assert built("a", "b", given, rollout="r") == ({"field": "x", "limit": 4, "private": 0.5}, "r")
+    assert registry.build("verifier", "thing")("a", "b", params={})[0]["limit"] == 3
+    assert built.reward_range == (0.0, 1.0)
+    assert "rollout" in inspect.signature(built).parameters
+
+
+def test_a_verifier_function_gets_a_field_under_one_name_whichever_is_written(registry):
+    def judge(model_output, expected, params):
+        return params
+
+    judge.Config = AttrsConfig
+    registry.register("verifier", "thing", judge)
+    built = registry.build("verifier", "thing", {"max": 2})
+    assert built("a", "b", {"max": 2}) == {"field": "x", "limit": 2, "private": 0.5}
+
+
+def test_a_verifier_that_is_an_instance_keeps_what_it_declares_when_it_has_a_config(registry):
+    class Judge:
+        Config = AttrsConfig
+        reward_range = (0.0, 1.0)
+
+        def __call__(self, model_output, expected, params):
+            return params["limit"]
+
+        def check(self, expected):
+            raise ValueError(expected)
+
+    registry.register("verifier", "thing", Judge())
+    built = registry.build("verifier", "thing")
+    assert built("a", "b", {}) == 3
+    assert built.reward_range == (0.0, 1.0)
+    with pytest.raises(ValueError, match="this"):
+        built.check("this")
+
+
+def test_a_verifier_function_of_a_family_gets_the_number_of_its_name(registry):
+    def judge(model_output, expected, params):
+        return params
+
+    registry.register("verifier", "near@k", judge)
+    assert registry.build("verifier", "near@3", {"weight": 2})("a", "b", {"weight": 2}) == {
+        "weight": 2,
+        "k": 3,
+    }
+
+
+def test_an_async_verifier_with_a_config_stays_one_that_is_awaited(registry, monkeypatch):
+    weight = attrs.make_class("Config", {"weight": attrs.field(type=float, default=0.25)})
+    monkeypatch.setattr(judge_later, "Config", weight, False)
+    registry.register("verifier", "thing", judge_later)
+    assert asyncio.run(registry.build("verifier", "thing")("a", "a", {})) == 0.25
+
+
 def test_an_instance_comes_back_as_it_is(registry):
     thing = transform_with(None)()
     registry.register("transform", "thing", thing)

@@ -120,7 +120,7 @@ def told(monkeypatch):
     records, heard = [], threading.Event()
     handler = logging.Handler()
     handler.emit = lambda record: (records.append(record.getMessage()), heard.set())
-    monkeypatch.setattr(loading, "_SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(loading, "SLOW_SECONDS", 0.0)
     monkeypatch.setitem(sys.modules, "site_waits", types.SimpleNamespace(wait=lambda: heard.wait(10)))
     logging.getLogger("evsys.plugins").addHandler(handler)
     yield records
@@ -328,3 +328,95 @@ def test_another_protocol_version_says_which_side_to_upgrade(registry, version, 
 @pytest.mark.parametrize("version", ["1", 1.0, True, None])
 def test_a_protocol_that_is_no_integer_is_refused(registry, version):
     assert f"declares protocol = {version!r}" in contract_error(registry, "transform", versioned(version))
+
+
+# --- a Config that isn't called so ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["config", "CONFIG", "Configs", "Confg", "Conifg"])
+def test_a_class_that_is_nearly_called_config_is_refused(registry, name):
+    class Thing:
+        def __call__(self, rows):
+            return rows
+
+    setattr(Thing, name, type(name, (), {}))
+    registry.register("transform", "thing", Thing)
+    with pytest.raises(
+        PluginContractError, match=rf"a class '{name}', and params are read from 'Config'; call it"
+    ):
+        registry.get("transform", "thing")
+
+
+def test_a_function_with_a_class_that_is_nearly_called_config_is_refused_too(registry):
+    def thing(rows):
+        return rows
+
+    thing.config = attrs.make_class("Config", {})
+    registry.register("transform", "thing", thing)
+    with pytest.raises(PluginContractError, match="'config'"):
+        registry.get("transform", "thing")
+
+
+def test_what_only_sounds_like_a_config_is_left_alone(registry):
+    class Thing:
+        config = None
+        _Config = int
+        Contest = str
+
+        class Confirmation:
+            pass
+
+        def configs(self):
+            return []
+
+        def __call__(self, rows):
+            return rows
+
+    registry.register("transform", "thing", Thing)
+    assert registry.get("transform", "thing") is Thing
+
+
+def test_beside_a_config_or_in_a_class_of_fields_another_name_is_no_mistake(registry):
+    class Thing:
+        Config = attrs.make_class("Config", {})
+        config = Config
+
+        def __call__(self, rows):
+            return rows
+
+    @attrs.frozen
+    class Fields:
+        config = int
+
+        def __call__(self, rows):
+            return rows
+
+    for name, plugin in {"thing": Thing, "fields": Fields}.items():
+        registry.register("transform", name, plugin)
+        assert registry.get("transform", name) is plugin
+
+
+# --- what modules print -----------------------------------------------------------------------------------------
+
+
+def test_what_a_module_prints_while_it_is_imported_goes_to_standard_error(site, capsys):
+    installed(site, "print('hello')\ndef Thing(rows): return rows").get("transform", "thing")
+    sys.stdout.write("answer")
+    assert capsys.readouterr() == ("answer", "hello\n")
+
+
+def test_standard_output_is_back_after_an_import_that_failed(site, capsys):
+    load_error(installed(site, "print('hello')\n1 / 0"))
+    sys.stdout.write("answer")
+    assert capsys.readouterr() == ("answer", "hello\n")
+
+
+def test_standard_output_is_back_after_imports_that_overlapped(capsys):
+    first, second = loading.importing("a"), loading.importing("b")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    sys.stdout.write("by b")
+    second.__exit__(None, None, None)
+    sys.stdout.write("answer")
+    assert capsys.readouterr() == ("answer", "by b")

@@ -2,6 +2,8 @@ import json
 import pickle
 import subprocess
 import sys
+import time
+import types
 from importlib.resources import files
 
 import attrs
@@ -242,6 +244,8 @@ def names(registry: Registry) -> list[str]:
         (["Evsys_Test_A"], ["metric:m"], ["n"]),
         (["metric:b", "metric:m"], [], ["b", "m"]),
         (None, ["evsys-test-a"], ["b"]),
+        (["Evsys_Test.A/m"], [], ["m"]),
+        (None, ["evsys-test-a/m", "evsys-test-b/m"], ["b", "n"]),
         (["evsys-test-a"], ["evsys-test-a"], []),
         ([], [], []),
     ],
@@ -254,6 +258,37 @@ def test_allow_and_deny_lists_come_from_the_environment(two, monkeypatch):
     monkeypatch.setenv("EVSYS_PLUGINS_ALLOW", "evsys-test-a, metric:b")
     monkeypatch.setenv("EVSYS_PLUGINS_DENY", "metric:n,")
     assert names(Registry()) == ["b", "m"]
+
+
+def test_a_qualified_name_in_a_list_keeps_the_signs_of_the_plugins_name(site):
+    site.install("evsys-test-a", {"evsys.metrics": {"a_b.c": "x:M", "a-b-c": "x:N"}})
+    assert names(Registry(deny=["evsys_test_a/a_b.c"])) == ["a-b-c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("evsys-test-aa", "; did you mean 'evsys-test-a'?"),
+        ("metrics:m", "; did you mean 'metric:m'?"),
+        ("evsys-test-a/mm", "; did you mean 'evsys-test-a/m'?"),
+        ("b", "; did you mean 'evsys-test-b/b' or 'metric:b'?"),
+        ("zzzzzzzz", "; see evsys list"),
+    ],
+)
+def test_a_name_in_a_list_that_nothing_has_is_warned_about_with_the_closest(two, monkeypatch, name, hint):
+    for variable in ("EVSYS_PLUGINS_ALLOW", "EVSYS_PLUGINS_DENY"):
+        with monkeypatch.context() as environment:
+            environment.setenv(variable, f"evsys-test-a,{name}")
+            registry = Registry()
+            registry.entries()
+        told = [warning for warning in registry.warnings if "EVSYS_PLUGINS" in warning]
+        assert told == [f"{variable} names {name!r}, which no installed plugin is{hint}"]
+
+
+def test_lists_of_names_that_are_there_are_not_warned_about(two):
+    registry = Registry(allow=["evsys-test-a", "metric:b"], deny=["evsys-test-a/m", "evsys-test-b"])
+    registry.entries()
+    assert not [warning for warning in registry.warnings if "EVSYS_PLUGINS" in warning]
 
 
 def test_a_blocked_plugin_is_said_to_be_blocked(two):
@@ -301,6 +336,20 @@ def test_check_reads_the_params_too(registry):
     assert "Config.x: its annotation <class 'complex'>" in outcome["annotation"]
     assert "Config is no attrs class" in outcome["class"]
     assert "plugin 'project/model' failed: PydanticInvalidForJsonSchema" in outcome["model"]
+
+
+def test_check_says_which_took_long_to_import_and_how_long(site, monkeypatch):
+    clock = types.SimpleNamespace(now=0.0)
+    monkeypatch.setitem(sys.modules, "site_clock", clock)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    for name, seconds in {"a": 2.46, "b": 0.9}.items():
+        module = f"    import site_clock\n    site_clock.now += {seconds}\n{A_METRIC}"
+        site.install(
+            f"evsys-test-{name}", {"evsys.metrics": {"m": f"site_{name}:Mean"}}, {f"site_{name}": module}
+        )
+    registry = Registry(allow=["evsys-test-a", "evsys-test-b"])
+    registry.check()
+    assert registry.warnings == ["metric evsys-test-a/m (1.0) (site_a:Mean) took 2.5 s to import"]
 
 
 def test_metadata_warnings_reach_the_registry(site):

@@ -58,7 +58,39 @@ def test_what_a_broken_uninstall_left_is_ignored(site):
 
 def test_a_group_that_does_not_exist_is_warned_about(site):
     site.install("evsys-test-a", {"evsys.metric": {"m": "a:M"}})
-    assert warnings() == ["evsys-test-a: 'm' is in the unknown group 'evsys.metric' and can't be found"]
+    assert warnings() == [
+        "evsys-test-a: 'm' is in the unknown group 'evsys.metric' and can't be found; did you mean 'evsys.metrics'?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("group", "hint"),
+    [
+        ("evsys-verifiers", "; did you mean 'evsys.verifiers'?"),
+        ("evsys_rollout_engine", "; did you mean 'evsys.rollout_engines'?"),
+        ("Evsys.Verifiers", "; did you mean 'evsys.verifiers'?"),
+        ("evsy.verifiers", "; did you mean 'evsys.verifiers'?"),
+        ("esvys.metrics", "; did you mean 'evsys.metrics'?"),
+        ("evsysmetrics", "; did you mean 'evsys.metrics'?"),
+        ("evsys.things", ""),
+        ("evsys", ""),
+    ],
+)
+def test_a_group_that_is_nearly_one_of_ours_is_warned_about_too(site, group, hint):
+    site.install("evsys-test-a", {group: {"m": "a:M"}})
+    assert found(site) == []
+    assert warnings() == [
+        f"evsys-test-a: 'm' is in the unknown group {group!r} and can't be found{hint}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["pytest11", "mypy.plugins", "verifiers", "keys.metrics", "events.plugins", "evsys_harbor.agents"],
+)
+def test_a_group_of_another_tool_is_nobodys_mistake(site, group):
+    site.install("evsys-test-a", {group: {"m": "a:M"}})
+    assert warnings() == []
 
 
 @pytest.mark.parametrize("line", ["m", "m =", "= a:M"])

@@ -58,9 +58,18 @@ def test_a_batch_may_be_amended():
 
 def test_usage_adds_up_and_keeps_an_unknown_price_unknown():
     known, unknown = Usage(prompt_tokens=1, seconds=0.5, cost_usd=0.1), Usage(completion_tokens=2)
-    assert known + unknown == Usage(prompt_tokens=1, completion_tokens=2, seconds=0.5, cost_usd=0.1)
-    assert (unknown + unknown).cost_usd is None
-    assert (known + known).cost_usd == pytest.approx(0.2)
+    together = Usage(prompt_tokens=1, completion_tokens=2, seconds=0.5, cost_usd=0.1, unpriced=1)
+    assert known + unknown == unknown + known == together
+    assert (together + unknown + Usage(cost_usd=None, unpriced=3)).unpriced == 5
+    assert (unknown + unknown) == Usage(completion_tokens=4, unpriced=2)
+    assert known + known == Usage(prompt_tokens=2, seconds=1.0, cost_usd=0.2)
+    assert Usage() + known == known
+
+
+def test_tokens_without_a_price_are_of_unknown_cost_and_nothing_is_not():
+    assert Usage(trained_tokens=1).without_price == 1
+    assert Usage(prompt_tokens=1, unpriced=4).without_price == 4
+    assert Usage(seconds=1.0).without_price == Usage(prompt_tokens=1, cost_usd=0.0).without_price == 0
 
 
 class Nothing:

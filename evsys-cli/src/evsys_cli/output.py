@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-__all__ = ["table_lines", "telling", "terminal_width"]
+__all__ = ["folded", "for_terminal", "table_lines", "telling", "terminal_width"]
 
 WIDTH = 100
 """Columns of what isn't written to a terminal."""
@@ -26,6 +26,27 @@ def terminal_width() -> int:
     import shutil
 
     return shutil.get_terminal_size(fallback=(WIDTH, 24)).columns
+
+
+def for_terminal(lines: Iterable[str]) -> str:
+    """Lines as they are printed: folded where they would break anywhere, and whole in files and pipes, to be searched."""
+    import sys
+
+    if not sys.stdout.isatty():
+        return "\n".join(lines)
+    return "\n".join(folded(lines, terminal_width()))
+
+
+def folded(lines: Iterable[str], width: int) -> Iterator[str]:
+    """Lines of at most `width` columns, broken between words; what follows a break is indented. A long word stays whole."""
+    from textwrap import wrap
+
+    for line in (part for text in lines for part in text.split("\n")):
+        if len(line) <= width:
+            yield line
+            continue
+        indent = " " * (len(line) - len(line.lstrip())) + _GAP
+        yield from wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def table_lines(

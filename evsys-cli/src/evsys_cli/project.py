@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,8 +46,7 @@ def known_here() -> Known:
 
     registry = project_registry()
     try:
-        with redirect_stdout(sys.stderr):  # what a module prints isn't the answer of the command
-            import_project_code(root, registry)
+        import_project_code(root, registry)
     except EvsysError as exc:
         return Known(project_registry(), root, exc)
     return Known(registry, root)

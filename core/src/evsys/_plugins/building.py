@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from functools import partial
+from functools import WRAPPER_ASSIGNMENTS, partial, wraps
 from typing import Any
 
 from evsys._plugins.models import is_pydantic
@@ -45,20 +45,33 @@ def build(entry: PluginEntry, plugin: Any, params: Mapping[str, Any], path: str)
     fields = _fields(config, settings) if config else {}
     if is_class:
         return _made(entry, plugin, fields, path)
-    return partial(plugin, **fields) if fields and not given_when_called else plugin
+    if given_when_called:
+        given = fields or entry.params
+        return _given_when_called(plugin, given) if given else plugin
+    return partial(plugin, **fields) if fields else plugin
+
+
+def _given_when_called(plugin: Any, fields: Mapping[str, Any]) -> Any:
+    """A verifier function whose params are the fields that were made of them, defaults included, whoever calls it."""
+    own = [name for name in dir(plugin) if name[0] != "_"]  # what it declares, such as `reward_range`
+    has_config = hasattr(plugin, "Config")
+
+    @wraps(plugin, assigned=(*WRAPPER_ASSIGNMENTS, *own))
+    def call(model_output: str, expected: Any, params: Mapping[str, Any], **further: Any) -> Any:
+        return plugin(model_output, expected, {**({} if has_config else params), **fields}, **further)
+
+    return call
 
 
 def _fields(config: Any, settings: Any) -> dict[str, Any]:
     if is_pydantic(config):
         return {name: getattr(settings, name) for name in config.model_fields} | (settings.model_extra or {})
     values = {field.key: getattr(settings, field.name) for field in fields_of(config)}
-    # attrs hands the same list or mapping to all instances, and one object's must not be another's.
-    shared = {
-        f.key
-        for f in fields_of(config)
-        if isinstance(f.default, list | dict | set) and values[f.key] is f.default
-    }
-    return {key: deepcopy(value) if key in shared else value for key, value in values.items()}
+    for field in fields_of(config):
+        # attrs hands the same list or mapping to all instances, and one object's must not be another's.
+        if isinstance(field.default, list | dict | set) and values[field.key] is field.default:
+            values[field.key] = deepcopy(field.default)
+    return values
 
 
 def _made(entry: PluginEntry, plugin: Any, fields: Mapping[str, Any], path: str) -> Any:
@@ -71,9 +84,8 @@ def _made(entry: PluginEntry, plugin: Any, fields: Mapping[str, Any], path: str)
     except PLUGIN_FAILURES as exc:
         given = ", ".join(fields) or "nothing"
         message = f"{entry} can't be made from {given}: {type(exc).__name__}: {exc}"
-        raise PluginContractError(
-            message, hint="its __init__ takes each field of its Config by keyword"
-        ) from exc
+        hint = "its __init__ takes each field of its Config by keyword"
+        raise PluginContractError(message, hint=hint) from exc
 
 
 def schema_of(entry: PluginEntry, plugin: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evsys import protocols as p
     from evsys import types as t
 
-    class _DeclaringBackend(Protocol):
+    class _Backend(Protocol):
         """A `protocols.Backend` whose capabilities are declared as a ClassVar, which type checkers tell apart."""
 
         capabilities: ClassVar[frozenset[str]]
@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 
 # Kinds that are one call: a function is a plugin, and so is a class whose objects can be called like it. Further
 # arguments are bound from the params (losses, transforms, agents) or asked for by their name (a verifier's `rollout`).
-type _Loss = Callable[
-    Concatenate[Sequence[t.Datum], Any, ...],
-    SupportsFloat | tuple[SupportsFloat, Mapping[str, Any]] | t.LossResult,
-]
-type _Transform = Callable[Concatenate[Iterable[p.Row], ...], Iterable[p.Row]]
+type _Sum = SupportsFloat | tuple[SupportsFloat, Mapping[str, Any]] | t.LossResult
+type _Loss = Callable[Concatenate[Sequence[t.Datum], Any, ...], _Sum]
+type _Rows = Callable[Concatenate[Iterable[p.Row], ...], Iterable[p.Row]]
 type _Judgement = float | t.Score | t.NoScore
 type _Verifier = Callable[Concatenate[str, Any, Mapping[str, Any], ...], _Judgement | Awaitable[_Judgement]]
 type _AgentFunction = Callable[
@@ -69,9 +67,7 @@ def register_algorithm[T: type[p.Algorithm]](name: str | None = None) -> Callabl
     return _register("algorithm", name)
 
 
-def register_backend[T: type[p.Backend] | type[_DeclaringBackend]](
-    name: str | None = None,
-) -> Callable[[T], T]:
+def register_backend[T: type[p.Backend] | type[_Backend]](name: str | None = None) -> Callable[[T], T]:
     """Register a class with `capabilities`, `async prepare(...)` and `async teardown(client)`."""
     return _register("backend", name)
 
@@ -81,9 +77,7 @@ def register_loss[T: _Loss | Callable[..., _Loss]](name: str | None = None) -> C
     return _register("loss", name)
 
 
-def register_transform[T: _Transform | Callable[..., _Transform]](
-    name: str | None = None,
-) -> Callable[[T], T]:
+def register_transform[T: _Rows | Callable[..., _Rows]](name: str | None = None) -> Callable[[T], T]:
     """Register a function `(rows) -> rows`, or a class whose objects are called like that."""
     return _register("transform", name)
 

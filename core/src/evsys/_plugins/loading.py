@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import reduce
 from importlib import import_module
+from inspect import getattr_static
+from threading import Lock, Timer
 from types import FunctionType
 from typing import Any
 
@@ -14,21 +18,15 @@ from evsys import protocols
 from evsys._plugins.refusals import closest
 from evsys._plugins.requirements import check_requirements, requirements_of
 from evsys._plugins.scan import PluginEntry, normalized
-from evsys.errors import (
-    PLUGIN_FAILURES,
-    PluginContractError,
-    PluginIncompatibleError,
-    PluginLoadError,
-)
+from evsys._plugins.shape import is_config
+from evsys.errors import PLUGIN_FAILURES, PluginContractError, PluginIncompatibleError, PluginLoadError
 
-__all__ = ["check_contract", "load"]
+__all__ = ["SLOW_SECONDS", "check_contract", "importing", "load"]
 
-_FUNCTIONS = frozenset(
-    {"agent", "loss", "transform", "verifier"}
-)  # kinds whose plugin may be a bare function
+# Kinds whose plugin may be a bare function.
+_FUNCTIONS = frozenset({"agent", "loss", "transform", "verifier"})
 
-
-_SLOW_SECONDS = 1.0
+SLOW_SECONDS = 1.0
 """An import that takes longer is told of while it lasts."""
 
 
@@ -42,7 +40,7 @@ def load(entry: PluginEntry) -> Any:
     check_requirements(entry)
     module, _, attribute = entry.value.partition("[")[0].replace(" ", "").partition(":")
     try:
-        with _told_when_slow(entry):
+        with importing(f"{entry} ({entry.value})"):
             return reduce(getattr, filter(None, attribute.split(".")), import_module(module))
     except PLUGIN_FAILURES as exc:
         cause, hint = f"{type(exc).__name__}: {exc}", None
@@ -56,22 +54,33 @@ def load(entry: PluginEntry) -> Any:
         elif isinstance(exc, AttributeError) and exc.name in attribute.split("."):
             hint = f"reinstall {entry.distribution}"
         message = f"{entry} ({entry.value}) can't be loaded: {cause}"
-        facts = entry._replace(params={})._asdict()
-        raise PluginLoadError(message, hint=hint, cause=cause, **facts) from exc
+        raise PluginLoadError(message, hint=hint, cause=cause, **entry._replace(params={})._asdict()) from exc
+
+
+_aside: list[Any] = []  # an item for each import that goes on: what standard output was when it began
+_one_at_a_time = Lock()
 
 
 @contextmanager
-def _told_when_slow(entry: PluginEntry) -> Iterator[None]:
-    """Say whose code is being imported when that takes long, so that nobody waits before a silent terminal."""
-    from threading import Timer
+def importing(what: str) -> Iterator[None]:
+    """Around an import of somebody's code: nobody waits before a silent terminal, or finds its words among an answer's.
 
-    timer = Timer(_SLOW_SECONDS, _tell, (f"still importing {entry} ({entry.value}), which takes long",))
+    What takes long is told while it lasts, and what is printed goes to standard error. Unlike after
+    `contextlib.redirect_stdout`, standard output is what it was where several threads import.
+    """
+    timer = Timer(SLOW_SECONDS, _tell, (f"still importing {what}, which takes long",))
     timer.daemon = True
     timer.start()
+    with _one_at_a_time:
+        _aside.append(sys.stdout)
+        sys.stdout = sys.stderr
     try:
         yield
     finally:
         timer.cancel()
+        with _one_at_a_time:
+            first = _aside.pop()
+            sys.stdout = sys.stderr if _aside else first
 
 
 def _tell(text: str) -> None:
@@ -103,18 +112,31 @@ def check_contract(entry: PluginEntry, plugin: Any) -> None:
         hint = f"upgrade {'evsys-core' if version > newest else entry.distribution}"
         message = f"{entry} speaks protocol {version}, and this evsys-core speaks {newest}"
         raise PluginIncompatibleError(message, hint=hint)
+    if near := _almost_config(plugin):
+        hint = "call it 'Config', or begin its name with '_' if it isn't for params"
+        raise PluginContractError(
+            f"{entry} has a class {near!r}, and params are read from 'Config'", hint=hint
+        )
     name = entry.kind.title().replace("_", "")
     callable_alone = entry.kind in _FUNCTIONS and callable(plugin) and not isinstance(plugin, type)
     if callable_alone or not hasattr(protocols, name):
         return
-    lacks = [_missing(plugin, getattr(protocols, name))]
-    if entry.kind == "metric":
-        lacks.append(_missing(plugin, protocols.RolloutMetric))
+    either = [getattr(protocols, name), *([protocols.RolloutMetric] if entry.kind == "metric" else [])]
+    lacks = [_missing(plugin, protocol) for protocol in either]
     if all(lacks):
         members = " or ".join(", ".join(map(repr, missing)) for missing in lacks)
         own = [member for member in dir(plugin) if not member.startswith("__")]
         hint = closest(lacks[0][0], own) or f"evsys.protocols.{name} says what it does"
         raise PluginContractError(f"{entry} has no {members}, which its kind asks for", hint=hint)
+
+
+def _almost_config(plugin: Any) -> str | None:
+    """A class inside a plugin without params whose name is nearly `Config`."""
+    if hasattr(plugin, "Config") or is_config(plugin):
+        return None
+    names = {name.lower(): name for name in dir(plugin) if name[0] != "_"}
+    near = [names[name] for name in get_close_matches("config", names, cutoff=0.8)]
+    return next((name for name in near if isinstance(getattr_static(plugin, name), type)), None)
 
 
 def _missing(plugin: Any, protocol: Any) -> list[str]:

@@ -38,13 +38,8 @@ def unstructure(obj: Any) -> Any:
         return obj.model_dump(mode="json", by_alias=True)
     if hasattr(obj, "tolist"):
         return obj.tolist()
-    fields: Any = attrs.fields(type(obj)) if attrs.has(type(obj)) else ()
-    if dataclasses.is_dataclass(obj):
-        fields = dataclasses.fields(obj)
-    if not fields and not attrs.has(type(obj)) and not dataclasses.is_dataclass(obj):
+    is_dataclass = dataclasses.is_dataclass(obj)
+    if not is_dataclass and not attrs.has(type(obj)):
         raise TypeError(f"{type(obj).__qualname__} can't be written as JSON")
-    return {
-        getattr(field, "alias", field.name): unstructure(getattr(obj, field.name))
-        for field in fields
-        if field.init
-    }
+    fields: Any = dataclasses.fields(obj) if is_dataclass else attrs.fields(type(obj))
+    return {getattr(f, "alias", f.name): unstructure(getattr(obj, f.name)) for f in fields if f.init}

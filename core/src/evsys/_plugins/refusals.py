@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from re import split
 
-from evsys._plugins.scan import PluginEntry
+from evsys._plugins.scan import PluginEntry, normalized
 from evsys.errors import PluginConflictError, PluginNotFoundError
 from evsys.protocols import KINDS
 
-__all__ = ["NOT_YET", "ambiguous", "closest", "not_found", "registered_twice"]
+__all__ = ["NOT_YET", "ambiguous", "closest", "not_found", "not_listed", "registered_twice"]
 
 NOT_YET = "not in this version"
 """How everything that is planned answers until it is there: plugins, keys of the experiment file, commands."""
@@ -33,9 +34,7 @@ def not_found(
 
     known = loads(files("evsys._plugins").joinpath("known.json").read_text(encoding="utf-8"))
     names = dict.fromkeys(entry.name for entry in entries)
-    stopped = [
-        str(entry) for entry in blocked if entry.kind == kind and name in {entry.name, entry.qualified}
-    ]
+    stopped = [str(e) for e in blocked if e.kind == kind and name in {e.name, e.qualified}]
     if name in known["planned"].get(kind, {}) and not stopped:
         hint = known["planned"][kind][name]
         return PluginNotFoundError(f"{kind} {name!r} is {NOT_YET}", hint=hint, kind=kind, name=name)
@@ -60,6 +59,13 @@ def ambiguous(kind: str, name: str, matches: Sequence[PluginEntry]) -> PluginCon
 def registered_twice(known: PluginEntry, other: PluginEntry) -> PluginConflictError:
     """The error for a second object under a project's name."""
     message = f"{known.kind} {known.name!r} is registered twice: {known.value} and {other.value}"
-    return PluginConflictError(
-        message, hint="give one of them another name", kind=known.kind, name=known.name
-    )
+    hint = "give one of them another name"
+    return PluginConflictError(message, hint=hint, kind=known.kind, name=known.name)
+
+
+def not_listed(name: str, spellings: Iterable[str], *, denied: bool) -> str:
+    """The warning about a name in the allow or the deny list that no installed plugin has."""
+    same = [repr(known) for known in sorted(spellings) if name == normalized(split("[:/]", known)[-1])]
+    hint = f"did you mean {' or '.join(same)}?" if same else closest(name, spellings)
+    listed = "EVSYS_PLUGINS_DENY" if denied else "EVSYS_PLUGINS_ALLOW"
+    return f"{listed} names {name!r}, which no installed plugin is; {hint or 'see evsys list'}"

@@ -23,11 +23,12 @@ class Registry:
     """Plugins of all kinds: installed distributions and a project's own registrations.
 
     Args:
-        allow: only these installed plugins, as distribution names or `kind:name`; None reads EVSYS_PLUGINS_ALLOW.
+        allow: only these installed plugins, as distributions, `kind:name` or `distribution/name`; None reads
+            EVSYS_PLUGINS_ALLOW.
         deny: never these, beside what EVSYS_PLUGINS_DENY lists; it wins over `allow`.
         entry_points: the installed entries; None scans the environment when first needed.
 
-    `warnings` tells of shadowed plugins and of metadata that can't be used.
+    `warnings` tells of shadowed plugins, of metadata that can't be used, and of names in `allow` and `deny` that nothing has.
     """
 
     def __init__(
@@ -53,12 +54,18 @@ class Registry:
             entries, warnings = scan()[:2] if self._given is None else (self._given, ())
             self.warnings += warnings
             self._installed = {}
+            spellings: set[str] = set()
             for entry in entries:
-                names = {entry.distribution, f"{entry.kind}:{entry.name}"}
+                names = {entry.distribution, f"{entry.kind}:{entry.name}", entry.qualified}
+                spellings |= names
                 if names & self._deny or not (self._allow is None or names & self._allow):
                     self._blocked.append(entry)
                 else:
                     self._installed.setdefault((entry.kind, entry.name), []).append(entry)
+            for name in sorted(((self._allow or frozenset()) | self._deny) - spellings):
+                from evsys._plugins.refusals import not_listed
+
+                self.warnings.append(not_listed(name, spellings, denied=name in self._deny))
         return self._installed
 
     def entries(self, kind: str | None = None) -> list[PluginEntry]:
@@ -66,11 +73,9 @@ class Registry:
         _require_kind(kind)
         entries = [entry for same_name in self._names().values() for entry in same_name]
         entries += [_local_entry(*key, plugin) for key, plugin in self._local.items()]
+        entries = [entry for entry in entries if kind in {None, entry.kind}]
         order = list(KINDS)
-        return sorted(
-            (entry for entry in entries if kind in {None, entry.kind}),
-            key=lambda entry: (order.index(entry.kind), entry.name, entry.distribution),
-        )
+        return sorted(entries, key=lambda entry: (order.index(entry.kind), entry.name, entry.distribution))
 
     def register(self, kind: str, name: str, plugin: Any) -> None:
         """Add a plugin of the running project. It wins over an installed one of the same name, with a warning.
@@ -107,14 +112,12 @@ class Registry:
             if len(matches) != 1 and not (matches and matches[0].local):
                 from evsys._plugins.refusals import ambiguous, not_found
 
-                known = self.entries(kind)
-                raise (
-                    ambiguous(kind, name, matches) if matches else not_found(kind, name, known, self._blocked)
-                )
+                if matches:
+                    raise ambiguous(kind, name, matches)
+                raise not_found(kind, name, self.entries(kind), self._blocked)
             self._found[kind, name] = matches[0]
-            self.warnings += [
-                f"{kind} {name!r} is the project's own and hides {entry}" for entry in matches[1:]
-            ]
+            hides = f"{kind} {name!r} is the project's own and hides"
+            self.warnings += [f"{hides} {entry}" for entry in matches[1:]]
         return self._found[kind, name]
 
     def _match(self, kind: str, name: str) -> list[PluginEntry]:
@@ -174,19 +177,27 @@ class Registry:
         return build(self.find(kind, name), self.get(kind, name), params or {}, path)
 
     def check(self) -> list[tuple[PluginEntry, EvsysError | None]]:
-        """Import each plugin, read its params, and say what is wrong with it; one failing stops nothing."""
+        """Import each plugin, read its params, and say what is wrong with it; one failing stops nothing.
+
+        `warnings` then tells of those that took long to import, too.
+        """
+        from time import perf_counter
+
+        from evsys._plugins.loading import SLOW_SECONDS
         from evsys.errors import EvsysError
 
         outcome: list[tuple[PluginEntry, EvsysError | None]] = []
         for entry in self.entries():
+            wrong, start = None, perf_counter()
             try:
                 self.get(entry.kind, entry.qualified)
                 if entry.kind not in {"plugin", "command"}:
                     self.schema(entry.kind, entry.qualified)
             except EvsysError as exc:
-                outcome.append((entry, exc))
-            else:
-                outcome.append((entry, None))
+                wrong = exc
+            outcome.append((entry, wrong))
+            if (took := perf_counter() - start) > SLOW_SECONDS:
+                self.warnings.append(f"{entry} ({entry.value}) took {took:.1f} s to import")
         return outcome
 
 
@@ -198,8 +209,9 @@ def _require_kind(kind: str | None) -> None:
 
 
 def _listed(names: Iterable[str]) -> frozenset[str]:
-    stripped = filter(None, map(str.strip, names))
-    return frozenset(name if ":" in name else normalized(name) for name in stripped)
+    """Names of plugins as they are matched: the distribution in its one spelling, what `:` or `/` stands before as it is."""
+    parts = [name.strip().partition("/") for name in names if name.strip()]
+    return frozenset((a if ":" in a else normalized(a)) + slash + b for a, slash, b in parts)
 
 
 def _local_entry(kind: str, name: str, plugin: Any) -> PluginEntry:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from evsys.protocols import KINDS
@@ -105,10 +105,11 @@ def _read(info: str, name: str, version: str, entries: list[PluginEntry], warnin
     except (OSError, UnicodeDecodeError) as exc:
         warnings.append(f"{name}: its entry_points.txt can't be read: {exc}")
         return
-    for group, line in _lines(text) if "evsys." in text else ():
+    for group, line in _lines(text):
         plugin, found, value = (part.strip() for part in line.partition("="))
         if group not in _KIND_OF_GROUP:
-            warnings.append(f"{name}: {plugin!r} is in the unknown group {group!r} and can't be found")
+            hint = "".join(f"; did you mean {near!r}?" for near in _meant(group) or ())
+            warnings.append(f"{name}: {plugin!r} is in the unknown group {group!r} and can't be found{hint}")
         elif "/" in plugin or not (plugin and found and value):
             why = ", and a name has no '/'" if "/" in plugin else ""
             warnings.append(f"{name}: {line!r} in its group {group!r} isn't `name = module:attribute`{why}")
@@ -117,9 +118,26 @@ def _read(info: str, name: str, version: str, entries: list[PluginEntry], warnin
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
-    group = ""
+    group, ours = "", False
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
             group = line.strip("[] ")
-        elif line and line[0] not in "#;" and group.startswith("evsys."):
+            ours = group in _KIND_OF_GROUP or _meant(group) is not None
+        elif ours and line and line[0] not in "#;":
             yield group, line
+
+
+@cache
+def _meant(group: str) -> list[str] | None:
+    """The group of evsys that an unknown one is spelt like, at most one; None for a group of another tool."""
+    lower = group.lower()
+    first = re.split(r"[\W_]", lower, maxsplit=1)[0]
+    is_ours = lower.startswith("evsys")
+    # Few groups come further than this, so that listing what is installed needn't import difflib.
+    if not is_ours and (len(first) > 6 or len({*"evsy"}.intersection(first)) < 3):
+        return None
+    from difflib import get_close_matches
+
+    near = get_close_matches(lower, _KIND_OF_GROUP, n=1, cutoff=0.8)
+    spelt_alike = near and (is_ours or get_close_matches(first, ["evsys"], cutoff=0.8))
+    return near if spelt_alike or f"{lower}.".startswith("evsys.") else None

@@ -16,12 +16,7 @@ from evsys._plugins.shape import ConfigField, fields_of, shape_of
 __all__ = ["schema_for_config"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_METADATA = {
-    "help": "description",
-    "source": "x-evsys-source",
-    "scale": "x-evsys-scale",
-    "mutable": "x-evsys-mutable",
-}
+_METADATA = {"help": "description", **{key: f"x-evsys-{key}" for key in ("source", "scale", "mutable")}}
 
 
 def schema_for_config(cls: type) -> dict[str, Any]:
@@ -48,9 +43,8 @@ class _Walker:
             self.defs |= schema.pop("$defs", {})
             return schema
         schema = {"title": cls.__name__, "type": "object", "properties": {}, "additionalProperties": False}
-        if cls.__doc__ and not cls.__doc__.startswith(
-            f"{cls.__name__}("
-        ):  # as dataclasses write by themselves
+        written_by_dataclass = f"{cls.__name__}("
+        if cls.__doc__ and not cls.__doc__.startswith(written_by_dataclass):
             schema["description"] = cls.__doc__.strip().splitlines()[0]
         for field in fields_of(cls):
             prop, names = self._property(field), [field.key, *field.aliases]
@@ -84,8 +78,6 @@ class _Walker:
         match shape.kind:
             case "any":
                 return {}
-            case "path":
-                return {"type": "string"}
             case "choice":
                 return {"enum": [unstructure(choice) for choice in shape.parts]}
             case "union":
@@ -99,7 +91,7 @@ class _Walker:
                 return {"type": "object", "propertyNames": names, "additionalProperties": parts[1]}
             case "object":
                 return {"$ref": self._ref(shape.target)}
-        return {"type": shape.kind}
+        return {"type": "string" if shape.kind == "path" else shape.kind}
 
     def _ref(self, cls: type) -> str:
         if cls not in self._refs:

@@ -12,17 +12,7 @@ from enum import Enum
 from functools import cache
 from pathlib import PurePath
 from types import NoneType, UnionType
-from typing import (
-    Any,
-    Literal,
-    NamedTuple,
-    NewType,
-    TypeAliasType,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, NamedTuple, TypeAliasType, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -70,12 +60,11 @@ def shape_of(annotation: Any) -> Shape:
     origin, args = get_origin(annotation), get_args(annotation)
     if isinstance(annotation, TypeAliasType):
         return shape_of(annotation.__value__)
-    if isinstance(annotation, NewType):
+    if hasattr(annotation, "__supertype__"):  # of `NewType`
         return shape_of(annotation.__supertype__)
     shape = _shape(annotation, origin, args)
-    if shape.kind in {"union", "sequence", "tuple", "mapping"}:
-        for part in shape.parts:
-            shape_of(part)
+    for part in shape.parts if shape.kind != "choice" else ():
+        shape_of(part)
     return shape
 
 
@@ -167,9 +156,8 @@ def _resolved(cls: type) -> dict[str, Any]:
     except NameError as exc:
         names = [field for field, text in cls.__annotations__.items() if str(exc.name) in str(text)]
         message = f"{_place(cls, names[0] if names else '')}: {exc.name!r} in its annotation isn't defined"
-        raise PluginContractError(
-            message, hint=f"define or import it at the top of {cls.__module__}"
-        ) from exc
+        hint = f"define or import it at the top of {cls.__module__}"
+        raise PluginContractError(message, hint=hint) from exc
     if attrs.has(cls):
         attrs.resolve_types(cls, localns=scope)
     else:

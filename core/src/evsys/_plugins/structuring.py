@@ -61,15 +61,13 @@ def structure[T](cls: type[T], tree: Any, *, path: str = "$") -> T:
         ConfigError: every problem at once, each with its JSON path.
         PluginContractError: a field of `cls` has an annotation that means nothing in a file.
     """
-    annotation: Any = cls
     try:
-        made: T = _hook(annotation)(tree)
+        return cast("T", _hook(cast("Any", cls))(tree))
     except _Invalid as exc:
         problems = [
             Problem(path=json_path(path, *at), message=text, hint=hint) for at, text, hint in exc.faults
         ]
         raise ConfigError(problems) from None
-    return made
 
 
 def json_path(path: str, *keys: str | int) -> str:
@@ -100,9 +98,8 @@ def _hook(annotation: Any) -> Hook:
             return partial(_tuple, [_hook(part) for part in shape.parts])
         case "mapping":
             integers = shape_of(shape.parts[0]).kind == "integer"
-            return partial(
-                _mapping, _integer_key if integers else _hook(shape.parts[0]), _hook(shape.parts[1])
-            )
+            key_hook = _integer_key if integers else _hook(shape.parts[0])
+            return partial(_mapping, key_hook, _hook(shape.parts[1]))
         case "object":
             return partial(_model, shape.target) if is_pydantic(shape.target) else _object(shape.target)
     return partial(_scalar, shape)
@@ -274,7 +271,7 @@ def _examine(cls: Any, value: Mapping[Any, Any]) -> Any:
     meant = {hint for _at, _text, hint in faults}  # a required key that is misspelt is one problem, not two
     absent = [f.key for f in fields if f.required and f.key not in given]
     wrong += [((key,), "is missing", None) for key in absent if closest(key, [key]) not in meant]
-    faults += wrong + [((given[key],), text, None) for key, text in _broken_rules(cls, fields, made)]
+    faults += wrong + [((given[key],), text, None) for key, text in _broken(cls, fields, made)]
     if faults:
         raise _Invalid(*faults)
     try:
@@ -298,9 +295,7 @@ def _given(names: Mapping[Any, str], value: Iterable[Any]) -> tuple[dict[str, An
     return given, faults
 
 
-def _broken_rules(
-    cls: Any, fields: Iterable[ConfigField], made: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+def _broken(cls: Any, fields: Iterable[ConfigField], made: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Run each field's validators by themselves: the constructor would stop at the first that refuses."""
     probe = object.__new__(cls)
     for field in fields:

@@ -23,12 +23,9 @@ def expected(shape: Shape, value: Any) -> tuple[str, str | None]:
 
 
 def _words(shape: Shape) -> str:
-    words = [_shown(part) if shape.kind == "choice" else _words(shape_of(part)) for part in shape.parts]
-    return (
-        " or ".join(dict.fromkeys(words))
-        if shape.kind in {"choice", "union"}
-        else _WORDS.get(shape.kind, f"a {shape.kind}")
-    )
+    parts = shape.parts if shape.kind in {"choice", "union"} else ()
+    words = [_shown(part) if shape.kind == "choice" else _words(shape_of(part)) for part in parts]
+    return " or ".join(dict.fromkeys(words)) or _WORDS.get(shape.kind, f"a {shape.kind}")
 
 
 def _shown(value: Any) -> str:

@@ -72,7 +72,7 @@ class EvaluationResult:
     """One scoring of one benchmark entry. `step` counts optimiser steps behind the weights; 0 is untrained.
 
     `task_rewards` has the rewards of each task's scored samples, `clusters` each task's cluster where the entry names a
-    `cluster_key`. `scored + no_score` is tasks times samples.
+    `cluster_key`. `scored + no_score` is tasks times samples; `cached` of them were made before. `usage` is that of the model, `judged` that of models that judged it.
     """
 
     benchmark: str
@@ -84,12 +84,14 @@ class EvaluationResult:
     num_samples: int = 1
     scored: int = 0
     no_score: int = 0
+    cached: int = 0
     task_rewards: Mapping[str, tuple[float, ...]] = attrs.field(factory=dict)
     clusters: Mapping[str, str] = attrs.field(factory=dict)
     breakdown: Mapping[str, Mapping[str, Mapping[str, MetricValue]]] = attrs.field(factory=dict)
     benchmark_hash: str | None = None
     verifier_hash: str | None = None
     usage: Usage = attrs.field(factory=Usage)
+    judged: Usage = attrs.field(factory=Usage)
     model: str | None = None
     seconds: float = 0.0
     failure: Failure | None = None

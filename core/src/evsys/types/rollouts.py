@@ -73,13 +73,18 @@ class SampleResult:
 
 @attrs.frozen(kw_only=True)
 class Usage:
-    """Tokens, seconds and money. `cost_usd` is None where no price is known (a local engine costs 0.0)."""
+    """Tokens, seconds and money. `cost_usd` is None where no price is known (a local engine costs 0.0).
+
+    `unpriced` counts the answers and trainings in it whose price nobody knows: where there are any, `cost_usd` is the least
+    that all of it cost.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     trained_tokens: int = 0
     seconds: float = 0.0
     cost_usd: float | None = None
+    unpriced: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
@@ -89,7 +94,14 @@ class Usage:
             trained_tokens=self.trained_tokens + other.trained_tokens,
             seconds=self.seconds + other.seconds,
             cost_usd=sum(costs) if costs else None,
+            unpriced=self.without_price + other.without_price,
         )
+
+    @property
+    def without_price(self) -> int:
+        """`unpriced`, and 1 for tokens without a price that nobody has counted there yet."""
+        tokens = self.prompt_tokens or self.completion_tokens or self.trained_tokens
+        return self.unpriced or int(self.cost_usd is None and bool(tokens))
 
 
 @attrs.frozen(kw_only=True)
@@ -117,20 +129,25 @@ class Turn:
 
 @attrs.frozen(kw_only=True)
 class Score:
-    """A verdict on one rollout; `components` are named parts, each logged."""
+    """A verdict on one rollout; `components` are named parts, each logged. `usage` is what a model took that judged."""
 
     value: float
     components: Mapping[str, float] = attrs.field(factory=dict)
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
+    usage: Usage | None = None
 
 
 @attrs.frozen(kw_only=True)
 class NoScore:
-    """A typed absence: the rollout can't be judged. Never a reward of 0, never dropped from a count."""
+    """A typed absence: the rollout can't be judged. Never a reward of 0, never dropped from a count.
+
+    `usage` is what was spent on judging all the same.
+    """
 
     reason: str
     retryable: bool = False
     boundary: str | None = None
+    usage: Usage | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -9,6 +9,7 @@ import click
 from evsys_runtime.commands import column_lines, json_option, print_json
 
 if TYPE_CHECKING:
+    from evsys import Registry
     from evsys._plugins.registry import PluginEntry
     from evsys.errors import EvsysError
     from evsys_cli.project import Known
@@ -21,7 +22,11 @@ PLUGIN_IS_WRONG = 3
 
 @click.command("list")
 @click.argument("kind", required=False)
-@click.option("--check", is_flag=True, help="Import each plugin and say which are broken.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Import each plugin; say which are broken, slow, or of one name with others.",
+)
 @click.option("--broken", is_flag=True, help="Show only broken plugins (implies --check).")
 @json_option
 def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) -> None:
@@ -34,22 +39,27 @@ def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) 
     known = known_here()
     entries = known.registry.entries(kind)
     failures: dict[tuple[str, str], EvsysError] = {}
+    warnings: list[str] = []
     if check or broken:
         checked = known.registry.check()
         failures = {_key(entry): error for entry, error in checked if error is not None}
+        warnings = _shared_names(known.registry, entries)
     rows = [
         _row(entry, failures.get(_key(entry)))
         for entry in entries
         if _key(entry) in failures or (not broken and (kind is not None or entry.kind not in HIDDEN_KINDS))
     ]
+    warnings = list(dict.fromkeys([*known.registry.warnings, *warnings]))
     if as_json:
-        print_json({"plugins": rows, "project": _project(known)})
+        print_json({"plugins": rows, "project": _project(known), "warnings": warnings})
     else:
         _print_table(rows, none="No broken plugin." if broken else "No plugins.")
         if (check or broken) and not any(row["error"] for row in rows):
             click.echo(
                 f"{len(entries)} plugin{'s' * (len(entries) != 1)} imported: nothing is wrong with them."
             )
+        for warning in warnings:
+            click.echo(f"warning: {warning}", err=True)
         if known.error is not None:
             click.echo(f"The project's own plugins are missing: {known.error}", err=True)
     if known.error is not None or any(row["error"] for row in rows):
@@ -58,6 +68,23 @@ def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) 
 
 def _key(entry: PluginEntry) -> tuple[str, str]:
     return entry.kind, entry.qualified
+
+
+def _shared_names(registry: Registry, entries: list[PluginEntry]) -> list[str]:
+    """What is said of a name that several distributions offer; the registry notes by itself which the project's own hides."""
+    from evsys.errors import PluginConflictError
+
+    owners: dict[tuple[str, str], set[str]] = {}
+    for entry in entries:
+        owners.setdefault((entry.kind, entry.name), set()).add(entry.distribution)
+    said = []
+    for (kind, name), offering in owners.items():
+        if len(offering) > 1:
+            try:
+                registry.find(kind, name)
+            except PluginConflictError as exc:
+                said.append(str(exc))
+    return said
 
 
 def _row(entry: PluginEntry, error: EvsysError | None) -> dict[str, Any]:

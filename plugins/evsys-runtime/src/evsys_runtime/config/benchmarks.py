@@ -82,6 +82,7 @@ class Benchmarks:
             spec = entry.inference
             built = self.plugins.build("inference_client", spec.kind, spec.params, where)
             self.reader.add_all(built.problems)
+            self._warnings(built.plugin)
         self._models(entry, place)
         if entry.temperature == 0 and entry.num_samples > 1:
             self.reader.report.warn(
@@ -94,6 +95,7 @@ class Benchmarks:
         for where, label, spec in entry.model_specs:
             built = self.plugins.build("inference_client", spec.kind, spec.params, f"{place}.{where}")
             self.reader.add_all(built.problems)
+            self._warnings(built.plugin)
             if label in seen:
                 self.reader.add(f"{place}.{where}", f"{label!r} is scored already", "remove one")
             seen.add(label)
@@ -138,12 +140,12 @@ class Benchmarks:
 
     def _metrics(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
         seen: set[str] = set()
-        for index, spec in enumerate(entry.metric_specs):
+        for index, (spec, name) in enumerate(zip(entry.metric_specs, entry.metric_names, strict=True)):
             where = f"{place}.metrics[{index}]"
-            if spec.kind in seen:
-                self.reader.add(where, f"the metric {spec.kind!r} is listed twice", "keep one")
+            if name in seen:
+                self.reader.add(where, f"the metric {name!r} is listed twice", "keep one")
                 continue
-            seen.add(spec.kind)
+            seen.add(name)
             extra = {"pass_threshold": entry.pass_threshold}
             built = self.plugins.build("metric", spec.kind, spec.params, where, extra=extra)
             short = isinstance(entry.metrics[index], str)
@@ -155,7 +157,7 @@ class Benchmarks:
                 self.reader.add(where, *wrong_direction(spec.kind, direction))
             needed = samples_needed(built.plugin)
             if needed > entry.num_samples:
-                self.reader.add(where, *too_few(spec.kind, needed, entry.num_samples))
+                self.reader.add(where, *too_few(name, needed, entry.num_samples))
 
     def _engine(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str, *, harness: bool) -> None:
         """The engine is there, takes its params, and can run what the entry asks for."""
@@ -284,7 +286,13 @@ class Benchmarks:
             ]
             hints = [problem.hint for problem in built.problems if problem.hint]
             return None, "; ".join([*texts, *hints])
+        self._warnings(built.plugin)
         return built.plugin, None
+
+    def _warnings(self, plugin: Any) -> None:
+        """What a verifier or a client has to say of results."""
+        for warning in getattr(plugin, "warnings", ()):
+            self.reader.report.warn(warning)
 
     def _task_problem(self, found: Tasks, task_id: str, message: str, name: str, where: str) -> None:
         line = found.line_of(task_id)

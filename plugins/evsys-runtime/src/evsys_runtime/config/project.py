@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from evsys import Registry, current_registry, use_registry
+from evsys._plugins.loading import importing
 from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginLoadError
 
 __all__ = ["import_project_code", "project_registry"]
@@ -103,8 +104,11 @@ def import_project_code(root: Path, registry: Registry) -> tuple[str, ...]:
         before = set(sys.modules)
         with use_registry(recorder):
             for name in names:
+                if name in sys.modules:
+                    continue
                 try:
-                    _import(name, folder)
+                    with importing(f"{name} of the project {root}"):
+                        _import(name, folder)
                 except PLUGIN_FAILURES as exc:
                     for added in set(sys.modules) - before:
                         if _is_project_module(added):
@@ -126,8 +130,6 @@ def _module_names(folder: Path) -> Iterator[str]:
 
 
 def _import(name: str, folder: Path) -> None:
-    if name in sys.modules:
-        return
     if name != _PACKAGE:
         import_module(name)
         return

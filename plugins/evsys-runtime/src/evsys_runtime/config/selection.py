@@ -51,7 +51,7 @@ class Selection:
             hint = "choose a 'val' entry, or set metadata.allow_test_selection: true and say so when you report it"
             self._add(f"{entry.label!r} is a 'test' entry, and choosing by it would spoil it", hint)
             return None
-        names = [spec.kind for spec in entry.metric_specs]
+        names = entry.metric_names
         if names and metric not in names:
             near = get_close_matches(metric, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"add it to the metrics of {entry.label!r}"
@@ -60,7 +60,12 @@ class Selection:
         return self._directed(entry, metric)
 
     def _named(self, asked: str, entries: Sequence[BenchmarkConfig]) -> tuple[BenchmarkConfig, str] | None:
-        label, dot, metric = asked.rpartition(".")
+        for one in entries:  # a name may have dots in it, of params too
+            if asked in {f"{one.label}.{name}" for name in one.metric_names}:
+                return one, asked.removeprefix(f"{one.label}.")
+        head, bracket, params = asked.partition("[")
+        label, dot, metric = head.rpartition(".")
+        metric += bracket + params
         labels = [entry.label for entry in entries]
         if dot:
             entry = next((entry for entry in entries if entry.label == label), None)
@@ -106,20 +111,17 @@ class Selection:
 
     def _direction_of(self, entry: BenchmarkConfig, metric: str) -> Any:
         """`max`, `min`, `undeclared`, or None where the metric isn't usable, which is reported."""
+        listed = dict(zip(entry.metric_names, entry.metric_specs, strict=True)).get(metric)
         try:
-            plugin = self.plugins.registry.get("metric", metric)
+            plugin = self.plugins.registry.get("metric", listed.kind if listed else metric)
         except PluginError as exc:
-            if metric not in [
-                spec.kind for spec in entry.metric_specs
-            ]:  # else it is reported where it is listed
+            if listed is None:  # else it is reported where it is listed
                 built = self.plugins.build("metric", metric, {}, _PLACE)
                 self._add(exc.message if not built.problems else built.problems[0].message, exc.hint)
             return None
         direction = getattr(plugin, "direction", "undeclared")
         if direction not in {"max", "min", "undeclared"}:
-            if metric not in [
-                spec.kind for spec in entry.metric_specs
-            ]:  # else it is reported where it is listed
+            if listed is None:
                 self._add(*wrong_direction(metric, direction))
             return None
         return direction
@@ -166,5 +168,5 @@ class Selection:
 
 
 def _first_metric(entry: BenchmarkConfig) -> str:
-    specs = entry.metric_specs
-    return specs[0].kind if specs else DEFAULT_METRIC
+    names = entry.metric_names
+    return names[0] if names else DEFAULT_METRIC

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from json import JSONDecodeError, dumps, loads
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -22,7 +25,8 @@ class BenchmarkConfig:
 
     name: str | None = key("Label of the entry; alone, also the name that is looked up.", None)
     path: str | None = key(
-        "File of tasks, or a folder with `tasks.jsonl`, relative to the project root.", None
+        "File of tasks, a folder with `tasks.jsonl`, or a folder of Harbor's tasks; relative to the project root.",
+        None,
     )
     id: str | None = key("Id of a stored benchmark.", None)
     transforms: tuple[PluginSpec, ...] = key(
@@ -36,7 +40,7 @@ class BenchmarkConfig:
         "Score every so many steps while training; by default once, after it.", None, ge=1
     )
     metrics: tuple[str | PluginSpec, ...] = key(
-        "Metrics by name, such as `pass@3`, or as `{kind, params}`; by default the success metric where it is this entry's, else `mean_reward`.",
+        "Metrics by name, such as `pass@3`, or as `{kind, params}`; by default the success metric where it is this entry's, else `mean_reward`. One listed more than once is called `kind[param=value]` in results.",
         factory=tuple,
         plugin="metric",
     )
@@ -85,6 +89,15 @@ class BenchmarkConfig:
         )
 
     @property
+    def metric_names(self) -> tuple[str, ...]:
+        """What results call each metric: its kind, and its params too where the kind is listed with others."""
+        specs = self.metric_specs
+        listed = Counter(spec.kind for spec in specs)
+        return tuple(
+            spec.kind + (_in_brackets(spec.params) if listed[spec.kind] > 1 else "") for spec in specs
+        )
+
+    @property
     def model_specs(self) -> tuple[tuple[str, str, PluginSpec], ...]:
         """The API models: their place in the entry, what results call them, and the client that each is asked through."""
         given = [(f"models[{place}]", model) for place, model in enumerate(self.models)]
@@ -95,6 +108,22 @@ class BenchmarkConfig:
     def engine_spec(self) -> PluginSpec:
         """The engine as `{kind, params}`; the kind `auto` leaves the choice to the evaluation."""
         return self.engine if isinstance(self.engine, PluginSpec) else PluginSpec(kind=self.engine)
+
+
+def _in_brackets(params: Mapping[str, Any]) -> str:
+    """Params as part of a name: `[k=4,weights={"a":1}]`, sorted; nothing where there are none."""
+    said = ",".join(f"{name}={_short(params[name])}" for name in sorted(params, key=str))
+    return f"[{said}]" if said else ""
+
+
+def _short(value: Any) -> str:
+    """A value as JSON; text without quotes, unless it then were something else."""
+    try:
+        if isinstance(value, str):
+            loads(value)
+    except JSONDecodeError:
+        return str(value)
+    return dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def _api_model(model: str | PluginSpec) -> tuple[str, PluginSpec]:
