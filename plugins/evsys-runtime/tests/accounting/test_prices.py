@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import ConfigError
-from evsys_runtime.accounting.prices import PACKAGED, Price, PriceList, load_prices
+from evsys_runtime.accounting.prices import PACKAGED, STALE_DAYS, Price, PriceList, load_prices
 
 
 @pytest.fixture(autouse=True)
@@ -36,29 +36,68 @@ def test_a_model_without_a_price_costs_none_and_a_free_one_zero():
     assert prices.cost("free", 10, 10) == 0.0
 
 
-def test_each_packaged_price_says_when_it_was_listed():
-    prices = load_prices().models
-    assert prices
-    assert all(price.as_of is not None and price.source == str(PACKAGED) for price in prices.values())
+def test_no_price_comes_with_evsys_that_was_not_looked_up():
+    assert load_prices().models == {}
+    assert "as_of = 2" in PACKAGED.read_text(encoding="utf-8")
 
 
-def test_a_project_overrules_the_user_who_overrules_the_package(tmp_path: Path):
-    written(
+def test_a_project_overrules_the_user_model_by_model(tmp_path: Path):
+    users = written(
         tmp_path / "cache",
-        '[models."gpt-4o"]\nprompt = 1\ncompletion = 2\n[models.own]\nprompt = 3\ncompletion = 4\n',
+        "[models.theirs]\nprompt = 1\ncompletion = 2\n[models.own]\nprompt = 3\ncompletion = 4\n",
     )
-    path = written(tmp_path / "project", "[models.own]\nprompt = 5\ncompletion = 6\nas_of = 2026-01-31\n")
-    prices = load_prices(tmp_path / "project").models
-    assert (prices["gpt-4o"].prompt, prices["gpt-4o"].cached) == (1, None)
-    assert prices["own"] == Price(prompt=5, completion=6, as_of=dt.date(2026, 1, 31), source=str(path))
-    assert "gpt-4o-mini" in prices
+    path = written(
+        tmp_path / "project",
+        "[models.own]\nprompt = 5\ncompletion = 6\nas_of = 2026-01-31\nsource = 'our contract'\n",
+    )
+    assert load_prices(tmp_path / "project").models == {
+        "theirs": Price(prompt=1, completion=2, file=str(users)),
+        "own": Price(
+            prompt=5, completion=6, as_of=dt.date(2026, 1, 31), source="our contract", file=str(path)
+        ),
+    }
+
+
+def test_a_file_may_be_dated_as_a_whole(tmp_path: Path):
+    written(
+        tmp_path,
+        "as_of = 2026-01-31\n[models.a]\nprompt = 1\ncompletion = 1\n"
+        "[models.b]\nprompt = 1\ncompletion = 1\nas_of = 2026-02-01\n",
+    )
+    prices = load_prices(tmp_path).models
+    assert (prices["a"].as_of, prices["b"].as_of) == (dt.date(2026, 1, 31), dt.date(2026, 2, 1))
+
+
+def test_a_price_that_is_old_is_told_of_with_its_day():
+    price = Price(prompt=1, completion=1, as_of=dt.date(2026, 1, 31), source="a page", file="prices.toml")
+    prices = PriceList(models={"m": price})
+    assert prices.doubts("m", today=dt.date(2026, 1, 31) + dt.timedelta(STALE_DAYS)) == ()
+    [said] = prices.doubts("m", today=dt.date(2026, 1, 31) + dt.timedelta(STALE_DAYS + 1))
+    assert said.startswith("the price of 'm' in prices.toml is of 2026-01-31, 181 days ago")
+
+
+def test_a_price_without_a_day_or_a_source_is_called_unverified():
+    today = dt.date(2026, 2, 1)
+    prices = PriceList(
+        models={
+            "a": Price(prompt=1, completion=1, file="p"),
+            "b": Price(prompt=1, completion=1, as_of=today, file="p"),
+            "given by hand": Price(prompt=1, completion=1),
+        }
+    )
+    assert prices.doubts("a", today=today) == (
+        "the price of 'a' in p is unverified: it has no `as_of` and no `source`",
+    )
+    assert prices.doubts("b", today=today) == ("the price of 'b' in p is unverified: it has no `source`",)
+    assert prices.doubts("given by hand", today=today) == prices.doubts("unknown", today=today) == ()
 
 
 def test_everything_wrong_with_a_price_file_is_told_at_once(tmp_path: Path):
     path = written(
         tmp_path,
         'currency = "EUR"\n[models.a]\nprompt = -1\n[models.b]\nprompt = 1\ncompletion = inf\ncache = 2\n'
-        '[models.c]\nprompt = 1\ncompletion = true\nas_of = "today"\n',
+        '[models.c]\nprompt = 1\ncompletion = true\nas_of = "today"\n'
+        '[models.d]\nprompt = 1\ncompletion = 1\nsource = " "\n',
     )
     with pytest.raises(ConfigError) as caught:
         load_prices(tmp_path)
@@ -71,6 +110,7 @@ def test_everything_wrong_with_a_price_file_is_told_at_once(tmp_path: Path):
         "$.models['b'].cache",
         "$.models['c'].completion",
         "$.models['c'].as_of",
+        "$.models['d'].source",
     }
 
 

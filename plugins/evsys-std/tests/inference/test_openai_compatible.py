@@ -142,6 +142,29 @@ def test_cost_is_by_the_projects_prices_and_unknown_without_one(tmp_path: Path):
         assert costs({"model": "unheard-of"}, USAGE) == [None]
 
 
+def test_a_price_that_nobody_vouches_for_is_warned_of(tmp_path: Path):
+    (tmp_path / "prices.toml").write_text(
+        "[models.known]\nprompt = 1\ncompletion = 1\n[models.old]\nprompt = 1\ncompletion = 1\n"
+        "as_of = 2020-01-31\nsource = 'a page'\n",
+        encoding="utf-8",
+    )
+    with use_scope(DataScope(project_root=tmp_path)):
+        assert "unverified" in build("http://127.0.0.1:9/v1", model="known").warnings[0]
+        assert "is of 2020-01-31" in build("http://127.0.0.1:9/v1", model="old").warnings[0]
+    assert build("http://127.0.0.1:9/v1", price={"prompt": 1, "completion": 1}).warnings == ()
+
+
+def test_answers_whose_price_is_not_known_are_counted():
+    async def main(**params: Any) -> list[int]:
+        choices = completion()["choices"] * 2
+        async with Faulty(completion(choices=choices, usage=None)).running() as url:
+            found = await build(url, **params).generate(ASK, SamplingParams(max_tokens=5), n=2)
+            return [answer.usage.unpriced for answer in found]
+
+    assert asyncio.run(main()) == [1, 1]
+    assert asyncio.run(main(price={"prompt": 1, "completion": 1})) == [1, 1]
+
+
 def test_a_service_that_tells_no_usage_has_no_cost():
     assert costs({"price": {"prompt": 2.0, "completion": 8.0}}, None) == [None]
 

@@ -11,7 +11,7 @@ import attrs
 from evsys import option
 
 if TYPE_CHECKING:
-    from evsys.types import NoScore, Rollout, Score
+    from evsys.types import NoScore, Rollout, Score, Usage
 
 __all__ = ["Composite", "Part"]
 
@@ -90,6 +90,8 @@ class Composite:
             for name, part in parts.items()
         }
         self.uses = tuple(sorted({name for one in self._bound.values() for name in (one.name, *one.uses)}))
+        said = (text for one in self._bound.values() for text in getattr(one.call, "warnings", ()))
+        self.warnings = tuple(dict.fromkeys(said))
         self.reward_range = hull(one.reward_range for one in self._bound.values())
 
     async def __call__(
@@ -106,14 +108,17 @@ class Composite:
         seen = attrs.evolve(seen, output=model_output)
         components: dict[str, float] = {}
         metadata: dict[str, Any] = {}
+        usage: Usage | None = None
         for name, part in self.parts.items():
             said = to_score(await self._bound[name].judge(part.of(expected), seen), part.verifier)
+            if said.usage is not None:
+                usage = said.usage if usage is None else usage + said.usage
             if isinstance(said, NoScore):
-                return attrs.evolve(said, reason=f"part {name!r}: {said.reason}")
+                return attrs.evolve(said, reason=f"part {name!r}: {said.reason}", usage=usage)
             components[name] = said.value
             components |= {f"{name}.{inner}": value for inner, value in said.components.items()}
             metadata |= {name: dict(said.metadata)} if said.metadata else {}
-        return Score(value=self._mean(components), components=components, metadata=metadata)
+        return Score(value=self._mean(components), components=components, metadata=metadata, usage=usage)
 
     def _mean(self, components: Mapping[str, float]) -> float:
         weights = {name: part.weight for name, part in self.parts.items()}
@@ -122,6 +127,25 @@ class Composite:
         )
         scores = [components[name] for name in weights]
         return min(max(mean, min(scores)), max(scores))  # rounding leads out of the range of the parts
+
+    async def oracle(self, expected: Any, params: Mapping[str, Any]) -> str | None:
+        """A right answer: that of a part which all parts agree on, the heaviest first; None where there is none."""
+        from evsys.types import Rollout, Score
+        from evsys_runtime.evaluation.made_answers import oracle_of
+        from evsys_runtime.evaluation.verify import to_score
+
+        for name in sorted(self.parts, key=lambda name: -self.parts[name].weight):
+            known = await oracle_of(self._bound[name], self.parts[name].of(expected))
+            if known is None:
+                continue
+            rollout = Rollout(task_id="", sample_index=0, output=known.text)
+            said = to_score(await self(known.text, expected, params, rollout), self.name)
+            if isinstance(said, Score) and all(
+                said.components[part] >= (one.reward_range or (0.0, 1.0))[1]
+                for part, one in self._bound.items()
+            ):
+                return known.text
+        return None
 
     def check(self, expected: Any) -> None:
         """Let each part refuse what it can't judge by.

@@ -43,9 +43,7 @@ class CostPerTask(_PerTask):
     def of(self, rollout: Rollout) -> float:
         """The price of its tokens, 0 where it used none, NaN where nobody knows the price."""
         usage = rollout.usage
-        if usage.cost_usd is not None:
-            return usage.cost_usd
-        return math.nan if usage.prompt_tokens or usage.completion_tokens else 0.0
+        return math.nan if usage.without_price else usage.cost_usd or 0.0
 
 
 class TimePerTask(_PerTask):

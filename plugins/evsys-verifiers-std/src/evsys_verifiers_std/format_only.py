@@ -58,6 +58,35 @@ class FormatOnly(Configured):
             and _tagged(text, settings.tags, only=settings.only_tags)
         )
 
+    def oracle(self, expected: Any, params: Mapping[str, Any]) -> str | None:
+        """An answer of the wanted form."""
+        return _well_formed(self._settings(params))
+
+    def counterexample(self, expected: Any, params: Mapping[str, Any]) -> str:
+        """An answer of another form."""
+        settings: FormatOnlyParams = self._settings(params)
+        if settings.tags or settings.min_characters:
+            return ""
+        return settings.forbidden[0] if settings.forbidden else "x" * ((settings.max_characters or 0) + 1)
+
+
+def _well_formed(settings: FormatOnlyParams) -> str | None:
+    """A text of the wanted form; None where filling words don't make one."""
+    fillers = ("x", "0", "?")
+    for filler in fillers:
+        inside = "".join(f"<{tag}>{filler}</{tag}>" for tag in settings.tags) or filler
+        short = (settings.min_characters or 0) - len(inside)
+        if short > 0 and settings.tags:
+            last = f"</{settings.tags[-1]}>"
+            text = inside.removesuffix(last) + filler * short + last
+        else:
+            text = inside + filler * short
+        if len(text) <= (settings.max_characters or len(text)) and not any(
+            w in text for w in settings.forbidden
+        ):
+            return text
+    return None
+
 
 def _tagged(text: str, tags: tuple[str, ...], *, only: bool) -> bool:
     """True when each tag opens and closes once, in order, one after the other, around something."""

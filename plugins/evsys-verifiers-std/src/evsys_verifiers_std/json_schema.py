@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -67,6 +68,17 @@ class JsonSchema(Configured):
             return Score(value=1.0)
         return Score(value=0.0, metadata={"error": error[:_LONGEST_ERROR]})
 
+    def oracle(self, expected: Any, params: Mapping[str, Any]) -> str | None:
+        """A right answer where the schema itself shows one: its `const`, the first of `examples` or `enum`, or `default`."""
+        settings: JsonSchemaParams = self._settings(params)
+        schema = settings.schema if settings.schema is not None else expected
+        shown = _shown_by(schema) if isinstance(schema, Mapping) else []
+        return json.dumps(shown[0], ensure_ascii=False) if shown else None
+
+    def counterexample(self, expected: Any, params: Mapping[str, Any]) -> str:
+        """A wrong answer: no JSON."""
+        return "{"
+
     def check(self, expected: Any) -> None:
         """Refuse what is no JSON Schema, or refers to one that isn't in it.
 
@@ -74,6 +86,14 @@ class JsonSchema(Configured):
             ValueError: says what is wrong and where in the schema.
         """
         _asked(self.config, expected)
+
+
+def _shown_by(schema: Mapping[str, Any]) -> list[Any]:
+    shown = [schema["const"]] if "const" in schema else []
+    for name in ("examples", "enum"):
+        values = schema.get(name)
+        shown += values[:1] if isinstance(values, list) else []
+    return shown + ([schema["default"]] if "default" in schema else [])
 
 
 def _asked(settings: JsonSchemaParams, expected: Any, **what: Any) -> str | None:

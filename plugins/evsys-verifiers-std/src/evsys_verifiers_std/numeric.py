@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
@@ -52,6 +53,16 @@ class Numeric(Configured):
         wanted = expected_quantities(expected, settings.decimal)
         said = _picked(model_output, settings)
         return float(said is not None and any(_right(said, one, settings) for one in wanted))
+
+    def oracle(self, expected: Any, params: Mapping[str, Any]) -> str:
+        """A right answer: the first expected number with its unit."""
+        settings: NumericParams = self._settings(params)
+        first = expected[0] if isinstance(expected, list | tuple) else expected
+        unit = ""
+        if isinstance(first, Mapping):
+            first, unit = first["value"], f" {first['unit']}" if first.get("unit") else ""
+        text = first if isinstance(first, str) else json.dumps(first).replace(".", settings.decimal)
+        return f"{settings.after or ''} {text}{unit}".strip()
 
     def check(self, expected: Any) -> None:
         """Refuse an expectation without a number.

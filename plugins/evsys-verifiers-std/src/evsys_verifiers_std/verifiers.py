@@ -6,6 +6,7 @@ before any model is asked whether a task's expectation can be used.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -48,6 +49,10 @@ class ExactMatch(Configured):
 
         return float(plain(model_output) in [plain(text) for text in expected_texts(expected)])
 
+    def oracle(self, expected: Any, params: Mapping[str, Any]) -> str:
+        """A right answer: the first expected text."""
+        return expected_texts(expected)[0]
+
     def check(self, expected: Any) -> None:
         """Refuse an expectation that can't be compared with.
 
@@ -82,6 +87,10 @@ class Contains(Configured):
             model_output, wanted = model_output.casefold(), [text.casefold() for text in wanted]
         found = [text in model_output for text in wanted]
         return float(all(found) if settings.require == "all" else any(found))
+
+    def oracle(self, expected: Any, params: Mapping[str, Any]) -> str:
+        """A right answer: all expected texts."""
+        return "\n".join(expected_texts(expected))
 
     def check(self, expected: Any) -> None:
         """Refuse an expectation that every answer contains.
@@ -151,6 +160,10 @@ class RegexMatch(Configured):
             )
         )
 
+    def oracle(self, expected: Any, params: Mapping[str, Any]) -> None:
+        """None: a pattern doesn't tell what it matches."""
+        return
+
     def check(self, expected: Any) -> None:
         """Refuse a pattern that can't be compiled, or none.
 
@@ -209,6 +222,15 @@ class ToolCallsMatch(Configured):
                 allow_extra=settings.allow_extra,
             )
         )
+
+    def oracle(self, expected: Any, params: Mapping[str, Any]) -> str:
+        """A right answer: the expected calls as JSON; some text where none is expected."""
+        calls = [call._asdict() for call in expected_calls(expected)]
+        return json.dumps(calls, ensure_ascii=False) if calls else "No tool is needed."
+
+    def counterexample(self, expected: Any, params: Mapping[str, Any]) -> str:
+        """A wrong answer: no call where one is expected, else a call."""
+        return "" if expected_calls(expected) else json.dumps([{"name": "unwanted", "arguments": {}}])
 
     def check(self, expected: Any) -> None:
         """Refuse an expectation that is no list of calls.

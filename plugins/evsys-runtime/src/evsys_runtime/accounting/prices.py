@@ -1,4 +1,4 @@
-"""Prices of API models: a dated file that anybody may overrule, and what a call cost by it."""
+"""Prices of API models: dated files that say where each price is from, and what a call cost by it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ import attrs
 from evsys.errors import ConfigError, Problem
 from evsys_runtime.data.user_cache import cache_root
 
-__all__ = ["FILE_NAME", "PACKAGED", "Price", "PriceList", "load_prices"]
+__all__ = ["FILE_NAME", "PACKAGED", "STALE_DAYS", "Price", "PriceList", "load_prices"]
 
 FILE_NAME = "prices.toml"
 """What a price file is called, in a project and in the cache folder."""
 
 PACKAGED = Path(__file__).with_name(FILE_NAME)
 """The prices that evsys brings."""
+
+STALE_DAYS = 180
+"""A price that was listed longer ago is told of."""
 
 _PER = 1_000_000
 _AMOUNTS = ("prompt", "completion", "cached")
@@ -31,7 +34,8 @@ class Price:
     """US dollars per million tokens of one model.
 
     `cached` is the price of prompt tokens that the service had seen before; None charges them like the others. `as_of` is
-    the day on which the price was listed, `source` the file that says so.
+    the day on which the price was listed, `source` says where; without both it is unverified. `file` is what says so, None for
+    a price that was given by hand.
     """
 
     prompt: float
@@ -39,6 +43,19 @@ class Price:
     cached: float | None = None
     as_of: dt.date | None = None
     source: str | None = None
+    file: str | None = None
+
+    def doubts(self, model: str, today: dt.date) -> Iterator[str]:
+        """What is to be said of costs by this price: that it is old, or that nobody says where it is from."""
+        if self.file is None:
+            return
+        what = f"the price of {model!r} in {self.file}"
+        age = None if self.as_of is None else (today - self.as_of).days
+        if age is not None and age > STALE_DAYS:
+            yield f"{what} is of {self.as_of}, {age} days ago; see whether it still holds, and write the new day as `as_of`"
+        lacking = [name for name in ("as_of", "source") if getattr(self, name) is None]
+        if lacking:
+            yield f"{what} is unverified: it has no {' and no '.join(f'`{name}`' for name in lacking)}"
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
         """US dollars for one call. `cached_tokens` are those of the prompt that were cached."""
@@ -61,6 +78,12 @@ class PriceList:
         """US dollars for one call; None where the model's price isn't known, which is never 0."""
         price = self.models.get(model)
         return None if price is None else price.cost(prompt_tokens, completion_tokens, cached_tokens)
+
+    def doubts(self, model: str, *, today: dt.date | None = None) -> tuple[str, ...]:
+        """What is to be said of a model's costs; see `Price.doubts`. Nothing where no price is known."""
+        price = self.models.get(model)
+        day = dt.datetime.now(dt.UTC).date() if today is None else today
+        return () if price is None else tuple(price.doubts(model, day))
 
 
 def load_prices(project_root: Path | None = None) -> PriceList:
@@ -91,13 +114,15 @@ def _read(path: Path) -> Mapping[str, Price]:
     problems = [attrs.evolve(problem, source=str(path)) for problem in _problems(tree)]
     if problems:
         raise ConfigError(problems)
-    return {name: Price(**row, source=str(path)) for name, row in tree.get("models", {}).items()}
+    whole = {"as_of": tree["as_of"]} if "as_of" in tree else {}
+    return {name: Price(**{**whole, **row}, file=str(path)) for name, row in tree.get("models", {}).items()}
 
 
 def _problems(tree: Mapping[str, Any]) -> Iterator[Problem]:
     models = tree.get("models", {})
-    for name in sorted(set(tree) - {"models"}):
+    for name in sorted(set(tree) - {"models", "as_of"}):
         yield Problem(path=f"$.{name}", message="unknown key", hint='a price stands in [models."NAME"]')
+    yield from _date_problems(tree, "$")
     if not isinstance(models, dict):
         yield Problem(path="$.models", message="must be a table of models")
         return
@@ -110,8 +135,10 @@ def _problems(tree: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _row_problems(row: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    for key in sorted(set(row) - {*_AMOUNTS, "as_of"}):
-        yield Problem(path=f"{where}.{key}", message="unknown key", hint=f"{', '.join(_AMOUNTS)} or as_of")
+    for key in sorted(set(row) - {*_AMOUNTS, "as_of", "source"}):
+        yield Problem(
+            path=f"{where}.{key}", message="unknown key", hint=f"{', '.join(_AMOUNTS)}, as_of or source"
+        )
     for key in _AMOUNTS:
         if key not in row:
             if key != "cached":
@@ -119,6 +146,13 @@ def _row_problems(row: Mapping[str, Any], where: str) -> Iterator[Problem]:
         elif not _is_amount(row[key]):
             message = f"must be a number of US dollars from 0 up, got {row[key]!r}"
             yield Problem(path=f"{where}.{key}", message=message)
+    source = row.get("source", "-")
+    if not isinstance(source, str) or not source.strip():
+        yield Problem(path=f"{where}.source", message=f"must say where the price is listed, got {source!r}")
+    yield from _date_problems(row, where)
+
+
+def _date_problems(row: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if "as_of" in row and type(row["as_of"]) is not dt.date:
         message = f"must be a date such as 2026-01-31, without quotes, got {row['as_of']!r}"
         yield Problem(path=f"{where}.as_of", message=message)

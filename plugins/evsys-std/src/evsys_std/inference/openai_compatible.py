@@ -97,6 +97,7 @@ class OpenAICompatible:
         base = config.base_url.rstrip("/")
         self.model = config.model
         self._prices = _prices(config)
+        self.warnings = self._prices.doubts(config.model)
         self._limiter = shared_limiter(
             f"{public_address(base)} {config.api_key_env or ''}",
             Limits(
@@ -187,6 +188,8 @@ class OpenAICompatible:
                 seconds=seconds if first else 0.0,
                 cost_usd=self._prices.cost(self.model, prompt, written, cached) if known else None,
             )
+            if usage.cost_usd is None:
+                usage = attrs.evolve(usage, unpriced=1)
             counted.append(attrs.evolve(completion, usage=usage))
         return counted
 
