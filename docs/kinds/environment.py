@@ -3,7 +3,8 @@ being released twice does no harm.
 
 ## In an experiment file
 
-The key is `environment`, of a benchmark entry.
+The key is `environment`, of a benchmark entry. The engine [`harbor`](../harbor.md) runs `null`, `bwrap` and whatever is an
+environment of Harbor's.
 """
 
 import asyncio

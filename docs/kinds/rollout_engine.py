@@ -1,8 +1,8 @@
 """A rollout engine runs tasks: for each task and sample it lets the policy's agent act, has the result judged, and yields the
 rollout as soon as it is done. One that crashed is yielded too, with its `error`.
 
-It keeps the limits: how many run at once, and for how long. `direct` is the standard one; [evaluation](../evaluation.md) says
-where engines are used.
+It keeps the limits: how many run at once, and for how long. `direct` is the standard one, [`harbor`](../harbor.md) has
+sandboxes; [evaluation](../evaluation.md) says where engines are used.
 
 ## In an experiment file
 

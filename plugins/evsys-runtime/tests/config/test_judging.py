@@ -5,6 +5,7 @@ import pytest
 from task_files import cached, native_task, task, write_tasks
 
 from evsys.errors import DataError, RolloutError
+from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
 from evsys_runtime.config.selection import BASE_MODEL
 
 RUN = """\
@@ -16,6 +17,10 @@ run:
 """
 VAL = "{path: data/val.jsonl}"
 TEST = "{path: data/test.jsonl, split: test}"
+TWICE = (
+    "{path: data/val.jsonl, num_samples: 3, metrics: "
+    "[{kind: pass@k, params: {pass_threshold: 0.5, k: 2}}, {kind: pass@k, params: {k: 3}}]}"
+)
 
 
 def file(metadata: str) -> str:
@@ -38,6 +43,10 @@ def only(problems: list[str]) -> str:
         (f"{{benchmark: [{VAL}, {TEST}], success_metric: nll}}", ("val", "nll", "min")),
         ("{benchmark: {path: data/val.jsonl, name: a.b, metrics: [nll]}, success_metric: a.b.nll}", ("a.b", "nll", "min")),
         ("{benchmark: {path: data/val.jsonl, metrics: [pass@3], num_samples: 4}, success_metric: pass@3}", ("val", "pass@3", "max")),
+        (f"{{benchmark: {TWICE}, success_metric: 'val.pass@k[k=3]'}}", ("val", "pass@k[k=3]", "max")),
+        (f"{{benchmark: {TWICE}, success_metric: 'pass@k[k=2,pass_threshold=0.5]'}}", ("val", "pass@k[k=2,pass_threshold=0.5]", "max")),
+        (f"{{benchmark: {TWICE}, success_metric: 'val.pass@k[k=2,pass_threshold=0.5]'}}", ("val", "pass@k[k=2,pass_threshold=0.5]", "max")),
+        (f"{{benchmark: {TWICE}}}", ("val", "pass@k[k=2,pass_threshold=0.5]", "max")),
         (f"{{benchmark: {TEST}, success_metric: test.nll, allow_test_selection: true}}", ("test", "nll", "min")),
         ("{benchmark: {path: data/test.jsonl, split: test, allow_test_selection: true}, success_metric: test.nll}", ("test", "nll", "min")),
         (f"{{benchmark: {VAL}, success_metric: odd, direction: min}}", ("val", "odd", "min")),
@@ -68,6 +77,9 @@ def test_without_a_success_metric_nothing_is_guessed_among_several_or_from_test(
         (f"{{benchmark: [{VAL}, {TEST}], success_metric: test.nll}}", "'test' is a 'test' entry, and choosing by it would spoil it; choose a 'val' entry, or set metadata.allow_test_selection: true"),
         ("{benchmark: {path: data/val.jsonl, metrics: [nll]}, success_metric: nl}", "'val' has no metric 'nl', only nll; did you mean 'nll'?"),
         ("{benchmark: {path: data/val.jsonl, metrics: [nll]}, success_metric: val.pass_rate}", "'val' has no metric 'pass_rate', only nll; add it to the metrics of 'val'"),
+        (f"{{benchmark: {TWICE}, success_metric: 'val.pass@k[k=4]'}}", "'val' has no metric 'pass@k[k=4]', only pass@k[k=2,pass_threshold=0.5], pass@k[k=3]; did you mean 'pass@k[k=3]'?"),
+        (f"{{benchmark: {TWICE}, success_metric: val.pass@k}}", "'val' has no metric 'pass@k', only pass@k[k=2,pass_threshold=0.5], pass@k[k=3]"),
+        (f"{{benchmark: {TWICE}, success_metric: 'vall.pass@k[k=3]'}}", "no benchmark is called 'vall'; did you mean 'val.pass@k[k=3]'?"),
         (f"{{benchmark: {VAL}, success_metric: pass_rat}}", "no metric is called 'pass_rat'; did you mean 'pass_rate'?"),
         (f"{{benchmark: {VAL}, success_metric: nll, direction: max}}", "$.metadata.direction: 'direction' is 'max', but for 'nll' 'min' is better"),
         (f"{{benchmark: {VAL}, success_metric: nll, direction: up}}", "$.metadata.direction: expected 'max' or 'min'"),
@@ -175,6 +187,24 @@ def test_labels_come_from_name_id_or_path(load, project: Path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("metrics", "names"),
+    [
+        (["a", {"kind": "b", "params": {"x": 1}}], ["a", "b"]),
+        (["a", {"kind": "a", "params": {"x": 1}}], ["a", "a[x=1]"]),
+        ([{"kind": "a", "params": {"y": "w", "x": True}}, "a"], ["a[x=true,y=w]", "a"]),
+        ([{"kind": "a", "params": {"x": "1"}}, {"kind": "a", "params": {"x": 1}}], ['a[x="1"]', "a[x=1]"]),
+        (
+            [{"kind": "a", "params": {"x": {"d": [1, 2], "c": "é"}}}, {"kind": "a", "params": {"x": None}}],
+            ['a[x={"c":"é","d":[1,2]}]', "a[x=null]"],
+        ),
+    ],
+)
+def test_a_metric_is_called_by_its_kind_and_by_its_params_too_where_that_is_listed_again(metrics, names):
+    specs = [each if isinstance(each, str) else PluginSpec(**each) for each in metrics]
+    assert BenchmarkConfig(path="x.jsonl", metrics=tuple(specs)).metric_names == tuple(names)
+
+
 def test_temperature_depends_on_the_number_of_samples_unless_given(load):
     entries = "[{path: data/val.jsonl}, {path: data/val.jsonl, name: b, num_samples: 4}, {path: data/val.jsonl, name: c, num_samples: 4, temperature: 0}]"
     plan = load(file(f"{{benchmark: {entries}}}"))
@@ -199,8 +229,10 @@ def test_temperature_depends_on_the_number_of_samples_unless_given(load):
         ("{path: data/val.jsonl, metrics: [{kind: pass@k, params: {k: 9}}], num_samples: 4}", "pass@k needs 9 samples"),
         ("{path: data/val.jsonl, metrics: [mean_rewrd]}", "exp.yaml:3:56: $.metadata.benchmark.metrics[0]: no metric is called 'mean_rewrd'; did you mean 'mean_reward'?"),
         ("{path: data/val.jsonl, metrics: [{kind: pass@3, params: {thresh: 1}}], num_samples: 3}", "$.metadata.benchmark.metrics[0].params.thresh: unknown key 'thresh'"),
+        ("{path: data/val.jsonl, num_samples: 3, metrics: [{kind: pass@k, params: {k: 2}}, {kind: pass@k, params: {k: 2}}]}", "$.metadata.benchmark.metrics[1]: the metric 'pass@k[k=2]' is listed twice; keep one"),
+        ("{path: data/val.jsonl, num_samples: 3, metrics: [{kind: pass@k, params: {k: 2}}, {kind: pass@k, params: {k: 4}}]}", "$.metadata.benchmark.metrics[1]: pass@k[k=4] needs 4 samples of each task"),
         ("{path: data/val.jsonl, metrics: [pass_rate, pass_rate]}", "$.metadata.benchmark.metrics[1]: the metric 'pass_rate' is listed twice"),
-        ("{path: data/val.jsonl, engine: harbor}", "$.metadata.benchmark.engine: rollout_engine 'harbor' is not in this version; `direct` runs chat tasks"),
+        ("{path: data/val.jsonl, engine: harbor}", "$.metadata.benchmark.engine: no rollout_engine is called 'harbor'; install it with: pip install 'evsys-sdk[harbor]'"),
         ("{path: data/val.jsonl, engine: {kind: dirct}}", "$.metadata.benchmark.engine.kind: no rollout_engine is called 'dirct'; did you mean 'direct'?"),
         ("{path: data/val.jsonl, engine: direct, system_prompt: hi}", "$.metadata.benchmark.system_prompt: engine 'direct' would ignore 'system_prompt'"),
         ("{path: data/val.jsonl, agent: {kind: chatt}}", "$.metadata.benchmark.agent.kind: no agent is called 'chatt'"),
@@ -271,7 +303,6 @@ def test_it_is_listed_with_the_problems_of_the_experiment_file_where_there_are_s
     ("verifier", "message"),
     [
         ('{"name": "exact_mtch", "expected": "a"}', "data/val.jsonl:2: $.metadata.benchmark.path: task 'b': no verifier is called 'exact_mtch'; did you mean 'exact_match'?"),
-        ('{"name": "llm_judge"}', "task 'b': verifier 'llm_judge' is not in this version"),
         ('{"name": "exact_match", "expected": "a", "params": {"strp": true}}', "data/val.jsonl:2: $.metadata.benchmark.path: task 'b': params.strp: unknown key 'strp'; did you mean 'strip'?"),
         ('{"name": "exact_match", "expected": null}', "data/val.jsonl:2: $.metadata.benchmark.path: task 'b': verifier 'exact_match' can't judge by what it expects: nothing is expected"),
     ],
@@ -418,7 +449,7 @@ def test_what_needs_a_place_to_act_needs_an_engine_that_runs_it(problems, projec
         native_task(project / "data" / "suite" / name)
     folders = [{"task_id": name, "path": f"data/suite/{name}"} for name in "abcdefghij"]
     write_tasks(project / "data" / "val.jsonl", folders)
-    wanted = "rollout_engine 'harbor' is not in this version; `direct` runs chat tasks"
+    wanted = "no rollout_engine is called 'harbor'; install it with: pip install 'evsys-sdk[harbor]'"
     for entry, why in {
         "{path: data/suite}": "tasks that are folders need it",
         VAL: "tasks that are folders need it",

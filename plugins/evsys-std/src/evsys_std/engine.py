@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import attrs
+
+from evsys import option
 from evsys.errors import RolloutError
 
 if TYPE_CHECKING:
@@ -21,6 +24,20 @@ class DirectEngine:
     """
 
     name: ClassVar[str] = "direct"
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        """Parameters of `direct`."""
+
+        max_retries: int = option(
+            0, "how often a rollout is tried again that failed for a reason that may pass", ge=0
+        )
+        retry_wait_seconds: float = option(
+            1.0, "wait before the first of these; doubled each time, up to a minute", ge=0
+        )
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = self.Config(**fields)
 
     def check_work(self, tasks: Sequence[HarborTask], environment: Any, harness: bool) -> None:
         """Say what of a benchmark entry can't be run here.
@@ -44,11 +61,16 @@ class DirectEngine:
         """
         # `validate` looks at this engine and runs nothing, so that asyncio isn't imported for it.
         from evsys_runtime.evaluation.recording import run_rollout
+        from evsys_runtime.evaluation.retrying import with_retries
         from evsys_runtime.evaluation.scheduling import jobs_of, scheduled
 
         async def one(job: Job) -> Rollout:
-            return await run_rollout(
-                *job, policy, timeout_seconds=limits.timeout_seconds, max_turns=limits.max_turns
+            return await with_retries(
+                lambda: run_rollout(
+                    *job, policy, timeout_seconds=limits.timeout_seconds, max_turns=limits.max_turns
+                ),
+                most=self.config.max_retries,
+                wait_seconds=self.config.retry_wait_seconds,
             )
 
         width = min(limits.n_concurrent, max(1, len(tasks) * policy.num_samples))

@@ -1,0 +1,160 @@
+"""The namespaces of one sandbox: held open by a first process, entered by each command, and all gone when that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from evsys.errors import RolloutError
+
+__all__ = ["Namespaces", "remove_tree"]
+
+_SAFE = ("--unshare-ipc", "--unshare-uts", "--die-with-parent", "--cap-drop", "ALL")
+_START_SECONDS = 30.0
+_KILL_SECONDS = 5.0
+
+
+class Namespaces:
+    """Namespaces of users and processes, and of the network where it isn't shared.
+
+    They are entered through descriptors opened once, so that a process number that was given anew can't lead elsewhere.
+
+    Args:
+        network: share this machine's network.
+    """
+
+    def __init__(self, *, network: bool) -> None:
+        self._network = network
+        self._first: asyncio.subprocess.Process | None = None
+        self._pidfd: int | None = None
+        self._open: dict[str, int] = {}
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What a process needs that enters."""
+        return tuple(self._open.values())
+
+    def entering(self) -> list[str]:
+        """The beginning of a command line that runs something inside; mounts and the command follow."""
+        if not self._open:
+            raise RolloutError("the sandbox isn't started, or was stopped")
+        joined = [
+            f"--{name}=/proc/self/fd/{self._open[name]}" for name in ("user", "net") if name in self._open
+        ]
+        return [
+            *(_program("nsenter"), *joined, "--preserve-credentials"),
+            *(_program("bwrap"), "--pidns", str(self._open["pid"]), *_SAFE),
+        ]
+
+    async def open(self, mounts: Sequence[str], *, environment: Mapping[str, str]) -> None:
+        """Start the first process.
+
+        Raises:
+            RolloutError: this machine doesn't allow it.
+        """
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as facts:
+            try:
+                self._first = await asyncio.create_subprocess_exec(
+                    *(
+                        _program("bwrap"),
+                        "--unshare-user",
+                        "--uid",
+                        "0",
+                        "--gid",
+                        "0",
+                        "--unshare-pid",
+                        *_SAFE,
+                    ),
+                    *([] if self._network else ["--unshare-net"]),
+                    *mounts,
+                    *("--info-fd", str(writing), "--", "sh", "-c", "echo ready; exec sleep infinity"),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=dict(environment),
+                    pass_fds=[writing],
+                    start_new_session=True,
+                )
+            finally:
+                os.close(writing)
+            await self._ready(self._first, facts)
+
+    async def close(self) -> None:
+        """Kill all that is inside, and wait until it is gone. Safe to call twice."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+        if self._pidfd is not None:
+            pidfd, self._pidfd = self._pidfd, None
+            try:
+                await asyncio.to_thread(_kill, pidfd)
+            finally:
+                os.close(pidfd)
+        if self._first is not None:
+            first, self._first = self._first, None
+            await _ended(first)
+
+    async def _ready(self, first: asyncio.subprocess.Process, facts: IO[bytes]) -> None:
+        assert first.stdout is not None
+        assert first.stderr is not None
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                said = await first.stdout.readline()
+        except TimeoutError as exc:
+            raise RolloutError(f"the sandbox wasn't ready after {_START_SECONDS:g} s") from exc
+        if said != b"ready\n":
+            reason = (await first.stderr.read()).decode("utf-8", "replace").strip()
+            raise RolloutError(
+                f"bubblewrap can't make a sandbox here: {reason or 'it says nothing'}",
+                hint="it needs user namespaces, which containers and some distributions forbid; name another environment",
+            )
+        pid = json.loads(await asyncio.to_thread(facts.read))["child-pid"]
+        self._pidfd = os.pidfd_open(pid)
+        for name in ("user", "pid") if self._network else ("user", "pid", "net"):
+            self._open[name] = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+async def _ended(first: asyncio.subprocess.Process) -> None:
+    """Wait for the process outside, which waits for the one inside; killed at once, it would leave that behind as a zombie."""
+    told = asyncio.create_task(first.communicate())
+    done, _ = await asyncio.wait([told], timeout=_KILL_SECONDS)
+    if not done:
+        first.kill()
+    await told
+
+
+def _program(name: str) -> str:
+    """Where a program is: the sandbox's own search path isn't this machine's."""
+    found = shutil.which(name)
+    if found is None:
+        raise RolloutError(f"a sandbox needs {name}, which this machine doesn't have")
+    return found
+
+
+def _kill(pidfd: int) -> None:
+    """Kill the first process of a namespace of processes, with which the kernel kills all others; wait for its end."""
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    ended = select.poll()
+    ended.register(pidfd, select.POLLIN)
+    ended.poll(_KILL_SECONDS * 1000)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder and all in it, whatever permissions its folders were given."""
+    try:
+        shutil.rmtree(folder)
+    except PermissionError:
+        for place, _, _ in os.walk(folder):
+            Path(place).chmod(0o700)
+        shutil.rmtree(folder)

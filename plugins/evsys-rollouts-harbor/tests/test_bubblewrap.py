@@ -1,0 +1,257 @@
+"""The sandbox: what is inside, what can get out, and what is left of it."""
+
+import asyncio
+import os
+import uuid
+
+import pytest
+from rollout_parts import until
+from sandboxes import needs_sandbox, running
+
+from evsys.errors import ConfigError, RolloutError
+from evsys_rollouts_harbor import namespaces
+from evsys_rollouts_harbor.bubblewrap import HOME, BwrapEnvironment, Execution
+from evsys_rollouts_harbor.namespaces import remove_tree
+
+pytestmark = needs_sandbox
+
+
+def inside(*commands: str, **params) -> list[Execution]:
+    async def main() -> list[Execution]:
+        sandbox = BwrapEnvironment(**params)
+        try:
+            await sandbox.start()
+            return [await sandbox.exec(command) for command in commands]
+        finally:
+            await sandbox.stop()
+
+    return asyncio.run(main())
+
+
+async def with_sandbox(use, **params):
+    sandbox = BwrapEnvironment(**params)
+    try:
+        await sandbox.start()
+        return await use(sandbox)
+    finally:
+        await sandbox.stop()
+
+
+def test_commands_have_outputs_and_exit_codes(scratch):
+    assert inside("echo out; echo err >&2; exit 7") == [
+        Execution(stdout="out\n", stderr="err\n", return_code=7)
+    ]
+
+
+def test_what_one_command_leaves_is_there_for_the_next(scratch):
+    first, second = inside("echo kept > /app/file; sleep 100 & echo $!", "cat /app/file; kill -0 3 2>/dev/null; ps -e -o args= | grep -c '^sleep 100'")  # fmt: skip
+    assert first.return_code == 0
+    assert second.stdout.splitlines() == ["kept", "1"]
+
+
+def test_nothing_of_the_machine_can_be_written(scratch):
+    commands = (
+        "touch /usr/x",
+        "echo x > /proc/sys/kernel/core_pattern",
+        "mount -t tmpfs none /usr",
+        "umount /usr",
+    )
+    assert all(done.return_code for done in inside(*commands))
+
+
+def test_a_command_has_no_capabilities_and_gains_none(scratch):
+    [done] = inside("grep -E 'CapEff|CapPrm|CapInh|CapAmb|NoNewPrivs' /proc/self/status")
+    values = dict(line.split(":\t") for line in done.stdout.splitlines())
+    assert values.pop("NoNewPrivs") == "1"
+    assert {int(value, 16) for value in values.values()} == {0}
+    assert len(values) == 4
+
+
+def test_the_machines_folders_cannot_be_seen(scratch, tmp_path):
+    (tmp_path / "own.txt").write_text("mine", encoding="utf-8")
+    done = inside(
+        f"cat {tmp_path}/own.txt",
+        "cat /etc/shadow",
+        "ls ~ /home /opt",
+        "ls -d /proc/[0-9]* | wc -l",
+        f"ls {tmp_path} 2>/dev/null",
+    )
+    assert [one.return_code for one in done[:2]] == [1, 1]
+    assert sorted(done[2].stdout.split()) == sorted([f"{HOME}:", "/home:", "/opt:"])
+    assert int(done[3].stdout) < 8  # only the sandbox's own processes
+    assert done[4].stdout == ""
+
+
+def test_folders_that_are_named_can_be_read_and_not_written(scratch, tmp_path):
+    (tmp_path / "own.txt").write_text("mine", encoding="utf-8")
+    read, write = inside(f"cat {tmp_path}/own.txt", f"touch {tmp_path}/x", mounts=[str(tmp_path)])
+    assert read.stdout == "mine"
+    assert write.return_code != 0
+
+
+@pytest.mark.parametrize("mounts", [["relative"], ["/no/such/folder"]])
+def test_folders_that_cannot_be_shown_are_refused(mounts):
+    with pytest.raises(ConfigError, match=r"mounts\[0\]"):
+        BwrapEnvironment(mounts=mounts)
+
+
+def test_without_a_network_there_is_a_loopback_that_commands_share(scratch):
+    serve = "python3 -m http.server 8000 >/dev/null 2>&1 & sleep 0.1; echo"
+    ask = "for i in 1 2 3 4 5 6 7 8 9 10; do (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null && echo open && exit; sleep 0.2; done"
+    devices, _, asked = inside(
+        "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", serve, ask, network=False
+    )
+    assert devices.stdout.split() == ["lo"]
+    assert asked.stdout == "open\n"
+
+
+def test_variables_of_a_command_are_not_shown_in_lists_of_processes(scratch):
+    secret = f"secret-{uuid.uuid4()}"
+
+    async def use(sandbox):
+        asking = asyncio.create_task(sandbox.exec("sleep 0.3; echo $KEY", env={"KEY": secret}))
+        await until(lambda: running("sleep 0.3"))
+        seen = running(secret)
+        return seen, (await asking).stdout.strip()
+
+    assert asyncio.run(with_sandbox(use)) == ([], secret)
+
+
+def test_a_command_that_takes_too_long_is_killed_with_its_children(scratch):
+    mark = f"3{uuid.uuid4().int % 10**9}"
+
+    async def use(sandbox):
+        with pytest.raises(TimeoutError):
+            await sandbox.exec(f"sleep {mark} & sleep {mark}", timeout_seconds=0.2)
+        return await sandbox.exec("echo still here")
+
+    assert asyncio.run(with_sandbox(use)).stdout == "still here\n"
+    assert running(f"sleep {mark}") == []
+
+
+def test_stopping_ends_daemons_and_removes_whatever_was_made(scratch):
+    mark = f"3{uuid.uuid4().int % 10**9}"
+    inside(
+        f"setsid sleep {mark} >/dev/null 2>&1 & mkdir -p /app/a/b; touch /app/a/b/c; chmod 000 /app/a/b /app/a"
+    )
+    assert running(f"sleep {mark}") == []
+    assert running(str(scratch)) == []
+
+
+def test_stopping_kills_at_once_what_is_inside(scratch, monkeypatch):
+    monkeypatch.setattr(namespaces, "_KILL_SECONDS", 3600)
+
+    async def main():
+        sandbox = BwrapEnvironment()
+        await sandbox.start()
+        await asyncio.wait_for(sandbox.stop(), 20)
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_command_ends_it(scratch):
+    mark = f"3{uuid.uuid4().int % 10**9}"
+
+    async def use(sandbox):
+        asking = asyncio.create_task(sandbox.exec(f"sleep {mark}"))
+        await until(lambda: running(f"sleep {mark}"))
+        asking.cancel()
+        await asyncio.wait([asking])
+        return running(f"sleep {mark}")
+
+    assert asyncio.run(with_sandbox(use)) == []
+
+
+def test_files_go_in_and_come_out(scratch, tmp_path):
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep" / "a.txt").write_text("a", encoding="utf-8")
+    (source / "run.sh").write_text("#!/bin/sh\necho ran\n", encoding="utf-8")
+    (source / "run.sh").chmod(0o755)
+
+    async def use(sandbox):
+        await sandbox.put(source, "/tests")
+        await sandbox.put(source / "run.sh", "/new/place/other.sh")
+        said = await sandbox.exec(
+            "cat /tests/deep/a.txt; /new/place/other.sh; echo made > /logs/agent/out.txt"
+        )
+        await sandbox.get("/logs/agent", tmp_path / "logs")
+        await sandbox.get("/tests/deep/a.txt", tmp_path / "one.txt")
+        with pytest.raises(FileNotFoundError, match="/no/such"):
+            await sandbox.get("/no/such", tmp_path / "none")
+        return said.stdout
+
+    assert asyncio.run(with_sandbox(use)) == "aran\n"
+    assert (tmp_path / "logs" / "out.txt").read_text(encoding="utf-8") == "made\n"
+    assert (tmp_path / "one.txt").read_text(encoding="utf-8") == "a"
+
+
+def test_an_agent_can_lead_copies_nowhere_outside(scratch, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret", encoding="utf-8")
+    (tmp_path / "file.txt").write_text("new", encoding="utf-8")
+
+    async def use(sandbox):
+        await sandbox.exec(
+            f"ln -s {outside} /app/link; ln -s {outside}/secret.txt /logs/agent/stolen; ln -s ../../../x /logs/agent/up; "
+            "mkfifo /logs/agent/pipe; echo fine > /logs/agent/fine"
+        )
+        with pytest.raises((RolloutError, FileNotFoundError)):
+            await sandbox.get(f"{outside}/secret.txt", tmp_path / "stolen")
+        with pytest.raises((RolloutError, FileNotFoundError)):
+            await sandbox.get("/app/link/secret.txt", tmp_path / "stolen")
+        await sandbox.exec(f"mkdir -p {outside}")
+        await sandbox.put(tmp_path / "file.txt", "/app/link/secret.txt")
+        await sandbox.get("/logs/agent", tmp_path / "logs")
+
+    asyncio.run(with_sandbox(use))
+    assert (outside / "secret.txt").read_text(encoding="utf-8") == "secret"
+    assert sorted(entry.name for entry in (tmp_path / "logs").iterdir()) == ["fine"]
+    assert not (tmp_path / "stolen").exists()
+
+
+def test_output_without_end_is_cut(scratch, monkeypatch):
+    from evsys_rollouts_harbor import bubblewrap
+
+    monkeypatch.setattr(bubblewrap, "_MOST_OUTPUT", 10)
+    [done] = inside("printf 0123456789abc")
+    assert done.stdout == "0123456789\n[3 more bytes left out]"
+
+
+def test_what_is_not_started_says_so():
+    async def main():
+        with pytest.raises(RolloutError, match="isn't started"):
+            await BwrapEnvironment().exec("true")
+
+    asyncio.run(main())
+
+
+def test_a_machine_that_forbids_sandboxes_is_named(scratch, monkeypatch, tmp_path):
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    (fake / "bwrap").write_text(
+        "#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n", encoding="utf-8"
+    )
+    (fake / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake}:{os.environ['PATH']}")
+
+    async def main():
+        sandbox = BwrapEnvironment()
+        try:
+            with pytest.raises(
+                RolloutError, match="No permissions to create new namespace; it needs user namespaces"
+            ):
+                await sandbox.start()
+        finally:
+            await sandbox.stop()
+
+    asyncio.run(main())
+
+
+def test_a_tree_without_permissions_is_removed(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b").chmod(0)
+    (tmp_path / "a").chmod(0)
+    remove_tree(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
