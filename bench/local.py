@@ -30,6 +30,7 @@ from evsys_backend_local.engine.adam import AdamParams
 from evsys_backend_local.engine.batch import Example
 from evsys_backend_local.engine.engine import Engine
 from evsys_backend_local.engine.estimate import estimate, measure_roof, training_operations
+from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.sampler import SampleRequest
 from evsys_backend_local.engine.workers import blas_info, cpu_count
 from evsys_backend_local.models.export import export_model
@@ -85,7 +86,7 @@ def training(engine: Engine, repeats: int) -> dict[str, float]:
     first_loss = step()
     first = time.perf_counter() - started
     wall, cpu = best(step, repeats)
-    roof = max(measure_roof(0.2) for _ in range(3))
+    roof = max(measure_roof(0.2, time.thread_time) for _ in range(3))
     operations = training_operations(engine.shape, total)
     expected = estimate(engine.shape, rows=total, steps=1, workers=engine.workers, roof=roof)
     return {
@@ -116,6 +117,29 @@ def sampling(engine: Engine, prompts: int, n: int, repeats: int) -> dict[str, fl
     return {"s": round(wall, 4), "cpu_s": round(cpu, 4), "tokens_per_s": round(prompts * n * 32 / wall, 1)}
 
 
+def conversation(engine: Engine, repeats: int, *, keep: bool) -> list[float]:
+    """CPU seconds of four turns of 8 conversations: 300 tokens to start with, then answers of 16 and 24 tokens more."""
+    engine.prefixes = PrefixCache() if keep else PrefixCache(limit=0)
+    rng, least = np.random.default_rng(0), [float("inf")] * 4
+    starts = [rng.integers(0, engine.shape.vocab, 300).tolist() for _ in range(8)]
+    for _ in range(repeats):
+        model = engine.create_adapter(rank=RANK, seed=0).snapshot()
+        prompts = starts
+        for turn in range(4):
+            cpu = cpu_seconds()
+            requests = [
+                SampleRequest(prompt=prompt, max_tokens=16, seed=i) for i, prompt in enumerate(prompts)
+            ]
+            answers = [output.samples[0].tokens for output in engine.sample(model, requests)]
+            least[turn] = min(least[turn], cpu_seconds() - cpu)
+            prompts = [
+                [*prompt, *answer, *rng.integers(0, engine.shape.vocab, 24).tolist()]
+                for prompt, answer in zip(prompts, answers, strict=True)
+            ]
+        engine.forget(model)
+    return [round(cpu, 4) for cpu in least]
+
+
 def beside(name: str, vocab: int, python: Path, repeats: int) -> dict[str, object]:
     """What each library of the environment of `python` needs for the same step."""
     with tempfile.TemporaryDirectory(prefix="evsys-bench-local-") as folder:
@@ -143,6 +167,8 @@ def measure(name: str, repeats: int, peers: Path | None) -> dict[str, object]:
         "sampling_16x32": sampling(engine, 16, 1, repeats),
         "sampling_8x8x32": sampling(engine, 8, 8, max(1, repeats // 2)),
         "sampling_32x8x32": sampling(engine, 32, 8, max(1, repeats // 2)),
+        "conversation_turns_cpu_s": conversation(engine, max(1, repeats // 2), keep=True),
+        "conversation_turns_anew_cpu_s": conversation(engine, max(1, repeats // 2), keep=False),
         "peak_rss_bytes": peak_rss(),
     }
     vocab = engine.shape.vocab

@@ -1,13 +1,16 @@
 """Rollouts a second of the `direct` engine with a model that answers at once: everything around the model, records on disk.
 
-    python bench/rollouts.py [--tasks 1000] [--samples 4] [--concurrent 64] [--rounds 3] [--wave] [--check]
+    python bench/rollouts.py [--tasks 1000] [--samples 4] [--concurrent 64] [--rounds 3] [--wave] [--served URL] [--check]
 
-Prints one JSON document; `rollouts_per_second` is the best round by wall time, `cpu_ms_per_rollout` its processor time.
+Prints one JSON document; `rollouts_per_second` is the best round by wall time, `cpu_ms_per_rollout` its processor time,
+`peak_rss_mb` that of the whole process. With `--served` the model is asked through the `openai_compatible` client at that
+address, where `evaluation.py` serves the same answer.
 """
 
 import argparse
 import asyncio
 import json
+import resource
 import sys
 import tempfile
 import time
@@ -17,15 +20,18 @@ from pathlib import Path
 import numpy as np
 
 from evsys import Registry
+from evsys.protocols import Renderer
 from evsys.types import HarborTask, SampledSequence, SampleResult, SamplingParams, VerifierSpec
 from evsys_runtime.config.model import BenchmarkConfig
-from evsys_runtime.evaluation.benchmarks import bind_benchmark
+from evsys_runtime.evaluation.benchmarks import ApiModel, bind_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.rendering.resolve import load_renderer
+from evsys_std.inference.openai_compatible import OpenAICompatible
 
 ANSWER = "the answer is 42"
+MODEL = "instant"
 TARGET = 1000
 
 
@@ -48,16 +54,23 @@ class InstantModel:
         pass
 
 
-def one_round(args: argparse.Namespace, folder: Path) -> dict[str, float]:
-    renderer = load_renderer("evsys/tiny")
-    tasks = [
+def instant_model(renderer: Renderer) -> InstantModel:
+    return InstantModel(renderer.tokenizer.encode(f"{ANSWER}<|im_end|>"))
+
+
+def make_tasks(count: int) -> list[HarborTask]:
+    return [
         HarborTask(
             task_id=f"task-{i}",
             instruction=f"What is {i} plus {i + 1}? Answer with the number alone.",
             verifier=VerifierSpec(name="exact_match", expected=ANSWER),
         )
-        for i in range(args.tasks)
+        for i in range(count)
     ]
+
+
+def one_round(args: argparse.Namespace, folder: Path) -> dict[str, float]:
+    renderer = load_renderer("evsys/tiny")
     entry = BenchmarkConfig(
         name="bench",
         path="tasks.jsonl",
@@ -66,7 +79,7 @@ def one_round(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         n_concurrent=args.concurrent,
     )
     registry = Registry()
-    benchmark = bind_benchmark(entry, tasks, registry=registry)
+    benchmark = bind_benchmark(entry, make_tasks(args.tasks), registry=registry)
     record = RunRecord(folder)
     record.create(run_id="bench")
     record.start_attempt()
@@ -78,9 +91,13 @@ def one_round(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         record=record,
         deterministic=args.wave,
     )
-    model = InstantModel(renderer.tokenizer.encode(f"{ANSWER}<|im_end|>"))
+    if args.served:
+        served = ApiModel(name=MODEL, client=OpenAICompatible(model=MODEL, base_url=args.served))
+        scoring = evaluator.score_model(benchmark, served)
+    else:
+        scoring = evaluator.score(benchmark, instant_model(renderer), 0)
     wall, cpu = time.perf_counter(), time.process_time()
-    result = asyncio.run(evaluator.score(benchmark, model, 0))
+    result = asyncio.run(scoring)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     record.close()
     total = args.tasks * args.samples
@@ -97,6 +114,7 @@ def main() -> None:
     parser.add_argument("--concurrent", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--wave", action="store_true")
+    parser.add_argument("--served", metavar="URL", help="ask a server of the model instead")
     parser.add_argument("--check", action="store_true", help=f"end with 1 below {TARGET} rollouts a second")
     args = parser.parse_args()
     rounds = []
@@ -109,6 +127,7 @@ def main() -> None:
         "bench": "rollouts",
         **{name: value for name, value in vars(args).items() if name != "check"},
         **{name: round(value, 3) for name, value in best.items()},
+        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         "target_rollouts_per_second": TARGET,
     }
     print(json.dumps(report))

@@ -28,6 +28,15 @@ def cpu_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
+def peak_rss():
+    """Bytes; read from the kernel's status, since a child's `ru_maxrss` begins with what its parent held."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    lines = status.read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
 class Clock:
     """Wall and CPU seconds of each step."""
 
@@ -271,7 +280,7 @@ def main():
         "step_cpu_s": round(cpu, 4),
         "tokens_per_s": round(predicted / wall, 1),
         "first_loss": round(losses[0], 3),
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_rss_bytes": peak_rss(),
     }
     print(json.dumps(figures))
 

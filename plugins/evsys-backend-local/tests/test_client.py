@@ -299,3 +299,47 @@ def test_the_version_counts_the_steps_of_this_run(tmp_path, step, with_optimizer
         return versions
 
     assert asyncio.run(go()) == [step, step + 1]
+
+
+def test_a_closed_snapshot_keeps_no_prompt(tmp_path):
+    async def go(params):
+        backend = LocalBackend(**params)
+        client = await backend.prepare(TINY, tmp_path, 0)
+        sampler = await client.sampling_client()
+        first = await sampler.sample(range(150), SamplingParams(max_tokens=4, seed=1))
+        again = await sampler.sample(range(150), SamplingParams(max_tokens=4, seed=1))
+        held = [client._engine.prefixes.nbytes]
+        await sampler.close()
+        await sampler.close()
+        held.append(client._engine.prefixes.nbytes)
+        await backend.teardown(client)
+        return [result.sequences for result in (first, again)], held
+
+    (first, again), (open_, closed) = asyncio.run(go({}))
+    assert open_ > 0
+    assert closed == 0
+    nothing_kept, held = asyncio.run(go({"prefix_cache_mb": 0}))
+    assert held == [0, 0]
+    assert first == again == nothing_kept[0] == nothing_kept[1]
+
+
+def test_digests_of_snapshots_are_equal_exactly_where_base_and_adapter_are(make_engine, randomise):
+    def digest(base: int, adapter: int) -> str:
+        engine = make_engine(seed=base)
+        model = randomise(engine.create_adapter(rank=3), seed=adapter)
+        client = LocalTrainingClient(engine, model, Renderer(), DaemonExecutor(1, "test"), seed=0)
+        return asyncio.run(client.sampling_client()).digest
+
+    first = digest(0, 1)
+    assert digest(0, 1) == first
+    assert len({first, digest(0, 2), digest(3, 1)}) == 3
+
+
+def test_a_closed_snapshot_tells_no_digest(make_client):
+    async def closed():
+        snapshot = await make_client().sampling_client()
+        await snapshot.close()
+        return snapshot
+
+    with pytest.raises(BackendError, match="closed"):
+        asyncio.run(closed()).digest  # noqa: B018 - asking is what is tested

@@ -7,6 +7,8 @@ import threading
 
 import pytest
 
+from evsys.types import ModelSpec
+from evsys_backend_local.backend import LocalBackend
 from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.threads import DaemonExecutor
 from evsys_backend_local.sampling import SampleQueue
@@ -77,3 +79,26 @@ def test_with_coalesce_calls_go_on_after_a_batch_that_failed():
     failed, *others = asyncio.run(ask_while_busy(engine, coalesce=True, later=2))
     assert isinstance(failed, ValueError)
     assert others == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("params", "told", "expected"),
+    [
+        ({}, {}, False),
+        ({}, {"deterministic": True}, False),
+        ({}, {"deterministic": False}, True),
+        ({"coalesce": False}, {"deterministic": False}, False),
+        ({"coalesce": True}, {"deterministic": True}, True),
+    ],
+)
+def test_calls_are_coalesced_where_the_run_need_not_repeat_or_its_file_says_so(
+    tmp_path, params, told, expected
+):
+    async def go():
+        backend = LocalBackend(**params)
+        client = await backend.prepare(ModelSpec(name="evsys/tiny"), tmp_path, 0, **told)
+        facts = client.facts
+        await backend.teardown(client)
+        return facts["coalesce"]
+
+    assert asyncio.run(go()) is expected

@@ -192,3 +192,12 @@ async def test_a_closed_sampler_refuses_and_may_be_closed_twice(prepare):
     await sampler.close()
     with pytest.raises(BackendError, match="closed"):
         await sampler.sample([1], SamplingParams())
+
+
+async def test_snapshots_have_equal_digests_exactly_where_their_weights_are_equal(prepare):
+    client = await trained(prepare, steps=1)
+    first, again = await client.sampling_client(), await client.sampling_client()
+    other = await (await trained(prepare, steps=2)).sampling_client()
+    same = await (await trained(prepare, steps=1)).sampling_client()
+    assert first.digest == again.digest == same.digest
+    assert first.digest != other.digest

@@ -12,7 +12,7 @@ import attrs
 from evsys import option
 from evsys.errors import BackendError, ConfigError, Problem
 from evsys.types import Checkpoint, ModelSpec
-from evsys_backend_local.engine.limits import MAX_CONTEXT, MAX_TREE_ROWS
+from evsys_backend_local.engine.limits import MAX_CONTEXT, MAX_TREE_ROWS, PREFIX_CACHE_MB
 
 if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
@@ -39,10 +39,17 @@ class LocalConfig:
     max_length: int | None = option(
         None, "Longest sequence in tokens; by default the model's context.", ge=8, le=MAX_CONTEXT
     )
-    coalesce: bool = option(
-        False,
+    coalesce: bool | None = option(
+        None,
         "Answer sample calls that arrive while a batch is sampled together, after it. Faster where calls come at different "
-        "times, such as agents with many turns; results then depend on timing in the last bits.",
+        "times, such as agents with many turns; results then depend on timing in the last bits. By default where the run "
+        "isn't `deterministic`.",
+    )
+    prefix_cache_mb: int = option(
+        PREFIX_CACHE_MB,
+        "Memory for the keys and values of prompts, kept from one sample call to the next: a turn of a conversation computes "
+        "only what it adds. Changes no result; 0 keeps nothing.",
+        ge=0,
     )
 
 
@@ -66,6 +73,7 @@ class LocalBackend:
             "top_logprobs",
         }
     )
+    concurrent_arms: ClassVar[int] = 1  # one run keeps all cores of a machine busy
     honours: ClassVar[frozenset[str]] = frozenset(
         {
             "init_from_checkpoint",
@@ -90,9 +98,17 @@ class LocalBackend:
         return model_problems(model)
 
     async def prepare(
-        self, model: ModelSpec, run_dir: Path, seed: int, restore: Checkpoint | None = None
+        self,
+        model: ModelSpec,
+        run_dir: Path,
+        seed: int,
+        restore: Checkpoint | None = None,
+        *,
+        deterministic: bool | None = None,
     ) -> TrainingClient:
         """Load the base weights (seconds for 135M parameters) and make or restore what is trained.
+
+        Unless the run is known not to be `deterministic`, sample calls are coalesced only if the config asks for it.
 
         Raises:
             ConfigError: no such model, or it isn't on this machine.
@@ -115,9 +131,12 @@ class LocalBackend:
         loop = asyncio.get_running_loop()
 
         def load() -> LocalTrainingClient:
-            return LocalTrainingClient.load(self.config, model, seed, restore, executor)
+            return LocalTrainingClient.load(config, model, seed, restore, executor)
 
         executor = self._executor
+        config = self.config
+        if config.coalesce is None:
+            config = attrs.evolve(config, coalesce=deterministic is False)
         # The context goes along: it holds the registry of the project that runs.
         return await loop.run_in_executor(executor, contextvars.copy_context().run, load)
 

@@ -11,7 +11,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from evsys_backend_local.engine.abort import Abort, AbortedError
 from evsys_backend_local.engine.batch import Example, Loss
 from evsys_backend_local.engine.engine import Engine
 from evsys_backend_local.engine.estimate import estimate
+from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.shape import LINEARS
 from evsys_backend_local.engine.state import load_state, save_state
 from evsys_backend_local.engine.trainable import Trainable
@@ -84,6 +85,8 @@ def _computed(examples: Sequence[Example], logprobs: Sequence[NDArray[Any]]) -> 
 class LocalTrainingClient:
     """A model being trained on this machine; see `evsys.protocols.TrainingClient`."""
 
+    free: ClassVar[bool] = True
+
     def __init__(
         self,
         engine: Engine,
@@ -116,7 +119,8 @@ class LocalTrainingClient:
         """Load base weights and make, or restore, what is trained. Blocking."""
         base = load_base(model.name)
         _require_context(config, base.shape.max_context, model.name)
-        engine = Engine(base, workers=config.workers, max_rows=config.micro_batch_rows)
+        prefixes = PrefixCache(config.prefix_cache_mb << 20)
+        engine = Engine(base, workers=config.workers, max_rows=config.micro_batch_rows, prefixes=prefixes)
         lora = model.lora
         if lora.rank is None:
             trainable = engine.create_full()
@@ -134,7 +138,7 @@ class LocalTrainingClient:
             executor,
             seed=seed,
             max_length=config.max_length,
-            coalesce=config.coalesce,
+            coalesce=bool(config.coalesce),
         )
 
     @property
@@ -166,13 +170,16 @@ class LocalTrainingClient:
         return {
             "workers": self._engine.workers,
             "micro_batch_rows": self._engine.max_rows,
+            "coalesce": self._queue.coalesce,
             "dtype": str(self._engine.weights.params.flat.dtype),
             "parameters": self._engine.shape.parameters,
             "blas": blas_info(),
         }
 
     def estimate(self, data: Sequence[Datum], steps: int) -> Mapping[str, float]:
-        """Expected `seconds` and `peak_bytes` of `steps` steps on batches like this one, within a factor of about two.
+        """Expected `seconds` and `peak_bytes` of `steps` steps on batches like this one.
+
+        The time is right within a factor of about two, the memory, sampling included, within about 15 %.
 
         Takes about 0.1 s: it measures how fast this machine multiplies matrices now.
         """

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 import numpy as np
@@ -39,9 +40,20 @@ within that many."""
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Waiting:
-    snapshot: Snapshot
     request: SampleRequest
     future: asyncio.Future[SampleOutput]
+
+
+@attrs.define(kw_only=True, eq=False)
+class _Gathering:
+    """Calls for one snapshot that wait to be a batch, and how many of its batches are being computed."""
+
+    snapshot: Snapshot
+    waiting: list[_Waiting] = attrs.field(factory=list)
+    seen: int = 0
+    idle: int = 0
+    watched: bool = False
+    computing: int = 0
 
 
 def torn_down() -> BackendError:
@@ -50,9 +62,10 @@ def torn_down() -> BackendError:
 
 
 class SampleQueue:
-    """Gathers concurrent requests and answers them in one engine call per snapshot.
+    """Gathers concurrent requests for a snapshot and answers them in one engine call.
 
-    A call that nobody waits for any more is ended, so that it doesn't hold up what comes after it.
+    Each snapshot's are gathered by themselves, so that a scoring has the same batches whatever else is sampled meanwhile. A call
+    that nobody waits for any more is ended, so that it doesn't hold up what comes after it.
 
     Args:
         engine: answers.
@@ -65,56 +78,69 @@ class SampleQueue:
         self.engine = engine
         self.executor = executor
         self.abort = abort
-        self._waiting: list[_Waiting] = []
-        self._seen = 0
-        self._idle = 0
-        self._gathering = False
-        self._coalesce = coalesce
-        self._computing = 0
+        self.coalesce = coalesce
+        self._gatherings: dict[Snapshot, _Gathering] = {}
+
+    @functools.cached_property
+    def base_digest(self) -> str:
+        """Hash of the base's weights, which no adapter changes; some tenths of a second for each gigabyte."""
+        flat = self.engine.weights.params.flat
+        return f"sha256:{hashlib.sha256(np.ascontiguousarray(flat)).hexdigest()}"
 
     async def ask(self, snapshot: Snapshot, request: SampleRequest) -> SampleOutput:
         """Wait for the answer to one request."""
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(snapshot=snapshot, request=request, future=loop.create_future())
-        self._waiting.append(waiting)
-        self._gather(loop)
+        waiting = _Waiting(request=request, future=loop.create_future())
+        gathering = self._gatherings.get(snapshot)
+        if gathering is None:
+            gathering = self._gatherings[snapshot] = _Gathering(snapshot=snapshot)
+        gathering.waiting.append(waiting)
+        self._gather(gathering, loop)
         return await waiting.future
 
-    def _gather(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _gather(self, gathering: _Gathering, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to watch calls come in, unless that is being done or what is computed is waited for."""
-        if self._gathering or (self._coalesce and self._computing):
+        if gathering.watched or (self.coalesce and gathering.computing):
             return
-        self._gathering = True
-        self._seen, self._idle = 0, 0
-        loop.call_soon(self._look, loop)
+        gathering.watched = True
+        gathering.seen, gathering.idle = 0, 0
+        loop.call_soon(self._look, gathering, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        if len(self._waiting) > self._seen:
-            self._seen, self._idle = len(self._waiting), 0
+    def _look(self, gathering: _Gathering, loop: asyncio.AbstractEventLoop) -> None:
+        if len(gathering.waiting) > gathering.seen:
+            gathering.seen, gathering.idle = len(gathering.waiting), 0
         else:
-            self._idle += 1
-        if self._idle < IDLE_TURNS:
-            loop.call_soon(self._look, loop)
+            gathering.idle += 1
+        if gathering.idle < IDLE_TURNS:
+            loop.call_soon(self._look, gathering, loop)
             return
-        self._gathering = False
-        batch = [waiting for waiting in self._waiting if not waiting.future.done()]
-        self._waiting = []
-        for snapshot in dict.fromkeys(waiting.snapshot for waiting in batch):
-            self._start([waiting for waiting in batch if waiting.snapshot is snapshot], loop)
+        gathering.watched = False
+        batch = [waiting for waiting in gathering.waiting if not waiting.future.done()]
+        gathering.waiting = []
+        if batch:
+            self._start(gathering, batch, loop)
+        self._forget(gathering)
 
-    def _start(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
+    def _forget(self, gathering: _Gathering) -> None:
+        """Hold no snapshot that nobody asks any more."""
+        if not (gathering.waiting or gathering.computing):
+            self._gatherings.pop(gathering.snapshot, None)
+
+    def _start(
+        self, gathering: _Gathering, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop
+    ) -> None:
         requests = [waiting.request for waiting in batch]
         abort = Abort(self.abort)
         try:
             job = self.run(
-                loop, functools.partial(self.engine.sample, batch[0].snapshot, requests, abort=abort)
+                loop, functools.partial(self.engine.sample, gathering.snapshot, requests, abort=abort)
             )
         except BackendError as error:
             _fail(batch, error)
             return
-        self._computing += 1
+        gathering.computing += 1
         job.add_done_callback(lambda done: self._deliver(batch, done))
-        job.add_done_callback(lambda _: self._go_on(loop))
+        job.add_done_callback(lambda _: self._go_on(gathering, loop))
         waited_for = len(batch)
 
         def gave_up(future: asyncio.Future[SampleOutput]) -> None:
@@ -126,11 +152,12 @@ class SampleQueue:
         for waiting in batch:
             waiting.future.add_done_callback(gave_up)
 
-    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _go_on(self, gathering: _Gathering, loop: asyncio.AbstractEventLoop) -> None:
         """After a batch: gather what waited for its end, with those whom its answers let go on."""
-        self._computing -= 1
-        if self._waiting:
-            self._gather(loop)
+        gathering.computing -= 1
+        if gathering.waiting:
+            self._gather(gathering, loop)
+        self._forget(gathering)
 
     def run[T](self, loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
         """Do `work` in the engine's thread.
@@ -170,6 +197,8 @@ class LocalSamplingClient:
     A call without a seed takes one from the run's seed, the version and the number of such calls before it.
     """
 
+    free: ClassVar[bool] = True
+
     def __init__(self, snapshot: Snapshot, queue: SampleQueue, renderer: Renderer, *, seed: int) -> None:
         self._snapshot: Snapshot | None = snapshot
         self._queue = queue
@@ -177,7 +206,16 @@ class LocalSamplingClient:
         self._seed = seed
         self._unseeded = 0
         self.version = snapshot.version
-        self.digest = snapshot.digest
+
+    @property
+    def digest(self) -> str:
+        """Hash of all weights, those of the base included: equal ones say the same.
+
+        Raises:
+            BackendError: the snapshot was closed.
+        """
+        snapshot = self._open()
+        return snapshot.digest if snapshot.lora is None else f"{self._queue.base_digest} {snapshot.digest}"
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
         """Draw `n` continuations.
@@ -242,8 +280,10 @@ class LocalSamplingClient:
             raise torn_down() from None
 
     async def close(self) -> None:
-        """Let the copy of the weights go."""
-        self._snapshot = None
+        """Let go of the copy of the weights, and of what is kept of its prompts."""
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            self._queue.engine.forget(snapshot)
 
     def _open(self) -> Snapshot:
         if self._snapshot is None:

@@ -75,7 +75,4 @@ def test_estimate_grows_with_work_and_with_the_model():
     assert ten.seconds == pytest.approx(10 * one.seconds)
     big = estimate(large, **settings)
     assert 15 < big.seconds < 60
-    assert 0.8e9 < big.peak_bytes < 2.5e9
-    assert 4e9 < estimate(large, **settings, rank=None).peak_bytes < 7e9
-    assert 4.5e9 < estimate(large, **settings, longest=2048).peak_bytes < 7e9
     assert measure_roof(0.01) > 1e8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import numpy as np
@@ -57,6 +57,8 @@ class MockTrainingClient:
         capabilities: what the backend can do.
         version: optimiser steps of this run that are behind `model`.
     """
+
+    free: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 import numpy as np
@@ -54,6 +56,8 @@ class MockSampler:
     run's seed, the version and the number of such calls before it.
     """
 
+    free: ClassVar[bool] = True
+
     def __init__(
         self, model: LowRankModel, features: FeatureMap, *, tokenizer: Tokenizer, seed: int, version: int
     ) -> None:
@@ -66,6 +70,15 @@ class MockSampler:
         self._unseeded = 0
         self._waiting: list[_Request] = []
         self._closed = False
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the weights: equal ones say the same."""
+        model = self._model
+        content = hashlib.sha256(repr((model.scale, model.A.shape, model.B.shape)).encode())
+        for array in (model.vocabulary.base, model.vocabulary.own, model.A, model.B):
+            content.update(np.ascontiguousarray(array))
+        return f"sha256:{content.hexdigest()}"
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
         """Draw `n` continuations.

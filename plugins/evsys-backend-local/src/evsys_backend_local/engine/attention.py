@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from evsys_backend_local.engine.packing import Block, Pack
 from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.workspace import Workspace
+
+#: ``past(layer, block)`` gives pieces ``[tokens, 2 * kv_heads, head_dim]`` that together are the block's past: rotated keys,
+#: then values.
+Past = Callable[[int, Block], Sequence[Array]]
+
+
+def default_block_rows(shape: ModelShape) -> int:
+    """Query rows of a block: more of them need fewer products, and compute more scores that the mask hides."""
+    return 64 if shape.dim < 256 else 128
 
 
 class Attention:
@@ -21,13 +32,17 @@ class Attention:
         pack: rows and blocks.
         ws: scratch memory.
         keep: remember the probabilities of every layer for the backward pass. Without, they are computed again.
+        past: gives the keys and values of what lies before a block's rows; there is no backward pass with it.
     """
 
-    def __init__(self, shape: ModelShape, pack: Pack, ws: Workspace, *, keep: bool) -> None:
+    def __init__(
+        self, shape: ModelShape, pack: Pack, ws: Workspace, *, keep: bool, past: Past | None = None
+    ) -> None:
         self.shape = shape
         self.pack = pack
         self.ws = ws
         self.keep = keep
+        self.past = past
         self.group = shape.heads // shape.kv_heads
         self.scale = shape.head_dim**-0.5
         sizes = [shape.heads * (block.end - block.start) * block.keys for block in pack.blocks]
@@ -37,7 +52,7 @@ class Attention:
         """Write the attended values of all heads to ``out`` ``[rows, heads, head_dim]``."""
         kv, group, width = self.shape.kv_heads, self.group, self.shape.head_dim
         for index, block in enumerate(self.pack.blocks):
-            _, keys, values = self._operands(qkv, block)
+            _, keys, values = self._operands(layer, qkv, block)
             probabilities = self._probabilities(layer, index, qkv, keys)
             rows = block.end - block.start
             mixed = self.ws.take("attn_out", kv, group * rows, width)
@@ -52,7 +67,7 @@ class Attention:
         d_keys, d_values = d_qkv[:, shape.heads : shape.heads + kv], d_qkv[:, shape.heads + kv :]
         for index, block in enumerate(self.pack.blocks):
             rows = block.end - block.start
-            queries, keys, values = self._operands(qkv, block)
+            queries, keys, values = self._operands(layer, qkv, block)
             if self.keep:
                 begin, end = self.offsets[index], self.offsets[index + 1]
                 probabilities = self.ws.take((layer, "p"), self.offsets[-1])[begin:end]
@@ -75,13 +90,17 @@ class Attention:
             self._scatter(d_keys, np.matmul(d_scores.transpose(0, 2, 1), queries), block)
             self._scatter(d_values, np.matmul(probabilities.transpose(0, 2, 1), d_mixed), block)
 
-    def _operands(self, qkv: Array, block: Block) -> tuple[Array, Array, Array]:
+    def _operands(self, layer: int, qkv: Array, block: Block) -> tuple[Array, Array, Array]:
         """Scaled queries ``[kv, group * rows, d]``, keys and values ``[kv, keys, d]`` of one block."""
         heads, kv = self.shape.heads, self.shape.kv_heads
         queries = self._by_kv_head(qkv[:, :heads], block, "attn_q")
         queries *= self.scale
-        own = qkv[block.start : block.end, heads:]
-        both = own if not len(block.outside) else np.concatenate([qkv[block.outside, heads:], own])
+        both = qkv[block.start : block.end, heads:]
+        before = [] if self.past is None or not block.past else list(self.past(layer, block))
+        if len(block.outside):
+            before.append(qkv[block.outside, heads:])
+        if before:
+            both = np.concatenate([*before, both])
         return queries, both[:, :kv].transpose(1, 0, 2), both[:, kv:].transpose(1, 0, 2)
 
     def _by_kv_head(self, x: Array, block: Block, key: str) -> Array:

@@ -22,6 +22,9 @@ from evsys_backend_local.engine.workspace import Workspace
 #: Tokens of a sample that there is room for at the start.
 FIRST_ROOM = 32
 
+#: Keys and values of one wave of requests take at most this many bytes, unless one request alone takes more.
+KV_BYTES = 256 << 20
+
 #: Rearranging waits until this share of the slots is idle.
 IDLE_SHARE = 0.25
 

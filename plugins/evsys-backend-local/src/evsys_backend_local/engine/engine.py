@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from evsys_backend_local.engine import ops, panels, sampler
 from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.adam import AdamParams
+from evsys_backend_local.engine.attention import default_block_rows
 from evsys_backend_local.engine.batch import Batch, BatchResult, Example, Loss
 from evsys_backend_local.engine.lora import LoraParams
 from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.shape import LINEARS, ModelShape
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
@@ -34,6 +36,7 @@ class Engine:
         workers: worker threads, by default one a CPU. Results depend on it in the last bits.
         max_rows: rows (tokens after sharing) that one worker computes at a time; bounds memory.
         block_rows: query rows of an attention block, by default chosen by the model's width.
+        prefixes: what is kept of prompts from one call of ``sample`` to the next.
     """
 
     def __init__(
@@ -43,11 +46,12 @@ class Engine:
         workers: int | None = None,
         max_rows: int = 256,
         block_rows: int | None = None,
+        prefixes: PrefixCache | None = None,
     ) -> None:
         self.weights = weights
         self.shape: ModelShape = weights.shape
         self.max_rows = max_rows
-        self.block_rows = block_rows or (64 if self.shape.dim < 256 else 128)
+        self.block_rows = block_rows or default_block_rows(self.shape)
         dtype = weights.params.flat.dtype
         self.pool = WorkerPool(workers or cpu_count(), dtype)
         shape = self.shape
@@ -55,6 +59,7 @@ class Engine:
             shape.max_context, shape.head_dim, shape.rope_theta, dtype, shape.rope_factors
         )
         self._base = Snapshot(weights=weights, lora=None, version=0)
+        self.prefixes = prefixes or PrefixCache()
         self._panels: panels.ModelPanels | None = None
         self._panels_lock = threading.Lock()
 
@@ -141,7 +146,10 @@ class Engine:
     def sample(
         self, model: Trainable | Snapshot, requests: Sequence[SampleRequest], *, abort: Abort | None = None
     ) -> list[SampleOutput]:
-        """Answer requests in one batch; see :class:`SampleRequest`. A snapshot stays fixed while training goes on."""
+        """Answer requests in one batch; see :class:`SampleRequest`. A snapshot stays fixed while training goes on.
+
+        A prompt that begins as an earlier one of the same snapshot did isn't computed again from its start.
+        """
         if not requests:
             return []
         return sampler.sample(
@@ -152,6 +160,7 @@ class Engine:
             max_rows=self.max_rows,
             block_rows=self.block_rows,
             abort=abort or Abort(),
+            prefixes=self.prefixes,
             panels=self._panels_of(model),
         )
 
@@ -177,6 +186,11 @@ class Engine:
             results[index][1:] = logprobs
         return results
 
+    def forget(self, snapshot: Snapshot) -> None:
+        """Let go of what is kept for a snapshot that won't be sampled any more."""
+        self.prefixes.forget(snapshot)
+
     def close(self) -> None:
         """End the worker threads."""
         self.pool.close()
+        self.prefixes.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evsys.errors import BackendError
 
-__all__ = ["MAX_CONTEXT", "MAX_PARAMETERS", "MAX_TREE_ROWS", "ContextTooLongError"]
+__all__ = ["MAX_CONTEXT", "MAX_PARAMETERS", "MAX_TREE_ROWS", "PREFIX_CACHE_MB", "ContextTooLongError"]
 
 MAX_PARAMETERS = 2_000_000_000
 """Above this many parameters a CPU is the wrong machine; loading is refused."""
@@ -14,6 +14,9 @@ MAX_CONTEXT = 8192
 
 MAX_TREE_ROWS = 8192
 """Most rows that are computed together: sequences with a common beginning, or one long sequence."""
+
+PREFIX_CACHE_MB = 256
+"""Memory for the keys and values of prompts that are kept between calls, in MiB, where nothing else is asked for."""
 
 
 class ContextTooLongError(BackendError, ValueError):

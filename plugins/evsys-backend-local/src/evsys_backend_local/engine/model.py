@@ -5,12 +5,12 @@ The residual stream is ``[rows, dim]``. Every layer's inputs that the backward p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from evsys_backend_local.engine import ops
-from evsys_backend_local.engine.attention import Attention
+from evsys_backend_local.engine.attention import Attention, Past
 from evsys_backend_local.engine.lora import GroupLora, LoraGrads, LoraParams
 from evsys_backend_local.engine.packing import Pack
 from evsys_backend_local.engine.panels import ModelPanels
@@ -36,6 +36,7 @@ class Forward:
         ws: scratch memory; nothing else may use it until the backward pass is done.
         keep: remember what the backward pass needs.
         panels: the base model's matrices in panels, if they are.
+        past: keys and values of what the pack's rows follow; not with ``keep``.
     """
 
     def __init__(
@@ -48,7 +49,10 @@ class Forward:
         *,
         keep: bool,
         panels: ModelPanels | None = None,
+        past: Past | None = None,
     ) -> None:
+        if keep and past is not None:
+            raise ValueError("there is no way back through keys and values that were computed before")
         self.weights = weights
         self.panels = panels
         self.shape = weights.shape
@@ -60,7 +64,9 @@ class Forward:
         self.sin = rope[1][pack.positions][:, None]
         scores = sum((block.end - block.start) * block.keys for block in pack.blocks)
         size = scores * self.shape.heads * self.shape.layers * ws.dtype.itemsize
-        self.attention = Attention(self.shape, pack, ws, keep=keep and size <= KEEP_PROBABILITIES_BYTES)
+        self.attention = Attention(
+            self.shape, pack, ws, keep=keep and size <= KEEP_PROBABILITIES_BYTES, past=past
+        )
         self._inverse: list[tuple[Array, Array]] = []
         self._qk_inverse: list[tuple[Array, Array]] = []
 
@@ -70,15 +76,38 @@ class Forward:
 
     def run(self, kv_sink: KvSink | None = None) -> Array:
         """Compute all layers; returns the residual stream ``[rows, dim]`` before the final norm."""
+        return self._layers(self.weights.layers, kv_sink)
+
+    def keys(self, kv_sink: KvSink) -> None:
+        """Compute keys and values alone: of the last layer nothing else is needed."""
+        last = self.shape.layers - 1
+        self._qkv(last, self.weights.layers[last], self._layers(self.weights.layers[:last], kv_sink), kv_sink)
+
+    def _layers(self, layers: Sequence[LayerWeights], kv_sink: KvSink | None) -> Array:
         rows, dim = self.pack.rows, self.shape.dim
         x = self._take(0, "x0", rows, dim)
         np.take(self.weights.embed, self.pack.tokens, axis=0, out=x)
-        for layer, weights in enumerate(self.weights.layers):
+        for layer, weights in enumerate(layers):
             middle = self._attention_half(layer, weights, x, kv_sink)
             x = self._mlp_half(layer, weights, middle)
         return x
 
     def _attention_half(self, layer: int, weights: LayerWeights, x: Array, kv_sink: KvSink | None) -> Array:
+        shape, rows = self.shape, self.pack.rows
+        qkv, inverse = self._qkv(layer, weights, x, kv_sink)
+        attended = self._take(layer, "attended", rows, shape.q_width)
+        self.attention.forward(layer, qkv, attended.reshape(rows, shape.heads, shape.head_dim))
+        middle = self._take(layer, "x1", rows, shape.dim)
+        self._linear(layer, "o", attended, weights.o, middle)
+        middle += x
+        if self.keep:
+            self._inverse.append((inverse, inverse))
+        return middle
+
+    def _qkv(
+        self, layer: int, weights: LayerWeights, x: Array, kv_sink: KvSink | None
+    ) -> tuple[Array, Array]:
+        """Rotated ``[rows, heads + 2 * kv_heads, head_dim]``, and the inverse root of the norm before it."""
         shape, rows = self.shape, self.pack.rows
         normed = self._take(layer, "h1", rows, shape.dim)
         inverse = ops.rms_norm(x, weights.attn_norm, shape.norm_eps, normed)
@@ -92,14 +121,7 @@ class Forward:
         if kv_sink is not None:
             split = shape.heads + shape.kv_heads
             kv_sink(layer, qkv[:, shape.heads : split], qkv[:, split:])
-        attended = self._take(layer, "attended", rows, shape.q_width)
-        self.attention.forward(layer, qkv, attended.reshape(rows, shape.heads, shape.head_dim))
-        middle = self._take(layer, "x1", rows, shape.dim)
-        self._linear(layer, "o", attended, weights.o, middle)
-        middle += x
-        if self.keep:
-            self._inverse.append((inverse, inverse))
-        return middle
+        return qkv, inverse
 
     def _norm_heads(self, layer: int, weights: LayerWeights, qkv: Array) -> None:
         """RMS norm of each query and key head (Qwen3), in place."""

@@ -3,12 +3,14 @@
 Sequences are sorted; each reuses the rows of the longest prefix that it shares with the one before. Rows come out
 in pre-order of the trie: everything below a row follows it without a gap. Attention then runs over *blocks* of
 consecutive rows, whose keys are the ancestors of the block's first row and the block itself; in pre-order no other
-row outside of the block can be an ancestor of a row inside.
+row outside of the block can be an ancestor of a row inside. The beginning of a sequence may have been computed before: its
+keys come from elsewhere, and only what follows gets rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import attrs
 import numpy as np
@@ -24,20 +26,23 @@ MASKED = -1e30
 
 @attrs.frozen(kw_only=True)
 class Block:
-    """Query rows ``[start, end)``; keys are the rows ``outside`` (before ``start``), then the block itself.
+    """Query rows ``[start, end)``; keys are those of ``past`` tokens, the rows ``outside`` (before ``start``), the block itself.
 
-    ``mask`` is additive, ``[end - start, len(outside) + end - start]``.
+    ``mask`` is additive, ``[end - start, past + len(outside) + end - start]``. The past is the beginning of sequence
+    ``member`` of the caller's list, and of every other sequence through the block.
     """
 
     start: int
     end: int
     outside: IntArray
     mask: Array
+    member: int
+    past: int = 0
 
     @property
     def keys(self) -> int:
         """Number of keys."""
-        return len(self.outside) + self.end - self.start
+        return self.past + len(self.outside) + self.end - self.start
 
 
 @attrs.frozen(kw_only=True)
@@ -48,7 +53,7 @@ class Pack:
         members: indices of the packed sequences in the caller's list, in sorted order.
         tokens: ``[rows]`` token ids.
         positions: ``[rows]`` depth in the trie, which is the position in every sequence through the row.
-        rows_of: for each member the row of each of its tokens.
+        rows_of: for each member the row of each of its tokens after its past.
         blocks: how attention walks over the rows.
     """
 
@@ -66,11 +71,17 @@ class Pack:
 
 @attrs.define
 class _Segment:
-    """New rows ``[start, start + length)`` of one sequence, below the rows ``path``."""
+    """New rows ``[start, start + length)`` of sequence ``member``, below the rows ``path``, below ``past`` tokens.
+
+    ``family`` is a number that segments have in common if their pasts are the same tokens.
+    """
 
     start: int
     length: int
     path: IntArray
+    member: int
+    past: int
+    family: int
 
 
 def sort_key(tokens: IntArray) -> bytes:
@@ -95,8 +106,15 @@ class _Builder:
         self.positions: list[IntArray] = []
         self.segments: list[_Segment] = []
         self.rows = 0
+        self._family = 0
+        self._past: IntArray | None = None
 
-    def add(self, index: int, tokens: IntArray, shared: int) -> None:
+    def add(self, index: int, tokens: IntArray, shared: int, past: int) -> None:
+        """Add what follows the first ``past`` tokens; ``shared`` counts from there."""
+        if self._past is None or not np.array_equal(self._past, tokens[:past]):
+            self._family += 1
+            self._past = tokens[:past]
+        tokens = tokens[past:]
         fresh = len(tokens) - shared
         path = self.rows_of[-1][:shared] if shared else np.empty(0, np.int64)
         new_rows = np.arange(self.rows, self.rows + fresh)
@@ -104,8 +122,8 @@ class _Builder:
         self.members.append(index)
         if fresh:
             self.tokens.append(tokens[shared:])
-            self.positions.append(np.arange(shared, len(tokens)))
-            self.segments.append(_Segment(self.rows, fresh, path))
+            self.positions.append(past + np.arange(shared, len(tokens)))
+            self.segments.append(_Segment(self.rows, fresh, path, index, past, self._family))
         self.rows += fresh
 
     def finish(self, block_rows: int, dtype: np.dtype[np.generic], window: int | None) -> Pack:
@@ -126,7 +144,14 @@ def _split(segments: Sequence[_Segment], block_rows: int) -> list[_Segment]:
         step = -(-segment.length // pieces)
         for offset in range(0, segment.length, step):
             path = np.concatenate([segment.path, np.arange(segment.start, segment.start + offset)])
-            parts.append(_Segment(segment.start + offset, min(step, segment.length - offset), path))
+            parts.append(
+                attrs.evolve(
+                    segment,
+                    start=segment.start + offset,
+                    length=min(step, segment.length - offset),
+                    path=path,
+                )
+            )
     return parts
 
 
@@ -137,7 +162,7 @@ def _blocks(
     group: list[_Segment] = []
     held = 0
     for segment in _split(segments, block_rows):
-        if group and held + segment.length > block_rows:
+        if group and (held + segment.length > block_rows or segment.family != group[0].family):
             blocks.append(_block(group, dtype, window))
             group, held = [], 0
         group.append(segment)
@@ -148,26 +173,27 @@ def _blocks(
 
 
 def _block(group: Sequence[_Segment], dtype: np.dtype[np.generic], window: int | None) -> Block:
-    start = group[0].start
+    start, past = group[0].start, group[0].past
     end = group[-1].start + group[-1].length
     # A row's path has one row a position, so what the window hides from the whole block is a beginning of it.
     hidden = 0 if window is None else max(0, min(len(segment.path) for segment in group) - window + 1)
     outside = group[0].path[hidden:]
-    width = len(outside)
+    width = past + len(outside)
     mask = np.full((end - start, width + end - start), MASKED, dtype)
+    mask[:, :past] = 0
     for segment in group:
         first = segment.start - start
         last = first + segment.length
         before = int(np.searchsorted(segment.path, start))
-        mask[first:last, : max(before - hidden, 0)] = 0
+        mask[first:last, past : past + max(before - hidden, 0)] = 0
         mask[first:last, width + segment.path[before:] - start] = 0
         mask[first:last, width + first : width + last] = causal_mask(segment.length, dtype)
     if window is not None:
         own = [len(segment.path) + np.arange(segment.length) for segment in group]
         queries = np.concatenate(own)
-        keys = np.concatenate([hidden + np.arange(width), queries])
+        keys = np.concatenate([np.arange(past) - past, hidden + np.arange(len(outside)), queries])
         mask[queries[:, None] - keys >= window] = MASKED
-    return Block(start=start, end=end, outside=outside, mask=mask)
+    return Block(start=start, end=end, outside=outside, mask=mask, member=group[0].member, past=past)
 
 
 _CAUSAL: dict[np.dtype[np.generic], Array] = {}
@@ -191,6 +217,7 @@ def pack_sequences(
     dtype: np.dtype[np.generic],
     window: int | None = None,
     share: bool = True,
+    past: Sequence[int] | None = None,
 ) -> list[Pack]:
     """Pack non-empty token sequences.
 
@@ -203,19 +230,23 @@ def pack_sequences(
         dtype: type of the masks.
         window: a token sees itself and the ``window - 1`` before it; None sees all.
         share: reuse common prefixes. Off only to compare with.
+        past: tokens at the beginning of each sequence whose keys and values exist already; fewer than it has.
 
     Returns:
         Packs that together hold every sequence once.
     """
     if not sequences:
         return []
-    keys = [sort_key(sequence) for sequence in sequences]
+    done = [0] * len(sequences) if past is None else list(past)
+    keys = [(done[index], sort_key(sequence)) for index, sequence in enumerate(sequences)]
     order = sorted(range(len(sequences)), key=keys.__getitem__)
     shared = [0] * len(order)
     if share:
-        for place in range(1, len(order)):
-            shared[place] = common_prefix(sequences[order[place - 1]], sequences[order[place]])
-    total = sum(len(sequences[index]) - shared[place] for place, index in enumerate(order))
+        for place, (before, index) in enumerate(pairwise(order), start=1):
+            if done[before] == done[index]:
+                common = common_prefix(sequences[before], sequences[index])
+                shared[place] = max(common - done[index], 0)
+    total = sum(len(sequences[index]) - done[index] - shared[place] for place, index in enumerate(order))
     packs = -(-total // max_rows)
     packs = -(-packs // streams) * streams
     capacity = min(max_rows, max(-(-total // packs), 16))
@@ -223,12 +254,12 @@ def pack_sequences(
     builder = _Builder()
     for place, index in enumerate(order):
         tokens = sequences[index]
-        fresh = len(tokens) - shared[place]
+        fresh = len(tokens) - done[index] - shared[place]
         # Close where the bound is nearer than with this sequence inside, so that packs come out even.
         even = len(finished) + 1 < packs and builder.rows + fresh // 2 > capacity
         if builder.members and (even or builder.rows + fresh > max_rows):
             finished.append(builder)
             builder = _Builder()
-        builder.add(index, tokens, shared[place] if builder.members else 0)
+        builder.add(index, tokens, shared[place] if builder.members else 0, done[index])
     finished.append(builder)
     return [builder.finish(block_rows, dtype, window) for builder in finished]

@@ -87,4 +87,9 @@ def _layer(weights: LayerWeights) -> dict[str, Panels]:
 def pay(weights: BaseWeights) -> bool:
     """Whether panels make decoding faster here. Depends on the model and the BLAS alone, so results don't vary."""
     flat = weights.params.flat
-    return flat.dtype == np.float32 and flat.nbytes <= MOST_BYTES and blas_info()["kernel"] in KERNELS
+    return flat.dtype == np.float32 and pay_for(flat.nbytes)
+
+
+def pay_for(nbytes: int) -> bool:
+    """Whether float32 weights of that size are laid out in panels here."""
+    return nbytes <= MOST_BYTES and blas_info()["kernel"] in KERNELS

@@ -1,8 +1,8 @@
-"""Batched sampling: prompts through the packed forward pass, then decoding with shared prompt caches."""
+"""Batched sampling: prompts first, then decoding with shared prompt caches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import attrs
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys_backend_local.engine.abort import Abort
-from evsys_backend_local.engine.decode import Decoder, PromptCache, final_logits, split_by_memory
+from evsys_backend_local.engine.decode import KV_BYTES, Decoder, final_logits, split_by_memory
 from evsys_backend_local.engine.draw import draw, log_normaliser, reshape_distribution, uniforms
-from evsys_backend_local.engine.head import Head
 from evsys_backend_local.engine.limits import ContextTooLongError
-from evsys_backend_local.engine.model import Forward
-from evsys_backend_local.engine.packing import IntArray, Pack, pack_sequences
+from evsys_backend_local.engine.packing import IntArray
 from evsys_backend_local.engine.panels import ModelPanels
 from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.prefill import Prefill
+from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.engine.workers import WorkerPool, blas_threads
@@ -31,9 +31,6 @@ WORKERS_FROM_SAMPLES = 16
 #: Models below this many parameters fit into the caches: each worker reads the weights for itself, and threads inside a
 #: matrix product would spend their time waiting for each other.
 SMALL_MODEL = 20_000_000
-
-#: Keys and values of one wave of requests take at most this many bytes, unless one request alone takes more.
-KV_BYTES = 256 << 20
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -124,9 +121,13 @@ def sample(
     max_rows: int,
     block_rows: int,
     abort: Abort,
+    prefixes: PrefixCache,
     panels: ModelPanels | None = None,
 ) -> list[SampleOutput]:
-    """Answer all requests, in order; ``panels`` are those of the model's base weights."""
+    """Answer all requests, in order.
+
+    ``panels`` are those of the model's base weights, ``prefixes`` what is kept of earlier prompts.
+    """
     shape = model.weights.shape
     limits = [request.check(shape) for request in requests]
     itemsize = pool.workspaces[0].dtype.itemsize
@@ -137,17 +138,20 @@ def sample(
     ]
     outputs: dict[int, SampleOutput] = {}
 
-    def answer(indices: Sequence[int], ws: Workspace) -> None:
-        wave = _Wave(
+    def answer(indices: Sequence[int], ws: Workspace, threads: int = 1) -> None:
+        prefill = Prefill(
             model,
-            [requests[i] for i in indices],
-            [limits[i] for i in indices],
             rope,
             ws,
+            prefixes=prefixes,
+            threads=threads,
+            max_rows=max_rows,
+            block_rows=block_rows,
             abort=abort,
             panels=panels,
         )
-        outputs.update(zip(indices, wave.run(max_rows, block_rows), strict=True))
+        wave = _Wave(prefill, [requests[i] for i in indices], [limits[i] for i in indices])
+        outputs.update(zip(indices, wave.run(), strict=True))
 
     for wave in split_by_memory(costs, KV_BYTES):
         total = sum(requests[index].n for index in wave)
@@ -159,29 +163,21 @@ def sample(
             ]
             pool.run(tasks, abort)
         else:
-            with blas_threads(1 if small else pool.count, abort):
-                answer(wave, pool.workspaces[0])
+            threads = 1 if small else pool.count
+            with blas_threads(threads, abort):
+                answer(wave, pool.workspaces[0], threads)
     return [outputs[index] for index in range(len(requests))]
 
 
 class _Wave:
     """Requests that are decoded together."""
 
-    def __init__(
-        self,
-        model: Trainable | Snapshot,
-        requests: Sequence[SampleRequest],
-        limits: Sequence[int],
-        rope: tuple[Array, Array],
-        ws: Workspace,
-        *,
-        abort: Abort,
-        panels: ModelPanels | None,
-    ) -> None:
-        self.abort = abort
-        self.panels = panels
-        self.weights, self.lora, self.rope, self.ws = model.weights, model.lora, rope, ws
-        self.shape = model.weights.shape
+    def __init__(self, prefill: Prefill, requests: Sequence[SampleRequest], limits: Sequence[int]) -> None:
+        self.prefill = prefill
+        self.abort = prefill.abort
+        self.panels = prefill.panels
+        self.rope, self.ws = prefill.rope, prefill.ws
+        self.weights, self.lora = prefill.model.weights, prefill.model.lora
         self.requests = requests
         self.owner = np.repeat(np.arange(len(requests)), [request.n for request in requests])
         count = len(self.owner)
@@ -201,12 +197,14 @@ class _Wave:
         self.logprobs: list[list[float]] = [[] for _ in range(count)]
         self.top: list[list[dict[int, float]]] = [[] for _ in range(count)]
         self.reasons: list[Literal["stop", "length"] | None] = [None] * count
-        self.prompt_logprobs: dict[int, NDArray[np.float32]] = {}
 
-    def run(self, max_rows: int, block_rows: int) -> list[SampleOutput]:
+    def run(self) -> list[SampleOutput]:
         """Prefill, decode, collect."""
-        cache, last = self._prefill(max_rows, block_rows)
-        logits = final_logits(self.weights, last, self.ws, self.panels)[self.owner]
+        prompts = self.prefill.run(
+            [np.asarray(request.prompt, np.int64) for request in self.requests],
+            [request.prompt_logprobs for request in self.requests],
+        )
+        logits = final_logits(self.weights, prompts.last, self.ws, self.panels)[self.owner]
         everyone = np.arange(len(self.owner))
         chosen = self._choose(logits, everyone)
         alive = self._record(everyone, chosen)
@@ -214,7 +212,7 @@ class _Wave:
             decoder = Decoder(
                 self.weights,
                 self.lora,
-                cache,
+                prompts.cache,
                 self.owner,
                 capacity=int(self.limit.max()),
                 rope=self.rope,
@@ -233,51 +231,7 @@ class _Wave:
                 )
                 next_token[places[active]] = chosen
                 alive = self._record(places[active], chosen)
-        return self._collect()
-
-    def _prefill(self, max_rows: int, block_rows: int) -> tuple[PromptCache, Array]:
-        """Keys and values of all prompts, and the residual stream at their last tokens ``[requests, dim]``."""
-        shape, dtype = self.shape, self.ws.dtype
-        prompts = [np.asarray(request.prompt, np.int64) for request in self.requests]
-        lengths = np.asarray([len(prompt) for prompt in prompts], np.int64)
-        size = (len(prompts), shape.kv_heads, int(lengths.max()), shape.head_dim)
-        keys = [np.zeros(size, dtype) for _ in range(shape.layers)]
-        values = [np.zeros(size, dtype) for _ in range(shape.layers)]
-        last = np.empty((len(prompts), shape.dim), dtype)
-        packs = pack_sequences(
-            prompts, max_rows=max_rows, streams=1, block_rows=block_rows, dtype=dtype, window=shape.window
-        )
-        for pack in packs:
-            self.abort.check()
-
-            def store(layer: int, k: Array, v: Array, pack: Pack = pack) -> None:
-                for member, rows in zip(pack.members, pack.rows_of, strict=True):
-                    keys[layer][member, :, : len(rows)] = k[rows].transpose(1, 0, 2)
-                    values[layer][member, :, : len(rows)] = v[rows].transpose(1, 0, 2)
-
-            forward = Forward(
-                self.weights, self.lora, pack, self.rope, self.ws, keep=False, panels=self.panels
-            )
-            x = forward.run(store)
-            for member, rows in zip(pack.members, pack.rows_of, strict=True):
-                last[member] = x[rows[-1]]
-                if self.requests[member].prompt_logprobs:
-                    self.prompt_logprobs[member] = self._score_prompt(x, prompts[member], rows)
-        return PromptCache(keys=keys, values=values, lengths=lengths), last
-
-    def _score_prompt(self, x: Array, prompt: IntArray, rows: IntArray) -> NDArray[np.float32]:
-        scores = np.full(len(prompt), np.nan, np.float32)
-        if len(prompt) > 1:
-            head = Head(
-                self.weights,
-                x,
-                rows[:-1],
-                place=np.arange(len(prompt) - 1),
-                targets=prompt[1:, None],
-                ws=self.ws,
-            )
-            scores[1:] = head.logprobs()[:, 0]
-        return scores
+        return self._collect(prompts.logprobs)
 
     def _choose(self, logits: Array, samples: IntArray) -> IntArray:
         """Draw one token for each of ``samples`` from ``logits`` ``[len(samples), vocab]`` and note its logprob."""
@@ -328,9 +282,9 @@ class _Wave:
                 alive.append(sample)
         return np.asarray(sorted(alive), np.int64)
 
-    def _collect(self) -> list[SampleOutput]:
+    def _collect(self, prompt_logprobs: Mapping[int, NDArray[np.float32]]) -> list[SampleOutput]:
         outputs = [
-            SampleOutput(samples=[], prompt_logprobs=self.prompt_logprobs.get(index))
+            SampleOutput(samples=[], prompt_logprobs=prompt_logprobs.get(index))
             for index in range(len(self.requests))
         ]
         for sample, owner in enumerate(self.owner.tolist()):
