@@ -35,6 +35,16 @@ COMMANDS: dict[str, CommandInfo] = {
         "evsys_cli.commands.data:data",
         "Look at training data as the model will see it, and for benchmark tasks in it.",
     ),
+    "history": CommandInfo(
+        "evsys_cli.commands.history:history", "List past experiments and what came of them."
+    ),
+    "show": CommandInfo("evsys_cli.commands.show:show", "Show a past experiment, or a run of it, in full."),
+    "reindex": CommandInfo(
+        "evsys_cli.commands.reindex:reindex", "Make the index of past experiments again from their files."
+    ),
+    "cache": CommandInfo(
+        "evsys_cli.commands.cache:cache", "Explain what came from the cache of results, and empty it."
+    ),
     "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
     "init-project": CommandInfo(
         "evsys_cli.commands.init_project:init_project", "Write a new project whose first run works."
@@ -57,18 +67,14 @@ PLANNED = frozenset(
     {
         "backend",
         "benchmark upload",
-        "cache",
         "compare",
         "context",
         "dashboard",
         "deploy",
-        "history",
         "plan",
-        "reindex",
         "resume",
         "run --resume",
         "serve",
-        "show",
         "validate --online",
     }
 )

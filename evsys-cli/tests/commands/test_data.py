@@ -5,6 +5,7 @@ import json
 import jsonschema
 import pytest
 
+from evsys_cli import progress
 from evsys_cli.commands import data as command
 from evsys_runtime.record.result_schemas import result_schema
 
@@ -138,23 +139,13 @@ def test_long_work_says_how_far_it_is_on_standard_error(evsys, leaked, monkeypat
     rows = "".join(json.dumps({"prompt": f"q{n}", "completion": "a"}) + "\n" for n in range(2_500))
     (leaked.parent / "train.jsonl").write_text(rows, encoding="utf-8")
     assert evsys("data", "check", leaked).err == ""
-    monkeypatch.setattr(command, "PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     outcome = evsys("data", "check", leaked, "--json")
     assert outcome.err.splitlines() == [
         "train.jsonl: looked at 1000 rows",
         "train.jsonl: looked at 2000 rows",
     ]
     assert outcome.json["datasets"][0]["rows"] == 2_500
-
-
-def test_a_live_line_is_taken_away_when_all_rows_were_looked_at(capsys, monkeypatch):
-    monkeypatch.setattr(command, "takes_colours", lambda _stream: True)
-    monkeypatch.setattr(command, "REDRAW_SECONDS", 0.0)
-    progress = command._Progress()
-    progress.advanced("a", 1000)
-    progress.end()
-    shown = "a: looked at 1000 rows"
-    assert capsys.readouterr().err == f"{shown}\r{' ' * len(shown)}\r"
 
 
 def test_checking_writes_nothing(evsys, leaked):

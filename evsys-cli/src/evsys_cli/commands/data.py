@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.lazy import GuidedGroup
-from evsys_cli.output import telling
+from evsys_cli.progress import Progress
 from evsys_runtime.commands import json_option, print_json
 from evsys_runtime.terminal import takes_colours
 
@@ -23,9 +22,6 @@ __all__ = ["data"]
 
 FLAGGED = 4
 """Exit code of `check --fail` where tasks were found: what is wrong is the data."""
-
-REDRAW_SECONDS, PLAIN_SECONDS = 0.2, 10.0
-"""Least time between two live lines, and two plain ones."""
 
 MOST_SHOWN = 20
 """Flagged tasks of a benchmark that are listed in words; the others are counted."""
@@ -86,9 +82,13 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
     from evsys_runtime.record.result_schemas import result_tree
 
     plan = load_experiment(config, overrides=overrides, records=False)
-    progress = _Progress()
+    progress = Progress()
     try:
-        found = check_data(plan, arm=arm, advanced=progress.advanced)
+        found = check_data(
+            plan,
+            arm=arm,
+            advanced=lambda source, count: progress.tell(f"{source}: looked at {count} rows"),
+        )
     finally:
         progress.end()
     if as_json:
@@ -140,40 +140,6 @@ def _evidence(task: FlaggedTask) -> str:
 
 def _named(row: int, row_id: str) -> str:
     return f"{row}" if row_id in {"", f"{row}"} else f"{row} ({row_id})"
-
-
-class _Progress:
-    """Says on standard error how many rows were looked at: as a live line on a terminal, else now and then in a plain one."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr is not None and takes_colours(sys.stderr)
-        self._told = time.monotonic()
-        self._drawn = ""
-
-    def advanced(self, source: str, rows: int) -> None:
-        """Tell it, unless that was just done."""
-        now = time.monotonic()
-        if now - self._told < (REDRAW_SECONDS if self._live else PLAIN_SECONDS):
-            return
-        self._told = now
-        text = f"{source}: looked at {rows} rows"
-        with telling():
-            if self._live:
-                self._clear()
-                self._drawn = text
-                click.echo(text, err=True, nl=False)
-            else:
-                click.echo(text, err=True)
-
-    def end(self) -> None:
-        """Take the live line away."""
-        with telling():
-            self._clear()
-
-    def _clear(self) -> None:
-        if self._drawn:
-            click.echo(f"\r{' ' * len(self._drawn)}\r", err=True, nl=False)
-            self._drawn = ""
 
 
 def _marked(row: PreviewedRow) -> str:

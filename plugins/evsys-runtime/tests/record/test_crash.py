@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from evsys.types import Rollout
-from evsys_runtime.record.experiment_record import ExperimentRecord, list_experiments
+from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
+from evsys_runtime.record.history import Question, ask
+from evsys_runtime.record.index import Index
 from evsys_runtime.record.jsonl import read_jsonl
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="lives are forked")
@@ -82,9 +84,26 @@ def test_every_file_that_has_its_name_can_be_read(lives):
             list(read_jsonl(path))
 
 
+def history(root):
+    with Index(root / "experiments") as index:
+        return ask(index, Question()).experiments
+
+
+def test_history_tells_how_each_life_ended(lives):
+    for root in lives:
+        kinds = {what[0] for what in acknowledged(root)}
+        for listed in history(root):
+            assert listed.problem is None
+            # What was written, but not yet acknowledged, may count already.
+            if "run_result" not in kinds:
+                assert listed.status in ({"crashed"} if "run" in kinds else {"crashed", "running"})
+            else:
+                assert listed.status in ({"completed"} if "result" in kinds else {"completed", "crashed"})
+
+
 def test_a_folder_that_never_became_an_experiment_is_not_listed(lives):
     for root in lives:
-        listed = [each.experiment_id for each in list_experiments(root / "experiments")]
+        listed = [each.experiment_id for each in history(root)]
         made = [what[1] for what in acknowledged(root) if what[0] == "created"]
         assert len(listed) <= 1
         assert listed[: len(made)] == made
@@ -92,9 +111,10 @@ def test_a_folder_that_never_became_an_experiment_is_not_listed(lives):
 
 def test_another_process_can_go_on_and_each_step_is_read_once(lives):
     for root in lives:
-        for listed in list_experiments(root / "experiments"):
-            go_on(ExperimentRecord.open(listed.directory))
-            assert list(listed.directory.rglob(".*.tmp")) == [], root
+        for listed in history(root):
+            record = ExperimentRecord.open(root / "experiments" / listed.experiment_id)
+            go_on(record)
+            assert list(record.directory.rglob(".*.tmp")) == [], root
 
 
 def go_on(record):

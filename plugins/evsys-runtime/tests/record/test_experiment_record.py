@@ -5,7 +5,7 @@ import pytest
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, Comparison, Conclusion, ExperimentResult
-from evsys_runtime.record.experiment_record import ExperimentRecord, list_experiments
+from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.result_schemas import read_as, validate_result
 from evsys_runtime.record.secrets import Redactor
 
@@ -187,28 +187,6 @@ def test_recover_tidies_up_every_folder(record):
     record.recover()
     assert not any(path.exists() for path in [torn, *left])
     assert record.facts["status"] == "running"
-
-
-def test_the_history_lists_experiments_oldest_first(output, record):
-    second = ExperimentRecord.create(output, "b", CONFIG, dry=True, moment=MOMENT + 60)
-    second.write_result(result(second, status="partial"))
-    (output / "half-made").mkdir()
-    with record.lock:
-        first, other = list_experiments(output)
-    assert (first.experiment_id, first.status, first.dry) == (record.experiment_id, "running", False)
-    assert (other.name, other.status, other.dry) == ("b", "partial", True)
-    assert list_experiments(output / "none") == []
-
-
-def test_an_experiment_whose_process_is_gone_is_interrupted(output, record):
-    assert [each.status for each in list_experiments(output)] == ["interrupted"]
-
-
-def test_a_broken_record_is_listed_with_what_is_wrong(output, record):
-    (record.directory / "experiment.json").write_text("{", encoding="utf-8")
-    (broken,) = list_experiments(output)
-    assert broken.status is None
-    assert "isn't JSON" in broken.problem
 
 
 def test_an_experiment_can_be_locked(record):

@@ -28,6 +28,16 @@ def test_versions_of_all_evsys_distributions_are_there(tmp_path):
     json.dumps(facts)
 
 
+def test_a_distribution_of_which_only_its_list_of_plugins_is_left_is_noted_by_the_name_of_its_folder(
+    tmp_path, monkeypatch
+):
+    info = tmp_path / "evsys_left-1.2.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("[evsys.metrics]\nm = left:M\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert provenance.evsys_distributions()["evsys-left"] == "1.2"
+
+
 def test_outside_of_a_repository_git_is_null(tmp_path):
     assert provenance.git_state(tmp_path) is None
 

@@ -14,6 +14,7 @@ from evsys.types import (
     Failure,
     MetricValue,
     RunResult,
+    Usage,
 )
 from evsys_runtime.data.contamination import (
     BenchmarkCheck,
@@ -23,7 +24,21 @@ from evsys_runtime.data.contamination import (
     MatchedRow,
     Overlap,
 )
+from evsys_runtime.record.attempts import Attempt
+from evsys_runtime.record.lookups import Lookup, Lookups
+from evsys_runtime.record.past import (
+    History,
+    PastExperiment,
+    PastRun,
+    RecordFile,
+    Reindexed,
+    Scored,
+    Shown,
+    ShownRun,
+    Unreadable,
+)
 from evsys_runtime.record.result_schemas import RESULTS, read_as, result_schema, result_tree, validate_result
+from evsys_runtime.record.result_store import StoreInfo
 
 EVALUATION = EvaluationResult(
     benchmark="faq",
@@ -61,7 +76,45 @@ FLAGGED = FlaggedTask(
 CHECKED = BenchmarkCheck(
     benchmark="faq", split="val", tasks=9, whole_text_only=1, not_compared=0, flagged=(FLAGGED,)
 )
+PAST = PastExperiment(
+    experiment_id="e",
+    status="crashed",
+    tags=("t",),
+    comparisons=(Comparison(arm="a", outcome="win", effect=0.5),),
+    usage=Usage(trained_tokens=3),
+)
+PAST_RUN = PastRun(experiment_id="e", run_id="a-s0", status="failed", usage=Usage())
 EXAMPLES = {
+    "history": History(
+        records="r", index=None, full_text="like", total=1, experiments=(PAST,), runs=(PAST_RUN,)
+    ),
+    "show": Shown(
+        directory="d",
+        experiment=PAST,
+        conclusion=CONCLUSION,
+        ancestors=("p",),
+        runs=(
+            ShownRun(
+                past=PAST_RUN,
+                attempts=(Attempt(n=1),),
+                scores=(
+                    Scored(benchmark="faq", split="val", step=3, metric="m", score=MetricValue(value=1.0)),
+                ),
+                files=(RecordFile(path="run.json", bytes=7),),
+                result=ARM,
+            ),
+        ),
+    ),
+    "reindex": Reindexed(
+        records="r",
+        index="i",
+        full_text="fts5",
+        experiments=1,
+        runs=1,
+        dry=0,
+        seconds=0.5,
+        unreadable=(Unreadable(experiment_id="e", run_id=None, problem="torn"),),
+    ),
     "run_result": ARM,
     "data_check": DataCheck(
         flagged=1,
@@ -69,6 +122,20 @@ EXAMPLES = {
             DatasetCheck(source="train.jsonl", arms=("a",), repeats=(0,), rows=8, benchmarks=(CHECKED,)),
         ),
     ),
+    "cache_why": Lookups(
+        lookups=(
+            Lookup(
+                run="a-s0",
+                benchmark="faq",
+                step=10,
+                wanted=9,
+                scoring="sha256:1",
+                ingredients={"seed": 1},
+                nearest={"run": "r", "differences": [{"path": "seed", "wanted": 1, "found": 2}]},
+            ),
+        )
+    ),
+    "cache_info": StoreInfo(path="results.sqlite", scorings=1, rollouts=2, size=3, most_bytes=4),
     "conclusion": CONCLUSION,
     "experiment_result": ExperimentResult(
         experiment_id="e",
@@ -84,7 +151,16 @@ EXAMPLES = {
 
 def paths(tree, path=()):
     """Every place of a mapping that is a class, not free keys."""
-    free = {"metrics", "task_rewards", "clusters", "breakdown", "extra", "test_looks"}
+    free = {
+        "metrics",
+        "task_rewards",
+        "clusters",
+        "breakdown",
+        "extra",
+        "test_looks",
+        "ingredients",
+        "nearest",
+    }
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield (*path, key)
@@ -128,7 +204,7 @@ def test_a_result_fits_its_schema_and_comes_back(name):
 def test_no_field_may_be_absent_at_any_depth(name):
     tree = result_tree(EXAMPLES[name])
     places = list(paths(tree))
-    assert len(places) > 10
+    assert len(places) > 5
     for place in places:
         changed = copy.deepcopy(tree)
         del inner(changed, place[:-1])[place[-1]]

@@ -31,6 +31,13 @@ turns = st.builds(
     logprobs=st.none() | st.lists(numbers, max_size=4).map(tuple),
     finish_reason=st.sampled_from(["stop", "length", "tool_calls", "error"]),
 )
+usages = st.builds(
+    Usage,
+    prompt_tokens=st.integers(0, 9),
+    seconds=numbers,
+    cost_usd=st.none() | numbers,
+    unpriced=st.integers(0, 9),
+)
 rollouts = st.builds(
     Rollout,
     task_id=st.text(),
@@ -39,14 +46,24 @@ rollouts = st.builds(
     turns=st.lists(turns, max_size=2).map(tuple),
     output=st.text(),
     score=st.builds(
-        Score, value=numbers, components=st.dictionaries(st.text(), numbers, max_size=2), metadata=mappings
+        Score,
+        value=numbers,
+        components=st.dictionaries(st.text(), numbers, max_size=2),
+        metadata=mappings,
+        usage=st.none() | usages,
     )
-    | st.builds(NoScore, reason=st.text(), retryable=st.booleans(), boundary=st.none() | st.text()),
+    | st.builds(
+        NoScore,
+        reason=st.text(),
+        retryable=st.booleans(),
+        boundary=st.none() | st.text(),
+        usage=st.none() | usages,
+    ),
     error=st.none() | st.text(),
     truncated=st.booleans(),
     timed_out=st.booleans(),
     policy_version=st.none() | st.integers(0, 9),
-    usage=st.builds(Usage, prompt_tokens=st.integers(0, 9), seconds=numbers, cost_usd=st.none() | numbers),
+    usage=usages,
     metadata=mappings,
 )
 

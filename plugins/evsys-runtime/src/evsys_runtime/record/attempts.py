@@ -11,7 +11,7 @@ import attrs
 from evsys.errors import StoreError
 from evsys_runtime.record.jsonl import read_jsonl
 
-__all__ = ["Attempt", "lineage", "live", "read_live"]
+__all__ = ["Attempt", "lineage", "live", "read_live", "superseded"]
 
 type Record = Mapping[str, Any]
 type Key = Callable[[Record], Hashable]
@@ -53,6 +53,12 @@ def lineage(attempts: Sequence[Attempt], head: int | None = None) -> dict[int, i
             return line
         bound = attempt.from_step if bound is None else min(bound, attempt.from_step)
         current = attempt.parent
+
+
+def superseded(result: Record, attempts: Sequence[Attempt]) -> bool:
+    """True for the result of an attempt that a later one went on from, or started over: it is no result of the run any more."""
+    newest = max((attempt.n for attempt in attempts), default=0)
+    return bool(result) and result.get("attempt", 1) < newest
 
 
 def live(records: Iterable[Record], attempts: Sequence[Attempt]) -> Iterator[Record]:

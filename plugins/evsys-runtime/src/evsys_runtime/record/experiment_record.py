@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ExperimentResult
 from evsys_runtime.record.encoding import now
@@ -24,10 +22,9 @@ from evsys_runtime.record.run_record import RunRecord, hypothesis_text, paragrap
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.slugs import slug
 
-__all__ = ["ExperimentRecord", "ExperimentSummary", "list_experiments"]
+__all__ = ["ExperimentRecord"]
 
 RUNNING = "running"
-INTERRUPTED = "interrupted"
 
 
 class ExperimentRecord:
@@ -212,40 +209,6 @@ class ExperimentRecord:
         for run in self.runs():
             sweep(run.directory)
             run.checkpoints.recover()
-
-
-@attrs.frozen(kw_only=True)
-class ExperimentSummary:
-    """A line of the history. `status` is `interrupted` where a process ended without saying so; `problem` says why a
-    record can't be read.
-    """
-
-    experiment_id: str
-    directory: Path
-    name: str | None = None
-    status: str | None = None
-    dry: bool = False
-    created: str | None = None
-    finished: str | None = None
-    problem: str | None = None
-
-
-def list_experiments(output_dir: Path) -> list[ExperimentSummary]:
-    """All experiments of a folder, oldest first. A broken record is listed with what is wrong with it."""
-    found = sorted(output_dir.glob("*/experiment.json"))
-    return [_summary(path.parent) for path in found]
-
-
-def _summary(directory: Path) -> ExperimentSummary:
-    record = ExperimentRecord(directory)
-    try:
-        facts = record.facts
-        fields = {name: facts[name] for name in ("name", "status", "dry", "created", "finished")}
-    except (StoreError, KeyError) as exc:
-        return ExperimentSummary(experiment_id=directory.name, directory=directory, problem=str(exc))
-    if fields["status"] == RUNNING and record.lock.holder() is None:
-        fields["status"] = INTERRUPTED
-    return ExperimentSummary(experiment_id=directory.name, directory=directory, **fields)
 
 
 def _new_directory(output_dir: Path, name: str, moment: float | None) -> Path:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import attrs
 
+from evsys_runtime.live_lines import current_live_lines
 from evsys_runtime.record.encoding import encode_record, now
 from evsys_runtime.record.jsonl import JsonlWriter
 from evsys_runtime.record.secrets import Redactor
@@ -52,7 +53,11 @@ class Console:
         if output is None or not self.open:
             return None
         text = line(takes_colours(output))
+        table = current_live_lines() if self.stream is None else None
         try:
+            if table is not None:
+                table.above(text)
+                return None
             output.write(text + "\n")
             output.flush()
         except (OSError, ValueError) as exc:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from evsys._plugins.scan import scan
 from evsys_runtime.record.hashing import digest_bytes
 
 __all__ = ["collect", "evsys_distributions", "git_state"]
@@ -44,10 +45,8 @@ def collect(project_root: Path) -> dict[str, Any]:
 
 def evsys_distributions() -> dict[str, str]:
     """Version of every installed distribution that is part of evsys or has plugins for it."""
-    found: dict[str, str] = {}
-    for entry in importlib.metadata.entry_points():
-        if entry.group.startswith("evsys.") and entry.dist is not None:
-            found[entry.dist.name] = entry.dist.version
+    # The scan knows a distribution by the name of its folder, even one of which an uninstall left only that.
+    found = {entry.distribution: entry.version for entry in scan().entries}
     for name in ("evsys-core", "evsys-runtime", "evsys-sdk", "evsys-cli", "evsys-conformance"):
         version = _version(name)
         if version is not None:

@@ -14,6 +14,9 @@ from evsys.types import ArmResult, Conclusion, ExperimentResult
 from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.files import FORMAT
+from evsys_runtime.record.lookups import Lookups
+from evsys_runtime.record.past import History, Reindexed, Shown
+from evsys_runtime.record.result_store import StoreInfo
 
 __all__ = ["RESULTS", "read_as", "result_schema", "result_tree", "validate_result"]
 
@@ -22,8 +25,15 @@ RESULTS: Mapping[str, type] = {
     "conclusion": Conclusion,
     "experiment_result": ExperimentResult,
     "data_check": DataCheck,
+    "cache_why": Lookups,
+    "cache_info": StoreInfo,
+    "history": History,
+    "show": Shown,
+    "reindex": Reindexed,
 }
-"""run_result.json, conclusion.json, and what `evsys run --json` and `evsys data check --json` print."""
+"""run_result.json, conclusion.json, and what `evsys run`, `data check`, `cache why`, `cache info`, `history`, `show` and
+`reindex` print with `--json`.
+"""
 
 
 def result_schema(name: str) -> dict[str, Any]:

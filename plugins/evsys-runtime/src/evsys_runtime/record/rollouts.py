@@ -55,7 +55,9 @@ def _turn_tree(turn: Turn) -> dict[str, Any]:
 
 def rollout_from_tree(tree: Mapping[str, Any]) -> Rollout:
     """The rollout that `rollout_tree` took apart. Sequences come back as tuples."""
-    score = tree["score"]
+    score = dict(tree["score"])
+    if score.get("usage") is not None:
+        score["usage"] = Usage(**score["usage"])
     return Rollout(
         **{
             **tree,

@@ -12,7 +12,7 @@ from typing import Any
 from evsys.errors import StoreError
 from evsys.protocols import Log
 from evsys.types import ArmResult, Rollout
-from evsys_runtime.record.attempts import Attempt, Record, read_live
+from evsys_runtime.record.attempts import Attempt, Record, read_live, superseded
 from evsys_runtime.record.cache import CachedData, DatasetCache, KnownRows
 from evsys_runtime.record.checkpoints import CheckpointFiles
 from evsys_runtime.record.encoding import encode_record, now
@@ -206,13 +206,19 @@ class RunRecord:
     # --- results and data ---
 
     def write_result(self, result: ArmResult) -> None:
-        """Write run_result.json, every field of it."""
-        write_json(self.directory / "run_result.json", self._redactor.tree(result_tree(result)))
+        """Write run_result.json, every field of it. What an earlier attempt ended with stays, as `run_result.<attempt>.json`."""
+        path = self.directory / "run_result.json"
+        known = read_json(path) if path.exists() else {}
+        earlier = known.get("attempt", result.attempt)
+        if earlier < result.attempt:
+            write_json(path.with_name(f"run_result.{earlier}.json"), known)
+        write_json(path, self._redactor.tree(result_tree(result)))
 
     def read_result(self) -> dict[str, Any] | None:
-        """What run_result.json holds; None while the run hasn't ended."""
+        """What the newest attempt ended with; None while it hasn't ended."""
         path = self.directory / "run_result.json"
-        return read_json(path) if path.exists() else None
+        result = read_json(path) if path.exists() else {}
+        return result if result and not superseded(result, self.attempts) else None
 
     def write_conclusion(self, text: str) -> None:
         """Write conclusion.md."""

@@ -146,7 +146,7 @@ class Redactor:
         """
         text = self.values(text)
         if "://" in text and "@" in text:
-            text = _USER_INFO.sub(f"{REDACTED}@", text)
+            text = _without_user_info(text)
         if "=" in text and ("?" in text or "&" in text or ";" in text):
             text = _QUERY.sub(_without_value, text)
         if issued_key(text) is not None:
@@ -173,6 +173,16 @@ class Redactor:
         """
         found = {name: text.index(value) for value, name in self._telling if value in text}
         return {name: found[name] for name in sorted(found)}
+
+
+def _without_user_info(text: str) -> str:
+    """`text` whose addresses name no user; what a cut leaves may be an address in turn, so this goes on to the end."""
+    for _ in range(text.count("://")):
+        shorter = _USER_INFO.sub(f"{REDACTED}@", text)
+        if shorter == text:
+            break
+        text = shorter
+    return text
 
 
 def _without_value(match: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from evsys_runtime.data.stored import (
 )
 from evsys_runtime.record.cache import CachedData, DatasetCache
 from evsys_runtime.record.hashing import file_digest
+from evsys_runtime.record.result_store import ResultStore
 
 __all__ = ["Workspace"]
 
@@ -48,6 +50,12 @@ class Workspace:
             own, instead = cache_folders(self.root, kind)
             self._caches[kind] = DatasetCache(own.parent, kind, instead=instead, tell=self._tell)
         return self._caches[kind]
+
+    def results(self) -> ResultStore:
+        """The scored rollouts that are kept for later; a folder of this user takes its place where the project is read-only."""
+        own, instead = cache_folders(self.root, "results")
+        there = next(folder for folder in (own, *own.parents) if folder.exists())
+        return ResultStore(own if os.access(there, os.W_OK) else instead)
 
     def find_dataset(self, name_or_id: str, *, split: str = "train") -> Path:
         """The file that `pull_dataset` takes rows from; nothing is written.

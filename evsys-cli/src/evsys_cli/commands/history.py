@@ -1,0 +1,102 @@
+"""`evsys history`: what was tried, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evsys_cli.output import for_terminal
+from evsys_cli.records import indexed, records_folder, records_option
+from evsys_runtime.commands import json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys_runtime.record.history import Question
+    from evsys_runtime.record.index import Index
+    from evsys_runtime.record.past import History
+
+__all__ = ["history"]
+
+LIMIT = 50
+
+
+@click.command()
+@click.option("--status", "statuses", multiple=True, help="completed, partial, failed, crashed, running, ...")
+@click.option(
+    "--outcome", "outcomes", multiple=True, help="supported, refuted, ... or of an arm: win, tie, loss, ..."
+)
+@click.option("--tag", "tags", multiple=True, help="Has this tag; several: has them all.")
+@click.option("--algorithm", "algorithms", multiple=True, help="Name, in full or not; * stands for anything.")
+@click.option(
+    "--model", "models", multiple=True, help="Base model, in full or without its owner; * as above."
+)
+@click.option("--since", help="Began after a date or time (UTC), or in the last 30m, 12h, 7d, 2w.")
+@click.option(
+    "--text", "words", help="All of these words are in what the record says, or begin a word there."
+)
+@click.option("--parent", metavar="EXPERIMENT", help="Children of this experiment.")
+@click.option("--runs", is_flag=True, help="List runs instead of experiments.")
+@click.option(
+    "--limit", default=LIMIT, show_default=True, type=click.IntRange(min=0), help="The most lines; 0 for all."
+)
+@click.option(
+    "--sort", default="started", show_default=True, help="started, finished, name, status, score, effect, ..."
+)
+@click.option("--reverse", is_flag=True, help="The other way around.")
+@records_option
+@json_option
+def history(*, parent: str | None, records: Path | None, as_json: bool, **options: Any) -> None:
+    """List past experiments, the newest first, with their verdicts and the effect of their best arm.
+
+    Of several values of one option any will do. Dry runs are no part of history. `evsys show EXPERIMENT` tells all of one.
+    """
+    from evsys_runtime.record.experiment_names import experiment_called
+    from evsys_runtime.record.history import Question, ask
+
+    given = _checked(**options)
+    with indexed(records_folder(records)) as index:
+        named = None if parent is None else experiment_called(parent, index)
+        question = Question(**given, parent=named)
+        found = ask(index, question)
+        if as_json:
+            from evsys_runtime.record.result_schemas import result_tree
+
+            print_json(result_tree(found))
+        else:
+            _print(found, question, index)
+
+
+def _checked(*, since: str | None, limit: int, sort: str, **given: Any) -> dict[str, Any]:
+    """What the options ask for; a word that none of them knows is refused with those that it may be."""
+    from evsys_runtime.record.history import OUTCOMES, SORTS, moment_of
+    from evsys_runtime.record.past import RUN_STATUSES
+
+    _choice("--status", given["statuses"], RUN_STATUSES)
+    _choice("--outcome", [outcome.lower() for outcome in given["outcomes"]], OUTCOMES)
+    _choice("--sort", [sort], SORTS)
+    moment = None if since is None else moment_of(since)
+    return {**given, "since": moment, "sort": sort, "limit": limit or None}
+
+
+def _choice(option: str, values: Sequence[str], known: Sequence[str]) -> None:
+    unknown = next((value for value in values if value not in known), None)
+    if unknown is not None:
+        raise click.BadParameter(f"{unknown!r} is none of {', '.join(known)}", param_hint=f"'{option}'")
+
+
+def _print(found: History, question: Question, index: Index) -> None:
+    from evsys_cli.history_tables import history_lines
+    from evsys_runtime.record.history import Question, ask
+
+    if not found.total:
+        there = ask(index, Question(runs=question.runs, limit=0)).total
+        what = "run" if question.runs else "experiment"
+        click.echo(
+            f"No {what} on record in {found.records}; --records takes another project."
+            if not there
+            else f"None of {there} {what}{'s' * (there != 1)} is like that."
+        )
+        return
+    click.echo(for_terminal(history_lines(found)))

@@ -1,0 +1,41 @@
+"""`evsys reindex`: the index of past experiments, made again from their files."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from evsys_cli.records import indexed, records_folder, records_option
+from evsys_runtime.commands import json_option, print_json
+
+__all__ = ["reindex"]
+
+
+@click.command()
+@records_option
+@json_option
+def reindex(*, records: Path | None, as_json: bool) -> None:
+    """Make the index of past experiments again from their files.
+
+    It is never needed: the index is brought up to date whenever it is read. It helps where files were changed by hand in a
+    way that leaves their times and sizes as they were.
+    """
+    from evsys_runtime.record.history import indexed_now
+    from evsys_runtime.record.result_schemas import result_tree
+
+    started = time.monotonic()
+    with indexed(records_folder(records), anew=True) as index:
+        made = indexed_now(index, seconds=time.monotonic() - started)
+    if as_json:
+        print_json(result_tree(made))
+        return
+    dry = f" and {made.dry} dry" if made.dry else ""
+    click.echo(
+        f"{made.experiments} experiment{'s' * (made.experiments != 1)}{dry}, {made.runs} run{'s' * (made.runs != 1)} "
+        f"in {made.seconds:.1f} s; {made.index or 'not kept'}"
+    )
+    for each in made.unreadable:
+        where = each.experiment_id if each.run_id is None else f"{each.experiment_id}/{each.run_id}"
+        click.echo(f"{where} can't be read: {each.problem}")

@@ -1,0 +1,62 @@
+"""`evsys show`: one past experiment, or one run of it, in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evsys_cli.output import for_terminal, terminal_width
+from evsys_cli.records import (
+    CountedFromTheEnd,
+    experiment_names,
+    indexed,
+    records_folder,
+    records_option,
+    run_names,
+)
+from evsys_runtime.commands import json_option, print_json
+
+__all__ = ["show"]
+
+UNREADABLE = 1
+
+
+@click.command(cls=CountedFromTheEnd)
+@click.argument("experiment", shell_complete=experiment_names)
+@click.argument("run", required=False, shell_complete=run_names)
+@click.option("-v", "--verbose", is_flag=True, help="List every scoring; of a failure the traceback, too.")
+@records_option
+@json_option
+def show(experiment: str, run: str | None, *, verbose: bool, records: Path | None, as_json: bool) -> int:
+    """Show EXPERIMENT: why it was run, how it ended, what follows, each arm's scores, failures, cost, files; or a RUN of it.
+
+    EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or -2 for the one before;
+    EXPERIMENT/RUN names a run of it, too.
+    """
+    from evsys_runtime.record.experiment_names import experiment_called, folder_called
+    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.shown import compact, shown
+
+    place = folder_called(experiment)
+    if place is None:
+        experiments = records_folder(records)
+        experiment, _, named = experiment.partition("/")
+    else:
+        experiments, named = place[0].parent, place[1] or ""
+    with indexed(experiments) as index:
+        wanted = experiment_called(experiment, index) if place is None else place[0].name
+        run = run or named or None
+        found = shown(index, wanted, run)
+    if as_json:
+        print_json(result_tree(found if run is not None else compact(found)))
+    else:
+        from evsys_cli.show_lines import run_lines, shown_lines
+
+        lines = (
+            shown_lines(found, width=terminal_width(), verbose=verbose)
+            if run is None
+            else run_lines(found, verbose=verbose)
+        )
+        click.echo(for_terminal(lines))
+    return UNREADABLE if found.experiment.problem is not None else 0

@@ -1,0 +1,173 @@
+"""A past experiment, or a run of one, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from evsys.types import Conclusion, ExperimentResult, Usage
+from evsys_cli.summary import summary_lines
+from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.experiment.verdict.prose import evaluation_line
+from evsys_runtime.experiment.verdict.tables import number
+
+if TYPE_CHECKING:
+    from evsys_runtime.record.past import PastExperiment, RecordFile, Shown, ShownRun
+
+__all__ = ["run_lines", "shown_lines"]
+
+_LABEL = 11
+_UNFINISHED = {
+    "running": "it is still running",
+    "crashed": "its process ended without a word",
+}
+
+
+def shown_lines(found: Shown, *, width: int, verbose: bool) -> list[str]:
+    """An experiment: where it belongs, then the summary that `evsys run` ended with, then its files.
+
+    Args:
+        found: what is on record.
+        width: columns of the terminal.
+        verbose: every scoring of every run, too.
+    """
+    past = found.experiment
+    lines = [past.experiment_id, *_about(found)]
+    if past.problem is not None:
+        return [*lines, f"It can't be read: {past.problem}", *_files(found.files)]
+    lines += summary_lines(_result(found), width=width, verbose=verbose)
+    if past.seconds is None:  # how long it took is known at its end
+        lines[-1] = f"{past.status}; record: {found.directory}"
+    lines += _without_result(found.runs)
+    return [*lines, *_files(found.files)]
+
+
+def _about(found: Shown) -> Iterator[str]:
+    past = found.experiment
+    yield from _labelled("name", past.name)
+    yield from _labelled("about", past.description)
+    yield from _labelled("hypothesis", past.hypothesis)
+    yield from _labelled("status", _status(past))
+    yield from _labelled("tags", ", ".join(past.tags))
+    yield from _labelled("goal", past.project_goal_id)
+    yield from _labelled("trains", _trains(past))
+    yield from _labelled("parent", " < ".join(found.ancestors))
+    yield from _labelled("children", ", ".join(found.children))
+
+
+def _trains(past: PastExperiment) -> str:
+    parts = [", ".join(past.algorithms), ", ".join(past.models), ", ".join(past.backends)]
+    return "; ".join(part for part in parts if part)
+
+
+def _status(past: PastExperiment) -> str:
+    began = f", began {_moment(past.moment)}" if past.moment else ""
+    ended = f", ended {_moment(past.finished)}" if past.finished else ""
+    return f"{past.status}{' (dry run)' if past.dry else ''}{began}{ended}"
+
+
+def _moment(text: str) -> str:
+    return f"{text[:10]} {text[11:19]} UTC"
+
+
+def _result(found: Shown) -> ExperimentResult:
+    """The result, as far as there is one."""
+    past = found.experiment
+    arms = tuple(run.result for run in found.runs if run.result is not None)
+    why = _UNFINISHED.get(past.status, "there is no conclusion")
+    return ExperimentResult(
+        experiment_id=past.experiment_id,
+        name=past.name or "",
+        status=past.status,  # type: ignore[arg-type]  # those of unfinished ones besides; it is only printed
+        directory=found.directory,
+        conclusion=found.conclusion or Conclusion(verdict=None, reason=why),
+        arms=arms,
+        dry=past.dry,
+        seconds=past.seconds or 0.0,
+        usage=past.usage or sum((arm.usage for arm in arms), Usage()),
+    )
+
+
+def _without_result(runs: Iterable[ShownRun]) -> Iterator[str]:
+    """Runs that the summary can't tell of."""
+    for run in runs:
+        if run.result is None:
+            attempt = f", attempt {run.past.attempts}" if run.past.attempts > 1 else ""
+            problem = f": {run.past.problem}" if run.past.problem else ""
+            yield f"{run.past.run_id}: {run.past.status}{attempt}{problem}"
+
+
+def run_lines(found: Shown, *, verbose: bool) -> list[str]:
+    """A run: what it is, its attempts, its scores, why it failed, what it cost, its files.
+
+    Args:
+        found: what is on record, with this run alone.
+        verbose: the whole traceback of a failure, too.
+    """
+    (run,) = found.runs
+    lines = [f"{run.past.experiment_id}/{run.past.run_id}", *_about_run(run)]
+    if run.past.problem is not None:
+        lines.append(f"It can't be read: {run.past.problem}")
+    if run.result is not None:
+        lines += _of_result(run, verbose=verbose)
+    return [*lines, *_files(run.files)]
+
+
+def _about_run(run: ShownRun) -> Iterator[str]:
+    past = run.past
+    yield from _labelled("status", past.status)
+    trained = ", ".join(part for part in (past.algorithm, past.model, past.backend) if part)
+    yield from _labelled("trains", trained)
+    yield from _labelled(
+        "arm", None if past.arm is None else f"{past.arm}, repeat {past.repeat}, seed {past.seed}"
+    )
+    yield from _labelled("identity", past.identity)
+    yield from _labelled("data", past.data_hash)
+    for attempt in run.attempts:
+        since = (
+            "" if attempt.parent is None else f" from step {attempt.from_step} of attempt {attempt.parent}"
+        )
+        at = f", {_moment(attempt.started)}" if attempt.started else ""
+        yield from _labelled("attempt", f"{attempt.n}: {attempt.reason}{since}{at}")
+
+
+def _of_result(run: ShownRun, *, verbose: bool) -> Iterator[str]:
+    result = run.result
+    assert result is not None
+    steps = result.run.steps if result.run else 0
+    yield from _labelled("steps", f"{steps} in {result.seconds:.1f} s, {cost_words(result.usage)}")
+    metrics = result.run.metrics if result.run else {}
+    yield from _labelled(
+        "at the end", ", ".join(f"{name} {number(value)}" for name, value in metrics.items())
+    )
+    for evaluation in result.evaluations:
+        yield from _labelled("scored", evaluation_line(evaluation))
+    if result.run and result.run.stop_reason:
+        yield from _labelled("stopped", result.run.stop_reason)
+    if result.failure is not None:
+        failure = result.failure
+        place = f" ({failure.place})" if failure.place else ""
+        yield from _labelled("failure", f"{failure.boundary}: {failure.message}{place}")
+        yield from _labelled("", failure.hint)
+        if verbose and failure.traceback:
+            yield failure.traceback.rstrip()
+    for warning in result.warnings:
+        yield from _labelled("warning", warning)
+
+
+def _files(files: Iterable[RecordFile]) -> Iterator[str]:
+    label = "files"
+    for file in files:
+        yield f"{label:<{_LABEL}} {file.path} {_size(file.bytes)}"
+        label = ""
+
+
+def _size(count: int) -> str:
+    if count < 1000:
+        return f"{count} B"
+    return f"{count / 1000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+
+
+def _labelled(label: str, text: str | None) -> Iterator[str]:
+    if text:
+        yield f"{label:<{_LABEL}} {text}"

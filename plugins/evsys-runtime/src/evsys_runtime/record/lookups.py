@@ -1,0 +1,40 @@
+"""What scorings found in the cache of results, as runs write it down and `evsys cache why --json` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+__all__ = ["Lookup", "Lookups"]
+
+
+@attrs.frozen(kw_only=True)
+class Lookup:
+    """What a scoring found in the cache.
+
+    `used` of the `wanted` rollouts were taken from it. `reason` says why none could be. Where its ingredients were unknown,
+    `nearest` is the scoring that has the fewest other ones, as `{scoring, run, created, differences}`; else `missing` names
+    rollouts that weren't kept, as `{task_id, sample_index, why}`.
+    """
+
+    run: str
+    benchmark: str
+    step: int
+    model: str | None = None
+    wanted: int | None = None
+    found: int = 0
+    used: int = 0
+    reason: str | None = None
+    scoring: str | None = None
+    ingredients: Mapping[str, Any] | None = None
+    nearest: Mapping[str, Any] | None = None
+    missing: tuple[Mapping[str, Any], ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Lookups:
+    """The lookups of the runs that were asked about."""
+
+    lookups: tuple[Lookup, ...] = ()

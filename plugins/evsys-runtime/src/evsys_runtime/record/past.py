@@ -1,0 +1,187 @@
+"""What the memory of past experiments says: the shapes that `evsys history`, `show` and `reindex` print."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import attrs
+
+from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, Status
+from evsys.types.rollouts import Usage
+from evsys_runtime.record.attempts import Attempt
+
+__all__ = [
+    "EXPERIMENT_STATUSES",
+    "RUN_STATUSES",
+    "History",
+    "PastExperiment",
+    "PastRun",
+    "RecordFile",
+    "Reindexed",
+    "Scored",
+    "Shown",
+    "ShownRun",
+    "Unreadable",
+]
+
+EXPERIMENT_STATUSES = (*get_args(Status), "running", "crashed", "unreadable")
+"""How an experiment ended; `running` while somebody holds its lock, `crashed` where its process is gone and never said how it
+ended, `unreadable` where its files don't say.
+"""
+
+RUN_STATUSES = (*EXPERIMENT_STATUSES, "waiting")
+"""The same of a run; `waiting` for one whose turn hasn't come, `skipped` for one whose turn never came."""
+
+
+@attrs.frozen(kw_only=True)
+class PastExperiment:
+    """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
+    baseline with the interval of that. `moment` is when it began, by its folder's name where its files don't tell, UTC.
+    """
+
+    experiment_id: str
+    name: str | None = None
+    status: str = "unreadable"
+    dry: bool = False
+    moment: str = ""
+    finished: str | None = None
+    hypothesis: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    parent: str | None = None
+    project_goal_id: str | None = None
+    verdict: str | None = None
+    reason: str | None = None
+    metric: str | None = None
+    direction: str | None = None
+    baseline: str | None = None
+    best_arm: str | None = None
+    before: float | None = None
+    after: float | None = None
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    comparisons: tuple[Comparison, ...] = ()
+    runs: int = 0
+    runs_completed: int = 0
+    algorithms: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    config_hash: str | None = None
+    usage: Usage | None = None
+    seconds: float | None = None
+    exit_code: int | None = None
+    problem: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PastRun:
+    """A run (an arm at a repeat) on record, as its newest attempt left it. `score` is the success metric of what it ended
+    with, with its interval; None unless it completed.
+    """
+
+    experiment_id: str
+    run_id: str
+    folder: str | None = None
+    arm: str | None = None
+    repeat: int | None = None
+    seed: int | None = None
+    status: str = "unreadable"
+    algorithm: str | None = None
+    model: str | None = None
+    backend: str | None = None
+    identity: str | None = None
+    data_hash: str | None = None
+    attempts: int = 0
+    steps: int | None = None
+    score: float | None = None
+    low: float | None = None
+    high: float | None = None
+    failure: str | None = None
+    place: str | None = None
+    usage: Usage | None = None
+    seconds: float | None = None
+    problem: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class History:
+    """What `evsys history --json` prints. `total` were found, of which the first are listed: experiments, or their runs.
+
+    `index` says where the index is kept, None in memory; `full_text` how words are looked for.
+    """
+
+    records: str
+    index: str | None
+    full_text: Literal["fts5", "like"]
+    total: int
+    experiments: tuple[PastExperiment, ...] = ()
+    runs: tuple[PastRun, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Unreadable:
+    """A record, or a run of one, that can't be read, and why."""
+
+    experiment_id: str
+    run_id: str | None
+    problem: str
+
+
+@attrs.frozen(kw_only=True)
+class Reindexed:
+    """What `evsys reindex --json` prints: what is in the new index, dry runs apart."""
+
+    records: str
+    index: str | None
+    full_text: Literal["fts5", "like"]
+    experiments: int
+    runs: int
+    dry: int
+    seconds: float
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class RecordFile:
+    """A file of a record, or a folder with the bytes of all that is in it; a folder's path ends in `/`."""
+
+    path: str
+    bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class Scored:
+    """A metric of what a run started from (step 0) or ended with."""
+
+    benchmark: str
+    split: str
+    step: int
+    metric: str
+    score: MetricValue
+
+
+@attrs.frozen(kw_only=True)
+class ShownRun:
+    """A run in `evsys show`. `result` is all of run_result.json; what is printed has it, and `files`, of a run that was asked for by
+    name.
+    """
+
+    past: PastRun
+    attempts: tuple[Attempt, ...] = ()
+    scores: tuple[Scored, ...] = ()
+    files: tuple[RecordFile, ...] = ()
+    result: ArmResult | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Shown:
+    """What `evsys show --json` prints. `ancestors` begins with the parent; `conclusion` is None before there is one."""
+
+    directory: str
+    experiment: PastExperiment
+    conclusion: Conclusion | None = None
+    ancestors: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    runs: tuple[ShownRun, ...] = ()
+    files: tuple[RecordFile, ...] = ()

@@ -1,0 +1,264 @@
+"""From the files of a record to what history says of it. Whatever a file holds, a record is told of, never an error raised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import StoreError
+from evsys.types.results import Comparison
+from evsys.types.rollouts import Usage
+from evsys_runtime.record.attempts import Attempt, superseded
+from evsys_runtime.record.files import read_json
+from evsys_runtime.record.past import PastExperiment, PastRun
+
+__all__ = [
+    "PLANNED",
+    "RUNNING",
+    "STARTED",
+    "ReadExperiment",
+    "ReadRun",
+    "planned_run",
+    "read_experiment",
+    "read_run",
+]
+
+RUNNING = "running"
+"""What experiment.json says until an experiment ends; its lock tells whether that is still so."""
+
+STARTED, PLANNED = "started", "planned"
+"""States of runs without a result: the newest attempt hasn't ended, or there was none. The experiment's status tells more."""
+
+_UNREADABLE = "unreadable"
+_STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-")
+_ODD = (StoreError, AttributeError, KeyError, TypeError, ValueError)
+"""What reading a record may raise that isn't as evsys writes it: torn, edited, of another format."""
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "trained_tokens", "unpriced")
+
+type Tree = Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class ReadExperiment:
+    """`past` without what its runs tell; `words` are those to look for; `arms` maps a planned run to what resolved.json says."""
+
+    past: PastExperiment
+    words: str
+    arms: Mapping[str, Tree]
+
+
+@attrs.frozen(kw_only=True)
+class ReadRun:
+    """`past.status` is the status of the result, or `STARTED`."""
+
+    past: PastRun
+    words: str
+
+
+def read_experiment(folder: Path) -> ReadExperiment:
+    """What the files of an experiment as a whole say; `status` is the one in the file."""
+    try:
+        return _experiment(folder)
+    except _ODD as exc:
+        past = PastExperiment(
+            experiment_id=folder.name, status=_UNREADABLE, moment=_moment(folder.name), problem=_why(exc)
+        )
+        return ReadExperiment(past=past, words=folder.name, arms={})
+
+
+def _experiment(folder: Path) -> ReadExperiment:
+    facts = read_json(folder / "experiment.json")
+    conclusion = _optional(folder / "conclusion.json") if facts["finished"] is not None else {}
+    resolved = {str(arm["run_id"]): arm for arm in _optional(folder / "resolved.json").get("arms", ())}
+    planned = {
+        str(arm["run_id"]): {**resolved.get(str(arm["run_id"]), {}), **arm} for arm in facts.get("arms") or ()
+    }
+    comparisons = tuple(_known(Comparison, each) for each in conclusion.get("comparisons", ()))
+    best = next((c for c in comparisons if c.arm == conclusion.get("best_arm")), None)
+    past = PastExperiment(
+        experiment_id=folder.name,
+        name=_text(facts["name"]),
+        status=str(facts["status"]),
+        dry=bool(facts["dry"]),
+        moment=str(facts["created"]),
+        finished=_text(facts["finished"]),
+        tags=tuple(str(tag) for tag in facts.get("tags") or ()),
+        parent=_text(facts.get("parent_experiment_id")),
+        metric=_text(facts.get("success_metric")),
+        hypothesis=_text(facts.get("hypothesis")),
+        description=_text(facts.get("description")),
+        project_goal_id=_text(facts.get("project_goal_id")),
+        direction=_text(facts.get("direction")),
+        baseline=_text(facts.get("baseline")),
+        verdict=_text(conclusion.get("verdict")),
+        reason=_text(conclusion.get("reason")),
+        best_arm=_text(conclusion.get("best_arm")),
+        before=_number(best and best.before),
+        after=_number(best and best.after),
+        effect=_number(best and best.effect),
+        low=_number(best and best.low),
+        high=_number(best and best.high),
+        comparisons=comparisons,
+        algorithms=_kinds(planned, "algorithm", "kind"),
+        models=_kinds(planned, "model", "name"),
+        backends=_kinds(planned, "backend", "kind"),
+        config_hash=_text(facts.get("config_hash")),
+        usage=_usage(facts),
+        seconds=_number(facts.get("seconds")),
+        exit_code=facts.get("exit_code"),
+    )
+    said = (
+        *(past.experiment_id, past.name, past.description, past.hypothesis, *past.tags, past.metric),
+        *(past.verdict, past.reason, conclusion.get("settle"), *(c.arm for c in comparisons)),
+        *(*past.algorithms, *past.models, *past.backends, *(facts.get("warnings") or ())),
+    )
+    return ReadExperiment(past=past, words=_words(said), arms=planned)
+
+
+def read_run(folder: Path, experiment: ReadExperiment) -> ReadRun:
+    """What the files of a run say, through its newest attempt: the result of an attempt that another went on from is history."""
+    try:
+        return _run(folder, experiment)
+    except _ODD as exc:
+        past = PastRun(
+            experiment_id=experiment.past.experiment_id,
+            run_id=folder.name,
+            folder=folder.name,
+            status=_UNREADABLE,
+            problem=_why(exc),
+        )
+        return ReadRun(past=past, words="")
+
+
+def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
+    facts = read_json(folder / "run.json")
+    attempts = [_known(Attempt, attempt) for attempt in facts["attempts"]]
+    result = _optional(folder / "run_result.json")
+    if superseded(result, attempts):
+        result = {}
+    run_id = str(facts["run_id"])
+    run, failure = result.get("run") or {}, result.get("failure") or {}
+    status = str(result.get("status", STARTED))
+    why = failure.get("message") or (run.get("stop_reason") if status != "completed" else None)
+    data = facts.get("data") or {}
+    score = _score(result, experiment.past.metric)
+    past = PastRun(
+        experiment_id=experiment.past.experiment_id,
+        run_id=run_id,
+        folder=folder.name,
+        arm=_text(facts.get("arm")),
+        repeat=facts.get("repeat"),
+        seed=facts.get("seed", result.get("seed")),
+        status=status,
+        **_named(experiment.arms.get(run_id, {})),
+        identity=_text(result.get("identity") or facts.get("identity")),
+        data_hash=_text(data.get("fingerprint")),
+        attempts=len(attempts),
+        steps=run.get("steps"),
+        score=_number(score.get("value")),
+        low=_number(score.get("low")),
+        high=_number(score.get("high")),
+        failure=_text(why),
+        place=_text(failure.get("place")),
+        usage=_usage(result),
+        seconds=_number(result.get("seconds")),
+    )
+    return ReadRun(past=past, words=_words((why, failure.get("error_type"), failure.get("plugin"))))
+
+
+def planned_run(run_id: str, experiment: ReadExperiment) -> PastRun:
+    """A run that has no folder yet."""
+    arm = experiment.arms[run_id]
+    return PastRun(
+        experiment_id=experiment.past.experiment_id,
+        run_id=run_id,
+        arm=arm.get("arm"),
+        repeat=arm.get("repeat"),
+        status=PLANNED,
+        **_named(arm),
+    )
+
+
+def _score(result: Tree, metric: str | None) -> Tree:
+    """The success metric in the last scoring after training; what an unfinished run scored on the way isn't its result."""
+    if metric is None or result.get("status") != "completed":
+        return {}
+    evaluations = [e for e in result["evaluations"] if e["model"] is None and e["step"] > 0]
+    # A dot may be part of a name: of two entries that fit, the longer is meant.
+    labels = [e["benchmark"] for e in evaluations if metric.startswith(f"{e['benchmark']}.")]
+    label = max(labels, key=len, default="")
+    last = max(
+        (e for e in evaluations if e["benchmark"] == label), key=lambda e: int(e["step"]), default=None
+    )
+    if last is None or last["status"] != "completed":
+        return {}
+    value: Tree = last["metrics"].get(metric.removeprefix(f"{label}."), {})
+    return value
+
+
+def _named(arm: Tree) -> dict[str, Any]:
+    run = arm.get("run") or {}
+    named = (("algorithm", "kind"), ("model", "name"), ("backend", "kind"))
+    return {part: (run.get(part) or {}).get(key) for part, key in named}
+
+
+def _kinds(arms: Mapping[str, Tree], part: str, key: str) -> tuple[str, ...]:
+    found = (((arm.get("run") or {}).get(part) or {}).get(key) for arm in arms.values())
+    return tuple(dict.fromkeys(str(name) for name in found if name))
+
+
+def _usage(tree: Tree) -> Usage | None:
+    used = tree.get("usage")
+    if used is None:
+        return None
+    tokens = {name: int(used.get(name) or 0) for name in _COUNTS}
+    return Usage(**tokens, seconds=float(used.get("seconds") or 0.0), cost_usd=_number(used.get("cost_usd")))
+
+
+def _known[T: attrs.AttrsInstance](cls: type[T], tree: Tree) -> T:
+    """The fields that this version knows: a later one may have added some."""
+    names = {field.name for field in attrs.fields(cls)}
+    return cls(**{name: value for name, value in tree.items() if name in names})
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _optional(path: Path) -> Tree:
+    """A file that may not be there yet."""
+    return read_json(path) if path.exists() else {}
+
+
+def _words(said: tuple[object, ...]) -> str:
+    return "\n".join(_texts(said))
+
+
+def _texts(said: tuple[object, ...]) -> Iterator[str]:
+    for each in said:
+        if each:
+            yield str(each)
+
+
+def _moment(folder: str) -> str:
+    """When an experiment began, by its folder's name."""
+    found = _STAMP.match(folder)
+    if found is None:
+        return ""
+    year, month, day, hour, minute, second = found.groups()
+    return f"{year}-{month}-{day}T{hour}:{minute}:{second}.000Z"
+
+
+def _why(exc: Exception) -> str:
+    if isinstance(exc, StoreError):
+        return str(exc)
+    return f"it isn't as evsys writes records ({type(exc).__name__}: {exc})"

@@ -1,0 +1,257 @@
+"""Scored rollouts by what decided them: one SQLite file in a project's cache.
+
+```
+<cache>/results/results.sqlite      scorings: their ingredients, whose run made them, when they were last of use
+                                    rollouts: of each scoring, by the place and content of their task and the sample index
+```
+
+Any number of processes may read and write at once. What is written is whole or isn't there. Beyond `most_bytes` the scorings
+go that were of no use for the longest time.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attrs
+
+from evsys.errors import StoreError
+from evsys_runtime.record.encoding import encode_record, utf8
+from evsys_runtime.record.files import make_directory
+
+__all__ = ["MOST_BYTES", "KnownScoring", "ResultStore", "StoreInfo", "StoredRollout"]
+
+MOST_BYTES = 512 * 2**20
+"""Size beyond which the oldest scorings go; what is left is four fifths of it."""
+
+_FORMAT = 1
+_WAIT_SECONDS = 5.0
+_COMPRESSION = 1
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS scorings (
+    id TEXT PRIMARY KEY, benchmark TEXT NOT NULL, ingredients TEXT NOT NULL, run TEXT NOT NULL,
+    created REAL NOT NULL, used REAL NOT NULL, size INTEGER NOT NULL DEFAULT 0, rollouts INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS rollouts (
+    scoring TEXT NOT NULL REFERENCES scorings(id), key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (scoring, key)
+);
+"""
+
+
+class StoredRollout(NamedTuple):
+    """A rollout as JSON text, under the key that it has within its scoring."""
+
+    key: str
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class KnownScoring:
+    """A scoring that has rollouts here; `created` in seconds since 1970, `run` is the folder of the run that made it."""
+
+    id: str
+    benchmark: str
+    ingredients: Mapping[str, Any]
+    run: str
+    created: float
+    rollouts: int
+
+
+@attrs.frozen(kw_only=True)
+class StoreInfo:
+    """How much is kept."""
+
+    path: str
+    scorings: int
+    rollouts: int
+    size: int
+    most_bytes: int
+
+
+class ResultStore:
+    """The file of one project's results.
+
+    Args:
+        directory: its folder, made when something is kept.
+        most_bytes: how large the rollouts in it may become.
+    """
+
+    def __init__(self, directory: Path, *, most_bytes: int = MOST_BYTES) -> None:
+        self.path = directory / "results.sqlite"
+        self._most_bytes = most_bytes
+
+    def rollouts(self, scoring: str) -> dict[str, dict[str, Any]]:
+        """The rollouts of a scoring by key; empty where it isn't known.
+
+        Raises:
+            StoreError: the file can't be read.
+        """
+        if not self.path.exists():
+            return {}
+        with self._open() as database:
+            rows = database.execute("SELECT key, body FROM rollouts WHERE scoring = ?", (scoring,)).fetchall()
+            if rows:
+                database.execute("UPDATE scorings SET used = ? WHERE id = ?", (time.time(), scoring))
+            return {key: json.loads(zlib.decompress(body)) for key, body in rows}
+
+    def keep(
+        self,
+        scoring: str,
+        rollouts: Iterable[StoredRollout],
+        *,
+        benchmark: str,
+        ingredients: Mapping[str, Any],
+        run: str,
+    ) -> None:
+        """Add rollouts to a scoring; those that it has stay as they are.
+
+        Args:
+            scoring: its id, the hash of its ingredients.
+            rollouts: what is added.
+            benchmark: the entry's name, by which similar scorings are found.
+            ingredients: all that decided the results.
+            run: the folder of the run that made them.
+
+        Raises:
+            StoreError: the file can't be written.
+        """
+        packed = [(scoring, one.key, zlib.compress(utf8(one.text), _COMPRESSION)) for one in rollouts]
+        now = time.time()
+        with self._open() as database:
+            database.execute(
+                "INSERT INTO scorings (id, benchmark, ingredients, run, created, used) VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET used = excluded.used",
+                (scoring, benchmark, encode_record(ingredients), run, now, now),
+            )
+            database.executemany(
+                "INSERT OR IGNORE INTO rollouts (scoring, key, body) VALUES (?, ?, ?)", packed
+            )
+            database.execute(
+                "UPDATE scorings SET (rollouts, size) = "
+                "(SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0) FROM rollouts WHERE scoring = id) WHERE id = ?",
+                (scoring,),
+            )
+            self._make_room(database, scoring)
+
+    def known(self, benchmark: str, *, limit: int = 200) -> list[KnownScoring]:
+        """The last scorings of an entry of this name, the newest first.
+
+        Raises:
+            StoreError: the file can't be read.
+        """
+        if not self.path.exists():
+            return []
+        with self._open() as database:
+            rows = database.execute(
+                "SELECT id, benchmark, ingredients, run, created, rollouts FROM scorings WHERE benchmark = ? AND rollouts > 0 "
+                "ORDER BY created DESC LIMIT ?",
+                (benchmark, limit),
+            ).fetchall()
+        return [
+            KnownScoring(
+                id=row[0],
+                benchmark=row[1],
+                ingredients=json.loads(row[2]),
+                run=row[3],
+                created=row[4],
+                rollouts=row[5],
+            )
+            for row in rows
+        ]
+
+    def info(self) -> StoreInfo:
+        """How much is kept.
+
+        Raises:
+            StoreError: the file can't be read.
+        """
+        counts = (0, 0, 0)
+        if self.path.exists():
+            with self._open() as database:
+                counts = database.execute(
+                    "SELECT COUNT(*), COALESCE(SUM(rollouts), 0), COALESCE(SUM(size), 0) FROM scorings"
+                ).fetchone()
+        return StoreInfo(
+            path=str(self.path),
+            scorings=counts[0],
+            rollouts=counts[1],
+            size=counts[2],
+            most_bytes=self._most_bytes,
+        )
+
+    def clear(self) -> int:
+        """Forget everything; returns how many rollouts there were.
+
+        Raises:
+            StoreError: the file can't be written.
+        """
+        if not self.path.exists():
+            return 0
+        with self._open() as database:
+            gone = database.execute("DELETE FROM rollouts").rowcount
+            database.execute("DELETE FROM scorings")
+        with self._open(transaction=False) as database:
+            database.execute("VACUUM")
+        return gone
+
+    def _make_room(self, database: sqlite3.Connection, writing: str) -> None:
+        """Let the scorings go that were of no use for the longest time, but for the one that is being written."""
+        [total] = database.execute("SELECT COALESCE(SUM(size), 0) FROM scorings").fetchone()
+        if total <= self._most_bytes:
+            return
+        oldest = database.execute(
+            "SELECT id, size FROM scorings WHERE id != ? ORDER BY used", (writing,)
+        ).fetchall()
+        for scoring, size in oldest:
+            if total <= self._most_bytes * 4 // 5:
+                return
+            database.execute("DELETE FROM rollouts WHERE scoring = ?", (scoring,))
+            database.execute("DELETE FROM scorings WHERE id = ?", (scoring,))
+            total -= size
+
+    @contextmanager
+    def _open(self, *, transaction: bool = True) -> Iterator[sqlite3.Connection]:
+        """A connection, and a transaction that is whole or nothing; every trouble with the file is a `StoreError`."""
+        make_directory(self.path.parent)
+        database: sqlite3.Connection | None = None
+        try:
+            database = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
+            # Without a sync at each write: what a power cut takes from a cache is made again.
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            self._prepare(database)
+            if not transaction:
+                yield database
+                return
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+        except (sqlite3.Error, zlib.error, ValueError) as exc:
+            raise StoreError(
+                f"the result cache {self.path} can't be used: {exc}",
+                hint="remove its folder if it is damaged; --no-cache does without it",
+                path=str(self.path),
+            ) from exc
+        finally:
+            if database is not None:
+                database.close()
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        [found] = database.execute("PRAGMA user_version").fetchone()
+        if found == _FORMAT:
+            return
+        if found != 0:
+            raise ValueError(f"it has format {found}, this evsys reads {_FORMAT}")
+        database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_FORMAT}; COMMIT;")
