@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -25,7 +26,19 @@ MEMBERS = sorted(
 )
 OUTSIDE = ["plugins/evsys-sdk/tests/stranger", "docs/kinds"]
 ORACLES = ["torch", "transformers", "peft", "gguf", "jax"]
-PEERS = ["hydra-core", "inspect-ai", "llm"]
+HARBOR = ["0.25.0", "0.26.0"]
+PEERS = ["hydra-core>=1.3", "inspect-ai", "llm"]
+LOGGING_PEERS = [
+    "trackio==0.43.0",
+    "wandb==0.31.0",
+    "mlflow-skinny==3.17.2",
+    "sqlalchemy",
+    "alembic",
+    "sqlparse",
+    "tensorboard==2.21.0",
+]
+EVALUATION_PEERS = ["inspect-ai==0.3.285", "verifiers==0.4.0"]
+TRAINING_PEERS = ["torch==2.13.0", "transformers==5.24.0", "peft==0.21.2", "jax==0.10.2", "trl==1.16.0"]
 
 
 @nox.session(python=PYTHONS)
@@ -82,26 +95,57 @@ def oracles(session: nox.Session) -> None:
     `-- --python 3.12` chooses the interpreter of these libraries, `-- --peer PYTHON` takes one that has them.
     """
     _sync(session, "--all-packages", "--group=test")
-    words = list(session.posargs)
-    options = {name: words.pop(words.index(name) + 1) for name in ("--peer", "--python") if name in words}
-    requirements = [word for word in words if word not in options]
+    options, requirements = _options(session, "--peer", "--python")
     peer = options.get("--peer")
     if peer is None:
-        environment = Path(session.create_tmp()).resolve() / "oracles"
-        chosen = [
-            name for name in os.environ if name.startswith("UV_") and ("INDEX" in name or "LINKS" in name)
-        ]
-        env = {} if chosen or "UV_TORCH_BACKEND" in os.environ else {"UV_TORCH_BACKEND": "cpu"}
         python = options.get("--python", str(session.python))
-        # Outside of the repository, whose pins are for its own environment.
-        with tempfile.TemporaryDirectory(prefix="evsys-oracles-") as outside, session.chdir(outside):
-            _uv(session, "venv", "--quiet", "--clear", f"--python={python}", str(environment))
-            wanted = [*ORACLES, *requirements]
-            _uv(session, "pip", "install", "--quiet", f"--python={environment}", *wanted, env=env)
-        folder = "Scripts" if os.name == "nt" else "bin"
-        peer = str(environment / folder / "python")
+        peer = _cpu_torch(session, "oracles", python, [*ORACLES, *requirements])
     tests = "plugins/evsys-backend-local/tests/test_oracles.py"
     session.run("python", "-m", "pytest", "-m", "oracles", tests, env={"EVSYS_ORACLES_PEER": peer})
+
+
+@nox.session(python=DEFAULT_PYTHON)
+@nox.parametrize("version", HARBOR)
+def harbor(session: nox.Session, version: str) -> None:
+    """Run the tests of evsys-rollouts-harbor, and its conformance, on each version of Harbor that it takes."""
+    _sync(session, "--inexact", "--all-packages", "--group=test")
+    environment = session.virtualenv.location
+    pins = [pin for pin in _constraints("constraint") if not pin.startswith("harbor==")]
+    with tempfile.TemporaryDirectory(prefix="evsys-harbor-") as folder:
+        # outside the repository, whose own pins name one version of Harbor
+        names = Path(folder, "constraints.txt")
+        names.write_text("\n".join([*pins, ""]), encoding="utf-8")
+        with session.chdir(folder):
+            _uv(
+                session,
+                *("pip", "install", "--quiet", f"--python={environment}", f"harbor=={version}"),
+                env={"UV_CONSTRAINT": str(names)},
+            )
+    session.run("python", "-m", "pytest", "plugins/evsys-rollouts-harbor", *session.posargs)
+    session.run("python", "-m", "pytest", "-q", "--evsys-conformance", "evsys-rollouts-harbor")
+
+
+@nox.session(python=DEFAULT_PYTHON)
+def loggers(session: nox.Session) -> None:
+    """Run the tests of evsys-loggers, and its conformance, with the libraries that it writes with."""
+    _sync(session, "--all-packages", "--group=test", "--extra=loggers")
+    session.run("python", "-m", "pytest", "plugins/evsys-loggers", *session.posargs)
+    with tempfile.TemporaryDirectory(prefix="evsys-loggers-") as folder:
+        # MLflow uses what SQLAlchemy will take out; trackio's databases would lie in the user's cache.
+        session.run(
+            *(
+                "python",
+                "-m",
+                "pytest",
+                "-q",
+                "-W",
+                "ignore::DeprecationWarning",
+                "-W",
+                "ignore::ResourceWarning",
+            ),
+            *("--evsys-conformance", "evsys-loggers"),
+            env={"TRACKIO_DIR": folder},
+        )
 
 
 @nox.session(python=DEFAULT_PYTHON)
@@ -170,21 +214,43 @@ def downstream(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT_PYTHON)
 def bench(session: nox.Session) -> None:
-    """Measure speed; one JSON document a script. `-- cli loop` picks scripts, `-- --no-peers` leaves peers out."""
+    """Measure speed; one JSON document a script. `-- cli loop` picks scripts, `-- --no-peers` leaves peers out.
+
+    Three scripts have peers, in the versions above, that are installed only where the script is picked by name, for `--python` if
+    given: `local` torch (its CPU build), jax and TRL, which are gigabytes; `evaluation` inspect-ai and verifiers, and it gets
+    evsys beside Harbor; `log_record` trackio, wandb, mlflow and tensorboard. `-- local --peer PYTHON` takes a Python that has them.
+    """
     _sync(session, "--all-packages", "--group=test")
-    named = [argument for argument in session.posargs if not argument.startswith("-")]
+    options, words = _options(session, "--peer", "--python")
+    named = [word for word in words if not word.startswith("-")]
     known = sorted(path.stem for path in (ROOT / "bench").glob("*.py"))
     if set(named) - set(known):
         session.error(f"no such script in bench/: {sorted(set(named) - set(known))}; there are {known}")
-    peers = Path(session.create_tmp()) / "peers"
-    with_peers = "--no-peers" not in session.posargs
-    if with_peers:
-        _uv(session, "venv", "--quiet", "--clear", f"--python={session.python}", str(peers))
-        _uv(session, "pip", "install", "--quiet", f"--python={peers}", *PEERS)
+    with_peers = "--no-peers" not in words
+    compared = {
+        name
+        for name in named or known
+        if with_peers and '"--peers"' in (ROOT / "bench" / f"{name}.py").read_text(encoding="utf-8")
+    }
+    chosen = sorted({"local", "evaluation", "log_record"} & set(named)) if with_peers else []
+    if len(chosen) > 1 and "--peer" in options:
+        session.error(f"--peer is for one script, and {' and '.join(chosen)} have different peers")
+    arguments: dict[str, list[str]] = {}
+    if others := compared - {"local", "evaluation", "log_record"}:
+        environment = Path(_outside(session, "peers", str(session.python), PEERS)).parents[1]
+        arguments = {name: ["--peers", str(environment)] for name in others}
+    python = options.get("--python", str(session.python))
+    if "local" in chosen:
+        peer = options.get("--peer") or _cpu_torch(session, "training", python, TRAINING_PEERS)
+        arguments["local"] = ["--peers", peer]
+    if "evaluation" in chosen:
+        peer = options.get("--peer") or _outside(session, "evaluation", python, EVALUATION_PEERS)
+        arguments["evaluation"] = ["--peers", peer, "--harbor", _beside_harbor(session)]
+    if "log_record" in chosen:
+        peer = options.get("--peer") or _outside(session, "loggers", python, LOGGING_PEERS)
+        arguments["log_record"] = ["--peers", peer]
     for name in named or known:
-        script = ROOT / "bench" / f"{name}.py"
-        compares = with_peers and '"--peers"' in script.read_text(encoding="utf-8")
-        session.run("python", str(script), *(["--peers", str(peers)] if compares else []))
+        session.run("python", str(ROOT / "bench" / f"{name}.py"), *arguments.get(name, []))
 
 
 @nox.session(python=DEFAULT_PYTHON)
@@ -238,6 +304,55 @@ def _uv(
     if session.venv_backend != "uv":
         session.install("uv")
     return str(session.run_install("uv", *arguments, env=env, external=True, silent=silent) or "")
+
+
+def _options(session: nox.Session, *names: str) -> tuple[dict[str, str], list[str]]:
+    """The values of options among the session's arguments, and the other arguments."""
+    words = list(session.posargs)
+    options = {name: words.pop(words.index(name) + 1) for name in names if name in words}
+    return options, [word for word in words if word not in options]
+
+
+def _cpu_torch(session: nox.Session, name: str, python: str, requirements: Sequence[str]) -> str:
+    """Make an environment that gets the CPU build of torch; returns its Python.
+
+    uv knows the index. Where the environment names an index or links itself (UV_INDEX, UV_FIND_LINKS, ...), that is asked.
+    """
+    chosen = [name for name in os.environ if name.startswith("UV_") and ("INDEX" in name or "LINKS" in name)]
+    env = {} if chosen or "UV_TORCH_BACKEND" in os.environ else {"UV_TORCH_BACKEND": "cpu"}
+    return _outside(session, name, python, requirements, env)
+
+
+def _outside(
+    session: nox.Session,
+    name: str,
+    python: str,
+    requirements: Sequence[str],
+    env: dict[str, str] | None = None,
+) -> str:
+    """Make an environment for packages that evsys has nothing to do with; returns its Python."""
+    environment = Path(session.create_tmp()).resolve() / name
+    # Outside of the repository, whose pins are for its own environment.
+    with tempfile.TemporaryDirectory(prefix="evsys-peers-") as outside, session.chdir(outside):
+        _uv(session, "venv", "--quiet", "--clear", f"--python={python}", str(environment))
+        _uv(session, "pip", "install", "--quiet", f"--python={environment}", *requirements, env=env)
+    return _python_of(environment)
+
+
+def _beside_harbor(session: nox.Session) -> str:
+    """Make an environment that has evsys and the pinned Harbor; returns its Python."""
+    environment = Path(session.create_tmp()).resolve() / "harbor"
+    _uv(
+        session,
+        *("sync", "--quiet", f"--python={session.python}", "--all-packages", "--no-default-groups"),
+        "--extra=harbor",
+        env={"UV_PROJECT_ENVIRONMENT": str(environment)},
+    )
+    return _python_of(environment)
+
+
+def _python_of(environment: Path) -> str:
+    return str(environment / ("Scripts" if os.name == "nt" else "bin") / "python")
 
 
 def _wheels_outside(session: nox.Session, outside: Path) -> tuple[dict[str, Path], dict[str, str]]:

@@ -1,7 +1,9 @@
 """Callbacks: what they show, where, and how often."""
 
 import asyncio
+import contextvars
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,8 @@ from evsys import Registry
 from evsys.errors import ConfigError
 from evsys.hooks import HookManager
 from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue, RunResult
+from evsys_runtime.live_lines import LiveLines, current_live_lines, leave_live_lines
+from evsys_runtime.record.logging import Console
 from evsys_std.callbacks import LocalLogger, PrintProgress
 
 CTX = SimpleNamespace(run_id="sft-s0")
@@ -209,21 +213,132 @@ def test_a_short_scoring_gives_its_result_alone_in_a_pipe(screen, clock):
     ]
 
 
-def test_a_scoring_is_the_live_line_of_a_terminal_and_its_result_takes_its_place(screen, clock):
+def test_a_scoring_after_training_is_the_live_line_of_a_terminal_and_its_result_takes_its_place(
+    screen, clock
+):
     terminal = screen(terminal=True)
     progress = PrintProgress(redraw_seconds=1.5)
-    train(progress, clock, 1, total=2)
+    train(progress, clock, 1, total=1)
     advance(progress, clock, 4)
     scored(progress)
     head, *drawn = terminal.getvalue().split("\r\x1b[K")
-    assert head == "sft-s0: 2 steps\n"
+    assert head == "sft-s0: 1 step\n"
     assert drawn == [
-        "sft-s0: step 1/2, loss 2, 500 tokens/s, 1.0 s left\n",
+        "sft-s0: step 1/1, loss 2, 500 tokens/s, 0.0 s left\n",
         "sft-s0: scoring held_out at step 50, 0/4 tasks",
         "sft-s0: scoring held_out at step 50, 2/4 tasks",
         "sft-s0: scoring held_out at step 50, 4/4 tasks",
         "sft-s0: held_out at step 50: mean_reward 0.5\n",
     ]
+
+
+def test_training_and_scorings_share_the_live_line_and_only_training_stays_above_a_result(
+    screen, clock, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    terminal = screen(terminal=True)
+    progress = PrintProgress(redraw_seconds=0.0)
+    train(progress, clock, 1, total=3)
+    progress.evsys_evaluation_advanced(CTX, "held_out", 1, 0, 4)
+    progress.evsys_evaluation_advanced(CTX, "held_out", 2, 0, 4)
+    progress.evsys_evaluation_advanced(CTX, "held_out", 1, 3, 4)
+    clock.now += 1
+    progress.evsys_step_finished(CTX, 2, {"loss": 1.0})
+    scored(progress, 1)
+    clock.now += 1
+    progress.evsys_step_finished(CTX, 3, {"loss": 1.0})
+    progress.evsys_evaluation_advanced(CTX, "held_out", 2, 4, 4)
+    scored(progress, 2)
+    one, two = (
+        f"sft-s0: step {step}/3, loss {loss}, {speed} tokens/s"
+        for step, loss, speed in ((1, 2, 500), (2, 1, 250))
+    )
+    assert terminal.getvalue().split("\r\x1b[K")[1:] == [
+        f"{one}, 2.0 s left",
+        f"{one}, 2.0 s left | scoring held_out at step 1, 0/4 tasks",
+        f"{one}, 2.0 s left | scoring held_out at step 1, 0/4 tasks; held_out at step 2, 0/4 tasks",
+        f"{one}, 2.0 s left | scoring held_out at step 1, 3/4 tasks; held_out at step 2, 0/4 tasks",
+        f"{two}, 1.0 s left | scoring held_out at step 1, 3/4 tasks; held_out at step 2, 0/4 tasks",
+        f"{two}, 1.0 s left\nsft-s0: held_out at step 1: mean_reward 0.5\n",
+        "sft-s0: step 3/3, loss 1, 167 tokens/s, 0.0 s left\n",
+        "sft-s0: scoring held_out at step 2, 4/4 tasks",
+        "sft-s0: held_out at step 2: mean_reward 0.5\n",
+    ]
+
+
+def test_scorings_side_by_side_are_each_told_of_now_and_then_in_a_pipe(screen, clock):
+    pipe = screen(terminal=False)
+    progress = PrintProgress()
+    for done in range(3):
+        for step in (50, 60):
+            progress.evsys_evaluation_advanced(CTX, "held_out", step, done, 5)
+            clock.now += 6
+    assert pipe.getvalue().splitlines() == [
+        "sft-s0: scoring held_out at step 50, 1/5 tasks",
+        "sft-s0: scoring held_out at step 60, 1/5 tasks",
+        "sft-s0: scoring held_out at step 50, 2/5 tasks",
+        "sft-s0: scoring held_out at step 60, 2/5 tasks",
+    ]
+
+
+def test_the_whole_time_is_told_once_the_untrained_model_shows_how_long_scoring_takes(screen, clock):
+    known = {}
+    evaluate = SimpleNamespace(
+        estimate=lambda start, end: 25.0 if known and (start, end) == (0, 100) else None
+    )
+    ctx = SimpleNamespace(run_id="sft-s0", evaluate=evaluate)
+    pipe = screen(terminal=False)
+    progress = PrintProgress()
+    progress.evsys_run_started(ctx, 100, {"seconds": 75.0, "peak_bytes": 1.25e9})
+    for name in ("one", "two"):
+        progress.evsys_evaluation_finished(
+            ctx, EvaluationResult(benchmark=name, split="val", step=0, status="completed")
+        )
+        known[name] = True
+    progress.evsys_evaluation_finished(
+        ctx, EvaluationResult(benchmark="one", split="val", step=50, status="completed")
+    )
+    assert pipe.getvalue().splitlines() == [
+        "sft-s0: 100 steps, about 1:15 without scoring and 1.2 GB on this machine",
+        "sft-s0: one at step 0: no metric is available",
+        "sft-s0: two at step 0: no metric is available",
+        "sft-s0: about 1:40 with scoring",
+        "sft-s0: one at step 50: no metric is available",
+    ]
+
+
+def test_the_time_left_is_judged_by_the_later_steps(screen, clock):
+    pipe = screen(terminal=False)
+    progress = PrintProgress(every=4)
+    progress.evsys_run_started(CTX, 12)
+    for step, seconds in enumerate((60, 30, 1, 1, 2, 2, 2, 2), 1):
+        clock.now += seconds
+        progress.evsys_step_finished(CTX, step, {"loss": 1.0})
+    lines = pipe.getvalue().splitlines()[1:]
+    assert [line.rpartition(", ")[2] for line in lines] == ["8.0 s left", "8.0 s left"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [(None, "8.0 s left"), (0.0, "8.0 s left"), (4.0, "12 s left with scoring")],
+    ids=["unknown", "nothing to score", "known"],
+)
+def test_the_time_left_has_the_scoring_of_the_last_weights(screen, clock, seconds, left):
+    asked = []
+
+    def estimate(start, end):
+        asked.append((start, end))
+        return seconds
+
+    pipe = screen(terminal=False)
+    progress = PrintProgress(every=2)
+    ctx = SimpleNamespace(run_id="sft-s0", evaluate=SimpleNamespace(estimate=estimate))
+    progress.evsys_run_started(ctx, 10)
+    for step in (1, 2):
+        clock.now += 1
+        progress.evsys_step_finished(ctx, step, {"loss": 1.0})
+    assert pipe.getvalue().splitlines()[-1] == f"sft-s0: step 2/10, loss 1, {left}"
+    assert asked == [(9, 10)]
 
 
 def test_a_process_without_standard_error_is_no_fault(clock, monkeypatch):
@@ -249,6 +364,129 @@ def test_durations_are_written_as_people_read_them(screen, clock, seconds, text)
     result = ArmResult(run_id="r", arm="a", repeat=0, seed=0, status="failed", identity="x", seconds=seconds)
     PrintProgress().evsys_run_finished(CTX, result)
     assert pipe.getvalue() == f"sft-s0 failed in {text}\n"
+
+
+def ended(run_id):
+    return ArmResult(
+        run_id=run_id, arm=run_id, repeat=0, seed=0, status="completed", identity="x", seconds=4.0
+    )
+
+
+def drawn_on(text):
+    """What a terminal shows that got this text."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[\d*[AJK]|\r|\n|[^\x1b\r\n]+", text):
+        if part == "\r":
+            column = 0
+        elif part == "\n":
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif part.endswith("A") and part.startswith("\x1b"):
+            row -= int(part[2:-1])
+            assert row >= 0
+        elif part in ("\x1b[J", "\x1b[K"):
+            lines = [*lines[:row], lines[row][:column], *([] if part == "\x1b[J" else lines[row + 1 :])]
+        else:
+            lines[row] = lines[row][:column] + part
+            column += len(part)
+    return lines
+
+
+def sweep(progresses, clock):
+    """Two runs side by side, each with a callback of its own."""
+    whole = PrintProgress()
+    whole.evsys_experiment_started(["a-s0", "longer-s0", "c-s0"])
+    contexts = [SimpleNamespace(run_id=run_id) for run_id in ("a-s0", "longer-s0")]
+    for progress, ctx in reversed(list(zip(progresses, contexts, strict=True))):
+        progress.evsys_run_started(ctx, 4)
+    for step in (1, 2):
+        clock.now += 1
+        for progress, ctx in zip(progresses, contexts, strict=True):
+            progress.evsys_step_finished(ctx, step, {"loss": 1.0 / step})
+    return whole, contexts
+
+
+@pytest.fixture
+def alone():
+    """Tests leave no table behind for others."""
+    context = contextvars.copy_context()
+    return context.run
+
+
+def test_runs_side_by_side_are_a_table_on_a_terminal(screen, clock, alone):
+    terminal = screen(terminal=True)
+    progresses = PrintProgress(), PrintProgress()
+    whole, contexts = alone(sweep, progresses, clock)
+    assert drawn_on(terminal.getvalue()) == [
+        "a-s0       step 2/4, loss 0.5, 2.0 s left",
+        "longer-s0  step 2/4, loss 0.5, 2.0 s left",
+    ]
+    alone(progresses[1].evsys_evaluation_advanced, contexts[1], "val", 2, 0, 10)
+    alone(progresses[0].evsys_run_finished, contexts[0], ended("a-s0"))
+    assert drawn_on(terminal.getvalue()) == [
+        "a-s0 completed in 4.0 s",
+        "longer-s0  step 2/4, loss 0.5, 2.0 s left | scoring val at step 2, 0/10 tasks",
+    ]
+    alone(progresses[1].evsys_run_failed, contexts[1], Failure(boundary="run", message="no", error_type="E"))
+    alone(whole.evsys_experiment_finished)
+    assert drawn_on(terminal.getvalue()) == ["a-s0 completed in 4.0 s", "longer-s0 failed: no", ""]
+
+
+def test_log_lines_come_above_the_table(screen, clock, alone):
+    terminal = screen(terminal=True)
+    alone(sweep, (PrintProgress(), PrintProgress()), clock)
+    assert alone(Console().show, lambda colours: "a warning") is None
+    shown = drawn_on(terminal.getvalue())
+    assert shown[0] == "a warning"
+    assert [line.split()[0] for line in shown[1:]] == ["a-s0", "longer-s0"]
+
+
+def test_a_table_is_no_higher_than_the_terminal(screen, alone, monkeypatch):
+    monkeypatch.setenv("LINES", "4")
+    monkeypatch.setenv("COLUMNS", "12")
+    terminal = screen(terminal=True)
+    table = LiveLines()
+    for n in range(6):
+        table.show(f"run-{n}", "a long text")
+    assert drawn_on(terminal.getvalue()) == ["run-0  a lo", "run-1  a lo", "and 4 more"]
+    table.remove()
+    assert drawn_on(terminal.getvalue()) == [""]
+
+
+def test_what_is_written_after_an_early_end_comes_below_the_table(screen, clock, alone):
+    terminal = screen(terminal=True)
+    alone(sweep, (PrintProgress(), PrintProgress()), clock)
+    alone(leave_live_lines)
+    terminal.write("Interrupted")
+    shown = drawn_on(terminal.getvalue())
+    assert [line.split()[0] for line in shown] == ["a-s0", "longer-s0", "Interrupted"]
+    assert alone(current_live_lines) is None
+
+
+def test_a_table_on_a_terminal_that_was_closed_ends_all_the_same(screen):
+    terminal = screen(terminal=True)
+    table = LiveLines()
+    table.show("a-s0", "1 step")
+    terminal.close()
+    table.end()
+
+
+def test_runs_side_by_side_are_plain_lines_with_their_names_in_a_pipe(screen, clock, alone):
+    pipe = screen(terminal=False)
+    alone(sweep, (PrintProgress(every=2), PrintProgress(every=2)), clock)
+    assert "\x1b" not in pipe.getvalue()
+    assert [line.split(":")[0] for line in pipe.getvalue().splitlines()] == [
+        "longer-s0",
+        "a-s0",
+        "a-s0",
+        "longer-s0",
+    ]
+
+
+def test_one_run_has_a_live_line_and_no_table(screen, clock, alone):
+    screen(terminal=True)
+    alone(PrintProgress().evsys_experiment_started, ["a-s0"])
+    assert alone(current_live_lines) is None
 
 
 @pytest.mark.parametrize("kind", ["local_logger", "print_progress"])

@@ -73,9 +73,9 @@ def policy(model=None, agent=None, verify=right, num_samples=1, **fields) -> Pol
     )
 
 
-def run(count: int, limits: RolloutLimits | None = None, **fields) -> list[Rollout]:
+def run(count: int, limits: RolloutLimits | None = None, engine=None, **fields) -> list[Rollout]:
     async def collect():
-        stream = DirectEngine().run(tasks(count), policy(**fields), limits or RolloutLimits())
+        stream = (engine or DirectEngine()).run(tasks(count), policy(**fields), limits or RolloutLimits())
         return [rollout async for rollout in stream]
 
     return asyncio.run(collect())
@@ -141,6 +141,30 @@ def test_rollouts_carry_the_version_of_their_policy():
     assert {rollout.policy_version for rollout in run(3, version=17)} == {17}
 
 
+class Flaky:
+    """Loses its connection at each first attempt."""
+
+    def __init__(self) -> None:
+        self.met: Counter = Counter()
+
+    async def run(self, task, model, tools, ctx):
+        self.met[task.task_id, ctx.sample_index] += 1
+        said = (await model.generate([Message(role="user", content=task.instruction)], ctx.sampling))[0]
+        if self.met[task.task_id, ctx.sample_index] == 1:
+            raise ConnectionError("gone")
+        return said.message.content
+
+
+@pytest.mark.parametrize("limits", [RolloutLimits(n_concurrent=2), WAVE])
+def test_what_may_pass_is_tried_again_where_that_is_asked_for(limits):
+    engine = Registry().build("rollout_engine", "direct", {"max_retries": 1, "retry_wait_seconds": 0})
+    rollouts = run(3, limits, engine=engine, agent=Flaky())
+    assert [rollout.score for rollout in rollouts] == [Score(value=1.0)] * 3
+    assert {rollout.usage.prompt_tokens for rollout in rollouts} == {6}
+    without = run(3, limits, agent=Flaky())
+    assert {rollout.score.reason for rollout in without} == {"ConnectionError: gone"}
+
+
 @pytest.mark.parametrize("limits", [RolloutLimits(n_concurrent=2), WAVE])
 def test_an_agent_that_crashes_stops_no_other(limits):
     class Crashing:
@@ -172,6 +196,17 @@ def test_an_agent_that_hangs_is_ended_by_its_own_deadline(limits):
     rollouts = {rollout.task_id: rollout for rollout in run(6, limits, agent=Hanging())}
     assert [task for task, rollout in rollouts.items() if rollout.timed_out] == ["t1"]
     assert sum(isinstance(rollout.score, Score) for rollout in rollouts.values()) == 5
+
+
+def test_the_longest_time_of_an_agent_can_be_set_for_an_entry():
+    class Hanging:
+        async def run(self, task, model, tools, ctx):
+            await asyncio.Event().wait()
+
+    engine = Registry().build("rollout_engine", "direct", {"timeout_seconds": 0.01})
+    [rollout] = run(1, RolloutLimits(timeout_seconds=3600.0), engine=engine, agent=Hanging())
+    assert rollout.timed_out
+    assert isinstance(rollout.score, NoScore)
 
 
 @pytest.mark.parametrize("limits", [RolloutLimits(n_concurrent=3), RolloutLimits(n_concurrent=3, wave=True)])

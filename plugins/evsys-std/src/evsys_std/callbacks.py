@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import attrs
 
 from evsys import option
 from evsys.types import ArmResult, EvaluationResult, Failure, RunContext
+from evsys_runtime.live_lines import LiveLines, current_live_lines, leave_live_lines, use_live_lines
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 
 __all__ = ["LocalLogger", "PrintProgress"]
@@ -24,6 +25,7 @@ class LocalLogger:
     """
 
     name: ClassVar[str] = "local_logger"
+    conformance: ClassVar[Mapping[str, Any]] = {"mark": True}
 
     @attrs.frozen(kw_only=True)
     class Config:
@@ -36,7 +38,9 @@ class LocalLogger:
 
 
 class PrintProgress:
-    """Shows how a run goes, on standard error: one live line on a terminal, plain lines in a pipe or a file."""
+    """Shows how runs go, on standard error: on a terminal a live line, or a table of those that are under way where there are
+    several; plain lines that begin with the run's id in a pipe or a file.
+    """
 
     name: ClassVar[str] = "print_progress"
     clock: ClassVar[Any] = staticmethod(time.monotonic)
@@ -60,10 +64,24 @@ class PrintProgress:
         self.config = self.Config(**fields)
         self._total: int | None = None
         self._started = self._drawn = float("-inf")
-        self._first_step = 0
+        self._ends: list[float] = []
         self._tokens = 0.0
-        self._scoring = float("-inf")
-        self._live: str | None = None
+        self._seconds: float | None = None
+        self._training: str | None = None
+        self._trained = False
+        self._scorings: dict[tuple[str, int], _Scoring] = {}
+        self._live: Literal["training", "scoring", "both"] | None = None
+
+    def evsys_experiment_started(self, arms: Sequence[str]) -> None:
+        """Begin a table that the runs share; each of them has a callback of its own, in a context that begins with this one."""
+        use_live_lines(LiveLines(arms) if len(arms) > 1 and _is_terminal() else None)
+
+    def evsys_experiment_finished(self) -> None:
+        """Take the table away."""
+        table = current_live_lines()
+        if table is not None:
+            table.remove()
+        leave_live_lines()
 
     def evsys_run_started(
         self, ctx: RunContext, total_steps: int | None, estimate: Mapping[str, float] | None = None
@@ -71,38 +89,43 @@ class PrintProgress:
         """Say which run begins."""
         self._total = total_steps
         self._started, self._drawn = self.clock(), float("-inf")
-        self._first_step, self._tokens = 0, 0.0
+        self._ends, self._tokens = [self._started], 0.0
+        self._training, self._trained = None, False
+        self._seconds = estimate["seconds"] if estimate and "scoring_seconds" not in estimate else None
         steps = "an open number of steps" if total_steps is None else _steps(total_steps)
-        self._line(f"{ctx.run_id}: {steps}{_expected(estimate)}")
+        if self._table is not None:
+            self._table.show(ctx.run_id, f"{steps}{_expected(estimate)}")
+        else:
+            self._line(f"{ctx.run_id}: {steps}{_expected(estimate)}")
 
     def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
         """Draw the live line, or write a plain one when it is time."""
-        if self._tokens == 0.0 and self._first_step == 0:
-            self._first_step = step - 1  # a resumed run begins later
+        self._ends.append(self.clock())
         self._tokens += metrics.get("tokens", 0.0)
         last = step == self._total
         if not _is_terminal():
             if last or step % self._interval() == 0:
                 self._line(self._text(ctx, step, metrics))
         elif last or self.clock() - self._drawn >= self.config.redraw_seconds:
-            self._draw(self._text(ctx, step, metrics), "training")
+            self._training, self._trained = self._text(ctx, step, metrics), last
+            self._draw(ctx, "training" if last or not self._scorings else "both")
 
     def evsys_evaluation_advanced(
         self, ctx: RunContext, benchmark: str, step: int, done: int, total: int
     ) -> None:
-        """Show how far a scoring is: as the live line, or now and then in a plain one."""
-        text = f"{ctx.run_id}: scoring {benchmark} at step {step}, {done}/{total} tasks"
+        """Show how far a scoring is: in the live line, or now and then in a plain one of its own."""
+        scoring = self._scorings.setdefault((benchmark, step), _Scoring(told=self.clock()))
+        scoring.text = f"{benchmark} at step {step}, {done}/{total} tasks"
         if _is_terminal():
             if done in (0, total) or self.clock() - self._drawn >= self.config.redraw_seconds:
-                self._draw(text, "scoring")
-        elif done == 0:
-            self._scoring = self.clock()
-        elif done < total and self.clock() - self._scoring >= self.config.scoring_seconds:
-            self._scoring = self.clock()
-            self._line(text)
+                self._draw(ctx, "scoring" if self._trained or self._training is None else "both")
+        elif done < total and self.clock() - scoring.told >= self.config.scoring_seconds:
+            scoring.told = self.clock()
+            self._line(f"{ctx.run_id}: scoring {scoring.text}")
 
     def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
         """Say what a scoring gave."""
+        self._scorings.pop((evaluation.benchmark, evaluation.step), None)
         scored = f"of {evaluation.model}" if evaluation.model else f"at step {evaluation.step}"
         head = f"{ctx.run_id}: {evaluation.benchmark} {scored}"
         if evaluation.status != "completed":
@@ -115,6 +138,7 @@ class PrintProgress:
             if metric.value is not None
         ]
         self._line(f"{head}: {', '.join(scores) or 'no metric is available'}")
+        self._tell_whole_time(ctx, evaluation)
 
     def evsys_run_failed(self, ctx: RunContext, failure: Failure) -> None:
         """Say why a run failed."""
@@ -122,8 +146,14 @@ class PrintProgress:
 
     def evsys_run_finished(self, ctx: RunContext, result: ArmResult) -> None:
         """Say how a run ended."""
+        if self._table is not None:
+            self._table.remove(ctx.run_id)
         steps = f", {_steps(result.run.steps)}" if result.run is not None else ""
         self._line(f"{ctx.run_id} {result.status} in {_duration(result.seconds)}{steps}")
+
+    @property
+    def _table(self) -> LiveLines | None:
+        return current_live_lines()
 
     def _interval(self) -> int:
         if self.config.every is not None:
@@ -132,28 +162,76 @@ class PrintProgress:
 
     def _text(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> str:
         seconds = max(self.clock() - self._started, 1e-9)
-        done = step - self._first_step
         parts = [f"step {step}/{self._total}" if self._total is not None else f"step {step}"]
         parts += [f"{name} {_number(metrics[name])}" for name in self.config.metrics if name in metrics]
         speed = metrics.get("tokens_per_second", self._tokens / seconds)
         if speed:
             parts.append(f"{_short(speed)} tokens/s")
-        if self._total is not None and done > 0:
-            parts.append(f"{_duration((self._total - step) * seconds / done)} left")
+        if self._total is not None and len(self._ends) > 1:
+            scoring = self._last_scoring(ctx)
+            left = _duration((self._total - step) * self._pace() + scoring)
+            parts.append(f"{left} left with scoring" if scoring else f"{left} left")
         return f"{ctx.run_id}: {', '.join(parts)}"
 
-    def _draw(self, text: str, what: str) -> None:
-        """Replace the live line; one that is about something else stays above."""
-        above = "\n" if self._live not in (None, what) else ""
-        self._drawn, self._live = self.clock(), what
-        width = shutil.get_terminal_size().columns - 1
-        _write(f"{above}\r\x1b[K{text[:width]}")
+    def _pace(self) -> float:
+        """Seconds of a step, by the later half of those that are done: the first ones share their time with more than others."""
+        judged = len(self._ends) // 2
+        return (self._ends[-1] - self._ends[-1 - judged]) / judged
+
+    def _tell_whole_time(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
+        """Say what the run takes with its scorings, once those of the untrained model have shown how long they take."""
+        if self._seconds is None or evaluation.step != 0:
+            return
+        scoring = self._scoring_seconds(ctx, 0)
+        if scoring is not None:
+            self._line(f"{ctx.run_id}: about {_duration(self._seconds + scoring)} with scoring")
+            self._seconds = None
+
+    def _last_scoring(self, ctx: RunContext) -> float:
+        """Seconds of the scoring that no training hides, that of the last weights; 0 where they aren't known."""
+        return self._scoring_seconds(ctx, self._total - 1) or 0.0 if self._total else 0.0
+
+    def _scoring_seconds(self, ctx: RunContext, start: int) -> float | None:
+        """Seconds of the scorings after step `start`; None where they aren't known."""
+        estimate = getattr(getattr(ctx, "evaluate", None), "estimate", None)
+        return None if estimate is None or self._total is None else estimate(start, self._total)
+
+    def _draw(self, ctx: RunContext, what: Literal["training", "scoring", "both"]) -> None:
+        """Replace the live line; the last one of training stays above those of scorings that end after it."""
+        above = "\n" if self._live == "training" and what == "scoring" else ""
+        scorings = "; ".join(scoring.text for scoring in self._scorings.values())
+        text = f"{ctx.run_id}: scoring {scorings}" if what == "scoring" else self._training or ""
+        if what == "both":
+            text += f" | scoring {scorings}"
+        self._drawn = self.clock()
+        if self._table is not None:
+            self._table.show(ctx.run_id, text.removeprefix(f"{ctx.run_id}: "))
+            return
+        self._live = what
+        _write(f"{above}\r\x1b[K{_fitting(text)}")
 
     def _line(self, text: str) -> None:
-        """Write a line that stays: below the live line of training, in place of that of a scoring, which ends with it."""
-        before = {None: "", "training": "\n", "scoring": "\r\x1b[K"}[self._live]
+        """Write a line that stays: above the table, below the live line of training, in place of that of scorings."""
+        if self._table is not None:
+            self._table.above(text)
+            return
+        kept = f"\r\x1b[K{_fitting(self._training or '')}\n"
+        before = {None: "", "training": "\n", "scoring": "\r\x1b[K", "both": kept}[self._live]
         self._live = None
         _write(f"{before}{text}\n")
+
+
+@attrs.define
+class _Scoring:
+    """One that is under way: how far it is, and when that was told in a line that stays."""
+
+    told: float
+    text: str = ""
+
+
+def _fitting(text: str) -> str:
+    """Text that doesn't reach the end of a line of the terminal."""
+    return text[: shutil.get_terminal_size().columns - 1]
 
 
 def _steps(count: int) -> str:

@@ -35,6 +35,9 @@ class DirectEngine:
         retry_wait_seconds: float = option(
             1.0, "wait before the first of these; doubled each time, up to a minute", ge=0
         )
+        timeout_seconds: float | None = option(
+            None, "longest time of an agent; by default that of whoever asks for rollouts", gt=0
+        )
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)
@@ -64,11 +67,11 @@ class DirectEngine:
         from evsys_runtime.evaluation.retrying import with_retries
         from evsys_runtime.evaluation.scheduling import jobs_of, scheduled
 
+        seconds = self.config.timeout_seconds or limits.timeout_seconds
+
         async def one(job: Job) -> Rollout:
             return await with_retries(
-                lambda: run_rollout(
-                    *job, policy, timeout_seconds=limits.timeout_seconds, max_turns=limits.max_turns
-                ),
+                lambda: run_rollout(*job, policy, timeout_seconds=seconds, max_turns=limits.max_turns),
                 most=self.config.max_retries,
                 wait_seconds=self.config.retry_wait_seconds,
             )

@@ -1,0 +1,201 @@
+"""What all loggers share: which hooks become which records, and how a run ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, ClassVar
+
+from evsys.errors import PLUGIN_FAILURES, StoreError
+from evsys.types import ArmResult, EvaluationResult, ExperimentResult, RunContext
+from evsys_loggers.config import LoggerConfig
+from evsys_loggers.facts import RunFacts
+from evsys_loggers.shipping import Shipper, now
+from evsys_loggers.sink import Record, Sink
+from evsys_runtime.record.secrets import Redactor
+
+__all__ = ["RunLogger"]
+
+
+class RunLogger:
+    """A callback that writes each run to a service, and the conclusion of the experiment as one run more.
+
+    Everything that may take long goes on in a thread; a hook only puts a record into its queue. What fails there is raised by the
+    next hook, once for each kind of failure, so that it becomes a warning in the result; training goes on, and so does the logger.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[LoggerConfig]] = LoggerConfig
+
+    def __init__(self, **fields: Any) -> None:
+        self.config: Any = self.Config(**fields)
+        self._shipper: Shipper | None = None
+        self._told: set[tuple[str, int, str | None]] = set()
+
+    def open(self, run: RunFacts) -> Sink:
+        """Make the run at the service, or find it where an earlier attempt made it. Called in the run's thread."""
+        raise NotImplementedError
+
+    # --- hooks of a run -------------------------------------------------------------------------------------------
+
+    def evsys_data_prepared(self, ctx: RunContext) -> None:
+        """Open the run."""
+        self._of(ctx)
+        self._raise_failure()
+
+    def evsys_run_started(self, ctx: RunContext) -> None:
+        """Log the scores of the untrained model where another arm had them made, as far as they are there."""
+        self._catch_up(ctx, getattr(ctx.evaluate, "results", ()))
+        self._raise_failure()
+
+    def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
+        """Log a step's metrics as `training/<metric>`."""
+        self._of(ctx).put(Record(step, now(), "training", dict(metrics)))
+        self._raise_failure()
+
+    def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
+        """Log scores as `<benchmark>/<metric>`, with `/low` and `/high`, at the step of their weights."""
+        self._score(ctx, evaluation)
+        self._raise_failure()
+
+    async def evsys_run_finished(self, ctx: RunContext, result: ArmResult) -> None:
+        """Log how the run ended, and wait until all is written, within bounds."""
+        self._catch_up(ctx, result.evaluations)
+        shipper = self._of(ctx)
+        shipper.close(result.status, _end_of(result))
+        await self._finished(shipper.done)
+        self._raise_failure()
+
+    # --- the hook of the experiment -------------------------------------------------------------------------------
+
+    async def evsys_experiment_finished(self, result: ExperimentResult) -> None:
+        """Log the verdict, and each arm's outcome and effect, as a run of its own."""
+        facts = RunFacts.of_experiment(self.name, self.config, result.experiment_id, Path(result.directory))
+        await self._finished(_in_thread(lambda: self._conclude(facts, result)))
+
+    def _conclude(self, facts: RunFacts, result: ExperimentResult) -> None:
+        sink = self.open(facts)
+        effects = {
+            f"{comparison.arm}/{key}": value
+            for comparison in result.conclusion.comparisons
+            for key in ("before", "after", "effect", "low", "high")
+            if (value := getattr(comparison, key)) is not None
+        }
+        if effects:
+            sink.write([Record(0, now(), "conclusion", effects)])
+        sink.close(result.status, _verdict_of(result))
+
+    # --- one run --------------------------------------------------------------------------------------------------
+
+    def _of(self, ctx: RunContext) -> Shipper:
+        if self._shipper is None:
+            facts = RunFacts.of_run(self.name, self.config, ctx, Redactor.from_environment())
+            self._shipper = Shipper(self.name, _opener(self, facts), flush_seconds=self.config.flush_seconds)
+            # A run that is interrupted doesn't tell its callbacks that it ended.
+            weakref.finalize(self, self._shipper.abandon)
+        return self._shipper
+
+    def _catch_up(self, ctx: RunContext, evaluations: Iterable[EvaluationResult]) -> None:
+        for evaluation in (
+            evaluations if ctx.attempt == 1 else ()
+        ):  # later attempts know those of earlier ones
+            if _key(evaluation) not in self._told:
+                self._score(ctx, evaluation)
+
+    def _score(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
+        self._told.add(_key(evaluation))
+        group = (
+            evaluation.benchmark if evaluation.model is None else f"{evaluation.model}/{evaluation.benchmark}"
+        )
+        values: dict[str, float] = {}
+        for name, metric in evaluation.metrics.items():
+            found = {name: metric.value, f"{name}/low": metric.low, f"{name}/high": metric.high}
+            values |= {key: value for key, value in found.items() if value is not None}
+        if values:
+            self._of(ctx).put(Record(evaluation.step, now(), group, values))
+
+    async def _finished(self, done: Future[None]) -> None:
+        """Wait for the thread, which outlives a wait that is too long or cut off.
+
+        Raises:
+            StoreError: it isn't done in time; or what the thread failed with.
+        """
+        waiting = asyncio.wrap_future(done)
+        ended, _ = await asyncio.wait({waiting}, timeout=self.config.close_seconds)
+        if not ended:
+            waiting.add_done_callback(lambda future: future.cancelled() or future.exception())
+            raise StoreError(
+                f"{self.name} wasn't done within {self.config.close_seconds:g} s",
+                hint="give it more close_seconds; the record of the run has everything",
+            )
+        await waiting
+
+    def _raise_failure(self) -> None:
+        failure = None if self._shipper is None else self._shipper.failure()
+        if failure is not None:
+            raise failure
+
+
+def _opener(logger: RunLogger, facts: RunFacts) -> Any:
+    """Opens a run without keeping the logger alive, whose end is noticed by that."""
+    reference = weakref.ref(logger)
+
+    def opening() -> Sink:
+        found = reference()
+        if found is None:
+            raise StoreError("the run was given up before it was opened")
+        return found.open(facts)
+
+    return opening
+
+
+def _in_thread(call: Any) -> Future[None]:
+    """Call something in a thread that no end of the process waits for."""
+    done: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            call()
+        except PLUGIN_FAILURES as exc:
+            done.set_exception(exc)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=work, daemon=True).start()
+    return done
+
+
+def _key(evaluation: EvaluationResult) -> tuple[str, int, str | None]:
+    return evaluation.benchmark, evaluation.step, evaluation.model
+
+
+def _end_of(result: ArmResult) -> dict[str, str | float]:
+    run, failure = result.run, result.failure
+    found: dict[str, str | float | None] = {
+        "status": result.status,
+        "seconds": result.seconds,
+        "steps": None if run is None else run.steps,
+        "stop_reason": None if run is None else run.stop_reason,
+        "trained_tokens": result.usage.trained_tokens,
+        "cost_usd": result.usage.cost_usd,
+        "failure": None if failure is None else failure.message,
+        "warnings": "\n".join(result.warnings) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _verdict_of(result: ExperimentResult) -> dict[str, str | float]:
+    conclusion = result.conclusion
+    found: dict[str, str | None] = {
+        "status": result.status,
+        "verdict": conclusion.verdict,
+        "reason": conclusion.reason,
+        "metric": conclusion.metric,
+        "best_arm": conclusion.best_arm,
+        **{f"outcome.{comparison.arm}": comparison.outcome for comparison in conclusion.comparisons},
+    }
+    return {name: value for name, value in found.items() if value is not None}
