@@ -68,7 +68,9 @@ def test_a_submodule_that_is_gone_is_named(site):
     (site.folder / "site_pkg").mkdir()
     (site.folder / "site_pkg/__init__.py").touch()
     site.install("evsys-test-a", {"evsys.transforms": {"thing": "site_pkg.part:Thing"}})
-    assert "its module 'site_pkg.part' is gone" in str(load_error(Registry(allow=["evsys-test-a"])))
+    assert str(load_error(Registry(allow=["evsys-test-a"]))).endswith(
+        "its module 'site_pkg.part' is gone; reinstall or uninstall evsys-test-a, or correct its entry point"
+    )
 
 
 def test_a_missing_dependency_is_named(site):
@@ -187,8 +189,13 @@ def test_a_quick_import_is_not_told(site, caplog):
 
 
 def test_a_name_that_its_module_does_not_have_any_more_says_to_reinstall(site):
-    error = load_error(installed(site, "class Think: ...", attribute=":Thing.part"))
+    error = load_error(installed(site, "class Other: ...", attribute=":Thing.part"))
     assert str(error).endswith("has no attribute 'Thing'; reinstall evsys-test-a")
+
+
+def test_a_misspelt_name_comes_with_the_one_that_is_meant(site):
+    error = load_error(installed(site, "class Think: ...", attribute=":Thing.part"))
+    assert str(error).endswith("has no attribute 'Thing'; did you mean 'Think'?")
 
 
 # --- the contract -----------------------------------------------------------------------------------------------

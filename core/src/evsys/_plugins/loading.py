@@ -47,12 +47,12 @@ def load(entry: PluginEntry) -> Any:
         if isinstance(exc, ModuleNotFoundError) and exc.name:
             if f"{module}.".startswith(f"{exc.name}."):
                 cause = f"its module {exc.name!r} is gone"
-                hint = f"reinstall or uninstall {entry.distribution}"
+                hint = f"reinstall or uninstall {entry.distribution}, or correct its entry point"
             else:
                 cause = f"it needs {exc.name!r}, which isn't installed"
                 hint = _how_to_install(entry.distribution, exc.name)
         elif isinstance(exc, AttributeError) and exc.name in attribute.split("."):
-            hint = f"reinstall {entry.distribution}"
+            hint = closest(exc.name, dir(exc.obj)) or f"reinstall {entry.distribution}"
         message = f"{entry} ({entry.value}) can't be loaded: {cause}"
         raise PluginLoadError(message, hint=hint, cause=cause, **entry._replace(params={})._asdict()) from exc
 

@@ -21,6 +21,7 @@ __all__ = [
     "RunResult",
     "Status",
     "Verdict",
+    "WithoutFlagged",
 ]
 
 Status = Literal[
@@ -159,8 +160,22 @@ class Comparison:
 
 
 @attrs.frozen(kw_only=True)
+class WithoutFlagged:
+    """The verdict once more, without the scored `tasks` of the success metric's entry that are among training rows."""
+
+    benchmark: str
+    tasks: tuple[str, ...]
+    verdict: Verdict
+    reason: str
+    comparisons: tuple[Comparison, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class Conclusion:
-    """What may be said, made from the numbers alone. `warnings` holds whatever weakens it."""
+    """What may be said, made from the numbers alone. `warnings` holds whatever weakens it.
+
+    `without_flagged` is None where no task that was scored is known to be among the rows that arms were trained on.
+    """
 
     verdict: Verdict | None
     reason: str
@@ -175,6 +190,7 @@ class Conclusion:
     warnings: tuple[str, ...] = ()
     test_looks: Mapping[str, int] = attrs.field(factory=dict)
     settle: str | None = None
+    without_flagged: WithoutFlagged | None = None
     extra: Mapping[str, Any] = attrs.field(factory=dict)
 
 

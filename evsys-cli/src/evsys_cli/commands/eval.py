@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.lazy import GuidedGroup
+from evsys_cli.output import for_terminal
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ _OPTIONS = (
     click.option(
         "--seed", type=int, default=0, show_default=True, help="The seed that samples are derived from."
     ),
+    click.option(
+        "--skip-grader-check", is_flag=True, help="Don't try the verifiers on answers made without a model."
+    ),
+    click.option("--no-cache", is_flag=True, help="Score everything anew, and keep no result for later."),
     click.option("-q", "--quiet", is_flag=True, help="No log lines."),
     json_option,
 )
@@ -103,21 +108,25 @@ def _score(
 ) -> int:
     from evsys import use_registry
     from evsys_cli.project import known_here
+    from evsys_runtime.data.scope import DataScope, use_scope
     from evsys_runtime.experiment.from_sync import run_to_end
     from evsys_runtime.experiment.scoring import ascore
 
     known = known_here()
     if known.error is not None:
         raise known.error
-    with use_registry(known.registry):
+    root = known.root or Path.cwd()
+    with use_registry(known.registry), use_scope(DataScope(project_root=root)):
         score = partial(
             ascore,
             _target(model, options),
             [_entry(name, options) for name in benchmarks],
-            project_root=known.root or Path.cwd(),
+            project_root=root,
             registry=known.registry,
             seed=seed,
             quiet=quiet,
+            skip_grader_check=options["skip_grader_check"],
+            no_cache=options["no_cache"],
         )
         result: ArmResult = run_to_end(score, call="evsys eval", instead="await ascore(...)")
     if as_json:
@@ -125,7 +134,7 @@ def _score(
 
         print_json(result_tree(result))
     else:
-        click.echo("\n".join(_lines(result)))
+        click.echo(for_terminal(_lines(result)))
     return 0 if result.status == "completed" else 1
 
 
@@ -169,6 +178,7 @@ def _entry(name: str, options: Mapping[str, Any]) -> BenchmarkConfig:
 
 
 def _lines(result: ArmResult) -> list[str]:
+    from evsys_runtime.accounting.spent import cost_words
     from evsys_runtime.experiment.verdict.tables import number
 
     lines = []
@@ -180,8 +190,9 @@ def _lines(result: ArmResult) -> list[str]:
             interval = "" if metric.low is None else f" [{number(metric.low)}, {number(metric.high)}]"
             lines.append(f"{scoring.benchmark}: {name} {number(metric.value)}{interval}, {metric.n} tasks")
     usage = result.usage
-    cost = "unknown cost" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
     lines += [f"warning: {warning}" for warning in result.warnings]
-    lines.append(f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens, {cost}")
+    lines.append(
+        f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens, {cost_words(usage)}"
+    )
     lines.append(f"{result.status} in {result.seconds:.1f} s; record: {result.run_dir}")
     return lines

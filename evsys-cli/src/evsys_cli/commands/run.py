@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evsys_cli.output import telling, terminal_width
+from evsys_cli.output import for_terminal, telling, terminal_width
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:
@@ -25,7 +25,13 @@ UNPRINTED = 1
 @click.option(
     "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file for this run."
 )
-@click.option("--fail-fast", is_flag=True, help="Stop at the first arm that fails.")
+@click.option(
+    "--fail-fast", is_flag=True, help="At the first arm that fails cancel the others, and skip what is left."
+)
+@click.option(
+    "--skip-grader-check", is_flag=True, help="Don't try the verifiers on answers made without a model."
+)
+@click.option("--no-cache", is_flag=True, help="Score everything anew, and keep no result for later.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no log lines.")
 @click.option("-v", "--verbose", is_flag=True, help="List every scoring of every run at the end.")
 @json_option
@@ -35,6 +41,8 @@ def run(
     dry: bool,
     overrides: tuple[str, ...],
     fail_fast: bool,
+    skip_grader_check: bool,
+    no_cache: bool,
     quiet: bool,
     verbose: bool,
     as_json: bool,
@@ -51,7 +59,15 @@ def run(
     from evsys_runtime.experiment import Experiment
     from evsys_runtime.experiment.interrupts import Terminated
 
-    experiment = Experiment.from_yaml(config, overrides=overrides, dry=dry, fail_fast=fail_fast, quiet=quiet)
+    experiment = Experiment.from_yaml(
+        config,
+        overrides=overrides,
+        dry=dry,
+        fail_fast=fail_fast,
+        quiet=quiet,
+        skip_grader_check=skip_grader_check,
+        no_cache=no_cache,
+    )
     try:
         result = experiment.run()
     except (KeyboardInterrupt, asyncio.CancelledError) as exc:
@@ -89,7 +105,7 @@ def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) 
         else:
             from evsys_cli.summary import summary_lines
 
-            click.echo("\n".join(summary_lines(result, width=terminal_width(), verbose=verbose)))
+            click.echo(for_terminal(summary_lines(result, width=terminal_width(), verbose=verbose)))
     except OSError as exc:
         with telling():
             click.echo(

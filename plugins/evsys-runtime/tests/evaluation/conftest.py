@@ -1,4 +1,6 @@
-"""A registry with a few plugins of the test's own, an engine without concurrency, and a model that follows a script."""
+"""A registry with a few plugins of the test's own, an engine without concurrency, a model that follows a script, and one that
+listens to all that is told.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -118,6 +120,31 @@ class PassAtK:
         return sum(map(self.task_value, task_rewards.values())) / len(task_rewards)
 
 
+class Notes:
+    """A recorder, a log and hooks in one, each a list."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple] = []
+        self.rollouts: list[tuple] = []
+        self.events: list[tuple] = []
+        self.emitted: list[tuple] = []
+
+    def metrics(self, step, values, *, phase="training"):
+        self.lines.append((step, dict(values), phase))
+
+    def rollout(self, step, rollout, *, phase="training", **facts):
+        self.rollouts.append((step, rollout.task_id, rollout.sample_index, phase, facts))
+
+    def info(self, event, **facts):
+        self.events.append((event, facts))
+
+    warning = info
+
+    async def emit(self, hook, /, **arguments):
+        self.emitted.append((hook, arguments))
+        return []
+
+
 @pytest.fixture
 def registry() -> Registry:
     registry = Registry(entry_points=())
@@ -146,3 +173,8 @@ def task() -> Callable[..., HarborTask]:
         return HarborTask(task_id=task_id, instruction=instruction, verifier=spec, **fields)
 
     return make
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()

@@ -9,6 +9,7 @@ from evsys.errors import ConfigError, DataError
 from evsys.types import HarborTask, Message, VerifierSpec
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.evaluation.benchmarks import bind_benchmark, load_benchmark
+from evsys_runtime.evaluation.metrics import Scores, score
 
 ENTRY = BenchmarkConfig(name="b", path="tasks.jsonl", metrics=("mean_reward",))
 
@@ -75,6 +76,15 @@ def test_one_sample_is_greedy_unless_told_otherwise(registry, task):
 def test_an_entry_without_metrics_has_the_mean_reward(registry, task):
     bound = bind_benchmark(with_(metrics=()), [task()], registry=registry)
     assert [metric.name for metric in bound.metrics] == ["mean_reward"]
+
+
+def test_a_metric_that_is_listed_again_with_other_params_has_a_name_of_its_own_in_results(registry, task):
+    twice = tuple(PluginSpec(kind="pass@k", params={"k": k}) for k in (1, 2))
+    bound = bind_benchmark(with_(metrics=twice, num_samples=2), [task()], registry=registry)
+    values, failures = score(bound.metrics, Scores(rewards={"t": (1.0, 0.0), "u": (0.0,)}, rollouts={}))
+    assert not failures
+    assert {name: value.value for name, value in values.items()} == {"pass@k[k=1]": 0.5, "pass@k[k=2]": 1.0}
+    assert bound.metric("pass@k[k=2]").needs_samples == 2
 
 
 def test_a_stored_benchmark_is_pulled_by_id_or_else_by_name(registry, tmp_path):

@@ -14,36 +14,6 @@ from evsys_runtime.rendering.chat import ChatTemplateRenderer
 RENDERER = ChatTemplateRenderer()
 
 
-class Notes:
-    """A recorder, a log and hooks in one, each a list."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple] = []
-        self.rollouts: list[tuple] = []
-        self.events: list[tuple] = []
-        self.emitted: list[tuple] = []
-
-    def metrics(self, step, values, *, phase="training"):
-        self.lines.append((step, dict(values), phase))
-
-    def rollout(self, step, rollout, *, phase="training", **facts):
-        self.rollouts.append((step, rollout.task_id, rollout.sample_index, phase, facts))
-
-    def info(self, event, **facts):
-        self.events.append((event, facts))
-
-    warning = info
-
-    async def emit(self, hook, /, **arguments):
-        self.emitted.append((hook, arguments))
-        return []
-
-
-@pytest.fixture
-def notes() -> Notes:
-    return Notes()
-
-
 @pytest.fixture
 def make(registry, task, notes):
     """Makes an evaluator over entries with three tasks each."""
@@ -63,6 +33,16 @@ def entry_(name: str = "val", **fields) -> BenchmarkConfig:
 
 def seeds(purpose: str, index: int = 0) -> int:
     return sum(map(ord, purpose)) * 1000 + index
+
+
+def submitted(evaluator: Evaluator, step: int, snapshot) -> list[EvaluationResult]:
+    """All results once what is due at a step is scored."""
+
+    async def both():
+        await evaluator.submit(step, snapshot)
+        return list(await evaluator.drain())
+
+    return asyncio.run(both())
 
 
 def score(evaluator: Evaluator, snapshot, step: int = 5, place: int = 0) -> EvaluationResult:
@@ -176,7 +156,7 @@ def test_listeners_hear_how_many_tasks_have_all_their_samples(make, script, note
 
 
 def test_listeners_of_a_large_scoring_are_told_now_and_then(make, script, notes, task, monkeypatch):
-    monkeypatch.setattr("evsys_runtime.evaluation.evaluator.MOST_TOLD", 3)
+    monkeypatch.setattr("evsys_runtime.evaluation.progress.MOST_TOLD", 3)
     evaluator = make(tasks=[task(f"t{i}", f"question {i}") for i in range(10)])
     evaluator.bind(SimpleNamespace(hooks=notes))
     score(evaluator, script())
@@ -283,18 +263,16 @@ def test_an_entry_is_due_every_so_many_steps_and_once_at_each(make, script):
     evaluator = make(entry_(run_every=3), entry_("late"))
     assert [step for step in range(8) if evaluator.due(step)] == [3, 6]
     snapshot = script()
-    asyncio.run(evaluator.submit(3, snapshot))
+    assert [r.benchmark for r in submitted(evaluator, 3, snapshot)] == ["val"]
     assert not evaluator.due(3)
     assert snapshot.closed == 1
-    assert [r.benchmark for r in asyncio.run(evaluator.drain())] == ["val"]
 
 
 def test_untrained_weights_are_scored_on_every_entry_when_asked(make, script):
     evaluator = make(entry_(run_every=3), entry_("late"), score_untrained=True)
     assert evaluator.due(0)
-    asyncio.run(evaluator.submit(0, script()))
+    assert [(r.benchmark, r.step) for r in submitted(evaluator, 0, script())] == [("val", 0), ("late", 0)]
     assert not evaluator.due(0)
-    assert [(r.benchmark, r.step) for r in asyncio.run(evaluator.drain())] == [("val", 0), ("late", 0)]
 
 
 def test_scorings_that_are_known_already_are_not_repeated(make, script):
@@ -439,34 +417,11 @@ def test_an_engine_that_breaks_its_contract_fails_the_scoring_and_not_the_traini
     registry._local["rollout_engine", "direct"] = broken_engine(kind)
     evaluator = make(entry_(run_every=1))
     snapshot = script()
-    asyncio.run(evaluator.submit(1, snapshot))
-    [result] = asyncio.run(evaluator.drain())
+    [result] = submitted(evaluator, 1, snapshot)
     assert result.status == "failed"
     assert message in result.failure.message
     assert result.failure.boundary == boundary
     assert snapshot.closed == 1
-
-
-def test_cancelling_is_no_failure_and_closes_the_snapshot(make, script, registry):
-    class Waits:
-        async def run(self, task, model, tools, ctx):
-            await asyncio.Event().wait()
-
-    registry._local["agent", "chat"] = Waits
-    evaluator = make(entry_(run_every=1))
-    snapshot = script()
-
-    async def cancel():
-        scoring = asyncio.create_task(evaluator.submit(1, snapshot))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        scoring.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await scoring
-
-    asyncio.run(cancel())
-    assert snapshot.closed == 1
-    assert asyncio.run(evaluator.drain()) == []
 
 
 def test_a_record_that_cannot_be_written_ends_the_run(make, script, notes):
@@ -476,7 +431,7 @@ def test_a_record_that_cannot_be_written_ends_the_run(make, script, notes):
     notes.metrics = full
     evaluator = make(entry_(run_every=1))
     with pytest.raises(StoreError, match="no space left"):
-        asyncio.run(evaluator.submit(1, script()))
+        submitted(evaluator, 1, script())
 
 
 # --- who answers ------------------------------------------------------------------------------------------------

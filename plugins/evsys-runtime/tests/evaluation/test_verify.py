@@ -70,6 +70,20 @@ def test_a_class_is_built_from_its_params_and_sees_them_when_called(registry):
     assert judge(registry, Mine, params={"threshold": 0.75}) == Score(value=0.75)
 
 
+def test_a_function_with_a_config_gets_the_defaults_of_its_params_too(registry):
+    def mine(model_output, expected, params, rollout):
+        assert threading.current_thread() is not threading.main_thread()
+        return params["base"] + params["weight"] * (rollout.task_id == "t")
+
+    mine.Config = attrs.make_class(
+        "Config",
+        {"weight": attrs.field(type=float, default=0.25), "base": attrs.field(type=float, default=0.5)},
+    )
+    mine.blocking = True
+    assert judge(registry, mine, params={"weight": 0}) == Score(value=0.5)
+    assert judge(registry, mine) == Score(value=0.75)
+
+
 def test_a_class_without_a_config_gets_its_params_when_called(registry):
     class Mine:
         def __call__(self, model_output, expected, params):

@@ -6,6 +6,7 @@ import pytest
 from evsys.errors import AlgorithmError, DataError, PluginContractError
 from evsys.types import Datum, ForwardResult, OptimResult, TrainingBatch
 from evsys_runtime.training.health import (
+    LossTrend,
     check_batch,
     check_result,
     check_rows,
@@ -112,3 +113,22 @@ def test_warnings_are_counted_and_go_on_after_a_resume():
     resumed.add("b")
     assert counts.lines() == ("a (2 times)", "b")
     assert resumed.lines() == ("a (2 times)", "b (2 times)")
+
+
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        pytest.param([2.0, 1.0, 0.5, 0.3, 0.2, 0.1], False, id="falls"),
+        pytest.param([2.0] * 9, False, id="stays"),
+        pytest.param([2.0, 9.0, 9.0, 1.0, 9.0, 9.0, 9.0], False, id="one of the last is fine"),
+        pytest.param([2.0, 9.0, 9.0, 9.0], False, id="too short to tell"),
+        pytest.param([2.0, 9.0, 9.0, 9.0, 9.0, 9.0], True, id="rises"),
+        pytest.param([0.001] + [0.05] * 9, False, id="close to nothing all along"),
+        pytest.param([None] * 9, False, id="unknown"),
+    ],
+)
+def test_a_loss_that_ends_well_above_its_beginning_is_told_of(losses, told):
+    trend = LossTrend()
+    for loss in losses:
+        trend.add(loss)
+    assert (trend.warning() is not None) == told

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys.types import Message, Rollout
+from evsys_std.python_tools import PythonTools
 
 if TYPE_CHECKING:
     from evsys.protocols import InferenceClient
     from evsys.types import AgentContext, HarborTask
 
 __all__ = ["ChatAgent"]
+
+MOST_WITH_TOOLS = 10
+"""Answers of a conversation with tools, where nothing says otherwise."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,9 +32,17 @@ class ChatAgentParams:
         default=None,
         metadata={
             "help": "Most answers of one conversation; above 1 each user message of an instruction is answered in its turn. "
-            "By default the engine's limit."
+            "By default the engine's limit, with `tools` at least 10."
         },
         validator=attrs.validators.optional(attrs.validators.ge(1)),
+    )
+    tools: tuple[str, ...] = attrs.field(
+        default=(),
+        converter=tuple,
+        metadata={
+            "help": "Python functions that the model may call, as `src.tools:search`: it is told what each call came to, an error "
+            "too, and answers again."
+        },
     )
 
 
@@ -39,42 +51,58 @@ class ChatAgent:
 
     With `max_turns` of 1 the whole instruction is one prompt. Above that, an instruction of several messages is a script:
     each user message that isn't followed by a given answer is answered by the model before the next one is shown.
+
+    With `tools`, an answer that calls some is followed by what they gave, and by another answer. A call that is malformed
+    stays text, and so is the last answer. What tools give may change, so results aren't kept for later.
     """
 
     name: ClassVar[str] = "chat"
     Config = ChatAgentParams
 
-    def __init__(self, *, system_prompt: str | None = None, max_turns: int | None = None) -> None:
+    def __init__(
+        self, *, system_prompt: str | None = None, max_turns: int | None = None, tools: Sequence[str] = ()
+    ) -> None:
         self.system_prompt = system_prompt
         self.max_turns = max_turns
+        self.tools = PythonTools(tools) if tools else None
+        self.cacheable = not tools
 
     async def run(
         self, task: HarborTask, model: InferenceClient, tools: Sequence[Any], ctx: AgentContext
     ) -> Rollout:
-        """Lead the conversation of one task; `truncated` says that its script was longer than `max_turns`.
+        """Lead the conversation of one task; `truncated` says that it wasn't over after `max_turns` answers.
 
         Raises:
             ValueError: the task has a system message, and so has the configuration.
         """
-        script = self._script(task, ctx)
-        most = self.max_turns or ctx.max_turns
+        waiting, left = self._script(task, ctx), self._most(ctx)
+        shown = tools if self.tools is None else self.tools.shown(tools)
         conversation: list[Message] = []
-        for part in script[:most]:
-            conversation.extend(part)
-            completions = await model.generate(conversation, ctx.sampling, tools=tools)
-            conversation.append(completions[0].message)
+        while waiting and left:
+            conversation.extend(waiting.pop(0))
+            completions = await model.generate(conversation, ctx.sampling, tools=shown)
+            answer, left = completions[0].message, left - 1
+            conversation.append(answer)
+            if self.tools is not None and answer.tool_calls:
+                waiting.insert(0, [await self.tools.answer(call) for call in answer.tool_calls])
         return Rollout(
             task_id=task.task_id,
             sample_index=ctx.sample_index,
             messages=tuple(conversation),
             output=conversation[-1].content,
-            truncated=len(script) > most,
+            truncated=bool(waiting),
+        )
+
+    def _most(self, ctx: AgentContext) -> int:
+        """Most answers of the model."""
+        return self.max_turns or (
+            ctx.max_turns if self.tools is None else max(ctx.max_turns, MOST_WITH_TOOLS)
         )
 
     def _script(self, task: HarborTask, ctx: AgentContext) -> list[list[Message]]:
         """What is said before each answer of the model."""
         messages = self._opening(task, ctx)
-        if (self.max_turns or ctx.max_turns) == 1:
+        if self._most(ctx) == 1:
             return [messages]
         parts: list[list[Message]] = [[]]
         for message, following in zip(messages, [*messages[1:], None], strict=True):

@@ -58,7 +58,7 @@ class Stored:
     newest: int = 0
 
 
-def cache_folders(project_root: Path, kind: Kind) -> tuple[Path, Path]:
+def cache_folders(project_root: Path, kind: Kind | Literal["results"]) -> tuple[Path, Path]:
     """The project's cache, and the one that takes its place where the project can't be written."""
     root = project_root.resolve()
     mark = hashlib.sha256(str(root).encode("utf-8", "surrogatepass")).hexdigest()[:12]

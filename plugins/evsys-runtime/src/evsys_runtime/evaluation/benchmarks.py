@@ -42,6 +42,7 @@ class ApiModel:
 
     name: str
     client: InferenceClient
+    spec: PluginSpec | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +52,9 @@ class BoundBenchmark:
     `environment` is where agents act, with `${NAME}` in its params not put in yet. `inference` answers instead of the trained
     model where the entry names a client, `models` are scored beside it. `reward_range` is what the verifiers declare, None
     where one doesn't. `benchmark_hash` covers the tasks that are scored, `verifier_hash` the source of every verifier that
-    they name, or that those call.
+    they name, or that those call. `warnings` are what verifiers and clients have to say of results.
+    `agent_spec`, `engine_spec` and `inference_spec` are what agent, engine and client were made from; None where nobody named
+    them.
     """
 
     name: str
@@ -73,6 +76,10 @@ class BoundBenchmark:
     reward_range: Range | None = None
     benchmark_hash: str | None = None
     verifier_hash: str | None = None
+    warnings: tuple[str, ...] = ()
+    agent_spec: AgentConfig | None = None
+    engine_spec: PluginSpec | None = None
+    inference_spec: PluginSpec | None = None
 
     @property
     def phase(self) -> str:
@@ -169,9 +176,10 @@ def bind_benchmark(
     problems: list[Problem] = []
     noting = partial(_bound, problems, entry)
     bound_agent = noting(f"{path}.agent", resolve_agent, entry.agent or agent, registry)
-    specs = entry.metric_specs or tuple(PluginSpec(kind=name) for name in DEFAULT_METRICS)
+    entry = entry if entry.metrics else attrs.evolve(entry, metrics=DEFAULT_METRICS)
     metrics = [
-        noting(f"{path}.metrics[{place}]", _metric, spec, entry, registry) for place, spec in enumerate(specs)
+        noting(f"{path}.metrics[{place}]", _metric, spec, entry, registry, label)
+        for place, (spec, label) in enumerate(zip(entry.metric_specs, entry.metric_names, strict=True))
     ]
     harness = isinstance(bound_agent, HarnessAgent)
     engine = noting(f"{path}.engine", _engine, entry, engine_kind(entry, scored, harness=harness), registry)
@@ -179,7 +187,7 @@ def bind_benchmark(
         problems += engine_problems(engine, entry, scored, harness=harness, place=path)
     inference = noting(f"{path}.inference", _inference, entry.inference, registry)
     models = [
-        ApiModel(name=name, client=client)
+        ApiModel(name=name, client=client, spec=spec)
         for place, name, spec in entry.model_specs
         if (client := noting(f"{path}.{place}", _inference, spec, registry)) is not None
     ]
@@ -208,6 +216,10 @@ def bind_benchmark(
         reward_range=_reward_range(scored, verifiers),
         benchmark_hash=_content_hash(content_hash, entry, tasks),
         verifier_hash=_verifier_hash(verifiers, registry),
+        warnings=_warnings(verifiers, (inference, *(model.client for model in models))),
+        agent_spec=entry.agent or agent,
+        engine_spec=attrs.evolve(entry.engine_spec, kind=engine_kind(entry, scored, harness=harness)),
+        inference_spec=entry.inference,
     )
 
 
@@ -239,13 +251,16 @@ def _specs(entry: BenchmarkConfig, more: Iterable[Any]) -> list[PluginSpec | Age
     return [spec for spec in named if isinstance(spec, PluginSpec | AgentConfig)]
 
 
-def _metric(spec: PluginSpec, entry: BenchmarkConfig, registry: Registry, *, path: str) -> BoundMetric:
+def _metric(
+    spec: PluginSpec, entry: BenchmarkConfig, registry: Registry, label: str, *, path: str
+) -> BoundMetric:
     return bind_metric(
         spec.kind,
         placeholders.resolve(spec.params),
         registry=registry,
         num_samples=entry.num_samples,
         pass_threshold=entry.pass_threshold,
+        label=label,
         path=path,
     )
 
@@ -349,6 +364,13 @@ def _content_hash(content_hash: str | None, entry: BenchmarkConfig, tasks: Seque
     whole = content_hash or digest(list(tasks))
     limited = entry.limit is not None and entry.limit < len(tasks)
     return digest([whole, entry.limit]) if limited else whole
+
+
+def _warnings(verifiers: _Verifiers, clients: Iterable[Any]) -> tuple[str, ...]:
+    """What verifiers and clients say in their `warnings`, each once."""
+    plugins = [one.call for one in verifiers.values() if isinstance(one, BoundVerifier)]
+    said = [warning for plugin in (*plugins, *clients) for warning in getattr(plugin, "warnings", ())]
+    return tuple(dict.fromkeys(said))
 
 
 def _verifier_hash(verifiers: _Verifiers, registry: Registry) -> str:

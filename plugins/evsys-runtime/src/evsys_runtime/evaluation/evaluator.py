@@ -1,37 +1,41 @@
 """Scores benchmark entries on snapshots of the model, in the loop and after it, by one and the same code.
 
-A scoring never raises into training, unless the record can't be written: what fails becomes an `EvaluationResult` that
-says so. In this version `submit`
-waits for the scores; callers rely on `submit` and `drain` alone, so scoring beside training needs no other interface.
+`submit` starts a scoring beside the training and returns. A scoring never raises into training, unless the record can't be
+written: what fails, is given up or is cut off becomes an `EvaluationResult` that says so.
 """
 
 from __future__ import annotations
 
-import math
+import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import PluginContractError, boundary
-from evsys.types import (
-    EvaluationResult,
-    Failure,
-    MetricValue,
-    NoScore,
-    Policy,
-    Rollout,
-    RolloutLimits,
-    Score,
-    Usage,
-)
+from evsys.errors import PLUGIN_FAILURES, PluginContractError, RunError, StoreError, boundary
+from evsys.types import EvaluationResult, Policy, Rollout, RolloutLimits
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark
-from evsys_runtime.evaluation.failures import failure_of
-from evsys_runtime.evaluation.metrics import Scores, breakdown, rewards_by_task, score
+from evsys_runtime.evaluation.in_flight import InFlight
+from evsys_runtime.evaluation.progress import Progress, advancing
+from evsys_runtime.evaluation.results import (
+    failed_result,
+    missing_result,
+    recorded_values,
+    require_each_once,
+    scored_result,
+    without_cost,
+)
 from evsys_runtime.evaluation.verify import make_verify
 from evsys_runtime.record.slugs import slug
 from evsys_runtime.rendering.policy_client import PolicyClient
@@ -40,20 +44,31 @@ if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import InferenceClient, Log, Recorder, Renderer, SamplingClient
     from evsys.types import RunContext, Verify
+    from evsys_runtime.evaluation.result_cache import ResultCache
 
-__all__ = ["MAX_NO_SCORE", "Evaluator"]
+__all__ = ["Evaluator"]
 
-MAX_NO_SCORE = 0.05
-"""Above this share of rollouts without a score an evaluation says nothing."""
+IN_FLIGHT = 2
+"""Snapshots that are scored at once; each is a copy of what is trained."""
 
-MOST_TOLD = 100
-"""How often listeners hear of the progress of one scoring."""
+SILENT_SECONDS = 3600.0
+"""Time beyond that of one rollout after which a scoring is given up, where no rollout has ended."""
+
+CLOSE_SECONDS = 10.0
+"""How long what is cut off may take to end."""
 
 type MakeModel = Callable[[SamplingClient, BoundBenchmark], InferenceClient]
+
+type Share = Callable[
+    [BoundBenchmark, Callable[[], Awaitable[EvaluationResult]]], Awaitable[EvaluationResult | None]
+]
 
 
 class Evaluator:
     """A core `Evaluate` over bound benchmark entries.
+
+    A snapshot's entries are scored one after another, so that no entry's samples depend on what else is scored; `in_flight`
+    snapshots are scored side by side, beside the training.
 
     Args:
         benchmarks: the entries, in order.
@@ -69,6 +84,11 @@ class Evaluator:
         make_model: makes the model client of a scoring; by default the snapshot behind the renderer.
         timeout_seconds: longest time of one rollout.
         directory: the run's folder, where engines may keep files of rollouts; None keeps none.
+        cache: knows rollouts that were made before; None makes all anew.
+        share: calls its second argument, which scores the untrained weights, unless another run does: then it waits, and gives
+            that run's result.
+        in_flight: how many snapshots may be scored at once; `submit` waits beyond that.
+        silent_seconds: a scoring in which no rollout ends for as long as one may take and so many seconds more has failed.
     """
 
     def __init__(
@@ -87,6 +107,10 @@ class Evaluator:
         make_model: MakeModel | None = None,
         timeout_seconds: float = 600.0,
         directory: Path | None = None,
+        cache: ResultCache | None = None,
+        share: Share | None = None,
+        in_flight: int = IN_FLIGHT,
+        silent_seconds: float = SILENT_SECONDS,
     ) -> None:
         self.benchmarks = tuple(benchmarks)
         self._renderer = renderer
@@ -98,10 +122,17 @@ class Evaluator:
         self._score_untrained = score_untrained
         self._make_model = make_model
         self._timeout_seconds = timeout_seconds
+        self._silent_seconds = silent_seconds
         self._directory = directory
+        self._cache = cache
+        self._share = share
         self._results: list[EvaluationResult] = list(known)
         self._seconds = dict(expected_seconds or {})
         self._ctx: RunContext | None = None
+        self._in_flight = InFlight(in_flight)
+        self._pending: dict[tuple[int, str], BoundBenchmark] = {}
+        self._snapshots: list[SamplingClient] = []
+        self._ended_by: str | None = None
 
     def bind(self, ctx: RunContext) -> None:
         """Tell the hooks of `ctx` about each scoring from here on."""
@@ -110,15 +141,28 @@ class Evaluator:
     # --- the core protocol --------------------------------------------------------------------------------------
 
     def due(self, step: int) -> bool:
-        """True when an entry wants scoring after `step` optimiser steps, and wasn't scored there."""
+        """True when an entry wants scoring after `step` optimiser steps, and neither was nor is being scored there."""
         return bool(self._due(step))
 
     async def submit(self, step: int, snapshot: SamplingClient) -> None:
-        """Score what is due at `step`, and close the snapshot."""
-        await self._score_each(self._due(step), step, snapshot)
+        """Start to score what is due at `step`, and return; the snapshot is closed when all of it is scored.
+
+        Where as many snapshots as are allowed are being scored, this waits until one of them is done.
+
+        Raises:
+            StoreError: an earlier scoring couldn't be put on record.
+        """
+        await self._begin(self._due(step), step, snapshot)
 
     async def drain(self) -> Sequence[EvaluationResult]:
-        """All results so far, by step, then in the order of the entries."""
+        """Wait for every scoring; all results so far, by step, then in the order of the entries.
+
+        It ends: a scoring in which nothing happens any more is given up, and recorded as failed.
+
+        Raises:
+            StoreError: a scoring couldn't be put on record.
+        """
+        await self._in_flight.wait()
         return self.results
 
     def estimate(self, start: int, end: int) -> float | None:
@@ -126,10 +170,10 @@ class Evaluator:
 
         Judged by the last scoring of each entry; None where one was never scored.
         """
-        counts = {b.name: _scorings(b, start, end) for b in self.benchmarks}
-        if any(n and name not in self._seconds for name, n in counts.items()):
+        times = {b.name: _scorings(b, start, end) for b in self.benchmarks}
+        if any(n and name not in self._seconds for name, n in times.items()):
             return None
-        return sum((n * self._seconds[name] for name, n in counts.items() if n), 0.0)
+        return sum((n * self._seconds[name] for name, n in times.items() if n), 0.0)
 
     @property
     def results(self) -> Sequence[EvaluationResult]:
@@ -139,12 +183,19 @@ class Evaluator:
             self._results, key=lambda result: (result.step, order.get(result.benchmark, len(order)))
         )
 
+    @property
+    def pending(self) -> Sequence[Mapping[str, Any]]:
+        """What was submitted and has no result yet, as `{step, benchmark}`, in the order of submission."""
+        return [{"step": step, "benchmark": name} for step, name in self._pending]
+
     # --- after training -----------------------------------------------------------------------------------------
 
     async def final(
         self, step: int, snapshot: SamplingClient | None, *, reason: str = "there was no snapshot to score"
     ) -> Sequence[EvaluationResult]:
         """Score every entry on the trained weights, unless it was scored at this very step; all results, by step.
+
+        Waits for what was submitted before, too.
 
         Args:
             step: optimiser steps behind the weights.
@@ -153,11 +204,10 @@ class Evaluator:
         """
         wanted = [benchmark for benchmark in self.benchmarks if not self._scored(benchmark, step)]
         if snapshot is not None:
-            await self._score_each(wanted, step, snapshot)
+            await self._begin(wanted, step, snapshot)
         else:
             for benchmark in wanted:
-                failure = Failure(boundary="evaluation", message=reason, error_type="Missing")
-                await self._finish(benchmark, _result(benchmark, step, status="missing", failure=failure))
+                await self._finish(benchmark, missing_result(benchmark, step, reason))
         return await self.drain()
 
     async def score(self, benchmark: BoundBenchmark, snapshot: SamplingClient, step: int) -> EvaluationResult:
@@ -166,10 +216,90 @@ class Evaluator:
 
     async def score_model(self, benchmark: BoundBenchmark, model: ApiModel) -> EvaluationResult:
         """Score an entry on an API model, as `score` does on a snapshot; the result has its name."""
-        asked = attrs.evolve(benchmark, inference=model.client)
+        asked = attrs.evolve(benchmark, inference=model.client, inference_spec=model.spec)
         return await self._score(asked, None, 0, model=model.name)
 
-    # --- inside -------------------------------------------------------------------------------------------------
+    async def close(self, reason: str) -> None:
+        """Cut off what is still being scored: no task goes on, every snapshot is closed.
+
+        Entries that were submitted and aren't scored are recorded as missing with `reason`; listeners aren't told. Safe to
+        call twice, and where nothing is being scored.
+
+        Raises:
+            StoreError: that can't be put on record.
+        """
+        self._ended_by = reason
+        try:
+            left = await self._in_flight.end(CLOSE_SECONDS)
+            if left and self._log is not None:
+                self._log.warning("evaluation.left_running", scorings=left, seconds=CLOSE_SECONDS)
+            for snapshot in tuple(self._snapshots):
+                await self._release(snapshot)
+        finally:
+            for (step, _), benchmark in tuple(self._pending.items()):
+                self._keep(benchmark, missing_result(benchmark, step, reason))
+
+    # --- when ---------------------------------------------------------------------------------------------------
+
+    def _due(self, step: int) -> list[BoundBenchmark]:
+        if step == 0:
+            wanted = list(self.benchmarks) if self._score_untrained else []
+        else:
+            wanted = [b for b in self.benchmarks if b.run_every is not None and step % b.run_every == 0]
+        return [benchmark for benchmark in wanted if not self._scored(benchmark, step)]
+
+    def _scored(self, benchmark: BoundBenchmark, step: int) -> bool:
+        """True also while it is being scored."""
+        return (step, benchmark.name) in self._pending or any(
+            r.benchmark == benchmark.name and r.step == step and r.model is None for r in self._results
+        )
+
+    async def _begin(self, wanted: Sequence[BoundBenchmark], step: int, snapshot: SamplingClient) -> None:
+        """Take the snapshot over, and start to score it on the wanted entries once there is room."""
+        self._snapshots.append(snapshot)
+        self._pending |= {(step, benchmark.name): benchmark for benchmark in wanted}
+        try:
+            await self._in_flight.start(lambda: self._score_each(wanted, step, snapshot))
+        except BaseException:
+            await self._release(snapshot)
+            raise
+
+    async def _score_each(
+        self, benchmarks: Sequence[BoundBenchmark], step: int, snapshot: SamplingClient
+    ) -> None:
+        try:
+            for benchmark in benchmarks:
+                if self._ended_by is not None:  # its turn came after `close`
+                    self._keep(benchmark, missing_result(benchmark, step, self._ended_by))
+                elif step == 0 and self._share is not None:
+                    await self._score_shared(benchmark, snapshot, self._share)
+                else:
+                    await self._score(benchmark, snapshot, step)
+        finally:
+            await self._release(snapshot)
+
+    async def _score_shared(self, benchmark: BoundBenchmark, snapshot: SamplingClient, share: Share) -> None:
+        """Score untrained weights, or take the result of another run, which has it on record."""
+        known = await share(benchmark, lambda: self._score(benchmark, snapshot, 0))
+        if known is not None and self._pending.pop((0, benchmark.name), None) is not None:
+            self._seconds.setdefault(benchmark.name, known.seconds)
+            self._results.append(without_cost(known))
+
+    async def _release(self, snapshot: SamplingClient) -> None:
+        """Close a snapshot once; that it can't be closed costs memory and no score."""
+        if not any(snapshot is held for held in self._snapshots):
+            return
+        self._snapshots = [held for held in self._snapshots if held is not snapshot]
+        try:
+            await snapshot.close()
+        except PLUGIN_FAILURES as exc:
+            message = f"a snapshot couldn't be closed: {type(exc).__name__}: {exc}"
+            if self._log is not None:
+                self._log.warning("snapshot.left_open", reason=message, exc_info=exc)
+            if self._ctx is not None:
+                self._ctx.warn(message)
+
+    # --- one scoring --------------------------------------------------------------------------------------------
 
     async def _score(
         self,
@@ -182,39 +312,28 @@ class Evaluator:
         started = time.perf_counter()
         self._event("evaluation.started", benchmark, step=step, model=model, tasks=len(benchmark.tasks))
         rollouts: list[Rollout] = []
+
+        def ended(result: EvaluationResult) -> EvaluationResult:
+            seconds = time.perf_counter() - started
+            # Rollouts run side by side: their own seconds add up to more than passed here.
+            usage = attrs.evolve(result.usage, seconds=seconds)
+            return attrs.evolve(result, model=model, seconds=seconds, usage=usage)
+
         try:
             await self._run(benchmark, snapshot, step, rollouts, model)
-            result = self._scored_result(benchmark, step, rollouts)
-        except Exception as exc:
-            result = _result(benchmark, step, status="failed", failure=failure_of(exc), **_counts(rollouts))
-        seconds = time.perf_counter() - started
-        # Rollouts run side by side: their own seconds add up to more than passed here.
-        usage = attrs.evolve(result.usage, seconds=seconds)
-        result = attrs.evolve(result, model=model, seconds=seconds, usage=usage)
+            result = scored_result(benchmark, step, rollouts, self._seeds)
+        except asyncio.CancelledError as exc:
+            if _asked_to_stop():
+                self._cut_off(benchmark, ended(missing_result(benchmark, step, self._reason, rollouts)), exc)
+                raise
+            lost = RunError("a plugin cancelled its own task, which nobody had asked for")
+            result = failed_result(benchmark, step, lost, rollouts)
+        except PLUGIN_FAILURES as exc:
+            result = failed_result(benchmark, step, exc, rollouts)
+        result = ended(result)
         if model is None:
-            self._seconds[benchmark.name] = seconds
+            self._seconds[benchmark.name] = result.seconds
         return await self._finish(benchmark, result, rollouts)
-
-    def _due(self, step: int) -> list[BoundBenchmark]:
-        if step == 0:
-            wanted = list(self.benchmarks) if self._score_untrained else []
-        else:
-            wanted = [b for b in self.benchmarks if b.run_every is not None and step % b.run_every == 0]
-        return [benchmark for benchmark in wanted if not self._scored(benchmark, step)]
-
-    def _scored(self, benchmark: BoundBenchmark, step: int) -> bool:
-        return any(
-            r.benchmark == benchmark.name and r.step == step and r.model is None for r in self._results
-        )
-
-    async def _score_each(
-        self, benchmarks: Sequence[BoundBenchmark], step: int, snapshot: SamplingClient
-    ) -> None:
-        try:
-            for benchmark in benchmarks:
-                await self.score(benchmark, snapshot, step)
-        finally:
-            await snapshot.close()
 
     async def _run(
         self,
@@ -241,18 +360,45 @@ class Evaluator:
             wave=self._deterministic,
             directory=self._files(benchmark, model or step),
         )
-        progress = _Progress(benchmark)
+        progress = Progress(benchmark)
         facts = {"benchmark": benchmark.name, **({} if model is None else {"model": model})}
         await self._tell(progress, benchmark, step)
         with boundary("rollout", type(benchmark.engine).__name__):
-            async with _closing(benchmark.engine.run(benchmark.tasks, policy, limits)) as stream:
+            async with (
+                advancing(self._patience(benchmark)) as advanced,
+                _closing(self._stream(benchmark, policy, limits, snapshot, (step, model))) as stream,
+            ):
                 async for rollout in stream:
+                    advanced()
                     rollouts.append(rollout)
                     if self._record is not None:
                         self._record.rollout(step, rollout, phase=benchmark.phase, **facts)
                     if progress.counts(rollout):
                         await self._tell(progress, benchmark, step)
-        _require_each_once(benchmark, rollouts)
+        require_each_once(benchmark, rollouts)
+
+    def _stream(
+        self,
+        benchmark: BoundBenchmark,
+        policy: Policy,
+        limits: RolloutLimits,
+        snapshot: SamplingClient | None,
+        scored: tuple[int, str | None],
+    ) -> AsyncIterator[Rollout]:
+        """The engine's rollouts, or those that are known from the cache; `scored` is the step, and the API model's name."""
+        if self._cache is None:
+            return benchmark.engine.run(benchmark.tasks, policy, limits)
+        step, model = scored
+        return self._cache.rollouts(benchmark, policy, limits, snapshot=snapshot, step=step, model=model)
+
+    def _patience(self, benchmark: BoundBenchmark) -> float:
+        """Seconds without the end of any rollout after which a scoring is given up.
+
+        An engine's own params may allow a rollout more time, and more tries.
+        """
+        config = getattr(benchmark.engine, "config", None)
+        allowed = float(getattr(config, "timeout_seconds", None) or self._timeout_seconds)
+        return allowed * (1 + (getattr(config, "max_retries", None) or 0)) + self._silent_seconds
 
     def _files(self, benchmark: BoundBenchmark, scored: int | str) -> Path | None:
         """Where the engine may keep files of one scoring, of a step's weights or of an API model."""
@@ -260,7 +406,7 @@ class Evaluator:
             return None
         return self._directory / benchmark.phase / "files" / f"{slug(benchmark.name)}-{slug(str(scored))}"
 
-    async def _tell(self, progress: _Progress, benchmark: BoundBenchmark, step: int) -> None:
+    async def _tell(self, progress: Progress, benchmark: BoundBenchmark, step: int) -> None:
         if self._ctx is not None:
             await self._ctx.hooks.emit(
                 "evsys_evaluation_advanced",
@@ -282,50 +428,18 @@ class Evaluator:
             raise PluginContractError("an evaluation without a renderer needs a make_model")
         return PolicyClient(snapshot, self._renderer)
 
-    def _scored_result(
-        self, benchmark: BoundBenchmark, step: int, rollouts: Sequence[Rollout]
-    ) -> EvaluationResult:
-        by_task = _by_task(benchmark, rollouts)
-        scores = Scores(
-            rewards=rewards_by_task(by_task),
-            rollouts=by_task,
-            clusters=benchmark.clusters,
-            reward_range=benchmark.reward_range,
-        )
-        seed = self._seeds(f"interval/{benchmark.name}", 0)
-        metrics, failures = score(benchmark.metrics, scores, seed=seed)
-        invalid = _invalid(rollouts)
-        failure = failure_of(failures[0]) if failures else invalid
-        return _result(
-            benchmark,
-            step,
-            status="failed" if failures else "invalid" if invalid else "completed",
-            failure=failure,
-            metrics=metrics,
-            task_rewards=scores.rewards,
-            clusters=benchmark.clusters,
-            breakdown=breakdown(benchmark.metrics, scores, benchmark.labels, seed=seed),
-            warnings=tuple(_warnings(benchmark, metrics)),
-            **_counts(rollouts),
-        )
+    # --- its end ------------------------------------------------------------------------------------------------
+
+    @property
+    def _reason(self) -> str:
+        return self._ended_by or "it was interrupted"
 
     async def _finish(
         self, benchmark: BoundBenchmark, result: EvaluationResult, rollouts: Sequence[Rollout] = ()
     ) -> EvaluationResult:
         """Put a result on record and tell who listens."""
-        self._results.append(result)
-        if self._record is not None:
-            self._record.metrics(result.step, _values(result, rollouts), phase=benchmark.phase)
-        self._event(
-            f"evaluation.{'finished' if result.status == 'completed' else result.status}",
-            benchmark,
-            step=result.step,
-            model=result.model,
-            scored=result.scored,
-            no_score=result.no_score,
-            metrics={name: value.value for name, value in result.metrics.items()},
-            reason=result.failure.message if result.failure else None,
-        )
+        if not self._keep(benchmark, result, rollouts):
+            return result
         if self._ctx is not None:
             await self._ctx.hooks.emit(
                 "evsys_rollouts_finished",
@@ -337,27 +451,53 @@ class Evaluator:
             await self._ctx.hooks.emit("evsys_evaluation_finished", ctx=self._ctx, evaluation=result)
         return result
 
+    def _keep(
+        self, benchmark: BoundBenchmark, result: EvaluationResult, rollouts: Sequence[Rollout] = ()
+    ) -> bool:
+        """Put a result on record; nothing is awaited, so it works after Ctrl-C.
+
+        False, and nothing is done, where it comes from a task that went on after `close` had recorded its entry as missing.
+        """
+        key = (result.step, benchmark.name)
+        late = self._ended_by is not None and key not in self._pending
+        if late and result.model is None:
+            return False
+        if result.model is None:
+            self._pending.pop(key, None)
+        self._results.append(result)
+        if self._record is not None:
+            self._record.metrics(result.step, recorded_values(result, rollouts), phase=benchmark.phase)
+        self._event(
+            f"evaluation.{'finished' if result.status == 'completed' else result.status}",
+            benchmark,
+            step=result.step,
+            model=result.model,
+            scored=result.scored,
+            no_score=result.no_score,
+            metrics={name: value.value for name, value in result.metrics.items()},
+            reason=result.failure.message if result.failure else None,
+        )
+        return True
+
+    def _cut_off(
+        self, benchmark: BoundBenchmark, result: EvaluationResult, by: asyncio.CancelledError
+    ) -> None:
+        """Keep what a scoring came to that is cancelled; the cancellation goes on whatever happens here."""
+        try:
+            self._keep(benchmark, result)
+        except StoreError as error:
+            by.add_note(f"What was scored until then couldn't be written down: {error}")
+
     def _event(self, event: str, benchmark: BoundBenchmark, **facts: Any) -> None:
         if self._log is not None:
             level = self._log.info if event.endswith((".started", ".finished")) else self._log.warning
             level(event, benchmark=benchmark.name, split=benchmark.split, **facts)
 
 
-class _Progress:
-    """How many tasks of a scoring have all their samples."""
-
-    def __init__(self, benchmark: BoundBenchmark) -> None:
-        self._missing = {task.task_id: benchmark.num_samples for task in benchmark.tasks}
-        self.done, self.total = 0, len(self._missing)
-        self._stride = max(1, self.total // MOST_TOLD)
-
-    def counts(self, rollout: Rollout) -> bool:
-        """Count a rollout; True when it is time to tell of it."""
-        missing = self._missing[rollout.task_id] = self._missing.get(rollout.task_id, 0) - 1
-        if missing:
-            return False
-        self.done += 1
-        return self.done % self._stride == 0 or self.done == self.total
+def _asked_to_stop() -> bool:
+    """True where somebody cancelled this task; False where a plugin raised a `CancelledError` of its own."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _scorings(benchmark: BoundBenchmark, start: int, end: int) -> int:
@@ -375,93 +515,3 @@ async def _closing(stream: AsyncIterator[Rollout]) -> AsyncGenerator[AsyncIterat
         close = getattr(stream, "aclose", None)
         if close is not None:
             await close()
-
-
-def _result(benchmark: BoundBenchmark, step: int, **fields: Any) -> EvaluationResult:
-    return EvaluationResult(
-        benchmark=benchmark.name,
-        split=benchmark.split,
-        step=step,
-        tasks=len(benchmark.tasks),
-        num_samples=benchmark.num_samples,
-        benchmark_hash=benchmark.benchmark_hash,
-        verifier_hash=benchmark.verifier_hash,
-        **fields,
-    )
-
-
-def _by_task(benchmark: BoundBenchmark, rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
-    """Rollouts by task, in the benchmark's order whatever the order in which they finished."""
-    by_task: dict[str, list[Rollout]] = {task.task_id: [] for task in benchmark.tasks}
-    for rollout in sorted(rollouts, key=lambda rollout: rollout.sample_index):
-        by_task[rollout.task_id].append(rollout)
-    return by_task
-
-
-def _require_each_once(benchmark: BoundBenchmark, rollouts: Sequence[Rollout]) -> None:
-    """Hold the engine to its contract: every task's every sample exactly once."""
-    seen = Counter((rollout.task_id, rollout.sample_index) for rollout in rollouts)
-    wanted = {(task.task_id, sample) for task in benchmark.tasks for sample in range(benchmark.num_samples)}
-    odd = sorted(key for key in wanted | seen.keys() if seen[key] != (key in wanted))
-    if odd:
-        task, sample = odd[0]
-        raise PluginContractError(
-            f"the engine gave {len(rollouts)} rollouts instead of {len(wanted)}: task {task!r} sample {sample} came "
-            f"{seen[task, sample]} times"
-        )
-
-
-def _counts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    without = sum(isinstance(rollout.score, NoScore) for rollout in rollouts)
-    usage = Usage()
-    for rollout in rollouts:
-        usage = usage + rollout.usage
-    return {"scored": len(rollouts) - without, "no_score": without, "usage": usage}
-
-
-def _invalid(rollouts: Sequence[Rollout]) -> Failure | None:
-    """Why an evaluation says nothing: too many of its rollouts have no score."""
-    absent = [rollout.score for rollout in rollouts if isinstance(rollout.score, NoScore)]
-    if len(absent) <= MAX_NO_SCORE * len(rollouts):
-        return None
-    reasons = Counter((score.boundary or "unknown", score.reason) for score in absent)
-    told = "; ".join(f"{count} x {where}: {reason}" for (where, reason), count in reasons.most_common(3))
-    return Failure(
-        boundary=absent[0].boundary or "evaluation",
-        message=f"{len(absent)} of {len(rollouts)} rollouts have no score, more than {MAX_NO_SCORE:.0%} ({told})",
-        error_type="NoScore",
-    )
-
-
-def _warnings(benchmark: BoundBenchmark, metrics: Mapping[str, MetricValue]) -> Iterable[str]:
-    for metric in benchmark.metrics:
-        if not metric.declared:
-            yield f"metric {metric.name!r} declares no direction; more is taken to be better"
-        excluded = metrics[metric.name].excluded
-        if excluded:
-            lacking = "of what it measures" if metric.over_rollouts else "of scored samples"
-            yield f"{metric.name} leaves out {excluded} of {len(benchmark.tasks)} tasks for want {lacking}"
-
-
-def _values(result: EvaluationResult, rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """A scoring as a line of metrics, with the mean of each component; a metric that isn't available is left out."""
-    scored = result.benchmark if result.model is None else f"{result.benchmark}@{result.model}"
-    values = {f"{scored}/{name}": value.value for name, value in result.metrics.items()}
-    numbers = {name: value for name, value in values.items() if value is not None}
-    return {
-        **numbers,
-        **{f"{scored}/components/{name}": mean for name, mean in _components(rollouts).items()},
-        f"{scored}/scored": float(result.scored),
-        f"{scored}/no_score": float(result.no_score),
-        f"{scored}/seconds": result.seconds,
-    }
-
-
-def _components(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """The mean of each named part of the scores, over the rollouts whose score has it."""
-    parts: dict[str, list[float]] = {}
-    for rollout in sorted(rollouts, key=lambda rollout: (rollout.task_id, rollout.sample_index)):
-        if isinstance(rollout.score, Score):
-            for name, value in rollout.score.components.items():
-                parts.setdefault(name, []).append(float(value))
-    return {name: math.fsum(values) / len(values) for name, values in sorted(parts.items())}

@@ -99,16 +99,18 @@ def bind_metric(
     registry: Registry,
     num_samples: int | None = None,
     pass_threshold: float | None = None,
+    label: str | None = None,
     path: str = "$",
 ) -> BoundMetric:
     """Build a metric by its name; families such as `pass@3` bring their own k.
 
     Args:
-        name: as the experiment file has it; it names the metric in results.
+        name: as the experiment file has it.
         params: its params. `pass_threshold` is added for a metric whose Config has it, and for no other.
         registry: where it is looked up.
         num_samples: samples of each task; a metric that needs more is refused.
         pass_threshold: of the benchmark entry.
+        label: what results call it; its name by default.
         path: the place of the metric in the experiment file.
 
     Raises:
@@ -121,13 +123,13 @@ def bind_metric(
     plugin = registry.build("metric", name, given, path=f"{path}.params" if params else path)
     needs = int(getattr(plugin, "needs_samples", 1))
     if num_samples is not None and needs > num_samples:
-        message = f"{name} needs {needs} samples of each task, and the entry draws {num_samples}"
+        message = f"{label or name} needs {needs} samples of each task, and the entry draws {num_samples}"
         raise ConfigError([Problem(path=path, message=message, hint=f"set num_samples to at least {needs}")])
     direction = getattr(plugin, "direction", None)
     if direction not in (None, "max", "min"):
         raise PluginContractError(f"metric {name!r} declares direction {direction!r}; use 'max' or 'min'")
     return BoundMetric(
-        name=name,
+        name=label or name,
         plugin=plugin,
         direction=cast("Direction", direction or "max"),
         declared=direction is not None,

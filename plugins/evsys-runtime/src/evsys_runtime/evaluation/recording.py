@@ -26,6 +26,7 @@ from evsys.types import (
     Turn,
     Usage,
 )
+from evsys_runtime.accounting.spent import used_by
 from evsys_runtime.evaluation.failures import boundary_of
 from evsys_runtime.evaluation.seeds import rollout_seed, turn_seed
 
@@ -83,7 +84,7 @@ class RecordingModel:
         completions = await self._model.generate(messages, sampling, n=n, tools=tools)
         self._calls[call] = completions
         for completion in completions:
-            self.usage = self.usage + completion.usage
+            self.usage = self.usage + used_by(completion)
         if completions:
             self.messages = (*messages, completions[0].message)
         return completions

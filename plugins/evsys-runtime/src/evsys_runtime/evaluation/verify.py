@@ -145,7 +145,8 @@ def to_score(said: Any, verifier: str) -> Score | NoScore:
     for name, value in (("value", score.value), *score.components.items()):
         number = _number(value)
         if number is None or not math.isfinite(number):
-            return _absent(f"verifier {verifier!r} gave {name} {_shown(value)}, no finite number", "verifier")
+            reason = f"verifier {verifier!r} gave {name} {_shown(value)}, no finite number"
+            return attrs.evolve(_absent(reason, "verifier"), usage=score.usage)
     return score if type(score.value) is float else attrs.evolve(score, value=float(score.value))
 
 

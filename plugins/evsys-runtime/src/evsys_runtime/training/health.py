@@ -7,6 +7,7 @@ told once in the run's result.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,17 @@ from evsys.types import Datum, ForwardResult, OptimResult, TrainingBatch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["check_batch", "check_result", "check_rows", "loss_positions", "trained_share_warning"]
+__all__ = [
+    "LossTrend",
+    "check_batch",
+    "check_result",
+    "check_rows",
+    "loss_positions",
+    "trained_share_warning",
+]
 
+_LOSSES_KEPT = 5
+_ROSE = 1.5
 _LARGEST_SHARE = 0.98
 _SMALLEST_SHARE = 0.005
 
@@ -157,3 +167,30 @@ def check_result(step: int, forward: ForwardResult, optim: OptimResult) -> None:
                 f"the {what} of step {step} is {value}; training can't go on from these weights",
                 hint="lower the learning rate, or look at the loss and its inputs; checkpoints up to here are kept",
             )
+
+
+class LossTrend:
+    """Notices a training that went away from its data, though every number stayed finite.
+
+    It is meant for losses that training lowers, such as cross-entropy. What a policy gradient minimises says nothing by
+    its size.
+    """
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._last: deque[float] = deque(maxlen=_LOSSES_KEPT)
+
+    def add(self, loss: float | None) -> None:
+        """Take in the loss of a step, in nats a token."""
+        if loss is not None:
+            self._first = loss if self._first is None else self._first
+            self._last.append(loss)
+
+    def warning(self) -> str | None:
+        """What to tell where each of the last losses is well above the first; None else."""
+        if self._first is None or len(self._last) < _LOSSES_KEPT:
+            return None
+        lowest = min(self._last)
+        if lowest <= max(self._first, 0.0) * _ROSE + 0.1:
+            return None
+        return f"the loss rose from {self._first:.4g} to {self._last[-1]:.4g}, so training diverged; lower the learning rate"

@@ -1,8 +1,8 @@
 """`TrainingLoop`: drives an algorithm's batches through a backend, and owns everything around them.
 
 A step is: build the batch, check it, write down the intent, submit forward/backward and optimiser together, wait for
-both, check what came, write down that it is done, record metrics, tell listeners, then score and save where it is time.
-Steps are counted from 1 in everything that is recorded: step n means that n optimiser steps are done.
+both, check what came, write down that it is done, record metrics, tell listeners, then start to score and save where it is
+time. Scoring goes on beside the steps that follow. Steps are counted from 1 in everything that is recorded: step n means that n optimiser steps are done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 
 from evsys.errors import BudgetExceeded, DataError, PluginContractError, boundary
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
-from evsys_runtime.training.health import check_batch, check_result
+from evsys_runtime.training.health import LossTrend, check_batch, check_result
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
 from evsys_runtime.training.schedule import learning_rate_at
@@ -68,6 +68,7 @@ class TrainingLoop:
         self.algorithm = algorithm
         self.warnings: WarningCounts = getattr(algorithm, "warnings", None) or WarningCounts()
         self._ahead: asyncio.Task[_Built] | None = None
+        self._trend = LossTrend()
 
     async def run(self, ctx: RunContext) -> RunResult:
         """Train to the end, to `ctx.max_steps`, or until a stop is asked for; resumes where `ctx.checkpoints` says so.
@@ -118,6 +119,8 @@ class TrainingLoop:
                 await asyncio.sleep(0)  # a backend whose calls are done at once would never let others run
         except BudgetExceeded as error:
             status, reason = "budget_stopped", str(error)
+        if diverged := self._trend.warning():
+            self._warn(diverged)
         if progress.saved != progress.step:
             await self._save(progress)
         return self._result(progress, status, reason)
@@ -163,7 +166,11 @@ class TrainingLoop:
             stop_reason=reason,
             final_checkpoint=None if saved is None else _relative(saved, ctx),
             metrics=progress.metrics,
-            usage=Usage(trained_tokens=progress.tokens, seconds=progress.seconds),
+            usage=Usage(
+                trained_tokens=progress.tokens,
+                seconds=progress.seconds,
+                cost_usd=0.0 if getattr(ctx.clients.policy, "free", False) else None,
+            ),
             warnings=self.warnings.lines(),
         )
 
@@ -179,6 +186,8 @@ class TrainingLoop:
         ctx.record.intent(index + 1, batch.batch_id, batch.row_ids)
         forward, optim = await self._submit(batch, adam, index)
         check_result(index + 1, forward, optim)
+        if batch.loss_fn == "cross_entropy":
+            self._trend.add(forward.loss)
         progress.step = index + 1
         progress.tokens += forward.tokens
         progress.metrics = self._metrics(built, forward, optim, adam, index)
@@ -194,9 +203,10 @@ class TrainingLoop:
         await self._after(progress, forward.tokens, seconds)
 
     async def _after(self, progress: _Progress, tokens: int, seconds: float) -> None:
-        """Score and save where it is time.
+        """Start to score, and save, where it is time.
 
-        Scores come first: a run that is killed while it scores resumes from the checkpoint before, and scores again.
+        Scorings come first, and end whenever they do: a checkpoint says which of them were still under way, its own step's
+        among them, so that a run that is killed meanwhile knows what it lacks.
         """
         ctx, config = self.ctx, self.algorithm.config
         await self._score(progress.step)
@@ -311,6 +321,7 @@ class TrainingLoop:
             "seconds": progress.seconds,
             "metrics": progress.metrics,
             "warnings": self.warnings.counts(),
+            "scorings": list(getattr(ctx.evaluate, "pending", ())),
         }
         with boundary("backend", self._backend, ctx.run_id):
             checkpoint = await ctx.checkpoints.save(progress.step, ctx.clients.policy, loop)

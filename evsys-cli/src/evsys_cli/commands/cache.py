@@ -1,0 +1,134 @@
+"""`evsys cache`: why a scoring was made anew, how much is kept, and forgetting it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evsys_cli.lazy import GuidedGroup
+from evsys_runtime.commands import json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys_runtime.record.lookups import Lookup
+    from evsys_runtime.record.result_store import ResultStore
+
+__all__ = ["cache"]
+
+_LONGEST = 60
+"""Characters of a value that are shown; --json has all of them."""
+
+
+@click.group("cache", cls=GuidedGroup)
+def cache() -> None:
+    """Look into the cache of scored rollouts."""
+
+
+@cache.command()
+@click.argument("record", metavar="EXPERIMENT|RUN")
+@click.argument("benchmark", required=False)
+@json_option
+def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
+    """Say what each scoring of EXPERIMENT or RUN found in the cache, and what differed where it found nothing.
+
+    EXPERIMENT is a folder or an id such as 20261128-021530-quickstart; RUN is a run's folder, or <experiment>/<run>. With
+    BENCHMARK only the scorings of this entry.
+    """
+    from evsys_runtime.experiment.cache_report import lookups
+    from evsys_runtime.record.lookups import Lookups
+    from evsys_runtime.record.result_schemas import result_tree
+
+    found = lookups(record, project_root=_root(), benchmark=benchmark)
+    if as_json:
+        print_json(result_tree(Lookups(lookups=tuple(found))))
+        return
+    if not found:
+        click.echo("No scoring of it looked into the cache.")
+    for lookup in found:
+        click.echo("\n".join(_lines(lookup)))
+
+
+@cache.command()
+@json_option
+def info(*, as_json: bool) -> None:
+    """Say how many rollouts are kept in this project, and where."""
+    from evsys_runtime.record.result_schemas import result_tree
+
+    kept = _results().info()
+    if as_json:
+        print_json(result_tree(kept))
+        return
+    click.echo(
+        f"{kept.rollouts} rollouts of {kept.scorings} scorings, {_size(kept.size)} of {_size(kept.most_bytes)}"
+    )
+    click.echo(kept.path)
+
+
+@cache.command()
+@json_option
+def clear(*, as_json: bool) -> None:
+    """Forget every scored rollout of this project; records stay as they are."""
+    gone = _results().clear()
+    if as_json:
+        print_json({"rollouts": gone})
+    else:
+        click.echo(f"{gone} rollouts forgotten")
+
+
+def _root() -> Path:
+    from evsys_runtime.config.root import enclosing_project
+
+    return enclosing_project(Path.cwd()) or Path.cwd()
+
+
+def _results() -> ResultStore:
+    from evsys_runtime.record.workspace import Workspace
+
+    return Workspace(_root()).results()
+
+
+def _lines(lookup: Lookup) -> Iterator[str]:
+    scored = (
+        f"{lookup.benchmark} of {lookup.model}"
+        if lookup.model
+        else f"{lookup.benchmark} at step {lookup.step}"
+    )
+    where = f"{lookup.run}: {scored}"
+    if lookup.wanted is None:
+        yield f"{where}: not cached, since {lookup.reason}"
+        return
+    if lookup.used == lookup.wanted:
+        yield f"{where}: all {lookup.wanted} rollouts came from the cache"
+        return
+    yield f"{where}: {lookup.used} of {lookup.wanted} rollouts came from the cache"
+    if lookup.reason:
+        yield f"  {lookup.found} were there; {lookup.reason}"
+    for gap in lookup.missing:
+        yield f"  {gap['task_id']} sample {gap['sample_index']}: {gap['why']}"
+    if lookup.nearest is not None:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(lookup.nearest["created"]))
+        yield f"  the nearest scoring is of {moment}, by {lookup.nearest['run']}"
+        for difference in lookup.nearest["differences"]:
+            yield f"    {_difference(difference)}"
+    elif not lookup.missing:
+        yield "  nothing is kept of an entry of this name"
+
+
+def _difference(difference: Mapping[str, Any]) -> str:
+    return f"{difference['path']}: {_shown(difference['found'])} there, {_shown(difference['wanted'])} here"
+
+
+def _shown(value: Any) -> str:
+    from evsys_runtime.record.encoding import encode
+
+    text = "nothing" if value is None else value if isinstance(value, str) else encode(value)
+    if text.startswith("sha256:"):
+        text = text[:19]
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,24 @@
+"""How a rollout says that it comes from the result cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from evsys.types import Rollout
+
+__all__ = ["is_cached", "marked"]
+
+_MARK = "result_cache"
+"""A key of the rollout's metadata."""
+
+
+def is_cached(rollout: Rollout) -> bool:
+    """True for a rollout that comes from the cache: what it used was paid for before."""
+    return _MARK in rollout.metadata
+
+
+def marked(rollout: Rollout, scoring: str, **changes: Any) -> Rollout:
+    """The rollout as one of the cache; `scoring` is the id under which it was kept, `changes` are fields of now."""
+    return attrs.evolve(rollout, metadata={**rollout.metadata, _MARK: {"scoring": scoring}}, **changes)

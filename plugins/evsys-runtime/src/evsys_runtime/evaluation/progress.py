@@ -1,0 +1,62 @@
+"""How far a scoring is: what listeners hear of it, and when nothing has been heard of it for too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from evsys.errors import RolloutError
+
+if TYPE_CHECKING:
+    from evsys.types import Rollout
+    from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+
+__all__ = ["Progress", "advancing"]
+
+MOST_TOLD = 100
+"""How often listeners hear of the progress of one scoring."""
+
+
+class Progress:
+    """How many tasks of a scoring have all their samples."""
+
+    def __init__(self, benchmark: BoundBenchmark) -> None:
+        self._missing = {task.task_id: benchmark.num_samples for task in benchmark.tasks}
+        self.done, self.total = 0, len(self._missing)
+        self._stride = max(1, self.total // MOST_TOLD)
+
+    def counts(self, rollout: Rollout) -> bool:
+        """Count a rollout; True when it is time to tell of it."""
+        missing = self._missing[rollout.task_id] = self._missing.get(rollout.task_id, 0) - 1
+        if missing:
+            return False
+        self.done += 1
+        return self.done % self._stride == 0 or self.done == self.total
+
+
+@asynccontextmanager
+async def advancing(seconds: float) -> AsyncGenerator[Callable[[], None]]:
+    """A block that must go on: what it is given is to be called whenever something ended.
+
+    Raises:
+        RolloutError: nothing ended for `seconds`; the block was cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = asyncio.timeout(seconds)
+
+    def advanced() -> None:
+        if not deadline.expired():
+            deadline.reschedule(loop.time() + seconds)
+
+    try:
+        async with deadline:
+            yield advanced
+    except TimeoutError as exc:
+        if not deadline.expired():
+            raise
+        raise RolloutError(
+            f"no rollout ended for {seconds:g} s, so the scoring was given up",
+            hint="an engine, an agent or a verifier of this entry waits for something that never comes",
+        ) from exc

@@ -1,0 +1,215 @@
+"""What decides a scoring: everything that a rollout and its score depend on, as JSON values that can be compared.
+
+A scoring that can't be told whole has no key, and the reason why: it is made anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import PluginError
+from evsys.types import HarborTask, ModelSpec, Policy, Rollout, RolloutLimits
+from evsys_runtime.config import placeholders
+from evsys_runtime.config.agents import load_object, split_path
+from evsys_runtime.config.model import AgentConfig, PluginSpec
+from evsys_runtime.data.sources import source_hash
+from evsys_runtime.evaluation.agents import DEFAULT_AGENT
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.recording import run_rollout
+from evsys_runtime.evaluation.verify import bind_verifier
+from evsys_runtime.record.hashing import digest
+
+if TYPE_CHECKING:
+    from evsys import Registry
+    from evsys.protocols import Renderer, SamplingClient
+
+__all__ = ["Trained", "ingredients", "plugin_facts", "rollout_keys", "verifier_sources", "why_not"]
+
+
+@attrs.frozen(kw_only=True)
+class Trained:
+    """Whose weights are scored: the model and the backend that made them, and where they stand if nobody can read them.
+
+    `place` is (experiment, run, attempt). `registry` is where plugins are looked up.
+    """
+
+    model: ModelSpec
+    backend: PluginSpec
+    renderer: Renderer
+    place: tuple[str, str, int]
+
+
+def why_not(
+    benchmark: BoundBenchmark, registry: Registry, trained: Trained | None, verifiers: Iterable[str]
+) -> str | None:
+    """Why an entry's results can't be kept; None where they can.
+
+    Plugins opt out by `cacheable = False`; a verifier that declares `deterministic = False` has opted out too.
+    """
+    if benchmark.agent_spec is None and not _named(registry, "agent", DEFAULT_AGENT):
+        return "its agent has no name"
+    if benchmark.inference is not None and benchmark.inference_spec is None:
+        return "its model client has no name"
+    if benchmark.inference is None and trained is None:
+        return "its model has no name"
+    if _is_object(benchmark.agent_spec):
+        return "its agent is an object, whose state nobody can tell"
+    acting = [("agent", benchmark.agent), ("engine", benchmark.engine), ("model client", benchmark.inference)]
+    for what, plugin in acting:
+        if not getattr(plugin, "cacheable", True):
+            return f"its {what} can't be cached"
+    for name in verifiers:
+        plugin = registry.get("verifier", name)
+        if not (getattr(plugin, "cacheable", True) and getattr(plugin, "deterministic", True)):
+            return f"verifier {name!r} may judge the same answer otherwise"
+    return None
+
+
+def ingredients(
+    benchmark: BoundBenchmark,
+    policy: Policy,
+    limits: RolloutLimits,
+    *,
+    registry: Registry,
+    trained: Trained | None,
+    snapshot: SamplingClient | None,
+    verifiers: Mapping[str, str],
+) -> dict[str, Any]:
+    """All that decides the results of a scoring, but for the tasks and the sample index; `why_not` said None.
+
+    Raises:
+        PluginError: a plugin can't be looked up.
+    """
+    by_service = benchmark.inference is not None
+    together = limits.wave and not by_service
+    brings_tests = any(task.path is not None for task in benchmark.tasks)
+    return {
+        "model": plugin_facts(registry, "inference_client", benchmark.inference_spec)
+        if by_service
+        else _weights(trained, snapshot, registry),
+        "sampling": attrs.asdict(attrs.evolve(policy.sampling, seed=None)),
+        "seed": policy.sampling.seed,
+        "system_prompt": policy.system_prompt,
+        "agent": _agent_facts(registry, benchmark.agent_spec),
+        "engine": plugin_facts(registry, "rollout_engine", benchmark.engine_spec),
+        "environment": _environment_facts(registry, benchmark.environment),
+        "verifiers": dict(verifiers),
+        "max_turns": limits.max_turns,
+        "timeout_seconds": limits.timeout_seconds,
+        # In fixed waves a sampler's last bits depend on what is sampled beside; a folder's files are no part of its task.
+        "wave": limits.n_concurrent if together else None,
+        "tasks": benchmark.benchmark_hash if together or brings_tests else None,
+        "rollouts": [_code(run_rollout), _code(Rollout)],
+    }
+
+
+def rollout_keys(tasks: Sequence[HarborTask], num_samples: int) -> dict[tuple[str, int], str]:
+    """The key of each rollout within its scoring, by task and sample: the task's place, from which its seed comes, the
+    sample index, the task's id, and the hash of what it says.
+    """
+    return {
+        (task.task_id, sample): f"{index}/{sample}/{content}"
+        for index, task in enumerate(tasks)
+        for content in (f"{task.task_id}/{digest(task)[7:]}",)
+        for sample in range(num_samples)
+    }
+
+
+def plugin_facts(registry: Registry, kind: str, spec: PluginSpec | None) -> dict[str, Any] | None:
+    """A plugin by its name, version, source and params; the values that `${NAME}` stands for only as a hash."""
+    if spec is None:
+        return None
+    entry = registry.find(kind, spec.kind)
+    return {
+        "name": entry.qualified,
+        "version": None if entry.local else str(entry.version),
+        "code": _code(registry.get(kind, spec.kind)),
+        **_params(spec.params),
+    }
+
+
+def _agent_facts(registry: Registry, spec: AgentConfig | None) -> dict[str, Any] | None:
+    if spec is None or spec.import_path is None:
+        kind = (spec.kind if spec is not None else None) or DEFAULT_AGENT
+        return plugin_facts(registry, "agent", PluginSpec(kind=kind, params=spec.params if spec else {}))
+    parts = split_path(spec.import_path)
+    code = None if parts is None else _code(load_object(*parts))
+    return {"import_path": spec.import_path, "code": code, **_params(spec.params)}
+
+
+def _environment_facts(registry: Registry, spec: PluginSpec | None) -> dict[str, Any] | None:
+    """An environment that is neither registered nor an import path is one of its engine's, whose own facts tell its version."""
+    if spec is None or _named(registry, "environment", spec.kind):
+        return plugin_facts(registry, "environment", spec)
+    parts = split_path(spec.kind)
+    code = None if parts is None else _code(load_object(*parts))
+    return {"name": spec.kind, "code": code, **_params(spec.params)}
+
+
+def _is_object(spec: AgentConfig | None) -> bool:
+    """True for an agent that an import path names and that is neither a class nor a function."""
+    parts = split_path(spec.import_path) if spec is not None and spec.import_path is not None else None
+    return parts is not None and not isinstance(load_object(*parts), type | FunctionType)
+
+
+def _params(params: Mapping[str, Any]) -> dict[str, Any]:
+    values = digest(placeholders.resolve(params)) if placeholders.mentions(params) else None
+    return {"params": dict(params), "values": values}
+
+
+def _weights(trained: Trained | None, snapshot: SamplingClient | None, registry: Registry) -> dict[str, Any]:
+    if trained is None or snapshot is None:
+        raise PluginError("there are no weights to tell apart")
+    content = getattr(snapshot, "digest", None)
+    return {
+        "base": trained.model.name,
+        "lora": attrs.asdict(trained.model.lora),
+        "weights": content if isinstance(content, str) else [*trained.place, snapshot.version],
+        "backend": plugin_facts(registry, "backend", trained.backend),
+        "renderer": [
+            trained.model.renderer,
+            _code(type(trained.renderer)),
+            getattr(trained.renderer, "fingerprint", None),
+        ],
+    }
+
+
+def verifier_sources(tasks: Sequence[HarborTask], registry: Registry) -> dict[str, str]:
+    """The hash of the source of each verifier that tasks name, and of those which these call.
+
+    Raises:
+        ConfigError, PluginError: one can't be made.
+    """
+    specs = {
+        digest([task.verifier.name, task.verifier.params]): task.verifier for task in tasks if task.verifier
+    }
+    bound = [bind_verifier(spec, registry) for spec in specs.values()]
+    names = {name for verifier in bound for name in (verifier.name, *verifier.uses)}
+    return {name: _code(registry.get("verifier", name)) for name in sorted(names)}
+
+
+def _named(registry: Registry, kind: str, name: str) -> bool:
+    try:
+        registry.find(kind, name)
+    except PluginError:
+        return False
+    return True
+
+
+def _code(plugin: Any) -> str:
+    """The hash of a plugin's source."""
+    try:
+        return _known_code(plugin)
+    except TypeError:  # an object that has no hash
+        return source_hash(plugin)
+
+
+@lru_cache(maxsize=256)
+def _known_code(plugin: Any) -> str:
+    """Read once, since what runs is what was imported."""
+    return source_hash(plugin)

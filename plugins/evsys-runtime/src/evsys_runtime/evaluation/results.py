@@ -1,0 +1,181 @@
+"""From the rollouts of a scoring to its result: scores, counts, and when an evaluation says nothing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import PluginContractError
+from evsys.types import EvaluationResult, Failure, MetricValue, NoScore, Rollout, Score, Usage
+from evsys_runtime.evaluation.cached import is_cached
+from evsys_runtime.evaluation.failures import failure_of
+from evsys_runtime.evaluation.metrics import Scores, breakdown, rewards_by_task, score
+
+if TYPE_CHECKING:
+    from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+
+__all__ = [
+    "MAX_NO_SCORE",
+    "failed_result",
+    "missing_result",
+    "recorded_values",
+    "require_each_once",
+    "scored_result",
+    "without_cost",
+]
+
+MAX_NO_SCORE = 0.05
+"""Above this share of rollouts without a score an evaluation says nothing."""
+
+
+def scored_result(
+    benchmark: BoundBenchmark, step: int, rollouts: Sequence[Rollout], seeds: Callable[..., int]
+) -> EvaluationResult:
+    """What a whole scoring came to: completed, invalid for want of scores, or failed where a metric did."""
+    by_task = _by_task(benchmark, rollouts)
+    scores = Scores(
+        rewards=rewards_by_task(by_task),
+        rollouts=by_task,
+        clusters=benchmark.clusters,
+        reward_range=benchmark.reward_range,
+    )
+    seed = seeds(f"interval/{benchmark.name}", 0)
+    metrics, failures = score(benchmark.metrics, scores, seed=seed)
+    invalid = _invalid(rollouts)
+    failure = failure_of(failures[0]) if failures else invalid
+    return _result_of(
+        benchmark,
+        step,
+        status="failed" if failures else "invalid" if invalid else "completed",
+        failure=failure,
+        metrics=metrics,
+        task_rewards=scores.rewards,
+        clusters=benchmark.clusters,
+        breakdown=breakdown(benchmark.metrics, scores, benchmark.labels, seed=seed),
+        warnings=tuple(_warnings(benchmark, metrics)),
+        **_counts(rollouts),
+    )
+
+
+def failed_result(
+    benchmark: BoundBenchmark, step: int, error: BaseException, rollouts: Sequence[Rollout]
+) -> EvaluationResult:
+    """A scoring that couldn't be carried out; it counts the rollouts that it came to."""
+    return _result_of(benchmark, step, status="failed", failure=failure_of(error), **_counts(rollouts))
+
+
+def missing_result(
+    benchmark: BoundBenchmark, step: int, reason: str, rollouts: Sequence[Rollout] = ()
+) -> EvaluationResult:
+    """A scoring that should have happened and didn't, or was cut off; it counts the rollouts that it came to."""
+    failure = Failure(boundary="evaluation", message=reason, error_type="Missing")
+    return _result_of(benchmark, step, status="missing", failure=failure, **_counts(rollouts))
+
+
+def without_cost(result: EvaluationResult) -> EvaluationResult:
+    """A result as one has it that another made, and paid for."""
+    return attrs.evolve(result, usage=Usage(), judged=Usage(), seconds=0.0)
+
+
+def require_each_once(benchmark: BoundBenchmark, rollouts: Sequence[Rollout]) -> None:
+    """Hold the engine to its contract: every task's every sample exactly once."""
+    seen = Counter((rollout.task_id, rollout.sample_index) for rollout in rollouts)
+    wanted = {(task.task_id, sample) for task in benchmark.tasks for sample in range(benchmark.num_samples)}
+    odd = sorted(key for key in wanted | seen.keys() if seen[key] != (key in wanted))
+    if odd:
+        task, sample = odd[0]
+        raise PluginContractError(
+            f"the engine gave {len(rollouts)} rollouts instead of {len(wanted)}: task {task!r} sample {sample} came "
+            f"{seen[task, sample]} times"
+        )
+
+
+def recorded_values(result: EvaluationResult, rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """A scoring as a line of metrics, with the mean of each component; a metric that isn't available is left out."""
+    scored = result.benchmark if result.model is None else f"{result.benchmark}@{result.model}"
+    values = {f"{scored}/{name}": value.value for name, value in result.metrics.items()}
+    numbers = {name: value for name, value in values.items() if value is not None}
+    return {
+        **numbers,
+        **{f"{scored}/components/{name}": mean for name, mean in _components(rollouts).items()},
+        f"{scored}/scored": float(result.scored),
+        f"{scored}/no_score": float(result.no_score),
+        f"{scored}/seconds": result.seconds,
+    }
+
+
+def _result_of(benchmark: BoundBenchmark, step: int, **fields: Any) -> EvaluationResult:
+    return EvaluationResult(
+        benchmark=benchmark.name,
+        split=benchmark.split,
+        step=step,
+        tasks=len(benchmark.tasks),
+        num_samples=benchmark.num_samples,
+        benchmark_hash=benchmark.benchmark_hash,
+        verifier_hash=benchmark.verifier_hash,
+        **fields,
+    )
+
+
+def _counts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    """How many rollouts have a score and how many don't, and what those used that weren't paid for before."""
+    without = sum(isinstance(rollout.score, NoScore) for rollout in rollouts)
+    usage, judged = Usage(), Usage()
+    made = [rollout for rollout in rollouts if not is_cached(rollout)]
+    for rollout in made:
+        usage = usage + rollout.usage
+        judged = judged + (rollout.score.usage or Usage())
+    return {
+        "scored": len(rollouts) - without,
+        "no_score": without,
+        "cached": len(rollouts) - len(made),
+        "usage": usage,
+        "judged": judged,
+    }
+
+
+def _by_task(benchmark: BoundBenchmark, rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
+    """Rollouts by task, in the benchmark's order whatever the order in which they finished."""
+    by_task: dict[str, list[Rollout]] = {task.task_id: [] for task in benchmark.tasks}
+    for rollout in sorted(rollouts, key=lambda rollout: rollout.sample_index):
+        by_task[rollout.task_id].append(rollout)
+    return by_task
+
+
+def _invalid(rollouts: Sequence[Rollout]) -> Failure | None:
+    """Why an evaluation says nothing: too many of its rollouts have no score."""
+    absent = [rollout.score for rollout in rollouts if isinstance(rollout.score, NoScore)]
+    if len(absent) <= MAX_NO_SCORE * len(rollouts):
+        return None
+    reasons = Counter((score.boundary or "unknown", score.reason) for score in absent)
+    told = "; ".join(f"{count} x {where}: {reason}" for (where, reason), count in reasons.most_common(3))
+    return Failure(
+        boundary=absent[0].boundary or "evaluation",
+        message=f"{len(absent)} of {len(rollouts)} rollouts have no score, more than {MAX_NO_SCORE:.0%} ({told})",
+        error_type="NoScore",
+    )
+
+
+def _warnings(benchmark: BoundBenchmark, metrics: Mapping[str, MetricValue]) -> Iterable[str]:
+    yield from benchmark.warnings
+    for metric in benchmark.metrics:
+        if not metric.declared:
+            yield f"metric {metric.name!r} declares no direction; more is taken to be better"
+        excluded = metrics[metric.name].excluded
+        if excluded:
+            lacking = "of what it measures" if metric.over_rollouts else "of scored samples"
+            yield f"{metric.name} leaves out {excluded} of {len(benchmark.tasks)} tasks for want {lacking}"
+
+
+def _components(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """The mean of each named part of the scores, over the rollouts whose score has it."""
+    parts: dict[str, list[float]] = {}
+    for rollout in sorted(rollouts, key=lambda rollout: (rollout.task_id, rollout.sample_index)):
+        if isinstance(rollout.score, Score):
+            for name, value in rollout.score.components.items():
+                parts.setdefault(name, []).append(float(value))
+    return {name: math.fsum(values) / len(values) for name, values in sorted(parts.items())}

@@ -1,0 +1,162 @@
+"""The scores of one arm: of its starting weights, beside its training, of what it trained, and of API models beside them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from evsys.errors import EvsysError, boundary
+from evsys.protocols import Log, Renderer, TrainingClient
+from evsys.types import ModelSpec
+from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.evaluation.failures import failure_of
+from evsys_runtime.evaluation.result_cache import ResultCache
+from evsys_runtime.evaluation.result_key import Trained
+from evsys_runtime.evaluation.results import without_cost
+from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.untrained import untrained_key
+from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
+from evsys_runtime.record.run_record import RunRecord
+
+__all__ = ["ArmScores"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ArmScores:
+    """What is scored in one attempt at an arm, and what it shares with other arms.
+
+    Attributes:
+        evaluator: scores, and holds what was scored.
+        log: told of what can't be scored.
+    """
+
+    session: Session
+    arm: ArmConfig
+    benchmarks: Sequence[BoundBenchmark]
+    evaluator: Evaluator
+    log: Log
+
+    @classmethod
+    def make(
+        cls,
+        session: Session,
+        arm: ArmConfig,
+        benchmarks: Sequence[BoundBenchmark],
+        model: ModelSpec,
+        renderer: Renderer,
+        *,
+        record: RunRecord,
+        log: Log,
+    ) -> ArmScores:
+        """Begin with the scores of these starting weights that other arms made, and paid for."""
+        registry, seeds, shared = session.plan.registry, session.seeds(arm), session.untrained
+        keys = {b.name: untrained_key(arm, b, registry, seeds) for b in benchmarks}
+        known = {name: found for name, key in keys.items() if (found := shared.known(key)) is not None}
+        run_id = run_id_of(arm)
+        evaluator = Evaluator(
+            benchmarks,
+            renderer,
+            seeds=seeds,
+            registry=registry,
+            record=record,
+            log=log,
+            deterministic=arm.deterministic,
+            score_untrained=session.plan.experiment.metadata.baseline == BASE_MODEL,
+            known=list(map(without_cost, known.values())),
+            expected_seconds={name: found.seconds for name, found in known.items()},
+            share=lambda benchmark, make: shared.score(keys[benchmark.name], run_id, make),
+            directory=Path(record.directory),
+            cache=_cache(session, arm, model, renderer, record),
+        )
+        return cls(
+            session=session,
+            arm=arm,
+            benchmarks=benchmarks,
+            evaluator=evaluator,
+            log=log,
+        )
+
+    @asynccontextmanager
+    async def while_running(self, warnings: list[str]) -> AsyncIterator[None]:
+        """However the block ends, no scoring goes on after it; what it cuts off is recorded as missing.
+
+        `warnings` gets why that couldn't be done: what ended the block is what to tell.
+        """
+        try:
+            yield
+        except BaseException as exc:
+            failed = isinstance(exc, Exception)
+            why = (
+                f"the run failed: {failure_of(exc).message}"
+                if failed
+                else f"the run was {self.session.why_ended}"
+            )
+            try:
+                await self.evaluator.close(f"cut off before its end, since {why}")
+            except EvsysError as error:
+                warnings.append(error.message)
+                self.log.warning("evaluation.not_recorded", reason=error.message, exc_info=error)
+            raise
+
+    async def untrained(self, client: TrainingClient) -> None:
+        """Start to score the starting weights, where the verdict needs that and no arm has done it.
+
+        Where another arm is at it, its scores are waited for beside the training.
+        """
+        if not self.evaluator.due(0):
+            return
+        with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
+            snapshot = await client.sampling_client()
+        await self.evaluator.submit(0, snapshot)
+
+    async def trained(self, client: TrainingClient, steps: int) -> None:
+        """Score the trained weights, and wait for every scoring."""
+        try:
+            with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
+                snapshot = await client.sampling_client()
+        except Exception as exc:
+            # The weights are trained and kept; that they can't be scored is recorded as such.
+            self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
+            await self.evaluator.final(steps, None, reason=str(exc))
+            return
+        await self.evaluator.final(steps, snapshot)
+
+    async def models(self) -> None:
+        """Score the API models to compare with, once an experiment: the first arm that comes so far does it.
+
+        Others wait for that; where it is cut off, the next one does it.
+        """
+        for benchmark in self.benchmarks:
+            for model in benchmark.models:
+                await self.session.compared.score(
+                    f"{benchmark.name}@{model.name}",
+                    run_id_of(self.arm),
+                    partial(self.evaluator.score_model, benchmark, model),
+                )
+
+
+def _cache(
+    session: Session, arm: ArmConfig, model: ModelSpec, renderer: Renderer, record: RunRecord
+) -> ResultCache | None:
+    """The results that this project has, for the weights of this attempt; None where they aren't wanted."""
+    if session.options.no_cache:
+        return None
+    return ResultCache(
+        session.workspace.results(),
+        registry=session.plan.registry,
+        run_dir=Path(record.directory),
+        trained=Trained(
+            model=model,
+            backend=arm.run.backend,
+            renderer=renderer,
+            place=(session.record.experiment_id, record.run_id, record.attempt),
+        ),
+        tell=session.warnings.append,
+        redactor=session.log_settings.redactor,
+    )

@@ -1,0 +1,111 @@
+"""The graders of an experiment's benchmarks, checked before anything is trained or paid for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from evsys import Registry
+from evsys.errors import DataError
+from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.data.benchmark import tasks_file
+from evsys_runtime.data.stored import find_benchmark
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.grader_check import GraderCheck, GraderFault, check_grader
+from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_runtime.record.files import write_json
+from evsys_runtime.record.secrets import Redactor
+
+__all__ = ["GRADER_CHECK", "check_graders", "keep_grader_checks"]
+
+GRADER_CHECK = "grader_check.json"
+"""The file of an experiment's record that says which answers made without a model got which marks."""
+
+_MOST_SHOWN = 20
+
+
+async def check_graders(
+    entries: Sequence[BenchmarkConfig],
+    benchmarks: Sequence[BoundBenchmark],
+    *,
+    registry: Registry,
+    project_root: Path,
+    seed: int,
+) -> tuple[GraderCheck, ...]:
+    """Check the graders of every entry.
+
+    Args:
+        entries: as the experiment file has them.
+        benchmarks: the same, bound.
+        registry: where verifiers are looked up.
+        project_root: what paths start from.
+        seed: draws the tasks that are tried.
+
+    Raises:
+        DataError: a grader passes everything, or fails the right answer; says which tasks, and where the first of them is.
+    """
+    checks = [await check_grader(benchmark, registry, seed=seed) for benchmark in benchmarks]
+    found = [
+        (fault, *_place(entry, fault.tasks[0], project_root))
+        for entry, check in zip(entries, checks, strict=True)
+        for fault in check.faults
+    ]
+    if found:
+        raise _refusal(found)
+    return tuple(checks)
+
+
+def keep_grader_checks(
+    record: ExperimentRecord, checks: Sequence[GraderCheck] | None, redactor: Redactor
+) -> None:
+    """Put on record how graders were checked, or that they weren't, which None stands for."""
+    tree = {"checked": checks is not None, "benchmarks": [attrs.asdict(check) for check in checks or ()]}
+    write_json(record.directory / GRADER_CHECK, redactor.tree(tree))
+
+
+def _refusal(found: Sequence[tuple[GraderFault, str | None, int | None]]) -> DataError:
+    first, source, line = found[0]
+    message = first.message
+    if len(found) > 1:
+        told = [
+            ":".join(str(part) for part in (place, at) if part is not None) + f": {fault.message}"
+            for fault, place, at in found
+        ]
+        more = [f"and {len(told) - _MOST_SHOWN} more"] if len(told) > _MOST_SHOWN else []
+        message = "\n  ".join(
+            [f"{len(told)} graders tell no right answer from a wrong one:", *told[:_MOST_SHOWN], *more]
+        )
+    return DataError(
+        message,
+        source=source,
+        line=line,
+        hint="mend the verifier, or what the task expects of it; --skip-grader-check goes on as it is",
+        faults=len(found),
+    )
+
+
+def _place(entry: BenchmarkConfig, task_id: str, project_root: Path) -> tuple[str | None, int | None]:
+    """The file of an entry's tasks, and the line of one of them; None for a line that can't be told."""
+    if entry.path is not None:
+        path = tasks_file(project_root / entry.path)
+    else:
+        path = find_benchmark(project_root, entry.id or entry.name or "").path
+    inside = path.is_relative_to(project_root)
+    return path.relative_to(project_root).as_posix() if inside else str(path), _line_of(path, task_id)
+
+
+def _line_of(path: Path, task_id: str) -> int | None:
+    if path.suffix != ".jsonl" or not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError:  # a blank line; broken ones were refused when the tasks were read
+                continue
+            if isinstance(row, dict) and str(row.get("task_id")) == task_id:
+                return number
+    return None
