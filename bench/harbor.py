@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from importlib import metadata
 from pathlib import Path
 
 # This folder, whose scripts are called what they measure, would hide the package harbor.
@@ -173,6 +174,7 @@ def main():
             left += len({entry.name for entry in in_memory.iterdir()} - before)
     result = {
         "bench": "harbor",
+        "harbor_version": metadata.version("harbor"),
         "cpu_ms_per_rollout": round(min(cpu for cpu, _ in rounds), 2),
         "rollouts_per_second": round(max(rate for _, rate in rounds), 1),
         "harbor_alone_cpu_ms": round(alone, 2),

@@ -15,8 +15,10 @@ from evsys.types import (
     ExperimentResult,
     Failure,
     MetricValue,
+    Usage,
+    WithoutFlagged,
 )
-from evsys_cli.output import table_lines
+from evsys_cli.output import folded, for_terminal, table_lines
 from evsys_cli.summary import summary_lines
 
 ENTRIES = ("routing", "safety", "manners")
@@ -189,3 +191,66 @@ def test_a_table_of_any_shape_shows_every_cell_and_fits_where_that_is_possible(d
         4 + len(name) + 1 + len(cell) for row in rows for name, cell in zip(columns, row[1:], strict=True)
     )
     assert max(map(len, lines)) <= max(width, longest, 2 + max(len(row[0]) for row in rows))
+
+
+# --- lines of a terminal ---------------------------------------------------------------------------------------------
+
+
+def test_no_line_is_wider_than_the_terminal_but_for_words_that_are(sweep):
+    long = attrs.evolve(
+        sweep,
+        directory="/a/path/" + "x" * 90,
+        warnings=("word " * 40 + "end", "first\n  second " + "word " * 30),
+    )
+    lines = list(folded(summary_lines(long, width=80), 80))
+    assert [line.strip() for line in lines if len(line) > 80] == [long.directory]
+    assert " ".join(" ".join(lines).split()).count("word word end") == 1
+
+
+@given(st.text(alphabet="ab  \n-", max_size=120), st.integers(5, 40))
+def test_folding_loses_no_word_and_leaves_what_fits(text, width):
+    lines = list(folded([text], width))
+    assert " ".join(lines).split() == text.split()
+    if all(len(line) <= width for line in text.split("\n")):
+        assert lines == text.split("\n")
+    for line in lines:
+        assert len(line) <= width or len(line.split()) <= 1
+
+
+def test_lines_are_folded_for_a_terminal_only(monkeypatch):
+    line = "word " * 30
+    assert for_terminal([line, "end"]) == f"{line}\nend"
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert max(map(len, for_terminal([line, "end"]).split("\n"))) <= 80
+
+
+@pytest.mark.parametrize(
+    ("usage", "line"),
+    [
+        (Usage(trained_tokens=9, cost_usd=0.0), None),
+        (Usage(cost_usd=1.5), "cost: $1.5000"),
+        (Usage(cost_usd=1.5, unpriced=2), "cost: at least $1.5000 (2 without a known price)"),
+        (Usage(prompt_tokens=9), "cost: unknown"),
+    ],
+)
+def test_what_was_spent_is_told_and_never_as_more_than_is_known(usage, line):
+    lines = summary_lines(experiment([run("a", 0)], usage=usage), width=80)
+    assert [text for text in lines if text.startswith("cost: ")] == ([] if line is None else [line])
+
+
+def test_the_verdict_without_tasks_that_were_trained_on_stands_below_the_verdict(sweep):
+    rest = WithoutFlagged(
+        benchmark="routing",
+        tasks=("t1", "t2"),
+        verdict="REFUTED",
+        reason="every arm ties",
+        comparisons=(compared("a"),),
+    )
+    leaky = attrs.evolve(sweep, conclusion=attrs.evolve(sweep.conclusion, without_flagged=rest))
+    lines = summary_lines(leaky, width=100)
+    verdict = lines.index("CANDIDATE: one of several arms")
+    assert lines[verdict + 1] == (
+        "without 2 tasks of routing found among the training rows: REFUTED: every arm ties (effect of a +0.500)"
+    )
+    assert not any("training rows" in line for line in summary_lines(sweep, width=100))

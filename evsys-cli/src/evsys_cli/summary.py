@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from evsys_cli.output import table_lines
-from evsys_runtime.experiment.verdict.prose import comparison_sentence, evaluation_line, verdict_line
+from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.experiment.verdict.prose import (
+    comparison_sentence,
+    evaluation_line,
+    unflagged_line,
+    verdict_line,
+)
 from evsys_runtime.experiment.verdict.tables import (
     Table,
     breakdown_tables,
@@ -46,8 +52,12 @@ def summary_lines(result: ExperimentResult, *, width: int, verbose: bool = False
     wrong += [f"warning: {text}" for text in dict.fromkeys((*conclusion.warnings, *result.warnings))]
     lines += [*wrong, ""] if wrong else []
     lines.append("dry run: no verdict" if result.dry else _without_failures(verdict_line(conclusion), result))
+    rest = unflagged_line(conclusion)
+    lines += [rest] if rest else []
     if conclusion.settle:
         lines.append(f"what would settle it: {conclusion.settle}")
+    if result.usage.cost_usd or result.usage.without_price:
+        lines.append(f"cost: {cost_words(result.usage).removesuffix(' cost')}")
     lines.append(f"{result.status} in {result.seconds:.1f} s; record: {result.directory}")
     return lines
 

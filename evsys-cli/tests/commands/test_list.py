@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
+import sys
 
 import pytest
 
@@ -54,6 +56,113 @@ def test_a_broken_plugin_is_named_among_those_that_work(evsys):
         )
         assert "nothing is wrong" not in outcome.out
         assert names(evsys("list", "--broken", "--json")) == ["gone"]
+
+
+@pytest.fixture
+def strangers(tmp_path, monkeypatch):
+    """Writes installed distributions whose modules are there, by their entry points."""
+
+    def write(name: str, entry_points: str, module: str = "") -> None:
+        stem = name.replace("-", "_")
+        info = tmp_path / "site" / f"{stem}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+        (tmp_path / "site" / f"{stem}.py").write_text(module, encoding="utf-8")
+
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
+    monkeypatch.setattr("evsys._plugins.registry._process_registry", Registry)
+    yield write
+    for name in [name for name in sys.modules if name.startswith("stranger_")]:
+        del sys.modules[name]
+
+
+METRIC = """
+print("imported", __name__)
+
+class Mine:
+    direction = "max"
+
+    def compute(self, task_rewards):
+        return 0.0
+"""
+
+
+@pytest.mark.parametrize("option", [[], ["--check"]])
+def test_a_misspelt_group_and_names_in_lists_that_mean_nothing_are_warned_about(
+    evsys, strangers, monkeypatch, option
+):
+    strangers("stranger-a", "[evsys-metrics]\nmine = stranger_a:Mine\n", METRIC)
+    monkeypatch.setenv("EVSYS_PLUGINS_DENY", "metric:mean_rewards")
+    told = [
+        "stranger-a: 'mine' is in the unknown group 'evsys-metrics' and can't be found; did you mean 'evsys.metrics'?",
+        "EVSYS_PLUGINS_DENY names 'metric:mean_rewards', which no installed plugin is; did you mean 'metric:mean_reward'?",
+    ]
+    outcome = evsys("list", "metric", *option)
+    assert outcome.code == 0
+    assert outcome.err == "".join(f"warning: {text}\n" for text in told)
+    assert evsys("list", "metric", *option, "--json").json["warnings"] == told
+
+
+def test_check_names_the_distributions_that_offer_one_name(evsys, strangers):
+    for name in ("stranger-a", "stranger-b"):
+        strangers(name, f"[evsys.metrics]\nmine = {name.replace('-', '_')}:Mine\n", METRIC)
+    told = (
+        "metric 'mine' is offered by stranger-a 1.0 (stranger_a:Mine) and stranger-b 1.0 (stranger_b:Mine); "
+        "write 'stranger-a/mine' or 'stranger-b/mine'"
+    )
+    document = evsys("list", "metric", "--check", "--json").json
+    assert document["warnings"] == [told]
+    assert all(row["error"] is None for row in document["plugins"])
+    assert evsys("list", "metric").err == ""
+
+
+def test_check_says_how_long_a_slow_import_took(evsys, strangers, monkeypatch):
+    strangers("stranger-a", "[evsys.metrics]\nmine = stranger_a:Mine\n", METRIC)
+    ticks = itertools.count(step=1.5)
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    monkeypatch.setenv("EVSYS_PLUGINS_ALLOW", "stranger-a")
+    assert evsys("list", "--check", "--json").json["warnings"] == [
+        "metric stranger-a/mine (1.0) (stranger_a:Mine) took 1.5 s to import"
+    ]
+
+
+def test_check_says_which_plugin_the_projects_own_hides(evsys, project):
+    project.write(
+        "src/metrics.py",
+        METRIC.replace("class", "import evsys\n@evsys.register_metric('mean_reward')\nclass"),
+    )
+    (told,) = evsys("list", "metric", "--check", "--json").json["warnings"]
+    assert told.startswith(
+        "metric 'mean_reward' is the project's own and hides metric evsys-verifiers-std/mean_reward"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list", "metric", "--check", "--json"], ["schema", "metric", "mine"], ["schema", "--experiment"]],
+)
+def test_what_a_plugin_prints_when_it_is_imported_is_not_in_the_document(evsys, strangers, arguments):
+    strangers("stranger-a", "[evsys.metrics]\nmine = stranger_a:Mine\n", METRIC)
+    outcome = evsys(*arguments)
+    assert "mine" in str(outcome.json)
+    assert "imported stranger_a\n" in outcome.err
+
+
+def test_what_plugins_and_the_project_print_when_they_are_imported_is_not_in_a_runs_document(
+    evsys, strangers, project, config
+):
+    strangers("stranger-a", "[evsys.metrics]\nmine = stranger_a:Mine\n", METRIC)
+    metrics = "[mine, half, {kind: best_of_k, params: {k: 1}}, {kind: best_of_k, params: {k: 2}}]"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(
+        text.replace("max_tokens: 4", f"max_tokens: 4, num_samples: 2, metrics: {metrics}"), encoding="utf-8"
+    )
+    outcome = evsys("run", config, "--json", "-q")
+    assert outcome.code == 0, outcome.err
+    (scoring, *_) = outcome.json["arms"][0]["evaluations"]
+    assert list(scoring["metrics"]) == ["mine", "half", "best_of_k[k=1]", "best_of_k[k=2]"]
+    assert "imported stranger_a\n" in outcome.err
+    assert "imported\n" in outcome.err
 
 
 def test_it_refuses_an_unknown_kind(evsys):

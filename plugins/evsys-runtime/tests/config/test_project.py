@@ -26,6 +26,14 @@ VERIFIER = """
 """
 
 
+def test_what_a_module_prints_goes_to_standard_error_and_is_printed_once(tmp_path: Path, capsys):
+    write(tmp_path, loud="print('hello')\n")
+    import_project_code(tmp_path, empty())
+    import_project_code(tmp_path, empty())
+    sys.stdout.write("answer")
+    assert capsys.readouterr() == ("answer", "hello\n")
+
+
 @pytest.mark.parametrize("code", ["sys.exit(0)", "sys.exit()", "raise SystemExit('no key')"])
 def test_a_module_that_exits_when_it_is_imported_is_named_with_its_line(tmp_path: Path, code: str):
     write(tmp_path, leaves=f"import sys\n{code}\n")

@@ -81,6 +81,10 @@ def test_it_is_plain_json_and_every_reference_leads_somewhere(registry: Registry
             "metadata.benchmark.0.metrics",
             ["pass@1", {"kind": "pass@k", "params": {"k": 2}}, {"kind": "pass@2"}],
         ),
+        (
+            "metadata.benchmark.0.metrics",
+            [{"kind": "pass@k", "params": {"k": 2}}, {"kind": "pass@k", "params": {"k": 3}}],
+        ),
         ("callbacks", [{"kind": "local_logger"}]),
         ("data_store", {"kind": "local"}),
         ("data_store", None),

@@ -836,11 +836,8 @@ def test_roles_for_later_answer_not_in_this_version(problems, key: str):
     )
 
 
-def test_arms_side_by_side_are_for_later(load, problems):
-    assert load(f"{HEAD}max_concurrent_arms: 1\n{RUN}")
-    assert "$.max_concurrent_arms: not in this version" in only(
-        problems(f"{HEAD}max_concurrent_arms: 2\n{RUN}")
-    )
+def test_some_arm_runs_at_any_time(load, problems):
+    assert load(f"{HEAD}max_concurrent_arms: 1\n{RUN}").concurrent_arms == 1
     assert "'max_concurrent_arms' must be >= 1" in only(problems(f"{HEAD}max_concurrent_arms: 0\n{RUN}"))
 
 

@@ -120,6 +120,99 @@ def test_helpers_count_however_they_were_imported(project, importing, used):
     assert after != before
 
 
+@pytest.mark.parametrize(
+    ("importing", "used"),
+    [
+        ("from proj.text import clean", "clean"),
+        ("from .text import clean", "clean"),
+        ("from proj import text", "text.clean"),
+        ("import proj.text", "proj.text.clean"),
+        ("import proj.text as t", "t.clean"),
+        ("from proj.between import clean", "clean"),
+    ],
+)
+@pytest.mark.parametrize("called", [False, True])
+def test_helpers_count_that_are_imported_where_they_are_used(project, importing, used, called):
+    verifiers = f"def verify(output, expected, params):\n    {importing}\n    return {used}(output)\n"
+    between = "def clean(text):\n    from proj.text import clean as inner\n    return inner(text)\n"
+
+    def hashed(text):
+        verify = project(verifiers=verifiers, text=text, between=between).verify
+        if called:
+            verify("a", None, {})
+        return source_hash(verify)
+
+    assert ("proj.text" in sys.modules) is False
+    before = hashed(TEXT)
+    assert hashed(TEXT) == before
+    assert hashed(TEXT.replace("strip()", "rstrip()")) != before
+
+
+def test_an_import_counts_before_it_was_executed_as_it_does_afterwards(project):
+    verifiers = (
+        "def verify(output, expected, params):\n    from proj.text import clean\n    return clean(output)\n"
+    )
+    verify = project(verifiers=verifiers, text=TEXT).verify
+    before = source_hash(verify)
+    assert "proj.text" not in sys.modules
+    verify("a", None, {})
+    assert "proj.text" in sys.modules
+    assert source_hash(verify) == before
+
+
+def test_an_import_that_may_fail_counts(project):
+    verifiers = """
+        try:
+            from proj.text import clean
+        except ImportError:
+            raise
+
+        def verify(output, expected, params):
+            return clean(output)
+    """
+    before = source_hash(project(verifiers=verifiers, text=TEXT).verify)
+    changed = TEXT.replace("strip()", "rstrip()")
+    assert source_hash(project(verifiers=verifiers, text=changed).verify) != before
+
+
+def test_what_is_imported_for_types_alone_does_not_count(project):
+    verifiers = """
+        from __future__ import annotations
+        from typing import TYPE_CHECKING
+        if TYPE_CHECKING:
+            from proj.text import clean
+
+        def verify(output: clean, expected, params):
+            return 1.0
+    """
+    before = source_hash(project(verifiers=verifiers, text=TEXT).verify)
+    changed = TEXT.replace("strip()", "rstrip()")
+    assert source_hash(project(verifiers=verifiers, text=changed).verify) == before
+
+
+def test_a_module_beside_the_package_counts_and_an_installed_one_does_not(project, tmp_path, monkeypatch):
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    monkeypatch.syspath_prepend(str(installed))
+    importlib.invalidate_caches()
+
+    def hashed(beside, elsewhere):
+        (tmp_path / "beside_proj.py").write_text(f"LEVEL = {beside}\n", encoding="utf-8")
+        (installed / "installed_proj.py").write_text(f"LEVEL = {elsewhere}\n", encoding="utf-8")
+        importlib.invalidate_caches()
+        for name in ("beside_proj", "installed_proj"):
+            sys.modules.pop(name, None)
+        source = "import beside_proj\nimport installed_proj\n\ndef verify(o, e, p):\n    return beside_proj.LEVEL + installed_proj.LEVEL\n"
+        try:
+            return source_hash(project(verifiers=source).verify)
+        finally:
+            for name in ("beside_proj", "installed_proj"):
+                sys.modules.pop(name, None)
+
+    assert hashed(1, 1) == hashed(1, 2)
+    assert hashed(1, 1) != hashed(22, 1)
+
+
 def test_using_a_function_leaves_its_hash_alone(project):
     module = project(verifiers=VERIFIERS, text=TEXT)
     before = source_hash(module.verify)

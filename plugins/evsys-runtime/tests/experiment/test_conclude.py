@@ -8,7 +8,7 @@ import pytest
 
 from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue
 from evsys_runtime.experiment.verdict.conclude import Question, conclude
-from evsys_runtime.experiment.verdict.prose import comparison_sentence, verdict_line
+from evsys_runtime.experiment.verdict.prose import comparison_sentence, unflagged_line, verdict_line
 
 QUESTION = Question(
     benchmark="val",
@@ -371,3 +371,54 @@ def test_no_interval_holds_a_difference_that_cannot_be():
     declared = attrs.evolve(QUESTION, possible=lambda rewards: rewards, reward_range=(0.0, 2.0))
     assert conclude(declared, repeats).comparisons[0].high > 1.0
     assert conclude(QUESTION, repeats).comparisons[0].high > 1.0
+
+
+def test_a_win_that_hangs_on_tasks_that_were_trained_on_is_none_without_them():
+    leaked = [1.0] * 12 + [0.0] * 18
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, leaked)], flagged={f"t{i}" for i in range(12)})
+    assert conclusion.verdict == "SUPPORTED"
+    rest = conclusion.without_flagged
+    assert rest is not None
+    assert (rest.verdict, rest.comparisons[0].effect, rest.comparisons[0].n_tasks) == (
+        "INCONCLUSIVE",
+        0.0,
+        18,
+    )
+    assert (rest.comparisons[0].before, rest.comparisons[0].after) == (0.0, 0.0)
+    assert unflagged_line(conclusion) == (
+        "without 12 tasks of val found among the training rows: INCONCLUSIVE: "
+        "no arm differs from base_model beyond what chance explains (effect of a +0.000)"
+    )
+
+
+def test_a_win_without_the_tasks_that_were_trained_on_is_told_as_one():
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, ONES)], flagged={"t0"})
+    rest = conclusion.without_flagged
+    assert rest is not None
+    assert (rest.verdict, rest.comparisons[0].n_tasks) == ("SUPPORTED", 29)
+
+
+def test_too_few_tasks_that_were_not_trained_on_allow_no_verdict():
+    few = {f"t{i}" for i in range(25)}
+    rest = conclude(QUESTION, [arm("a", ZEROS, ONES)], flagged=few).without_flagged
+    assert rest is not None
+    assert rest.verdict == "INVALID"
+    assert "share 5 scored tasks" in rest.reason
+    none = conclude(QUESTION, [arm("a", ZEROS, ONES)], flagged={f"t{i}" for i in range(30)}).without_flagged
+    assert none is not None
+    assert none.verdict == "INCONCLUSIVE"
+    assert "every scored task is among the training rows" in none.reason
+
+
+def test_flagged_tasks_that_were_not_scored_change_nothing():
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, ONES)], flagged={"elsewhere"})
+    assert conclusion.without_flagged is None
+    assert unflagged_line(conclusion) is None
+
+
+def test_a_metric_that_is_no_mean_over_tasks_is_not_known_without_some_of_them():
+    question = attrs.evolve(QUESTION, task_value=lambda rewards: 0.5)
+    rest = conclude(question, [arm("a", ZEROS, ONES)], flagged={"t0"}).without_flagged
+    assert rest is not None
+    assert rest.verdict == "INCONCLUSIVE"
+    assert "no mean over tasks" in rest.reason

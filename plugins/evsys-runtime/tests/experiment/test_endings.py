@@ -206,6 +206,8 @@ def test_a_failed_run_keeps_how_far_it_came(project):
     values = [json.loads(line)["values"] for line in lines]
     assert arm.run.metrics == values[-1]
     assert arm.run.usage.trained_tokens == sum(value["tokens"] for value in values) > 0
+    assert 0 < arm.run.usage.seconds <= arm.seconds
+    assert arm.run.usage.cost_usd == 0  # the mock backend costs nothing, also where a run on it fails
     assert arm.run.final_checkpoint == "checkpoints/2"
     assert "Status failed, 3 steps" in (Path(arm.run_dir) / "conclusion.md").read_text(encoding="utf-8")
 
@@ -320,6 +322,14 @@ def test_a_learning_rate_of_zero_is_told_of_in_the_result(project):
     assert result.status == "completed"
     assert "the learning rate is 0 at every step, so nothing is trained" in result.warnings
     assert "nothing is trained" in Path(result.directory, "conclusion.md").read_text(encoding="utf-8")
+
+
+def test_a_training_that_diverged_with_finite_losses_is_told_of_in_the_result(project):
+    result = project.experiment(overrides=["run.algorithm.params.learning_rate=1e30"]).run()
+    assert result.status == "completed"
+    [told] = [line for line in result.warnings if "diverged" in line]
+    assert "the loss rose from" in told
+    assert "lower the learning rate" in told
 
 
 def test_a_model_that_diverged_ends_with_what_to_do_and_no_warning_of_numpy(project, capfd):

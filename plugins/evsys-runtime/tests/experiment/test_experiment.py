@@ -86,7 +86,7 @@ def test_the_record_says_which_code_data_and_seeds_made_it(project):
 def test_the_same_experiment_twice_gives_the_same_bits(project):
     from pathlib import Path
 
-    one, two = (Path(project.experiment().run().directory) for _ in range(2))
+    one, two = (Path(project.experiment(no_cache=True).run().directory) for _ in range(2))
     for name in ("training/metrics.jsonl", "validation/rollouts.jsonl"):
         first, second = (lines(record / "runs/run-s0" / name) for record in (one, two))
         for line in (*first, *second):
@@ -177,7 +177,7 @@ class Breaks(SFT):
 
 def test_fail_fast_skips_what_is_left(project, run_text):
     text = "matrix:\n  axes:\n    algorithm.params.max_length: [2, 64]\nbase_run:" + run_text()
-    result = project.experiment(text, fail_fast=True).run()
+    result = project.experiment(text, extra="max_concurrent_arms: 1\n", fail_fast=True).run()
     assert [arm.status for arm in result.arms] == ["failed", "skipped"]
 
 
@@ -259,7 +259,9 @@ def test_an_injected_async_runner_is_scored_through_its_own_client(project):
         return [RunResult(status="completed", steps=3)]
 
     result = project.experiment(train_fn=train_fn, inference_factory=lambda run: Parrot()).run()
-    assert result.arms[0].evaluations[0].metrics["mean_reward"].value == 1.0
+    arm = result.arms[0]
+    assert arm.evaluations[0].metrics["mean_reward"].value == 1.0
+    assert arm.usage.seconds == sum(e.usage.seconds for e in arm.evaluations) > 0
 
 
 def test_a_runner_that_forgets_an_arm_is_told_so(project):

@@ -77,7 +77,10 @@ def test_the_benchmarks_are_there_as_they_are_scored(resolved):
         "hash",
     }
     assert (entry["name"], entry["tasks"], entry["temperature"], entry["num_samples"]) == ("val", 12, 0.0, 1)
-    assert entry["engine"] == {"kind": "evsys-std/direct", "params": {}}
+    assert entry["engine"] == {
+        "kind": "evsys-std/direct",
+        "params": {"max_retries": 0, "retry_wait_seconds": 1.0},
+    }
     assert entry["metrics"] == [{"kind": "evsys-verifiers-std/mean_reward", "params": {}}]
     assert entry["hash"].startswith("sha256:")
     assert tree["metadata"]["success_metric"] == "val.mean_reward"

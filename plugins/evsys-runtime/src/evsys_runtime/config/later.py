@@ -50,9 +50,6 @@ def later_keys(scope: str, tree: Mapping[str, Any], root: str = "$") -> Iterator
         segments = paths.parse(name)
         if trees.get(tree, segments) not in (None, trees.MISSING):
             yield paths.join(segments, root), _HINTS.get(name)
-    arms = tree.get("max_concurrent_arms") if scope == "experiment" else None
-    if isinstance(arms, int) and arms > 1:
-        yield f"{root}.max_concurrent_arms", "arms run one after another; write 1, or leave it out"
 
 
 def later_names(scope: str) -> tuple[str, ...]:

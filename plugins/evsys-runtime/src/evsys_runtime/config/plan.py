@@ -61,7 +61,7 @@ class ArmConfig:
 class Plan:
     """A file without problems. `arms` come repeat by repeat, so that what is cut short holds whole sets of arms.
 
-    `registry` is the project's; `overrides` were applied on top of the file.
+    `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side.
     """
 
     document: Document
@@ -72,3 +72,4 @@ class Plan:
     success: SuccessMetric | None = None
     warnings: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
+    concurrent_arms: int = 1

@@ -33,6 +33,8 @@ from evsys_runtime.config.project import import_project_code, project_registry
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.root import find_project_root
+from evsys_runtime.config.side_by_side import side_by_side
+from evsys_runtime.data.scope import DataScope, use_scope
 
 __all__ = ["load_experiment"]
 
@@ -70,7 +72,7 @@ def load_experiment(
     root = find_project_root(path)
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)
-    with use_registry(registry):
+    with use_registry(registry), use_scope(DataScope(project_root=root)):
         return _plan(document, root, registry, tuple(overrides), has_store=has_store, records=records)
 
 
@@ -101,6 +103,7 @@ def _plan(
     if whole:
         _bounded(values, arms, reader)
     promised = _determinism(values.get("deterministic"), arms, reader, checks)
+    width = side_by_side(values.get("max_concurrent_arms"), values.get("n_repeats", 1), arms, reader, checks)
     named = [(arm.name, arm.tree) for arm, _ in arms] if whole else []
     judging = check_metadata(reader, plugins, root, tree.get("metadata"), named)
     _raise_what_was_found(report, plugins, judging.data_errors)
@@ -114,6 +117,7 @@ def _plan(
         success=judging.success,
         warnings=tuple(dict.fromkeys([*report.warnings, *checks.warnings, *registry.warnings])),
         overrides=overrides,
+        concurrent_arms=width,
     )
 
 

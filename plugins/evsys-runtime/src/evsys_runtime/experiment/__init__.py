@@ -1,4 +1,4 @@
-"""The experiment: its arms one after another, their seeds and identities, and what may be concluded."""
+"""The experiment: its arms side by side, their seeds and identities, and what may be concluded."""
 
 from __future__ import annotations
 

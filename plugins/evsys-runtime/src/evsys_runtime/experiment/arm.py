@@ -18,13 +18,11 @@ from evsys.types import (
     ArmResult,
     Checkpoint,
     Clients,
-    EvaluationResult,
     LoraSpec,
     ModelSpec,
     RunContext,
     RunResult,
     Status,
-    Usage,
 )
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
@@ -34,15 +32,15 @@ from evsys_runtime.data.sources import source_hash
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
+from evsys_runtime.experiment.arm_scores import ArmScores
 from evsys_runtime.experiment.background import in_background
-from evsys_runtime.experiment.contracts import prepared, trained
+from evsys_runtime.experiment.contracts import prepared, told, trained
+from evsys_runtime.experiment.earlier import EarlierRun
 from evsys_runtime.experiment.identity import arm_identity
-from evsys_runtime.experiment.interrupts import interruption
 from evsys_runtime.experiment.secrets import refuse_secret_rows
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.so_far import so_far
-from evsys_runtime.experiment.untrained import untrained_key
-from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
+from evsys_runtime.experiment.stages import first_difference, order_of, stages_of
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import context
@@ -115,8 +113,8 @@ class _ArmRun:
     trained: RunResult | None = None
     lost: RunResult | None = None
     restore: Checkpoint | None = None
+    earlier: EarlierRun | None = None
     benchmarks: tuple[BoundBenchmark, ...] = ()
-    untrained_keys: Mapping[str, str] = attrs.field(factory=dict)
 
     async def live(self) -> RunResult:
         """All phases; the backend is torn down whatever happens."""
@@ -130,14 +128,18 @@ class _ArmRun:
         backend = registry.build("backend", arm.run.backend.kind, resolve(arm.run.backend.params))
         self._mark_simulated(backend, model)
         async with self._client(backend, model) as client:
-            ctx = self.ctx = self._context(client, model, data)
-            self.evaluator.bind(ctx)  # type: ignore[union-attr]  # set by _context
-            await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=len(data), dropped=dict(data.dropped))
-            await self._score_untrained(client)
-            with boundary("algorithm", arm.run.algorithm.kind, run_id_of(arm)):
-                self.trained = await trained(algorithm, ctx, arm.run.algorithm.kind)
-            await self._score_trained(client, self.trained.steps)
-            await self._score_models()
+            scores = self._scores(client, model)
+            ctx = self.ctx = self._context(client, model, data, scores.evaluator)
+            scores.evaluator.bind(ctx)
+            async with scores.while_running(self.warnings):
+                rows, dropped = len(data), dict(data.dropped)
+                await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=rows, dropped=dropped)
+                await scores.untrained(client)
+                with boundary("algorithm", arm.run.algorithm.kind, run_id_of(arm)):
+                    self.trained = await trained(algorithm, ctx, arm.run.algorithm.kind)
+                await asyncio.to_thread(self._note_stages, data)
+                await scores.trained(client, self.trained.steps)
+                await scores.models()
         return self.trained
 
     async def outcome(self) -> RunResult:
@@ -189,9 +191,43 @@ class _ArmRun:
             plugins=versions,
             seed=session.seeds(arm).base_seed,
         )
+        await self._look_back()
         await asyncio.to_thread(refuse_secret_rows, data.lines(), session.log_settings.redactor)
         await asyncio.to_thread(self.record.write_training_data, data, session.workspace.cache("datasets"))
         return data
+
+    async def _look_back(self) -> None:
+        """Say so where this very run was there before, so that whoever doesn't want it again can stop it."""
+        if self.session.options.dry:
+            return
+        self.earlier = await self.session.earlier.find(self.identity)
+        if self.earlier is not None:
+            where, run_id = self.earlier.experiment_id, run_id_of(self.arm)
+            text = f"{run_id} was run before in {where} (use it: evsys show {where} {self.earlier.run_id})"
+            # Not in the run's own log: what is in the same run twice has the same numbers there.
+            self.session.log.warning("run.repeated", what=text)
+            self.record.note(
+                run_before={"experiment_id": self.earlier.experiment_id, "run_id": self.earlier.run_id}
+            )
+
+    def _note_stages(self, data: MaterializedDataset) -> None:
+        """Record what the run came to at each stage, and where it departs from what it came to before."""
+        stages = stages_of(self.record, data.fingerprint)
+        self.record.note(stages=stages, order=order_of(self.record, len(data)))
+        if self.earlier is None:
+            return
+        try:
+            before = self.earlier.facts().get("stages") or {}
+        except StoreError as error:
+            self.warnings.append(f"what this run came to before can't be read: {error.message}")
+            return
+        differs = first_difference(before, stages)
+        if differs is None:
+            return
+        text = f"it is the same run as {self.earlier.experiment_id} {self.earlier.run_id}, yet differs, first in {differs}"
+        if self.arm.deterministic:
+            self.warnings.append(text)
+        self.session.log.info("run.diverged", run_id=run_id_of(self.arm), what=text)
 
     def _plugin_versions(self) -> dict[str, str]:
         """The version of each plugin that makes the result; of the project's own code the hash of its source."""
@@ -233,8 +269,9 @@ class _ArmRun:
         try:
             with boundary("backend", name, run_id_of(self.arm)):
                 seed = self.session.seeds(self.arm)("model")
+                more = told(backend, deterministic=self.arm.deterministic)
                 client = await prepared(
-                    backend.prepare(model, self.record.directory, seed, self.restore), name
+                    backend.prepare(model, self.record.directory, seed, self.restore, **more), name
                 )
             self.record.note(backend=dict(getattr(client, "facts", None) or {}))
             yield client
@@ -252,22 +289,24 @@ class _ArmRun:
             async with asyncio.timeout(TEARDOWN_SECONDS):
                 await backend.teardown(client)
 
-    def _context(self, client: TrainingClient, model: ModelSpec, data: MaterializedDataset) -> RunContext:
-        session, arm = self.session, self.arm
-        seeds = session.seeds(arm)
-        self.evaluator = Evaluator(
+    def _scores(self, client: TrainingClient, model: ModelSpec) -> ArmScores:
+        scores = ArmScores.make(
+            self.session,
+            self.arm,
             self.benchmarks,
+            model,
             client.renderer,
-            seeds=seeds,
-            registry=session.plan.registry,
             record=self.record,
             log=self.log,
-            deterministic=arm.deterministic,
-            score_untrained=session.plan.experiment.metadata.baseline == BASE_MODEL,
-            known=self._shared_scores(model),
-            expected_seconds=self._seconds_of_scorings(),
-            directory=self.record.directory,
         )
+        self.evaluator = scores.evaluator
+        return scores
+
+    def _context(
+        self, client: TrainingClient, model: ModelSpec, data: MaterializedDataset, evaluator: Evaluator
+    ) -> RunContext:
+        session, arm = self.session, self.arm
+        seeds = session.seeds(arm)
         return RunContext(
             run_id=run_id_of(arm),
             arm=arm.name,
@@ -285,63 +324,11 @@ class _ArmRun:
             ),
             hooks=self.hooks,
             log=self.log,
-            evaluate=self.evaluator,
+            evaluate=evaluator,
             deterministic=arm.deterministic,
             max_steps=DRY_STEPS if session.options.dry else None,
             warn=self.warnings.append,
         )
-
-    # --- scores -------------------------------------------------------------------------------------------------
-
-    def _shared_scores(self, model: ModelSpec) -> list[EvaluationResult]:
-        """Scores of these starting weights that an earlier arm made, and paid for."""
-        registry, seeds, known = (
-            self.session.plan.registry,
-            self.session.seeds(self.arm),
-            self.session.untrained,
-        )
-        self.untrained_keys = {
-            b.name: untrained_key(self.arm, model, b, registry, seeds) for b in self.benchmarks
-        }
-        keys = self.untrained_keys.values()
-        return [attrs.evolve(known[key], usage=Usage(), seconds=0.0) for key in keys if key in known]
-
-    def _seconds_of_scorings(self) -> dict[str, float]:
-        """How long the shared scorings took the arm that made them."""
-        made = self.session.untrained
-        return {name: made[key].seconds for name, key in self.untrained_keys.items() if key in made}
-
-    async def _score_untrained(self, client: TrainingClient) -> None:
-        evaluator, ctx = self.evaluator, self.ctx
-        if evaluator is None or ctx is None or not evaluator.due(0):
-            return
-        with boundary("backend", self.arm.run.backend.kind, ctx.run_id):
-            snapshot = await client.sampling_client()
-        await evaluator.submit(0, snapshot)
-        for result in evaluator.results:
-            if result.step == 0 and result.status == "completed":
-                self.session.untrained.setdefault(self.untrained_keys[result.benchmark], result)
-
-    async def _score_trained(self, client: TrainingClient, steps: int) -> None:
-        if self.evaluator is None:
-            return
-        try:
-            with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
-                snapshot = await client.sampling_client()
-        except Exception as exc:
-            # The weights are trained and kept; that they can't be scored is recorded as such.
-            self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
-            await self.evaluator.final(steps, None, reason=str(exc))
-            return
-        await self.evaluator.final(steps, snapshot)
-
-    async def _score_models(self) -> None:
-        """Score the API models to compare with, once an experiment: the first arm that comes so far does it."""
-        for benchmark in self.benchmarks:
-            for model in benchmark.models:
-                if self.evaluator is not None and (benchmark.name, model.name) not in self.session.compared:
-                    self.session.compared.add((benchmark.name, model.name))
-                    await self.evaluator.score_model(benchmark, model)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -358,14 +345,16 @@ class _ArmRun:
         """What an interruption leaves: a run that had failed already stays failed."""
         if self.lost is not None:
             return self.lost
-        return attrs.evolve(self.unfinished("cancelled"), stop_reason=interruption().reason)
+        return attrs.evolve(self.unfinished("cancelled"), stop_reason=self.session.why_ended)
 
     def unfinished(self, status: Status) -> RunResult:
         """What a run came to that failed or was interrupted: weights, steps and checkpoints stay."""
         if self.trained is not None:
             return attrs.evolve(self.trained, status=status)
         try:
-            return so_far(self.record, status)
+            result = so_far(self.record, status)
+            free = self.ctx is not None and getattr(self.ctx.clients.policy, "free", False)
+            return attrs.evolve(result, usage=attrs.evolve(result.usage, cost_usd=0.0)) if free else result
         except StoreError as error:
             self.warnings.append(f"how far the run came can't be read: {error.message}")
             return RunResult(status=status, run_id=run_id_of(self.arm))
@@ -383,7 +372,7 @@ class _ArmRun:
         """Write the result with every score made so far; nothing is awaited, so it works after Ctrl-C."""
         evaluations = tuple(self.evaluator.results) if self.evaluator is not None else ()
         result = attrs.evolve(result, run_id=run_id_of(self.arm), evaluations=evaluations)
-        evaluated = sum((e.usage for e in result.evaluations), Usage())
+        used = sum((e.usage + e.judged for e in result.evaluations), result.usage)
         arm_result = ArmResult(
             run_id=result.run_id,
             arm=self.arm.name,
@@ -396,7 +385,8 @@ class _ArmRun:
             failure=result.failure,
             attempt=self.attempt,
             seconds=seconds,
-            usage=result.usage + evaluated,
+            # Scorings run beside the training and each other: their seconds add up to more than passed here.
+            usage=attrs.evolve(used, seconds=min(used.seconds, seconds)),
             run_dir=str(self.record.directory),
             warnings=tuple(dict.fromkeys((*result.warnings, *self.warnings, *self.hooks.warnings))),
         )

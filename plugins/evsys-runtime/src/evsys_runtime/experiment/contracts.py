@@ -8,10 +8,10 @@ from numbers import Real
 from typing import get_args
 
 from evsys.errors import PluginContractError
-from evsys.protocols import Algorithm, TrainingClient
+from evsys.protocols import Algorithm, Backend, TrainingClient
 from evsys.types import RunContext, RunResult, Status
 
-__all__ = ["prepared", "trained"]
+__all__ = ["prepared", "told", "trained"]
 
 CLIENT_MEMBERS = ("forward_backward", "optim_step", "save_state", "sampling_client", "renderer")
 STATUSES = get_args(Status)
@@ -46,6 +46,15 @@ async def trained(algorithm: Algorithm, ctx: RunContext, name: str) -> RunResult
                 f"algorithm {name!r}: the metric {metric!r} is a {type(value).__name__}, not a number"
             )
     return result
+
+
+def told(backend: Backend, *, deterministic: bool) -> Mapping[str, bool]:
+    """What `prepare` is told beyond its protocol's arguments: `deterministic`, if it has a parameter of that name."""
+    try:
+        parameters = inspect.signature(backend.prepare).parameters
+    except (TypeError, ValueError):  # a callable that doesn't tell
+        return {}
+    return {"deterministic": deterministic} if "deterministic" in parameters else {}
 
 
 async def prepared(preparing: object, name: str) -> TrainingClient:

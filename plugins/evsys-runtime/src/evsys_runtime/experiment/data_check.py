@@ -23,7 +23,7 @@ from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.workspace import Workspace
 
-__all__ = ["check_data"]
+__all__ = ["check_data", "shape_of"]
 
 _TOLD_EVERY = 1_000
 
@@ -88,16 +88,22 @@ def _entries(plan: Plan) -> list[Entry]:
     return [Entry(name=benchmark.name, split=benchmark.split, tasks=benchmark.tasks) for benchmark in bound]
 
 
+def shape_of(plan: Plan, arm: ArmConfig) -> Shape:
+    """Which rows the arm's algorithm takes."""
+    kind = arm.run.algorithm.kind
+    algorithm: Any = plan.registry.build("algorithm", kind, resolve(arm.run.algorithm.params))
+    shape: Shape = getattr(algorithm, "shape", "chat")
+    return shape
+
+
 def _datasets(plan: Plan, arms: Sequence[ArmConfig]) -> list[_Dataset]:
     """The datasets of arms, each once; repeats differ only where a transform draws with the seed of the repeat."""
     found: dict[str, _Dataset] = {}
     for arm in arms:
-        kind = arm.run.algorithm.kind
-        algorithm: Any = plan.registry.build("algorithm", kind, resolve(arm.run.algorithm.params))
         base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
         dataset = _Dataset(
             config=arm.run.data,
-            shape=getattr(algorithm, "shape", "chat"),
+            shape=shape_of(plan, arm),
             seed=Seeds(base_seed=base, repeat=arm.repeat)("data"),
         )
         with use_scope(DataScope(project_root=plan.project_root)):

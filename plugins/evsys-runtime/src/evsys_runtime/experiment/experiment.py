@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -17,18 +17,25 @@ from evsys.types import ExperimentResult
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.experiment.background import in_background, to_the_end
 from evsys_runtime.experiment.from_sync import run_to_end
+from evsys_runtime.experiment.grading import check_graders, keep_grader_checks
 from evsys_runtime.experiment.interrupts import interruption
 from evsys_runtime.experiment.outcome import outcome_of
 from evsys_runtime.experiment.runner import train
+from evsys_runtime.experiment.seed_audit import same_orders
 from evsys_runtime.experiment.session import OptionKeys, Options, Session, bound_benchmarks, run_id_of
+from evsys_runtime.experiment.trained_on import flagged_tasks
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import question_of
+from evsys_runtime.live_lines import leave_live_lines
 
 if TYPE_CHECKING:
     from evsys import Registry
+    from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+    from evsys_runtime.evaluation.grader_check import GraderCheck
 
 __all__ = ["Experiment"]
 
@@ -41,7 +48,7 @@ class Experiment:
 
     Args:
         plan: what `load_experiment` made of a file.
-        **options: `dry`, `fail_fast`, `quiet`, and for tests and own runners `store`, `train_fn`, `benchmark`,
+        **options: `dry`, `fail_fast`, `quiet`, `skip_grader_check`, `no_cache`, and for tests and own runners `store`, `train_fn`, `benchmark`,
             `inference_factory`; `evsys_runtime.experiment.session.Options` says what each does.
 
     Attributes:
@@ -53,6 +60,7 @@ class Experiment:
     def __init__(self, plan: Plan, **options: Unpack[OptionKeys]) -> None:
         self.plan = plan
         self.options = Options(**options)
+        self._flagged: Mapping[str, frozenset[str]] = {}
 
     @classmethod
     def from_yaml(
@@ -93,12 +101,16 @@ class Experiment:
         """Run to the end, inside a running event loop."""
         # Another project's code may have become `src` since this one was read.
         import_project_code(self.plan.project_root, self.plan.registry)
-        with use_registry(self.plan.registry):
+        # Clients that verifiers make while the run goes on look for the project's prices.
+        with use_registry(self.plan.registry), use_scope(DataScope(project_root=self.plan.project_root)):
             return await self._arun(time.monotonic())
 
     async def _arun(self, started: float) -> ExperimentResult:
         benchmarks = await in_background(bound_benchmarks, self.plan, self.options)
+        checks = await self._graders_checked(benchmarks)
         session = await to_the_end(Session.open, self.plan, self.options, benchmarks)
+        session.warnings += [warning for check in checks or () for warning in check.warnings]
+        keep_grader_checks(session.record, checks, session.log_settings.redactor)
         with session.record.lock:
             try:
                 session.hooks = session.listeners(session.log)
@@ -109,12 +121,27 @@ class Experiment:
                     arms=[run_id_of(arm) for arm in self.plan.arms],
                 )
                 await train(session)
+                if not self.options.dry:
+                    self._flagged = await in_background(flagged_tasks, session)
             except EARLY_ENDS as exc:
                 # What was trained and scored so far stays, and the record says how it ended.
+                leave_live_lines()
                 self._end(session, time.monotonic() - started, exc)
                 raise
             self.result = self._finish(session, time.monotonic() - started)
             return await self._told(session, self.result)
+
+    async def _graders_checked(self, benchmarks: Sequence[BoundBenchmark]) -> Sequence[GraderCheck] | None:
+        """What the graders make of answers without a model; None where that isn't asked for."""
+        if self.options.skip_grader_check:
+            return None
+        return await check_graders(
+            self.plan.experiment.metadata.benchmarks,
+            benchmarks,
+            registry=self.plan.registry,
+            project_root=self.plan.project_root,
+            seed=self.plan.experiment.base_seed,
+        )
 
     async def _told(self, session: Session, result: ExperimentResult) -> ExperimentResult:
         """Let listeners write the prose and hear the result; what they do wrong is added to it."""
@@ -126,7 +153,8 @@ class Experiment:
             said = [f"evsys_write_conclusion gave {type(prose).__name__}, not a text; it was left out"]
             prose = None
         await session.hooks.emit("evsys_experiment_finished", result=result)
-        late = [line for line in (*said, *session.hooks.warnings) if line not in result.warnings]
+        told = map(session.log_settings.redactor.text, (*said, *session.hooks.warnings))
+        late = [line for line in told if line not in result.warnings]
         if prose is None and not late:
             return result
         self.result = attrs.evolve(result, warnings=(*result.warnings, *late))
@@ -146,14 +174,24 @@ class Experiment:
         """Conclude and write; needs nothing but what is in memory and on disk, so it works after Ctrl-C too."""
         ids = map(run_id_of, self.plan.arms)
         arms = tuple(session.results[run_id] for run_id in ids if run_id in session.results)
-        own = (*session.warnings, *self.plan.registry.warnings, *session.hooks.warnings, *_ended(ended_by))
+        alike = same_orders(arms)
+        own = (
+            *session.warnings,
+            *alike,
+            *self.plan.registry.warnings,
+            *session.hooks.warnings,
+            *_ended(ended_by),
+        )
         said = (*own, *(w for arm in arms for w in arm.warnings))
         warnings = list(dict.fromkeys(map(session.log_settings.redactor.text, said)))
         question = None if self.options.dry else question_of(self.plan, session.benchmarks)
         planned = Counter(arm.name for arm in self.plan.arms)
-        conclusion = conclude(question, arms, planned=planned, warnings=warnings)
+        flagged = self._flagged.get(question.benchmark, frozenset()) if question else frozenset()
+        conclusion = conclude(question, arms, planned=planned, warnings=warnings, flagged=flagged)
         if self.options.dry:
             conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
+        elif alike:
+            conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
         if session.simulated:
             extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
             conclusion = attrs.evolve(conclusion, extra=extra)

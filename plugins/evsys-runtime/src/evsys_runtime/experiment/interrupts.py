@@ -70,7 +70,8 @@ def interruptible(found: Interruption) -> Iterator[None]:
         found.signum = signum
         signal.signal(signum, signal.SIG_DFL)
         if task is not None:
-            loop.call_soon_threadsafe(task.cancel)
+            task.cancel()  # here and now, as asyncio does it on Ctrl-C: what runs in tasks of its own goes on no longer
+            loop.call_soon_threadsafe(lambda: None)  # an idle loop has to wake up for it
 
     main = threading.current_thread() is threading.main_thread()
     ours = [signum for signum in TERMINATING if main and signal.getsignal(signum) is signal.SIG_DFL]

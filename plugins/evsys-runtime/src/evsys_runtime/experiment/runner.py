@@ -1,4 +1,4 @@
-"""The inner runner: trains and scores the arms, one after another, and hands back one result each."""
+"""The inner runner: trains and scores the arms, and hands back one result each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from evsys.errors import BackendError, PluginContractError, boundary
 from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, SamplingParams
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
-from evsys_runtime.experiment.arm import run_arm
 from evsys_runtime.experiment.background import in_background
 from evsys_runtime.experiment.from_sync import run_to_end
+from evsys_runtime.experiment.scheduling import run_arms
 from evsys_runtime.experiment.session import Session, run_id_of
 
 __all__ = ["arun_experiment", "run_experiment", "train"]
@@ -37,13 +37,7 @@ async def arun_experiment(cfg: Session | Plan | str | Path) -> list[RunResult]:
         experiment = Experiment(cfg) if isinstance(cfg, Plan) else Experiment.from_yaml(cfg)
         arms = (await experiment.arun()).arms
         return [arm.run for arm in arms if arm.run is not None]
-    results: list[RunResult] = []
-    for arm in cfg.plan.arms:
-        if cfg.options.fail_fast and any(result.status != "completed" for result in results):
-            results.append(_skip(cfg, arm))
-            continue
-        results.append(await run_arm(cfg, arm))
-    return results
+    return await run_arms(cfg)
 
 
 def run_experiment(cfg: Session | Plan | str | Path) -> list[RunResult]:
@@ -121,7 +115,10 @@ async def _score(session: Session, arm: ArmConfig, result: RunResult) -> Sequenc
         log=session.log,
         make_model=lambda _snapshot, _benchmark: client,
     )
-    return await evaluator.final(result.steps, _Elsewhere(version=result.steps))
+    try:
+        return await evaluator.final(result.steps, _Elsewhere(version=result.steps))
+    finally:
+        await evaluator.close("cut off before its end, since the experiment ended")
 
 
 @attrs.frozen(kw_only=True)
@@ -138,17 +135,3 @@ class _Elsewhere:
 
     async def close(self) -> None:
         """Nothing to release."""
-
-
-def _skip(session: Session, arm: ArmConfig) -> RunResult:
-    result = RunResult(status="skipped", run_id=run_id_of(arm), stop_reason="an earlier arm failed")
-    session.results[result.run_id] = ArmResult(
-        run_id=result.run_id,
-        arm=arm.name,
-        repeat=arm.repeat,
-        seed=session.seeds(arm).base_seed,
-        status="skipped",
-        identity=arm.digest,
-        run=result,
-    )
-    return result

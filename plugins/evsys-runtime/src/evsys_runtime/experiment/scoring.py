@@ -19,7 +19,12 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark, load_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.evaluation.grader_check import GraderCheck
+from evsys_runtime.evaluation.result_cache import ResultCache
+from evsys_runtime.evaluation.result_key import Trained
 from evsys_runtime.experiment.background import in_background
+from evsys_runtime.experiment.contracts import told
+from evsys_runtime.experiment.grading import check_graders, keep_grader_checks
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.checkpoints import MANIFEST
 from evsys_runtime.record.encoding import now
@@ -28,7 +33,10 @@ from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import canonical_json, digest
 from evsys_runtime.record.logging import configure
 from evsys_runtime.record.provenance import collect
+from evsys_runtime.record.result_store import ResultStore
 from evsys_runtime.record.run_record import RunRecord
+from evsys_runtime.record.secrets import Redactor
+from evsys_runtime.record.workspace import Workspace
 from evsys_runtime.training.checkpoints import find_checkpoint
 
 __all__ = ["OUTPUT_DIR", "NamedClient", "SavedModel", "ascore", "find_saved_model"]
@@ -104,6 +112,8 @@ async def ascore(
     registry: Registry,
     seed: int = 0,
     quiet: bool = False,
+    skip_grader_check: bool = False,
+    no_cache: bool = False,
 ) -> ArmResult:
     """Score a model on benchmark entries, in their order, and record it.
 
@@ -114,6 +124,8 @@ async def ascore(
         registry: where plugins are looked up.
         seed: the seed that samples are derived from.
         quiet: no log lines on standard error.
+        skip_grader_check: don't try the benchmarks' verifiers first.
+        no_cache: score everything anew, and keep no result for later.
 
     Returns:
         A result without a training run. A scoring that failed is one of its evaluations, and its status says so.
@@ -126,6 +138,11 @@ async def ascore(
     benchmarks = await in_background(_bound, entries, registry, project_root)
     if isinstance(scored, NamedClient):
         _api_model(scored, registry, project_root)  # before anything is recorded: its key may be missing
+    checks: Sequence[GraderCheck] | None = None
+    if not skip_grader_check:
+        checks = await check_graders(
+            entries, benchmarks, registry=registry, project_root=project_root, seed=seed
+        )
     asked = {
         "model": scored.asked,
         "benchmarks": [attrs.asdict(entry) for entry in entries],
@@ -143,17 +160,27 @@ async def ascore(
         facts={"arm": label, "repeat": 0, "seed": seed},
         log_settings=configure(console_level=None if quiet else "warning"),
     )
+    keep_grader_checks(record, checks, Redactor.from_environment())
     status: Status = "failed"
     with record.lock:
         run.start_attempt()
-        work = _Scoring(run=run, log=run.logger(), benchmarks=benchmarks, registry=registry, seed=seed)
+        work = _Scoring(
+            run=run,
+            log=run.logger(),
+            benchmarks=benchmarks,
+            registry=registry,
+            seed=seed,
+            results=None if no_cache else Workspace(project_root).results(),
+        )
         try:
             if isinstance(scored, SavedModel):
                 evaluations = await work.saved(scored, project_root)
             else:
                 evaluations = await work.api(_api_model(scored, registry, project_root))
             result = _result(work, label, evaluations)
-            result = attrs.evolve(result, identity=digest(asked), seconds=time.monotonic() - started)
+            warnings = (*(w for check in checks or () for w in check.warnings), *result.warnings, *work.told)
+            seconds = time.monotonic() - started
+            result = attrs.evolve(result, identity=digest(asked), seconds=seconds, warnings=warnings)
             run.write_result(result)
             status = result.status
         finally:
@@ -169,8 +196,21 @@ class _Scoring:
     benchmarks: Sequence[BoundBenchmark]
     registry: Registry
     seed: int
+    results: ResultStore | None
+    told: list[str] = attrs.field(factory=list)
 
-    def _evaluator(self, renderer: Any, *, deterministic: bool = False) -> Evaluator:
+    def _evaluator(
+        self, renderer: Any, *, trained: Trained | None = None, deterministic: bool = False
+    ) -> Evaluator:
+        cache = None
+        if self.results is not None:
+            cache = ResultCache(
+                self.results,
+                registry=self.registry,
+                run_dir=self.run.directory,
+                trained=trained,
+                tell=self.told.append,
+            )
         return Evaluator(
             self.benchmarks,
             renderer,
@@ -180,6 +220,7 @@ class _Scoring:
             log=self.log,
             deterministic=deterministic,
             directory=self.run.directory,
+            cache=cache,
         )
 
     async def api(self, model: ApiModel) -> Sequence[EvaluationResult]:
@@ -190,7 +231,9 @@ class _Scoring:
     async def saved(self, saved: SavedModel, project_root: Path) -> Sequence[EvaluationResult]:
         """Each entry on the weights of a checkpoint, as a run that starts from it would score them."""
         async with self._loaded(saved, project_root) as (snapshot, renderer, deterministic):
-            evaluator = self._evaluator(renderer, deterministic=deterministic)
+            place = (self.run.directory.parent.parent.name, self.run.run_id, self.run.attempt)
+            trained = Trained(model=saved.model, backend=saved.backend, renderer=renderer, place=place)
+            evaluator = self._evaluator(renderer, trained=trained, deterministic=deterministic)
             return [await evaluator.score(benchmark, snapshot, saved.step) for benchmark in self.benchmarks]
 
     @asynccontextmanager
@@ -200,12 +243,14 @@ class _Scoring:
         model = attrs.evolve(saved.model, init_from_checkpoint=str(saved.folder), load_checkpoint_path=None)
         restore = find_checkpoint(model, project_root)
         backend = self.registry.build("backend", saved.backend.kind, resolve(saved.backend.params))
+        deterministic = "deterministic" in backend.capabilities
         client = None
         try:
             with boundary("backend", saved.backend.kind, self.run.run_id):
-                client = await backend.prepare(model, self.run.directory, self.seed, restore)
+                more = told(backend, deterministic=deterministic)
+                client = await backend.prepare(model, self.run.directory, self.seed, restore, **more)
                 snapshot = await client.sampling_client()
-            yield snapshot, client.renderer, "deterministic" in backend.capabilities
+            yield snapshot, client.renderer, deterministic
         finally:
             with boundary("backend", saved.backend.kind, self.run.run_id):
                 await backend.teardown(client)
@@ -225,7 +270,7 @@ def _api_model(scored: NamedClient, registry: Registry, project_root: Path) -> A
     spec = scored.client
     with use_scope(DataScope(project_root=project_root)):  # clients look for the project's prices
         client = registry.build("inference_client", spec.kind, resolve(spec.params))
-    return ApiModel(name=scored.label, client=client)
+    return ApiModel(name=scored.label, client=client, spec=spec)
 
 
 def _result(work: _Scoring, label: str, evaluations: Sequence[EvaluationResult]) -> ArmResult:
@@ -240,7 +285,7 @@ def _result(work: _Scoring, label: str, evaluations: Sequence[EvaluationResult])
         identity="",
         evaluations=tuple(evaluations),
         failure=next((e.failure for e in evaluations if e.failure is not None), None),
-        usage=sum((evaluation.usage for evaluation in evaluations), Usage()),
+        usage=sum((evaluation.usage + evaluation.judged for evaluation in evaluations), Usage()),
         run_dir=str(work.run.directory),
         warnings=tuple(dict.fromkeys(w for evaluation in evaluations for w in evaluation.warnings)),
     )

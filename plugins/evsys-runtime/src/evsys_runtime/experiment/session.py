@@ -18,10 +18,13 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.agents import resolve_agent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
+from evsys_runtime.experiment.earlier import EarlierRuns
+from evsys_runtime.experiment.interrupts import interruption
 from evsys_runtime.experiment.plan_secrets import refuse_secrets
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.secrets import redactor_of, said, without_secrets
 from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.shared_scores import SharedScores
 from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.record.cache import CachedData
 from evsys_runtime.record.experiment_record import ExperimentRecord
@@ -55,6 +58,8 @@ class OptionKeys(TypedDict, total=False):
     dry: bool
     fail_fast: bool
     quiet: bool
+    skip_grader_check: bool
+    no_cache: bool
     store: Any
     train_fn: TrainFn | None
     benchmark: ScoreFn | None
@@ -67,8 +72,10 @@ class Options:
 
     Attributes:
         dry: a few steps and tasks, every rollout kept, no verdict.
-        fail_fast: stop at the first arm that fails; the others are `skipped`.
+        fail_fast: stop at the first arm that fails: those under way are `cancelled`, the others `skipped`.
         quiet: nothing on standard error.
+        skip_grader_check: don't try the benchmarks' verifiers before anything is trained.
+        no_cache: score everything anew, and keep no result for later.
         store: serves data by id or name; `pull(ref) -> rows`.
         train_fn: trains all arms, sync (then in a thread) or async; by default `arun_experiment`.
         benchmark: scores what an own `train_fn` trained.
@@ -78,6 +85,8 @@ class Options:
     dry: bool = False
     fail_fast: bool = False
     quiet: bool = False
+    skip_grader_check: bool = False
+    no_cache: bool = False
     store: Any = None
     train_fn: TrainFn | None = None
     benchmark: ScoreFn | None = None
@@ -94,8 +103,9 @@ class Session:
     """What the arms of one experiment share. Nothing here is global: two sessions in one process don't meet.
 
     `ambient` has the listeners that plugins bring, `hooks` those of the experiment as a whole; a run has its own from
-    `listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once. `compared` has the
-    entries and API models that were scored, by the arm that came first. `simulated` has the backends that only imitate a model.
+    `listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once. `compared` does
+    the same for API models, which the arm scores that comes so far first. `simulated` has the backends that only imitate a model.
+    `earlier` knows the runs of other experiments. `stopping` says why the arms under way are ended, where one of them failed and `fail_fast` is set.
     """
 
     plan: Plan
@@ -107,11 +117,13 @@ class Session:
     log_settings: LogSettings
     benchmarks: tuple[BoundBenchmark, ...]
     workspace: Workspace
-    untrained: dict[str, EvaluationResult] = attrs.field(factory=dict)
-    compared: set[tuple[str, str]] = attrs.field(factory=set)
+    earlier: EarlierRuns
+    untrained: SharedScores = attrs.field(factory=SharedScores)
+    compared: SharedScores = attrs.field(factory=lambda: SharedScores(retry_failed=False))
     results: dict[str, ArmResult] = attrs.field(factory=dict)
     simulated: set[str] = attrs.field(factory=set)
     warnings: list[str] = attrs.field(factory=list)
+    stopping: str | None = None
 
     @classmethod
     def open(cls, plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark]) -> Session:
@@ -150,6 +162,7 @@ class Session:
             log_settings=settings,
             benchmarks=tuple(benchmarks),
             workspace=Workspace(plan.project_root, tell=warnings.append),
+            earlier=EarlierRuns(record.directory.parent, record.experiment_id, tell=warnings.append),
             warnings=warnings,
         )
 
@@ -177,9 +190,14 @@ class Session:
         agent = resolve_agent(arm.run.agent, self.plan.registry, path="$.run.agent")
         entries = self.plan.experiment.metadata.benchmarks
         return tuple(
-            bound if entry.agent is not None else attrs.evolve(bound, agent=agent)
+            bound if entry.agent is not None else attrs.evolve(bound, agent=agent, agent_spec=arm.run.agent)
             for entry, bound in zip(entries, self.benchmarks, strict=True)
         )
+
+    @property
+    def why_ended(self) -> str:
+        """Why an arm was cancelled, in words that follow "was"."""
+        return self.stopping or interruption().reason
 
     def seeds(self, arm: ArmConfig) -> Seeds:
         """The arm's seeds: `run.seed` takes the place of `base_seed`."""

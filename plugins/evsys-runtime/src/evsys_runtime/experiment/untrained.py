@@ -1,26 +1,36 @@
-"""Scores of untrained weights are made once for all arms that start from the same."""
+"""What the scores of an arm's untrained weights depend on: arms for which that is the same have one score."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from evsys import Registry
-from evsys.types import ModelSpec
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.session import Session
+from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
 from evsys_runtime.record.hashing import digest
 
-__all__ = ["untrained_key"]
+__all__ = ["untrained_key", "untrained_keys"]
 
 
-def untrained_key(
-    arm: ArmConfig, model: ModelSpec, benchmark: BoundBenchmark, registry: Registry, seeds: Seeds
-) -> str:
+def untrained_keys(session: Session, arm: ArmConfig) -> Iterable[str]:
+    """The keys of the scores that an arm wants of its untrained weights; none where nothing is compared with them."""
+    if session.plan.experiment.metadata.baseline != BASE_MODEL:
+        return ()
+    registry, seeds = session.plan.registry, session.seeds(arm)
+    return [untrained_key(arm, benchmark, registry, seeds) for benchmark in session.benchmarks]
+
+
+def untrained_key(arm: ArmConfig, benchmark: BoundBenchmark, registry: Registry, seeds: Seeds) -> str:
     """What the score of starting weights depends on: model, weights, backend, benchmark, sampling.
 
     The adapter isn't part of it: before the first step it changes nothing. The seed is where samples are drawn, so that a
     repeat is compared with scores that its own sampling seeds made.
     """
     drawn = benchmark.sampling.temperature > 0
+    model = arm.run.model
     return digest(
         {
             "model": [model.name, model.renderer, model.init_from_checkpoint, model.load_checkpoint_path],

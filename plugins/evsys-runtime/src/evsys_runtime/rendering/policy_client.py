@@ -92,5 +92,6 @@ class PolicyClient:
                 prompt_tokens=len(prompt) if first else 0,
                 completion_tokens=len(sequence.tokens),
                 seconds=seconds if first else 0.0,
+                cost_usd=0.0 if getattr(self.sampling_client, "free", False) else None,
             ),
         )

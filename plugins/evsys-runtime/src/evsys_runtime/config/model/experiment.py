@@ -140,7 +140,9 @@ class ExperimentConfig:
     )
     control: ControlConfig | None = key("A noise floor.", None)
     confirm: ConfirmConfig | None = key("Re-scoring of the winner.", None)
-    max_concurrent_arms: int | None = key("Arms side by side.", None, ge=1)
+    max_concurrent_arms: int | None = key(
+        "Arms side by side; by default what their backends suggest, 1 on `local` and 4 elsewhere.", None, ge=1
+    )
     continual: ContinualConfig | None = key("Learn dataset after dataset.", None)
     stages: tuple[StageConfig, ...] = key("A recipe in stages.", factory=tuple)
     search: PluginSpec | None = key("A strategy instead of all combinations.", None, plugin="search")

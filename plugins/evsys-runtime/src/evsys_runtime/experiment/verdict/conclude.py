@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Literal
 
 import attrs
 import numpy as np
 
-from evsys.types import ArmResult, Comparison, Conclusion, Outcome, Usage, Verdict
+from evsys.types import ArmResult, Comparison, Conclusion, Outcome, Usage, Verdict, WithoutFlagged
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS
 from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.verdict.paired import Paired, holm, paired_difference
@@ -29,7 +29,7 @@ class Question:
     """What the experiment asks, fixed before the first step.
 
     `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
-    rewards (None where it isn't known); `seed` is the bootstrap's.
+    rewards (None where it isn't known); `seed` is the bootstrap's. Tasks `left_out` don't count.
     """
 
     benchmark: str
@@ -41,6 +41,7 @@ class Question:
     possible: Callable[[Range | None], Range | None] = lambda _rewards: None
     reward_range: Range | None = None
     seed: int = 0
+    left_out: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -54,6 +55,7 @@ def conclude(
     *,
     planned: Mapping[str, int] | None = None,
     warnings: Sequence[str] = (),
+    flagged: Set[str] = frozenset(),
 ) -> Conclusion:
     """Say what the numbers allow, and no more.
 
@@ -63,6 +65,7 @@ def conclude(
         planned: how many repeats of each arm were planned; by default those in `results`. An arm that was never reached
             counts in every correction.
         warnings: what weakens the conclusion, found on the way.
+        flagged: tasks of the question's benchmark that are among training rows; the verdict is then given without them, too.
     """
     usage = sum((result.usage for result in results), Usage())
     if question is None:
@@ -73,26 +76,11 @@ def conclude(
             usage=usage,
             warnings=tuple(warnings),
         )
-    arms: dict[str, list[ArmResult]] = {name: [] for name in planned or ()}
-    for result in results:
-        arms.setdefault(result.arm, []).append(result)
-    trained = {
-        name: arm_score(
-            name,
-            group,
-            question.benchmark,
-            question.metric,
-            question.task_value,
-            planned=None if planned is None else planned.get(name),
-        )
-        for name, group in arms.items()
-    }
-    compared = [_compare(question, arms[name], trained, name) for name in arms if name != question.baseline]
-    comparisons = _corrected(question, compared)
-    verdict, reason = _verdict(question, comparisons, compared, trained)
+    decided = _decide(question, results, planned)
+    trained, compared, comparisons = decided.trained, decided.compared, decided.comparisons
     return Conclusion(
-        verdict=verdict,
-        reason=reason,
+        verdict=decided.verdict,
+        reason=decided.reason,
         metric=question.name,
         direction=question.direction,
         baseline=question.baseline,
@@ -103,7 +91,30 @@ def conclude(
         usage=usage,
         warnings=(*warnings, *_weakened(comparisons, trained, results)),
         test_looks=_test_looks(results),
-        settle=_settle(question, comparisons, compared) if verdict in ("INCONCLUSIVE", "CANDIDATE") else None,
+        settle=(
+            _settle(question, comparisons, compared)
+            if decided.verdict in ("INCONCLUSIVE", "CANDIDATE")
+            else None
+        ),
+        without_flagged=_without(question, results, planned, flagged),
+    )
+
+
+def _without(
+    question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None, flagged: Set[str]
+) -> WithoutFlagged | None:
+    """The same question about the other tasks; None where none of `flagged` was scored."""
+    scorings = [e for result in results for e in result.evaluations if e.benchmark == question.benchmark]
+    tasks = flagged & {task for e in scorings if e.model is None for task in e.task_rewards}
+    if not tasks:
+        return None
+    decided = _decide(attrs.evolve(question, left_out=frozenset(tasks)), results, planned)
+    return WithoutFlagged(
+        benchmark=question.benchmark,
+        tasks=tuple(sorted(tasks)),
+        verdict=decided.verdict,
+        reason=decided.reason,
+        comparisons=decided.comparisons,
     )
 
 
@@ -118,6 +129,41 @@ class _Compared:
     uncomparable: str | None = None
 
 
+@attrs.frozen(kw_only=True)
+class _Decided:
+    """A verdict with the scores of the trained arms and the comparisons behind it."""
+
+    verdict: Verdict
+    reason: str
+    trained: Mapping[str, ArmScore]
+    compared: Sequence[_Compared]
+    comparisons: tuple[Comparison, ...]
+
+
+def _decide(question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None) -> _Decided:
+    arms: dict[str, list[ArmResult]] = {name: [] for name in planned or ()}
+    for result in results:
+        arms.setdefault(result.arm, []).append(result)
+    trained = {
+        name: arm_score(
+            name,
+            group,
+            question.benchmark,
+            question.metric,
+            question.task_value,
+            planned=None if planned is None else planned.get(name),
+            left_out=question.left_out,
+        )
+        for name, group in arms.items()
+    }
+    compared = [_compare(question, arms[name], trained, name) for name in arms if name != question.baseline]
+    comparisons = _corrected(question, compared)
+    verdict, reason = _verdict(question, comparisons, compared, trained)
+    return _Decided(
+        verdict=verdict, reason=reason, trained=trained, compared=compared, comparisons=comparisons
+    )
+
+
 def _compare(
     question: Question, group: Sequence[ArmResult], trained: Mapping[str, ArmScore], name: str
 ) -> _Compared:
@@ -125,7 +171,9 @@ def _compare(
     if question.baseline == BASE_MODEL:
         # Only repeats that were trained and scored: their starting weights are what they are compared with.
         counted = [result for result in group if result.run_id in arm.runs] or group
-        base = untrained_score(counted, question.benchmark, question.metric, question.task_value)
+        base = untrained_score(
+            counted, question.benchmark, question.metric, question.task_value, left_out=question.left_out
+        )
     else:
         base = trained.get(question.baseline) or ArmScore(
             arm=question.baseline, reasons=(f"{question.baseline}: it never ran",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, ExperimentResult
+from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
     markdown_table,
@@ -13,7 +14,14 @@ from evsys_runtime.experiment.verdict.tables import (
     signed,
 )
 
-__all__ = ["comparison_sentence", "conclusion_markdown", "evaluation_line", "run_markdown", "verdict_line"]
+__all__ = [
+    "comparison_sentence",
+    "conclusion_markdown",
+    "evaluation_line",
+    "run_markdown",
+    "unflagged_line",
+    "verdict_line",
+]
 
 
 def verdict_line(conclusion: Conclusion) -> str:
@@ -21,6 +29,17 @@ def verdict_line(conclusion: Conclusion) -> str:
     imitated = conclusion.extra.get("simulated_by")
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
     return f"{conclusion.verdict or 'NO VERDICT'}{mark}: {conclusion.reason}"
+
+
+def unflagged_line(conclusion: Conclusion) -> str | None:
+    """The verdict without tasks that are among training rows, in one line; None where there are none."""
+    rest = conclusion.without_flagged
+    if rest is None:
+        return None
+    count = f"{len(rest.tasks)} task" + ("s" if len(rest.tasks) > 1 else "")
+    line = f"without {count} of {rest.benchmark} found among the training rows: {rest.verdict}: {rest.reason}"
+    effects = [f"{c.arm} {signed(c.effect)}" for c in rest.comparisons if c.effect is not None]
+    return f"{line} (effect of {', '.join(effects)})" if effects else line
 
 
 def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
@@ -80,6 +99,10 @@ def conclusion_markdown(
         ]
         lines += _list([comparison_sentence(conclusion, c) for c in conclusion.comparisons])
         lines.append("")
+    if conclusion.without_flagged is not None:
+        lines += [f"**{unflagged_line(conclusion)}**", ""]
+        rest = conclusion.without_flagged.comparisons
+        lines += [*_list([comparison_sentence(conclusion, c) for c in rest]), ""] if rest else []
     for table in (*score_tables(result.arms), *breakdown_tables(result.arms, conclusion.metric)):
         lines += [*markdown_table(table), ""]
     if conclusion.best_arm:
@@ -93,6 +116,7 @@ def conclusion_markdown(
         lines += ["Warnings:", "", *_list(warnings), ""]
     tokens = result.usage.prompt_tokens + result.usage.completion_tokens
     lines.append(
-        f"Status {result.status}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {result.seconds:.1f} s."
+        f"Status {result.status}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {cost_words(result.usage)}, "
+        f"{result.seconds:.1f} s."
     )
     return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import attrs
 
@@ -44,10 +44,15 @@ class ArmScore:
     invalid: str | None = None
 
 
+NOTHING_LEFT = "every scored task is among the training rows"
+NOT_BY_TASK = "the success metric is no mean over tasks, so it isn't known without some of them"
+
 type _Found = Sequence[tuple[ArmResult, EvaluationResult | None]]
 
 
-def _collect(arm: str, found: _Found, metric: str, task_value: TaskValue, planned: int) -> ArmScore:
+def _collect(
+    arm: str, found: _Found, metric: str, task_value: TaskValue, planned: int, *, left_out: Set[str]
+) -> ArmScore:
     per_task: dict[str, list[float]] = {}
     clusters: dict[str, str] = {}
     values: list[float] = []
@@ -63,6 +68,15 @@ def _collect(arm: str, found: _Found, metric: str, task_value: TaskValue, planne
         if evaluation is None or value is None:
             reasons.append(_why(result, evaluation))
             continue
+        ones = {task: task_value(rewards) for task, rewards in evaluation.task_rewards.items() if rewards}
+        known = {task: one for task, one in ones.items() if one is not None}
+        is_mean = is_mean and bool(known) and abs(sum(known.values()) / len(known) - value) <= 1e-9
+        if left_out:
+            known = {task: one for task, one in known.items() if task not in left_out}
+            if not (is_mean and known):
+                reasons.append(f"{result.run_id}: {NOTHING_LEFT if is_mean else NOT_BY_TASK}")
+                continue
+            value = sum(known.values()) / len(known)
         values.append(value)
         runs.append(result.run_id)
         hashes.add((evaluation.benchmark_hash, evaluation.verifier_hash))
@@ -71,9 +85,6 @@ def _collect(arm: str, found: _Found, metric: str, task_value: TaskValue, planne
         zero_one = zero_one and all(
             set(rewards) <= {0.0, 1.0} for rewards in evaluation.task_rewards.values()
         )
-        ones = {task: task_value(rewards) for task, rewards in evaluation.task_rewards.items() if rewards}
-        known = {task: one for task, one in ones.items() if one is not None}
-        is_mean = is_mean and bool(known) and abs(sum(known.values()) / len(known) - value) <= 1e-9
         for task, one in known.items():
             per_task.setdefault(task, []).append(one)
     means = {task: sum(ones) / len(ones) for task, ones in per_task.items()}
@@ -135,16 +146,25 @@ def arm_score(
     task_value: TaskValue,
     *,
     planned: int | None = None,
+    left_out: Set[str] = frozenset(),
 ) -> ArmScore:
-    """The trained score of an arm over its repeats; its last scoring counts, fixed in advance, never the best one."""
+    """The trained score of an arm over its repeats, without the tasks `left_out`; its last scoring counts, fixed in advance,
+    never the best one.
+    """
     if not results:
         return ArmScore(arm=arm, planned=planned or 1, reasons=(f"{arm}: it never ran",))
     found = [(result, final_scoring(result, benchmark)) for result in results]
-    return _collect(arm, found, metric, task_value, len(results) if planned is None else planned)
+    count = len(results) if planned is None else planned
+    return _collect(arm, found, metric, task_value, count, left_out=left_out)
 
 
 def untrained_score(
-    results: Sequence[ArmResult], benchmark: str, metric: str, task_value: TaskValue
+    results: Sequence[ArmResult],
+    benchmark: str,
+    metric: str,
+    task_value: TaskValue,
+    *,
+    left_out: Set[str] = frozenset(),
 ) -> ArmScore:
     """The score of an arm's starting weights. Repeats that share one scoring count once."""
     found = [(result, untrained_scoring(result, benchmark)) for result in results]
@@ -154,4 +174,4 @@ def untrained_score(
     rewards = [evaluation.task_rewards for _, evaluation in scorings.values()]
     if rewards and all(other == rewards[0] for other in rewards[1:]):
         found = [next(iter(scorings.values()))]
-    return _collect("base_model", found, metric, task_value, len(found))
+    return _collect("base_model", found, metric, task_value, len(found), left_out=left_out)

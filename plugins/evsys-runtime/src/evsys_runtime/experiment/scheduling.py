@@ -1,0 +1,118 @@
+"""Arms side by side: tasks of one process, so many at once, begun in the order of the plan and independent of each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import attrs
+
+from evsys.types import ArmResult, RunResult
+from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.experiment.arm import run_arm
+from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.untrained import untrained_keys
+
+__all__ = ["DRAIN_SECONDS", "run_arms"]
+
+DRAIN_SECONDS = 120.0
+"""How long arms that are cancelled may take to end: longer than their scorings and their backend's teardown may."""
+
+
+async def run_arms(session: Session) -> list[RunResult]:
+    """Run every arm of the plan, `concurrent_arms` at once, each in a context of its own.
+
+    An arm that fails is a result and stops no other, unless `fail_fast` is set: then the arms under way are cancelled, which
+    their records say, and the others are skipped.
+
+    Returns:
+        A result for each arm, in the order of the plan.
+
+    Raises:
+        BaseException: this was cancelled, or an arm can't even be recorded. No arm goes on after it.
+    """
+    return await _Arms(session=session).run()
+
+
+@attrs.define(kw_only=True, eq=False)
+class _Arms:
+    session: Session
+    running: dict[asyncio.Task[RunResult], ArmConfig] = attrs.field(factory=dict)
+    ended: dict[str, RunResult] = attrs.field(factory=dict)
+
+    async def run(self) -> list[RunResult]:
+        waiting = deque(self.session.plan.arms)
+        try:
+            while (waiting and self.session.stopping is None) or self.running:
+                self._start(waiting)
+                await self._some_ended()
+        except BaseException:
+            await self._end_running()
+            raise
+        return [self.ended.get(run_id_of(arm)) or self._left(arm) for arm in self.session.plan.arms]
+
+    def _start(self, waiting: deque[ArmConfig]) -> None:
+        """Begin arms while there is room. A task has a copy of this context: nothing that an arm sets reaches another."""
+        session = self.session
+        while waiting and session.stopping is None and len(self.running) < session.plan.concurrent_arms:
+            arm = waiting.popleft()
+            session.untrained.enter(run_id_of(arm), untrained_keys(session, arm))
+            self.running[asyncio.create_task(run_arm(session, arm), name=run_id_of(arm))] = arm
+
+    async def _some_ended(self) -> None:
+        """Take the results of arms as they end, and with `fail_fast` end all others at the first that failed."""
+        await asyncio.wait(self.running, return_when=asyncio.FIRST_COMPLETED)
+        for task, arm in [(task, arm) for task, arm in self.running.items() if task.done()]:
+            del self.running[task]
+            self.session.untrained.leave(run_id_of(arm))
+            result = self.ended[run_id_of(arm)] = task.result()
+            if (
+                self.session.options.fail_fast
+                and result.status != "completed"
+                and self.session.stopping is None
+            ):
+                self.session.stopping = f"ended, since {run_id_of(arm)} {result.status}"
+                await self._end_running()
+
+    async def _end_running(self) -> None:
+        """Cancel what is under way and wait for it: each arm tears its backend down and records how far it came."""
+        ending, self.running = self.running, {}
+        for task in ending:
+            task.cancel()
+        if not ending:
+            return
+        _, left = await asyncio.wait(ending, timeout=DRAIN_SECONDS)
+        for task, arm in ending.items():
+            if task in left:
+                self._leave(arm)
+            elif not task.cancelled() and (error := task.exception()) is not None:
+                self.session.log.warning(
+                    "run.not_recorded", run_id=run_id_of(arm), reason=str(error), exc_info=error
+                )
+
+    def _leave(self, arm: ArmConfig) -> None:
+        """Go on without an arm that a plugin keeps from ending."""
+        reason = f"{self.session.why_ended}, and a plugin didn't let it end within {DRAIN_SECONDS:g} s"
+        self.session.log.warning("run.left_running", run_id=run_id_of(arm), reason=reason)
+        self._without_record(arm, RunResult(status="cancelled", run_id=run_id_of(arm), stop_reason=reason))
+
+    def _left(self, arm: ArmConfig) -> RunResult:
+        """The result of an arm that was cancelled, or never begun."""
+        run_id = run_id_of(arm)
+        recorded = self.session.results.get(run_id)
+        if recorded is not None and recorded.run is not None:
+            return recorded.run
+        skipped = RunResult(status="skipped", run_id=run_id, stop_reason="an earlier arm failed")
+        return self._without_record(arm, skipped)
+
+    def _without_record(self, arm: ArmConfig, result: RunResult) -> RunResult:
+        self.session.results[result.run_id] = ArmResult(
+            run_id=result.run_id,
+            arm=arm.name,
+            repeat=arm.repeat,
+            seed=self.session.seeds(arm).base_seed,
+            status=result.status,
+            identity=arm.digest,
+            run=result,
+        )
+        return result

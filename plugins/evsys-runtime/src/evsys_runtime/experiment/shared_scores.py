@@ -1,0 +1,75 @@
+"""Scores that several arms want are made once, also where those arms run side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from evsys.types import EvaluationResult
+
+__all__ = ["SharedScores"]
+
+
+class SharedScores:
+    """Scores by what they depend on.
+
+    Of the arms that said that they want a score (`enter`), the one that comes first in the plan makes it, even where another is
+    there earlier: so each time the same arm has it on record, and pays for it. Where none said so, the first that comes makes it.
+    Where that arm is cut off, the next one tries.
+
+    Args:
+        retry_failed: it tries, too, where the scoring was carried out and failed.
+    """
+
+    def __init__(self, *, retry_failed: bool = True) -> None:
+        self._retry_failed = retry_failed
+        self._known: dict[str, EvaluationResult] = {}
+        self._wanted: dict[str, set[str]] = {}
+        self._changed = asyncio.Event()
+
+    def enter(self, run_id: str, keys: Iterable[str]) -> None:
+        """An arm begins that is going to want these scores; arms begin in the order of the plan."""
+        self._wanted[run_id] = set(keys) - self._known.keys()
+
+    def leave(self, run_id: str) -> None:
+        """An arm has ended, with or without its scores."""
+        self._wanted.pop(run_id, None)
+        self._tell()
+
+    def known(self, key: str) -> EvaluationResult | None:
+        """A score that was made; None where there is none yet."""
+        return self._known.get(key)
+
+    async def score(
+        self, key: str, run_id: str, make: Callable[[], Awaitable[EvaluationResult]]
+    ) -> EvaluationResult | None:
+        """Wait for the score that another arm makes, or call `make` where it is this arm's turn.
+
+        Returns:
+            The other arm's score; None where this arm was to make it, whatever came of that.
+        """
+        while key not in self._known:
+            if self._maker(key) in (run_id, None):
+                await self._made(key, run_id, make)
+                return None
+            await self._changed.wait()
+        return self._known[key]
+
+    async def _made(self, key: str, run_id: str, make: Callable[[], Awaitable[EvaluationResult]]) -> None:
+        wanted = self._wanted.setdefault(run_id, set())
+        wanted.add(key)
+        try:
+            result = await make()
+            if result.status == "completed" or not self._retry_failed:
+                self._known[key] = result
+        finally:
+            wanted.discard(key)
+            self._tell()
+
+    def _maker(self, key: str) -> str | None:
+        return next((run_id for run_id, keys in self._wanted.items() if key in keys), None)
+
+    def _tell(self) -> None:
+        """Wake those who wait, who look again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
