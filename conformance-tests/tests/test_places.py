@@ -3,9 +3,11 @@
 import json
 from traceback import FrameSummary
 
+import pytest
+
 from evsys_conformance import findings
 from evsys_conformance.checks import verifier
-from evsys_conformance.places import place_in, told_of
+from evsys_conformance.places import place_in, place_in_package, told_of
 
 
 def raised(function):
@@ -48,3 +50,30 @@ def test_without_a_frame_of_a_plugin_there_is_no_place():
         place_in([FrameSummary(verifier.__file__, 2, "judge"), FrameSummary(json.__file__, 6, "loads")])
         is None
     )
+
+
+def test_of_an_error_that_came_of_another_the_place_is_where_that_was_raised_in_the_plugin():
+    def told():
+        try:
+            json.loads("{")
+        except ValueError as exc:
+            raise RuntimeError("the algorithm failed") from exc
+
+    def place(package):
+        try:
+            told()
+        except RuntimeError as exc:
+            return place_in_package(exc, package)
+
+    line = told.__code__.co_firstlineno + 2
+    assert place(__name__) == f"{__file__}:{line} in told"
+    assert place("json").endswith("in raw_decode")
+    assert place("evsys_conformance") is None
+    assert place("no_such_package") is None
+
+
+def test_an_error_that_is_its_own_cause_has_a_place():
+    error = ValueError()
+    with pytest.raises(ValueError) as found:
+        raise error from error
+    assert place_in_package(found.value, __name__).startswith(__file__)

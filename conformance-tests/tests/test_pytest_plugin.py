@@ -75,13 +75,24 @@ def test_one_plugin_can_be_checked_by_its_qualified_name(project):
             "*no installed distribution called 'outsid' has evsys entry points*did you mean 'outside'?*",
         ),
         ("pytest", "*no installed distribution called 'pytest' has evsys entry points*"),
-        ("outside/left", "*'outside/left' has evsys entry points*"),
+        (
+            "outside/rigth",
+            "*outside offers no plugin 'rigth', so there is nothing*did you mean 'outside/right'?",
+        ),
+        ("outside/zzz", "*outside offers no plugin 'zzz', so there is nothing*it offers right"),
     ],
 )
 def test_a_name_that_matches_nothing_fails(project, name, said):
     done = run(project, "--evsys-conformance", name)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines([said])
+
+
+def test_a_plugin_that_is_kept_out_is_told_from_one_that_is_not_there(project, monkeypatch):
+    monkeypatch.setenv("EVSYS_PLUGINS_DENY", "outside")
+    done = run(project, "--evsys-conformance", "outside/right")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*'outside/right' has evsys*(EVSYS_PLUGINS_DENY may leave it out)"])
 
 
 def test_a_plugin_that_cannot_be_loaded_is_one_failed_test(project, install):
@@ -574,6 +585,24 @@ class Remote:
         "remote-side/Remote": ["the plugin says that it needs a service; run it with --evsys-live"]
     }
     assert command(project, "remote-side", "--live").ret == 0
+
+
+def test_a_data_store_that_was_only_seen_to_fail_has_not_passed(project, install):
+    project.makepyfile(
+        closed="""
+class Closed:
+    async def pull(self, ref):
+        raise KeyError(ref)
+"""
+    )
+    install(project.path, "closed_side", [("data_store", "closed", "closed:Closed")])
+    done = command(project, "closed-side", "--json")
+    assert done.ret == 3
+    document = json.loads(done.stdout.str())
+    assert document["passed"] is False
+    assert any(
+        why.startswith("says no reference to pull") for why in document["untried"]["closed-side/closed"]
+    )
 
 
 def test_a_subclass_of_a_plugin_that_needs_a_service_brings_its_own(project):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from traceback import FrameSummary, extract_tb
 from typing import Any
 
-__all__ = ["place_in", "place_of_waiting", "told_of"]
+__all__ = ["place_in", "place_in_package", "place_of_waiting", "told_of"]
 
 _HERE = Path(__file__).parent
 _FOREIGN = ("_pytest", "pytest", "pluggy", "hypothesis", "evsys", "pytest_timeout.py")
@@ -36,6 +37,21 @@ def place_in(frames: Sequence[FrameSummary]) -> str | None:
     package = first.parent if (first.parent / "__init__.py").exists() else None
     inner = [f for f in own if Path(f.filename) == first or package in Path(f.filename).parents]
     return f"{inner[-1].filename}:{inner[-1].lineno} in {inner[-1].name}"
+
+
+def place_in_package(exc: BaseException, package: str) -> str | None:
+    """`file:line in function` of a package's innermost frame, in what an exception came of rather than in itself."""
+    home = Path(getattr(sys.modules.get(package), "__file__", None) or package)
+    chain: list[BaseException] = []
+    while exc.__cause__ is not None and exc not in chain:
+        chain.append(exc)
+        exc = exc.__cause__
+    for one in (exc, *reversed(chain)):
+        for frame in reversed(extract_tb(one.__traceback__)):
+            path = Path(frame.filename)
+            if path == home or (home.name == "__init__.py" and home.parent in path.parents):
+                return f"{frame.filename}:{frame.lineno} in {frame.name}"
+    return None
 
 
 def place_of_waiting() -> str | None:

@@ -187,7 +187,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
     try:
         with _limited(item):
             return (yield)
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:  # as evsys.errors.PLUGIN_FAILURES has it
         if HUNG not in item.config.stash or not _is_ours(item):
             raise
         from evsys_conformance.places import told_of
@@ -255,18 +255,28 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Any:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
     """Keep what a check said, and tell an author whose plugin fails it what the contract wants."""
     report: pytest.TestReport = yield
     collected = item.config.stash.get(REPORT, None)
     if collected is not None:
-        collected.add(report)
+        collected.add(report, _place_in_plugin(item, call) if report.failed else None)
         known = collected.of(item.nodeid)
         if known is not None and report.failed:
             report.sections.append(
                 ("what the contract wants", f"{known.contract}\nIt is written down in {known.documented}.")
             )
     return report
+
+
+def _place_in_plugin(item: pytest.Item, call: pytest.CallInfo[Any]) -> str | None:
+    """Where in a plugin's own package a check failed; None for what isn't from an entry point, or happened elsewhere."""
+    entry = getattr(getattr(item, "callspec", None), "params", {}).get("entry_point")
+    if call.excinfo is None or entry is None or not hasattr(entry, "value"):
+        return None
+    from evsys_conformance.places import place_in_package
+
+    return place_in_package(call.excinfo.value, entry.value.partition(":")[0].partition(".")[0])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -96,15 +96,15 @@ class Report:
         if nodeid in self._outcomes:
             self._outcomes[nodeid].reason = DESELECTED
 
-    def add(self, report: pytest.TestReport) -> None:
-        """Take in what one phase of a test gave; a failure in any phase is one."""
+    def add(self, report: pytest.TestReport, place: str | None = None) -> None:
+        """Take in what one phase of a test gave, and where in the plugin; a failure in any phase is one."""
         entry = self._outcomes.get(report.nodeid)
         if entry is None or entry.outcome == "failed":
             return
         if report.when == "call":
             entry.seconds = round(report.duration, 4)
         if report.failed:
-            entry.outcome, entry.reason = "failed", _why(report)
+            entry.outcome, entry.reason = "failed", _why(report, place)
         elif hasattr(report, "wasxfail"):
             entry.outcome, entry.reason = "xfailed", report.wasxfail
         elif report.skipped:
@@ -233,14 +233,14 @@ def _wrapped(first: str, text: str) -> list[str]:
     )
 
 
-def _why(report: pytest.TestReport) -> str:
+def _why(report: pytest.TestReport, place: str | None) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is None:
         return str(report.longrepr)
     message = str(crash.message)
     if message.startswith("Failed: "):
         return message.removeprefix("Failed: ")
-    return f"{message} ({crash.path}:{crash.lineno})"
+    return f"{message} ({place or f'{crash.path}:{crash.lineno}'})"
 
 
 def _skipped(report: pytest.TestReport) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -70,9 +71,24 @@ def select(wanted: Iterable[str]) -> Selection:
             if name == ALL or (entry.distribution == owner and (not slash or entry.name == plugin))
         ]
         if not found:
+            offered = {entry.name for entry in entries if entry.distribution == owner}
+            if offered:
+                raise NothingToCheckError(_no_plugin(owner, plugin, offered))
             raise NothingToCheckError(_nothing(name, {entry.distribution for entry in entries}))
         chosen += [entry for entry in found if entry not in chosen]
     return Selection(registry, tuple(chosen))
+
+
+def _no_plugin(distribution: str, plugin: str, offered: set[str]) -> str:
+    near = get_close_matches(plugin, offered, n=1)
+    hint = f"did you mean '{distribution}/{near[0]}'?" if near else f"it offers {', '.join(sorted(offered))}"
+    return f"{distribution} offers no plugin {plugin!r}, so there is nothing to check; {hint}{_left_out()}"
+
+
+def _left_out() -> str:
+    """A reminder of the lists that keep plugins from being seen."""
+    lists = [name for name in ("EVSYS_PLUGINS_ALLOW", "EVSYS_PLUGINS_DENY") if os.environ.get(name)]
+    return f" ({' and '.join(lists)} may leave it out)" if lists else ""
 
 
 def _nothing(name: str, distributions: set[str]) -> str:
@@ -80,4 +96,4 @@ def _nothing(name: str, distributions: set[str]) -> str:
     known = ", ".join(sorted(distributions)) or "none at all"
     hint = f"did you mean {near[0]!r}?" if near else f"with entry points: {known}"
     what = "no distribution" if name == ALL else f"no installed distribution called {name!r}"
-    return f"{what} has evsys entry points, so there is nothing to check; {hint}"
+    return f"{what} has evsys entry points, so there is nothing to check; {hint}{_left_out()}"

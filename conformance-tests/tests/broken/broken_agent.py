@@ -58,3 +58,8 @@ class OneTaskAtATime:
         self.task = task
         await asyncio.sleep(0)
         return await _answer(self.task, model, ctx.sampling)
+
+
+class NeverAsks:
+    async def run(self, task, model, tools, ctx):
+        return None

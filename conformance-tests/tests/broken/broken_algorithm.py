@@ -110,3 +110,14 @@ class HidesItsEnd(Right):
             return await super().train(ctx)
         except asyncio.CancelledError:
             return RunResult(status="completed")
+
+
+class FailsInAStep(Right):
+    async def step(self, ctx):
+        # As an error of the training loop names the plugin.
+        raise AttributeError(f"{ctx.config['algorithm']['kind']} has no such thing")
+
+
+class TrainsOnNothing(Right):
+    async def step(self, ctx):
+        await asyncio.sleep(0)

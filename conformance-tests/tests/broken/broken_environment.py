@@ -42,3 +42,22 @@ class HalfStarted:
         if self.state == "starting":
             raise RuntimeError("still starting")
         self.state = "stopped"
+
+
+class GoesOnStarting:
+    async def start(self):
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            await asyncio.sleep(60)
+
+    async def stop(self):
+        pass
+
+
+class ReleasesWhatItHasNot:
+    async def start(self):
+        self.process = object()
+
+    async def stop(self):
+        del self.process

@@ -63,3 +63,8 @@ class SaysNoDirection:
     def compute_rollouts(self, task_rollouts):
         used = [r.usage.completion_tokens for rollouts in task_rollouts.values() for r in rollouts]
         return sum(used) / len(used) if used else math.nan
+
+
+class GivesAMapping(Right):
+    def compute(self, task_rewards):
+        return {"mean": super().compute(task_rewards)}

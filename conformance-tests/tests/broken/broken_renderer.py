@@ -55,3 +55,9 @@ class LastAnswerOnly(ChatTemplateRenderer):
 class ForgetsToolCalls(Bytes):
     def parse(self, tokens):
         return attrs.evolve(super().parse(tokens), tool_calls=())
+
+
+class WeightsOneEarly(ChatTemplateRenderer):
+    def render_training(self, messages, tools=(), train_on="all_assistant"):
+        found = super().render_training(messages, tools, train_on)
+        return [(tokens, [*weights[1:], 0.0]) for tokens, weights in found]

@@ -42,3 +42,15 @@ class NeedsAColumn:
     def __call__(self, rows):
         for row in rows:
             yield {**row, "text": row["question"]}
+
+
+class CountsFirst:
+    def __call__(self, rows):
+        total = len(rows)
+        return [{**row, "of": total} for row in rows]
+
+
+class ReadsTwice:
+    def __call__(self, rows):
+        longest = max((len(row["text"]) for row in rows), default=0)
+        return [{**row, "longest": longest} for row in rows]

@@ -137,3 +137,8 @@ class NoRange(Right):
 class LeavesItsRange(Right):
     def __call__(self, model_output, expected, params):
         return 1.5 if len(model_output) > 10 else 1.0
+
+
+class Exits(Right):
+    def __call__(self, model_output, expected, params):
+        raise SystemExit(1)

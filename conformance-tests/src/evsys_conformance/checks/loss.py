@@ -38,6 +38,11 @@ class LossConformance(PluginConformance):
         """Data with every known loss input, and the policy's logprobs: one target a position, and several."""
         return [_batch(()), _batch((3,))]
 
+    @pytest.fixture
+    def loss(self, plugin: Any) -> Callable[..., Any]:
+        """It, given arrays of its own: whether it changes them is the question of one check alone."""
+        return lambda data, logprobs: plugin(*_copied(data, logprobs))
+
     @check()
     def test_is_finite(self, plugin: Any, batches: list[Batch]) -> None:
         """It gives a finite number, with gradients of the logprobs' shapes where it brings its own."""
@@ -73,10 +78,10 @@ class LossConformance(PluginConformance):
                 )
 
     @check()
-    def test_is_a_sum(self, plugin: Any, batches: list[Batch]) -> None:
+    def test_is_a_sum(self, loss: Callable[..., Any], batches: list[Batch]) -> None:
         """The same data twice have twice the loss: algorithms divide, losses don't."""
         for data, logprobs in batches:
-            once, twice = _value(plugin(data, logprobs)), _value(plugin([*data] * 2, [*logprobs] * 2))
+            once, twice = _value(loss(data, logprobs)), _value(loss([*data] * 2, [*logprobs] * 2))
             require_close(
                 twice, 2 * once, "the same data twice don't have twice the loss: it must be a sum", **_EXACT
             )
@@ -97,7 +102,7 @@ class LossConformance(PluginConformance):
 
     @check()
     def test_gradient_is_that_of_the_value(
-        self, plugin: Any, subject: Subject, batches: list[Batch], facts: dict[str, Any]
+        self, loss: Callable[..., Any], subject: Subject, batches: list[Batch], facts: dict[str, Any]
     ) -> None:
         """A gradient that it brings agrees with differences of its value, unless it says `stops_gradient`."""
         if _oracle(subject) is not None:
@@ -105,20 +110,22 @@ class LossConformance(PluginConformance):
         if facts.get("stops_gradient"):
             pytest.skip("says that a factor of it has no gradient")
         for data, logprobs in batches:
-            said = plugin(data, logprobs)
+            said = loss(data, logprobs)
             if not isinstance(said, LossResult):
                 pytest.skip("evsys differentiates it")
-            _compare_with_differences(plugin, data, logprobs, said)
+            _compare_with_differences(loss, data, logprobs, said)
 
     @check()
-    def test_agrees_with_the_formula(self, plugin: Any, subject: Subject, batches: list[Batch]) -> None:
+    def test_agrees_with_the_formula(
+        self, loss: Callable[..., Any], subject: Subject, batches: list[Batch]
+    ) -> None:
         """A loss with the name of a built-in one is that loss: value and gradient."""
         oracle = _oracle(subject)
         if oracle is None:
             pytest.skip("isn't one of the built-in losses")
         name = subject.name.partition("/")[2]
         for data, logprobs in batches:
-            said, wanted = plugin(data, logprobs), oracle(data, logprobs)
+            said, wanted = loss(data, logprobs), oracle(data, logprobs)
             require_close(
                 _value(said),
                 wanted.loss,
@@ -130,6 +137,11 @@ class LossConformance(PluginConformance):
                     require_close(
                         own, other, f"it is called {name}, and its gradient isn't that of {name}", **_EXACT
                     )
+
+
+def _copied(data: Sequence[Datum], logprobs: Logprobs) -> tuple[list[Datum], list[Any]]:
+    """Each alone: what is there twice is two."""
+    return [copy.deepcopy(datum) for datum in data], [np.copy(one) for one in logprobs]
 
 
 def _oracle(subject: Subject) -> Any:
