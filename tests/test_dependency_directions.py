@@ -27,6 +27,8 @@ FLOORS = {
 REACH = {
     "evsys-backend-local": 1,
     "evsys-backend-mock": 1,
+    "evsys-loggers": 1,
+    "evsys-rollouts-harbor": 2,
     "evsys-std": 2,
     "evsys-verifiers-std": 2,
     "evsys-algo-sft": 3,
@@ -41,6 +43,7 @@ DISTRIBUTION_OF = {
     "_pytest": "pytest",
     "yaml": "pyyaml",
     "math_verify": "math-verify",
+    "mlflow": "mlflow-skinny",
 }
 
 
@@ -78,7 +81,7 @@ def test_declared_dependencies_point_one_way(dist: Distribution):
 @pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)
 def test_extras_name_no_plugin_but_in_the_sdk_and_the_conformance_suite(dist: Distribution):
     extras = {
-        "evsys-sdk": STANDARD_SET | {"evsys-conformance"},
+        "evsys-sdk": STANDARD_SET | {"evsys-conformance", "evsys-loggers", "evsys-rollouts-harbor"},
         "evsys-conformance": {"evsys-core", "evsys-runtime", "evsys-backend-mock"},
     }.get(dist.name, set())
     for requirements in dist.pyproject["project"].get("optional-dependencies", {}).values():

@@ -149,7 +149,7 @@ def test_a_value_that_can_not_be_meant_is_one_problem_at_its_place(lab, old, new
     ("old", "new", "said"),
     [
         ("run:", "n_repeats: 1000000000\nrun:", r"\$\.n_repeats: .* make 1,000,000,000 runs; at most 100,000 are accepted"),
-        ("run:", "max_concurrent_arms: 9\nrun:", r"\$\.max_concurrent_arms: not in this version; .*write 1, or leave it out"),
+        ("run:", "max_concurrent_arms: 0\nrun:", r"'max_concurrent_arms' must be >= 1: 0"),
         ("steps: 4", "steps: 4, beta1: 0.99999999999999999999", r"'beta1' must be < 1: 1\.0"),
         ("run:", "run:\n  seed: -1", r"\$\.run\.seed: 'seed' must be >= 0: -1"),
         ("max_tokens: 4", "max_tokens: 4, limit: 0", r"'limit' must be >= 1: 0"),

@@ -149,6 +149,26 @@ def test_stopping_kills_at_once_what_is_inside(scratch, monkeypatch):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("turns", [1, 2, 3, 4, 6, 200])  # of the event loop, until it is cancelled
+def test_a_cancelled_start_ends_and_leaves_nothing_once_stopped(scratch, monkeypatch, turns):
+    monkeypatch.setattr(namespaces, "_KILL_SECONDS", 3600)
+
+    async def main():
+        sandbox = BwrapEnvironment()
+        starting = asyncio.create_task(sandbox.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        there = str(sandbox._there)
+        starting.cancel()
+        await asyncio.wait([starting], timeout=20)
+        assert starting.cancelled()
+        await asyncio.wait_for(sandbox.stop(), 20)
+        return there
+
+    for _ in range(3):  # what the kernel does meanwhile differs
+        assert running(asyncio.run(main())) == []
+
+
 def test_cancelling_a_command_ends_it(scratch):
     mark = f"3{uuid.uuid4().int % 10**9}"
 

@@ -33,6 +33,7 @@ class Namespaces:
     def __init__(self, *, network: bool) -> None:
         self._network = network
         self._first: asyncio.subprocess.Process | None = None
+        self._facts: IO[bytes] | None = None
         self._pidfd: int | None = None
         self._open: dict[str, int] = {}
 
@@ -60,38 +61,24 @@ class Namespaces:
             RolloutError: this machine doesn't allow it.
         """
         reading, writing = os.pipe()
-        with os.fdopen(reading, "rb") as facts:
-            try:
-                self._first = await asyncio.create_subprocess_exec(
-                    *(
-                        _program("bwrap"),
-                        "--unshare-user",
-                        "--uid",
-                        "0",
-                        "--gid",
-                        "0",
-                        "--unshare-pid",
-                        *_SAFE,
-                    ),
-                    *([] if self._network else ["--unshare-net"]),
-                    *mounts,
-                    *("--info-fd", str(writing), "--", "sh", "-c", "echo ready; exec sleep infinity"),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
-                    env=dict(environment),
-                    pass_fds=[writing],
-                    start_new_session=True,
-                )
-            finally:
-                os.close(writing)
-            await self._ready(self._first, facts)
+        self._facts = os.fdopen(reading, "rb")
+        starting = asyncio.ensure_future(self._begin(mounts, environment, writing))
+        try:
+            self._first = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Cancelled while it connects a process's pipes, asyncio would leave them open, and may wait for ever.
+            self._first = await starting
+            raise
+        finally:
+            os.close(writing)
+        await self._ready(self._first)
 
     async def close(self) -> None:
         """Kill all that is inside, and wait until it is gone. Safe to call twice."""
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
+        await self._find_unready()
         if self._pidfd is not None:
             pidfd, self._pidfd = self._pidfd, None
             try:
@@ -102,7 +89,23 @@ class Namespaces:
             first, self._first = self._first, None
             await _ended(first)
 
-    async def _ready(self, first: asyncio.subprocess.Process, facts: IO[bytes]) -> None:
+    async def _begin(
+        self, mounts: Sequence[str], environment: Mapping[str, str], facts: int
+    ) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(_program("bwrap"), "--unshare-user", "--uid", "0", "--gid", "0", "--unshare-pid", *_SAFE),
+            *([] if self._network else ["--unshare-net"]),
+            *mounts,
+            *("--info-fd", str(facts), "--", "sh", "-c", "echo ready; exec sleep infinity"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            pass_fds=[facts],
+            start_new_session=True,
+        )
+
+    async def _ready(self, first: asyncio.subprocess.Process) -> None:
         assert first.stdout is not None
         assert first.stderr is not None
         try:
@@ -116,10 +119,26 @@ class Namespaces:
                 f"bubblewrap can't make a sandbox here: {reason or 'it says nothing'}",
                 hint="it needs user namespaces, which containers and some distributions forbid; name another environment",
             )
-        pid = json.loads(await asyncio.to_thread(facts.read))["child-pid"]
+        assert self._facts is not None
+        facts, self._facts = self._facts, None
+        with facts:
+            pid = json.loads(facts.read())["child-pid"]  # it is ready, so they are written
         self._pidfd = os.pidfd_open(pid)
         for name in ("user", "pid") if self._network else ("user", "pid", "net"):
             self._open[name] = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+    async def _find_unready(self) -> None:
+        """The first process inside, where the start failed or was cancelled before that was ready."""
+        if self._facts is None:
+            return
+        facts, self._facts = self._facts, None
+        with facts:
+            said = await asyncio.to_thread(facts.read) if self._first is not None else b""
+        if said:
+            try:
+                self._pidfd = os.pidfd_open(json.loads(said)["child-pid"])
+            except ProcessLookupError:
+                return  # it has ended, and bubblewrap has seen it
 
 
 async def _ended(first: asyncio.subprocess.Process) -> None:
