@@ -28,6 +28,12 @@ def test_it_says_what_came_from_the_cache_and_what_differed(evsys, ran):
     assert "    sampling.max_tokens: 4 there, 3 here" in shorter
 
 
+def test_a_record_goes_by_the_names_that_show_knows(evsys, ran):
+    assert evsys("cache", "why", f"{ran[2]}/run-s0").out == evsys("cache", "why", ran[2]).out
+    newest = evsys("history", "--json").json["experiments"][0]["experiment_id"]
+    assert evsys("cache", "why", "last").out == evsys("cache", "why", newest).out
+
+
 def test_json_has_the_published_shape_and_every_ingredient(evsys, ran):
     document = evsys("cache", "why", ran[1], "val", "--json").json
     jsonschema.validate(document, result_schema("cache_why"))
@@ -38,7 +44,7 @@ def test_json_has_the_published_shape_and_every_ingredient(evsys, ran):
 def test_a_record_that_is_not_there_is_a_wrong_config(evsys, config):
     outcome = evsys("cache", "why", "nowhere")
     assert outcome.code == 2
-    assert "'nowhere' is no experiment and no run" in outcome.err
+    assert "there is no experiment 'nowhere' in " in outcome.err
 
 
 def test_a_run_without_the_cache_looked_up_nothing(evsys, config):

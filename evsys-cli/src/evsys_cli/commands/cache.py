@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.lazy import GuidedGroup
+from evsys_cli.records import experiment_names, indexed, records_folder
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:
@@ -28,20 +29,20 @@ def cache() -> None:
 
 
 @cache.command()
-@click.argument("record", metavar="EXPERIMENT|RUN")
+@click.argument("record", metavar="EXPERIMENT|RUN", shell_complete=experiment_names)
 @click.argument("benchmark", required=False)
 @json_option
 def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
     """Say what each scoring of EXPERIMENT or RUN found in the cache, and what differed where it found nothing.
 
-    EXPERIMENT is a folder or an id such as 20261128-021530-quickstart; RUN is a run's folder, or <experiment>/<run>. With
-    BENCHMARK only the scorings of this entry.
+    EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, or `last`; RUN is a run's folder, or
+    <experiment>/<run>. With BENCHMARK only the scorings of this entry.
     """
     from evsys_runtime.experiment.cache_report import lookups
     from evsys_runtime.record.lookups import Lookups
     from evsys_runtime.record.result_schemas import result_tree
 
-    found = lookups(record, project_root=_root(), benchmark=benchmark)
+    found = lookups(_in_full(record), project_root=_root(), benchmark=benchmark)
     if as_json:
         print_json(result_tree(Lookups(lookups=tuple(found))))
         return
@@ -76,6 +77,18 @@ def clear(*, as_json: bool) -> None:
         print_json({"rollouts": gone})
     else:
         click.echo(f"{gone} rollouts forgotten")
+
+
+def _in_full(record: str) -> str:
+    """A record by its whole id, as all commands on past experiments understand names; a folder stays one."""
+    from evsys_runtime.experiment.scoring import OUTPUT_DIR
+    from evsys_runtime.record.experiment_names import experiment_called
+
+    experiment, slash, run = record.partition("/")
+    if Path(record).exists() or (_root() / OUTPUT_DIR / experiment).is_dir():
+        return record
+    with indexed(records_folder(None)) as index:
+        return f"{experiment_called(experiment, index)}{slash}{run}"
 
 
 def _root() -> Path:

@@ -84,9 +84,8 @@ def check_metadata(
 def _check_size(reader: Reader, label: str, size: Size, compared: int) -> None:
     """Tell where a verdict is out of reach before anything is trained for it."""
     if size.tasks < MIN_TASKS:
-        message = (
-            f"{size.source} holds {size.tasks} tasks, and nothing can be decided on fewer than {MIN_TASKS}"
-        )
+        tasks = f"{size.tasks} task{'s' * (size.tasks != 1)}"
+        message = f"{size.source} holds {tasks}, and nothing can be decided on fewer than {MIN_TASKS}"
         reader.add(
             size.place, message, "add tasks, or set split: test, which is reported and decides nothing"
         )
