@@ -276,7 +276,25 @@ def test_a_listener_that_fails_is_counted_and_ends_nothing(lab, body, warning):
 def test_a_misspelt_hook_is_an_error(lab, body, said):
     lab.code(CALLBACK + body)
     lab.config(LISTENS)
-    lab.run().refused(3, said)
+    for outcome in (lab.validate(), lab.run()):
+        outcome.refused(3, said)
+    lab.nothing_was_written()
+
+
+def test_an_algorithm_whose_config_is_not_that_of_algorithms_is_told_what_it_lacks(lab):
+    lab.code(
+        "import attrs\n"
+        "from evsys_sdk import register_algorithm\n"
+        "from evsys_algo_sft import SFT\n\n"
+        "@register_algorithm('own')\n"
+        "class Own(SFT):\n"
+        "    @attrs.frozen(kw_only=True)\n"
+        "    class Config:\n"
+        "        learning_rate: float = 1e-3\n"
+    )
+    lab.validate("--set", "run.algorithm.kind=own", "--set", "run.algorithm.params={}").refused(
+        3, r"the Config of Own has no lora_rank, .*; derive it from TrainingParams"
+    )
 
 
 def test_a_listener_that_cancels_its_own_task_fails_the_arm_with_its_line(lab):

@@ -78,6 +78,16 @@ class Plugins:
             return (self._refused(exc, path),)
         return ()
 
+    def listens(self, callback: Any, name: str, path: str) -> tuple[Problem, ...]:
+        """What is wrong with the hooks of a callback that is named at `path`."""
+        from evsys import HookManager
+
+        try:
+            HookManager().register(callback, name)
+        except PluginError as exc:
+            return (self._refused(exc, path),)
+        return ()
+
     def _plain(self, kind: str, name: str, params: Mapping[str, Any], path: str) -> Any:
         """A plugin whose params are what the file says, the quick way where that was seen to be right before."""
         template = self._templates.get((kind, name))

@@ -152,7 +152,10 @@ def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins) -> None
     ]
     for kind, spec, place in specs:
         if isinstance(spec, PluginSpec):
-            reader.add_all(plugins.build(kind, spec.kind, spec.params, place).problems)
+            built = plugins.build(kind, spec.kind, spec.params, place)
+            reader.add_all(built.problems)
+            if kind == "callback" and built.plugin is not None:
+                reader.add_all(plugins.listens(built.plugin, spec.kind, f"{place}.kind"))
 
 
 def _writable(values: Mapping[str, Any], reader: Reader, root: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import attrs
+
+from evsys.errors import PluginContractError
 from evsys_runtime.training.order import DataOrder
 from evsys_runtime.training.params import TrainingParams, lora_spec, resolve_steps
 from evsys_runtime.training.schedule import recommended_learning_rate
@@ -44,6 +47,14 @@ class BaseAlgorithm:
 
     def __init__(self, **fields: Any) -> None:
         self.config = type(self).Config(**fields)
+        missing = [
+            field.name for field in attrs.fields(TrainingParams) if not hasattr(self.config, field.name)
+        ]
+        if missing:
+            raise PluginContractError(
+                f"the Config of {type(self).__name__} has no {', '.join(missing)}",
+                hint="derive it from TrainingParams, or from the Config of the algorithm that it extends",
+            )
         self.warnings = WarningCounts()
 
     # --- what it trains -------------------------------------------------------------------------------------------
