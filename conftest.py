@@ -1,5 +1,6 @@
 """Settings of all tests of this repository."""
 
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,8 +12,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.rootpath == Path(__file__).parent:
         # It is in tests/support, with which the path of a test run begins.
         config.pluginmanager.import_plugin("isolation")
+        _as_on_a_terminal()
         if find_spec("hypothesis") is not None:  # the lint session has none
             _without_deadlines()
+
+
+def _as_on_a_terminal() -> None:
+    """Let Ctrl-C reach the tests that are about it, and the processes they start: a shell's background jobs ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _without_deadlines() -> None:

@@ -66,7 +66,10 @@ def test_every_key_of_a_run_and_of_its_plugins_is_there_with_its_default(resolve
     ].items()
     assert run["data"]["on_bad_row"] == "error"
     assert run["data"]["transforms"][0]["params"]["missing"] == "error"
-    assert run["agent"] == {"kind": "evsys-std/chat", "params": {"system_prompt": None, "max_turns": None}}
+    assert run["agent"] == {
+        "kind": "evsys-std/chat",
+        "params": {"system_prompt": None, "max_turns": None, "tools": []},
+    }
 
 
 def test_the_benchmarks_are_there_as_they_are_scored(resolved):
@@ -79,7 +82,7 @@ def test_the_benchmarks_are_there_as_they_are_scored(resolved):
     assert (entry["name"], entry["tasks"], entry["temperature"], entry["num_samples"]) == ("val", 12, 0.0, 1)
     assert entry["engine"] == {
         "kind": "evsys-std/direct",
-        "params": {"max_retries": 0, "retry_wait_seconds": 1.0},
+        "params": {"max_retries": 0, "retry_wait_seconds": 1.0, "timeout_seconds": None},
     }
     assert entry["metrics"] == [{"kind": "evsys-verifiers-std/mean_reward", "params": {}}]
     assert entry["hash"].startswith("sha256:")
