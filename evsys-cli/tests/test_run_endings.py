@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from evsys_cli.commands.run import _interrupted
 from evsys_runtime.record.result_schemas import validate_result
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and descriptors")
@@ -128,6 +130,14 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
         assert document["arms"][0]["run"]["steps"] > 0
     else:
         assert out == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_on_a_terminal_an_interruption_is_told_below_the_live_line(terminal, monkeypatch, capsys):
+    result = SimpleNamespace(status="cancelled", directory="there")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    assert _interrupted(result, 130, KeyboardInterrupt(), as_json=False) == 130
+    assert capsys.readouterr().err == "\n" * terminal + "Interrupted; cancelled, record: there\n"
 
 
 def test_an_interrupt_before_anything_is_on_record_says_that(evsys, config, monkeypatch):

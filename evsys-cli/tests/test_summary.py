@@ -15,6 +15,7 @@ from evsys.types import (
     ExperimentResult,
     Failure,
     MetricValue,
+    RunResult,
     Usage,
     WithoutFlagged,
 )
@@ -176,6 +177,20 @@ def test_a_run_that_ended_early_without_a_failure_says_why_and_so_does_a_scoring
     assert "routing of b-s0 at step 30, b-s1 at step 30: invalid: 9 of 10 have no score" in lines
 
 
+def test_a_complete_run_that_a_listener_ended_says_so():
+    ended = [
+        attrs.evolve(run("a", i), run=RunResult(status="completed", steps=21, stop_reason=f"no better {i}"))
+        for i in range(6)
+    ]
+    lines = summary_lines(experiment([*ended, run("b", 0)]), width=100)
+    assert [line for line in lines if "ended" in line] == [
+        *(f"a-s{i} ended at step 21: no better {i}" for i in range(4)),
+        "and 2 more ended early, as `evsys show` tells",
+    ]
+    dry = attrs.evolve(experiment(ended), dry=True)  # which ends every run early
+    assert not [line for line in summary_lines(dry, width=100) if "ended" in line]
+
+
 CELLS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=12)
 
 
@@ -223,6 +238,11 @@ def test_lines_are_folded_for_a_terminal_only(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert max(map(len, for_terminal([line, "end"]).split("\n"))) <= 80
+
+
+def test_a_process_without_standard_output_is_no_fault(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert for_terminal(["word " * 30]) == "word " * 30
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from evsys_cli.output import table_lines, terminal_width
+from evsys_cli.output import on_terminal, table_lines, terminal_width
 from evsys_runtime.experiment.verdict.tables import number, signed
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LONGEST_FAILURE = 60
 
 def history_lines(found: History) -> Iterator[str]:
     """A line each, with as many columns as there is room for; whole in files and pipes, to be searched."""
-    width = terminal_width() if sys.stdout.isatty() else sys.maxsize
+    width = terminal_width() if on_terminal() else sys.maxsize
     if found.experiments:
         rows = [(each.experiment_id, *experiment_cells(each)) for each in found.experiments]
         yield from _fitting("experiment", _EXPERIMENT, rows, width)

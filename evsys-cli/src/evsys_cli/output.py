@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-__all__ = ["folded", "for_terminal", "table_lines", "telling", "terminal_width"]
+__all__ = ["folded", "for_terminal", "on_terminal", "table_lines", "telling", "terminal_width"]
 
 WIDTH = 100
 """Columns of what isn't written to a terminal."""
@@ -28,11 +28,16 @@ def terminal_width() -> int:
     return shutil.get_terminal_size(fallback=(WIDTH, 24)).columns
 
 
-def for_terminal(lines: Iterable[str]) -> str:
-    """Lines as they are printed: folded where they would break anywhere, and whole in files and pipes, to be searched."""
+def on_terminal() -> bool:
+    """Whether results go to a terminal; a process may have been started without standard output."""
     import sys
 
-    if not sys.stdout.isatty():
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def for_terminal(lines: Iterable[str]) -> str:
+    """Lines as they are printed: folded where they would break anywhere, and whole in files and pipes, to be searched."""
+    if not on_terminal():
         return "\n".join(lines)
     return "\n".join(folded(lines, terminal_width()))
 

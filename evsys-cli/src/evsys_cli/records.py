@@ -80,7 +80,12 @@ def run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     experiments = records_folder(ctx.params.get("records"))
     named = ctx.params.get("experiment") or ""
     found = _folders(experiments, "experiment.json")
-    meant = found[-1:] if named == "last" else [name for name in found if name.startswith(named)]
+    if named == "last":
+        meant = found[-1:]
+    elif named in found:  # it may be how another one begins, too
+        meant = [named]
+    else:
+        meant = [name for name in found if name.startswith(named)]
     runs = _folders(experiments / meant[0] / "runs", "run.json") if len(meant) == 1 else []
     return [name for name in runs if name.startswith(incomplete)]
 

@@ -48,7 +48,7 @@ def summary_lines(result: ExperimentResult, *, width: int, verbose: bool = False
         lines += [*_laid_out(table, width, most=MOST_LABELS), ""]
     if verbose:
         lines += [*_every_scoring(result.arms), ""]
-    wrong = [*_failed_runs(result.arms), *_failed_scorings(result.arms)]
+    wrong = [*_failed_runs(result.arms), *_failed_scorings(result.arms), *_stopped_early(result)]
     wrong += [f"warning: {text}" for text in dict.fromkeys((*conclusion.warnings, *result.warnings))]
     lines += [*wrong, ""] if wrong else []
     lines.append("dry run: no verdict" if result.dry else _without_failures(verdict_line(conclusion), result))
@@ -106,6 +106,20 @@ def _failed_runs(arms: Sequence[ArmResult]) -> list[str]:
         lines.append(f"{_names(runs)}: {said}")
         lines += [f"  {hint}"] if hint else []
     return lines
+
+
+def _stopped_early(result: ExperimentResult) -> list[str]:
+    """Runs that a listener ended, which are complete all the same: at which step, and why."""
+    stopped = [
+        f"{arm.run_id} ended at step {arm.run.steps}: {arm.run.stop_reason}"
+        for arm in result.arms
+        if not result.dry and arm.run is not None and arm.status == "completed" and arm.run.stop_reason
+    ]
+    more = len(stopped) - MOST_RUNS
+    return [
+        *stopped[:MOST_RUNS],
+        *([f"and {more} more ended early, as `evsys show` tells"] if more > 0 else []),
+    ]
 
 
 def _without_failures(verdict: str, result: ExperimentResult) -> str:

@@ -59,6 +59,9 @@ def test_an_api_model_is_scored_on_each_benchmark(evsys):
     assert "easy: mean_reward 1.000" in outcome.out
     assert "hard: mean_reward 0.000" in outcome.out
     assert "16 prompt and 8 completion tokens, $2.0000" in outcome.out
+    assert "from the cache" not in outcome.out
+    again = evsys("eval", "sage", "easy.jsonl", "--client", "says", "-q")
+    assert "4 of 4 rollouts came from the cache; --no-cache makes all anew\n0 prompt and 0" in again.out
 
 
 def test_its_result_is_one_document_of_the_published_shape(evsys, project):

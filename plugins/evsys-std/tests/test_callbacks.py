@@ -6,6 +6,7 @@ import io
 import re
 from types import SimpleNamespace
 
+import attrs
 import pytest
 
 from evsys import Registry
@@ -51,6 +52,7 @@ def screen(monkeypatch):
     def make(terminal):
         found = Screen(terminal)
         monkeypatch.setattr("sys.stderr", found)
+        monkeypatch.setenv("TERM", "xterm")
         return found
 
     return make
@@ -112,6 +114,17 @@ def test_on_a_terminal_one_line_is_redrawn_and_not_too_often(screen, clock):
     assert "\n" not in "".join(drawn)
 
 
+def test_a_terminal_that_can_not_redraw_gets_plain_lines(screen, clock, monkeypatch):
+    terminal = screen(terminal=True)
+    monkeypatch.setenv("TERM", "dumb")
+    train(PrintProgress(), clock, 2, total=2)
+    assert [line[:17] for line in terminal.getvalue().splitlines()] == [
+        "sft-s0: 2 steps",
+        "sft-s0: step 1/2,",
+        "sft-s0: step 2/2,",
+    ]
+
+
 def test_the_live_line_fits_the_terminal(screen, clock, monkeypatch):
     terminal = screen(terminal=True)
     monkeypatch.setenv("COLUMNS", "30")
@@ -137,6 +150,16 @@ def test_lines_that_stay_come_below_the_live_line(screen, clock):
         ),
     )
     assert terminal.getvalue().endswith("left\nsft-s0 completed in 1:15, 2 steps\n")
+
+
+@pytest.mark.parametrize(("total", "why"), [(5, "; val.score has not risen"), (2, "")])
+def test_a_run_that_was_ended_early_says_why(screen, clock, total, why):
+    pipe = screen(terminal=False)
+    progress = PrintProgress()
+    train(progress, clock, 2, total=total)
+    run = RunResult(status="completed", steps=2, stop_reason="val.score has not risen")
+    progress.evsys_run_finished(CTX, attrs.evolve(ended("sft-s0"), run=run))
+    assert pipe.getvalue().splitlines()[-1] == f"sft-s0 completed in 4.0 s, 2 steps{why}"
 
 
 def test_a_resumed_run_counts_its_own_steps_for_the_time_left(screen, clock):

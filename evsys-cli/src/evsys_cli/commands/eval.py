@@ -191,6 +191,9 @@ def _lines(result: ArmResult) -> list[str]:
             lines.append(f"{scoring.benchmark}: {name} {number(metric.value)}{interval}, {metric.n} tasks")
     usage = result.usage
     lines += [f"warning: {warning}" for warning in result.warnings]
+    if cached := sum(scoring.cached for scoring in result.evaluations):
+        rollouts = sum(scoring.scored + scoring.no_score for scoring in result.evaluations)
+        lines.append(f"{cached} of {rollouts} rollouts came from the cache; --no-cache makes all anew")
     lines.append(
         f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens, {cost_words(usage)}"
     )

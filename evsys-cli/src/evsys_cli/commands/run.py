@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,8 @@ def _interrupted(result: ExperimentResult | None, code: int, cause: BaseExceptio
 
         raise Interrupted("Interrupted before anything was recorded.", code) from cause
     with telling():
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo(err=True)  # below the live line, in which the cursor still stands
         click.echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
     if as_json:
         _printed(result, as_json=True)

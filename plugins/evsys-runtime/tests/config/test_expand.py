@@ -311,6 +311,13 @@ def test_default_names_hold_each_axis_and_its_value():
     ]
 
 
+def test_a_negative_value_keeps_its_sign():
+    axis = "  axes: {algorithm.params.shift: [-1, 1, -0.5]}\n"
+    assert names(arms_of(axis)) == ["shift-minus-1", "shift-1", "shift-minus-0.5"]
+    template = "  name_template: 's-{algorithm.params.shift}'\n"
+    assert names(arms_of(axis + template)) == ["s-minus-1", "s-1", "s-minus-0.5"]
+
+
 def test_axes_with_the_same_last_part_are_told_apart():
     assert names(arms_of("  axes: {model.name: [m], teacher.model.name: [t]}\n")) == [
         "model-name-m-teacher-model-name-t"

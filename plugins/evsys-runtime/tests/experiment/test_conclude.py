@@ -78,6 +78,8 @@ def test_an_undecided_verdict_says_what_it_hangs_on():
     assert verdict_line(unscored) == (
         "INCONCLUSIVE: no arm that was scored beats base_model, but b was not scored"
     )
+    both = conclude(wanted, [arm("a", ZEROS, ZEROS), failed, attrs.evolve(failed, arm="c", run_id="c-s0")])
+    assert both.reason == "no arm that was scored beats base_model, but b, c were not scored"
     some = [1.0] * 7 + [0.0] * 23  # significant, and its interval holds the minimum
     open_ = conclude(wanted, [arm("a", ZEROS, some), failed])
     assert open_.reason == "the numbers neither show nor exclude an effect of 0.25 against base_model"

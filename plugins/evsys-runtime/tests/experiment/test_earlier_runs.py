@@ -31,7 +31,7 @@ def test_a_run_that_was_there_before_is_pointed_out(project, run_text):
     ]
     assert facts(arm)["run_before"] == {"experiment_id": before.experiment_id, "run_id": "run-s0"}
     assert facts(arm)["stages"] == facts(before.arms[0])["stages"]
-    assert set(facts(arm)["stages"]) == set(STAGES)
+    assert set(facts(arm)["stages"]) == {"steps", *STAGES}
     assert None not in facts(arm)["stages"].values()
     assert again.warnings == before.warnings
 
@@ -85,6 +85,13 @@ def test_an_earlier_record_that_cannot_be_read_is_no_failure(project, damage):
     ],
 )
 def test_the_first_stage_that_differs_is_named(changed, words):
-    one = dict.fromkeys(STAGES, "same")
+    one = dict.fromkeys(STAGES, "same") | {"steps": 3}
     assert first_difference(one, one | changed) == words
     assert first_difference(one | changed, one) == words
+
+
+def test_a_run_that_was_ended_early_departs_from_a_whole_one_only_where_they_share_steps():
+    whole = dict.fromkeys(STAGES, "same") | {"steps": 30}
+    stopped = whole | {"steps": 21, "batches": "x", "losses": "x", "weights": "x"}
+    assert first_difference(whole, stopped) is None
+    assert first_difference(whole, stopped | {"first_loss": "x"}) == STAGES["first_loss"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -149,7 +150,10 @@ class PrintProgress:
         if self._table is not None:
             self._table.remove(ctx.run_id)
         steps = f", {_steps(result.run.steps)}" if result.run is not None else ""
-        self._line(f"{ctx.run_id} {result.status} in {_duration(result.seconds)}{steps}")
+        run = result.run
+        early = run is not None and result.status == "completed" and run.steps < (self._total or 0)
+        why = f"; {run.stop_reason}" if run is not None and early and run.stop_reason else ""
+        self._line(f"{ctx.run_id} {result.status} in {_duration(result.seconds)}{steps}{why}")
 
     @property
     def _table(self) -> LiveLines | None:
@@ -255,7 +259,8 @@ def _expected(estimate: Mapping[str, float] | None) -> str:
 
 
 def _is_terminal() -> bool:
-    return bool(sys.stderr and sys.stderr.isatty())
+    """Whether standard error is a terminal that can redraw a line."""
+    return bool(sys.stderr and sys.stderr.isatty()) and os.environ.get("TERM") != "dumb"
 
 
 def _number(value: float | None) -> str:

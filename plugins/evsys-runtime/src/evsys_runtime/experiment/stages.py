@@ -20,12 +20,15 @@ STAGES: Mapping[str, str] = {
 }
 """The stages in their order, and what differs where it begins there."""
 
+_OF_ANY_LENGTH = ("data", "first_loss")
+"""The stages that runs of different length share: a listener, which is no part of an identity, may end a run early."""
+
 MOST_ROWS = 256
 """Rows that stand for the order of all."""
 
 
-def stages_of(record: RunRecord, fingerprint: str) -> dict[str, str | None]:
-    """The hash of each stage of a run that was trained; None where there is nothing to hash.
+def stages_of(record: RunRecord, fingerprint: str) -> dict[str, str | int | None]:
+    """The hash of each stage of a run that was trained, None where there is nothing to hash; and its number of `steps`.
 
     Args:
         record: the run's.
@@ -38,6 +41,7 @@ def stages_of(record: RunRecord, fingerprint: str) -> dict[str, str | None]:
     losses = [line["values"]["loss"] for line in record.read_metrics() if "loss" in line["values"]]
     saved = record.checkpoints.latest(record.attempts)
     return {
+        "steps": len(batches),
         "data": fingerprint,
         "batches": digest(batches) if batches else None,
         "first_loss": digest(losses[0]) if losses else None,
@@ -48,7 +52,10 @@ def stages_of(record: RunRecord, fingerprint: str) -> dict[str, str | None]:
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     """What differs first between two runs, in words; None where nothing does that both have a hash of."""
+    lengths = {stages.get("steps") for stages in (one, other)} - {None}
     for stage, words in STAGES.items():
+        if len(lengths) > 1 and stage not in _OF_ANY_LENGTH:
+            continue
         if None not in (one.get(stage), other.get(stage)) and one[stage] != other[stage]:
             return words
     return None

@@ -336,7 +336,10 @@ def _undecided(question: Question, comparisons: Sequence[Comparison]) -> str:
     """Why nothing follows although something was compared."""
     unscored = [c.arm for c in comparisons if c.outcome == "unscored"]
     if unscored and not any(c.outcome == "inconclusive" for c in comparisons):
-        return f"no arm that was scored beats {question.baseline}, but {', '.join(unscored)} was not scored"
+        were = "was" if len(unscored) == 1 else "were"
+        return (
+            f"no arm that was scored beats {question.baseline}, but {', '.join(unscored)} {were} not scored"
+        )
     if question.minimum_effect > 0:
         return (
             f"the numbers neither show nor exclude an effect of {question.minimum_effect:g} "
