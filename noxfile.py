@@ -27,6 +27,7 @@ MEMBERS = sorted(
 OUTSIDE = ["plugins/evsys-sdk/tests/stranger", "docs/kinds"]
 ORACLES = ["torch", "transformers", "peft", "gguf", "jax"]
 HARBOR = ["0.25.0", "0.26.0"]
+SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 PEERS = ["hydra-core>=1.3", "inspect-ai", "llm"]
 LOGGING_PEERS = [
     "trackio==0.43.0",
@@ -43,9 +44,9 @@ TRAINING_PEERS = ["torch==2.13.0", "transformers==5.24.0", "peft==0.21.2", "jax=
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the test suites of all distributions."""
+    """Run the test suites of all distributions, on up to four processors at once."""
     _sync(session, "--all-packages", "--group=test")
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run("python", "-m", "pytest", *SIDE_BY_SIDE, *session.posargs)
 
 
 @nox.session(python=DEFAULT_PYTHON)

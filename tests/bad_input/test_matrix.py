@@ -131,7 +131,7 @@ def test_ten_thousand_arms_are_counted_and_a_hundred_thousand_refused_before_the
         ("    algorithm.params.steps: 3\n", r"expected a list or a mapping, got 3; write \[3\]"),
         ("    algorithm.params.steps: [1, 1]\n", r":12:33: .*the arm 'steps-1' is the same run as 'steps-0'; remove one; 'n_repeats'"),
         ("    algorithm.params.learning_rate: [1, 1.0]\n", r"is the same run as"),
-        ("    algorithm.params.steps: [1, -2]\n", r":12:33: .*'steps' must be >= 1: -2 \(in the arm 'steps-2'\)"),
+        ("    algorithm.params.steps: [1, -2]\n", r":12:33: .*'steps' must be >= 1: -2 \(in the arm 'steps-minus-2'\)"),
         ("    {}\n", r"there is no axis; give at least one, or use `run`"),
         ("    name: [base_model, x]\n", r"an arm can't be called 'base_model'"),
         ("    algorithm.params.steps: {values: [1], when: {algorithm.params.stepz: 1}}\n", r"no arm has 'algorithm\.params\.stepz'; did you mean 'algorithm\.params\.steps'\?"),

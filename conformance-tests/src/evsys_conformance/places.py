@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["place_in", "place_in_package", "place_of_waiting", "told_of"]
 
 _HERE = Path(__file__).parent
-_FOREIGN = ("_pytest", "pytest", "pluggy", "hypothesis", "evsys", "pytest_timeout.py")
+_FOREIGN = ("_pytest", "pytest", "pluggy", "hypothesis", "evsys", "pytest_timeout.py", "xdist", "execnet")
 
 
 def told_of(exc: BaseException) -> str:

@@ -246,7 +246,7 @@ def test_the_same_problem_in_many_arms_is_reported_once_with_their_number(proble
     some = axes.replace("[1, 2, 3]", "[1, 2, -3]")
     assert only(problems(HEAD + BASE + some)) == (
         "exp.yaml:8:76: $.matrix.axes.seed[2]: 'seed' must be >= 0: -3 "
-        "(in 4 of 12 arms, the first is 'learning_rate-0.0001-seed-3-kind-sft')"
+        "(in 4 of 12 arms, the first is 'learning_rate-0.0001-seed-minus-3-kind-sft')"
     )
 
 
