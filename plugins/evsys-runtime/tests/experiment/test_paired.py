@@ -104,3 +104,38 @@ def test_task_order_changes_no_bit_once_tasks_are_sorted():
 
 def test_holm_counts_comparisons_that_could_not_be_made():
     assert holm([0.01], family=4) == pytest.approx([0.04])
+
+
+@given(
+    st.lists(st.sampled_from([-1.0, -0.5, -0.125, 0.0, 0.0, 0.0, 0.25, 1.0]), min_size=6, max_size=60),
+    st.integers(0, 3),
+)
+def test_the_interval_holds_zero_exactly_where_the_test_does_not_reject_it(values, seed):
+    result = wild_bootstrap(np.array(values), seed=seed, draws=1000)
+    rejected = result.p_value <= 0.05
+    outside = result.low > 0 or result.high < 0
+    # Where hardly a task differs, the interval is wider than the test alone would make it, never narrower.
+    assert rejected == outside or (rejected and result.differing < 6)
+
+
+@pytest.mark.parametrize(("n", "share"), [(60, 0.05), (60, 0.1), (60, 0.5), (20, 0.5)])
+def test_intervals_hold_the_truth_as_often_as_they_say_also_where_few_tasks_differ(n, share):
+    """Simulated truths: a share of the tasks differs, by -1, 0.5 or 1 with known odds; 95 % is promised."""
+    rng = np.random.default_rng(3)
+    values, odds = np.array([-1.0, 0.5, 1.0]), np.array([0.3, 0.3, 0.4])
+    truth, runs = share * float(values @ odds), 200
+    held = 0
+    for seed in range(runs):
+        differs = rng.random(n) < share
+        result = wild_bootstrap(
+            np.where(differs, rng.choice(values, size=n, p=odds), 0.0), seed=seed, draws=1000, largest=1.0
+        )
+        held += result.low <= truth <= result.high
+    assert held / runs >= 0.91  # 95 % less two and a half standard errors of 200 runs
+
+
+def test_one_task_that_differs_a_little_claims_no_more_than_none():
+    none = paired_difference(np.zeros(60), np.zeros(60), largest=1.0)
+    one = paired_difference(np.eye(60)[0] * 0.125, np.zeros(60), largest=1.0)
+    assert one.low <= none.low + 0.125 / 60
+    assert one.high >= none.high

@@ -13,6 +13,8 @@ import attrs
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 __all__ = ["Paired", "holm", "mcnemar", "newcombe_interval", "paired_difference", "wild_bootstrap"]
@@ -21,6 +23,14 @@ ENUMERATE_UP_TO = 12
 """With this many clusters or fewer, all sign patterns are enumerated and the p-value is exact."""
 
 _CHUNK = 2_000
+_ROUNDING = 1e-12
+"""A spread below this part of the residuals' squares is a zero that was computed."""
+
+_FARTHEST = 2.0**20
+"""An interval that ends nowhere within so many standard errors has no end."""
+
+_TOO_FEW = 6
+"""Fewer clusters that differ can't reach p <= 0.05 by their signs: 2 / 2**5 = 0.0625."""
 
 
 @attrs.frozen(kw_only=True)
@@ -73,20 +83,52 @@ def _signs(groups: int, draws: int, rng: np.random.Generator) -> NDArray[np.floa
     return rng.integers(0, 2, size=(draws, groups)).astype(np.float64) * 2.0 - 1.0
 
 
-def _studentised(
-    base: NDArray[np.float64], sizes: NDArray[np.float64], shift: float, signs: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """|t*| of bootstrap samples `shift * sizes + sign * base` around `shift`, [B]. A zero error with a nonzero mean is infinite."""
-    parts = []
-    for start in range(0, len(signs), _CHUNK):
-        sums = signs[start : start + _CHUNK] * base
-        mean = sums.sum(axis=1) / sizes.sum()
-        error = _standard_error(sums, sizes, mean)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.abs(mean) / error
-        tiny = 1e-12 * (1.0 + abs(shift))
-        parts.append(np.where(error > tiny, t, np.where(np.abs(mean) > tiny, np.inf, 0.0)))
-    return np.concatenate(parts)
+class _SignFlips:
+    """Bootstrap samples whose mean is `shift` by construction: the residual of each cluster gets a random sign.
+
+    All that a sample's t needs is linear in the shift, up to a square, so that one product with the signs [B, G] serves
+    every shift.
+    """
+
+    def __init__(
+        self, sums: NDArray[np.float64], sizes: NDArray[np.float64], signs: NDArray[np.float64]
+    ) -> None:
+        self._sums, self._sizes = sums, sizes
+        columns = np.stack([sums, sizes, sums * sizes, sizes * sizes], axis=1)
+        products = np.concatenate([signs[i : i + _CHUNK] @ columns for i in range(0, len(signs), _CHUNK)])
+        self._sum, self._size, self._cross, self._square = products.T
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+        return len(self._sum)
+
+    def t(self, shift: float) -> NDArray[np.float64]:
+        """|t*| of each sample, [B]. A zero error with a mean other than `shift` is infinite."""
+        residuals = self._sums - shift * self._sizes
+        squares = float(np.square(residuals).sum())
+        mean = (self._sum - shift * self._size) / self._sizes.sum()
+        cross = self._cross - shift * self._square
+        spread = squares - 2.0 * mean * cross + np.square(mean) * np.square(self._sizes).sum()
+        groups = len(self._sizes)
+        correction = groups / (groups - 1) if groups > 1 else 1.0
+        zero = spread <= _ROUNDING * squares
+        error = np.sqrt(correction * np.where(zero, 1.0, spread)) / self._sizes.sum()
+        far = np.abs(mean) > 1e-9 * math.sqrt(squares) / self._sizes.sum()
+        return np.where(zero, np.where(far, np.inf, 0.0), np.abs(mean) / error)
+
+
+def _end(excluded: Callable[[float], bool], effect: float, error: float, direction: float) -> float:
+    """The end of an interval in one direction: where a mean begins to be excluded, from inside to a thousandth of `error`."""
+    inside, step = effect, error
+    while not excluded(effect + direction * step):
+        inside, step = effect + direction * step, 2.0 * step
+        if step > _FARTHEST * error:
+            return direction * math.inf
+    outside = effect + direction * step
+    while abs(outside - inside) > 1e-3 * error:
+        middle = (inside + outside) / 2
+        inside, outside = (inside, middle) if excluded(middle) else (middle, outside)
+    return outside
 
 
 def wild_bootstrap(
@@ -100,9 +142,11 @@ def wild_bootstrap(
 ) -> Paired:
     """Studentised wild (sign-flip) cluster bootstrap of a mean difference.
 
-    The p-value imposes the null (cluster sums keep their size and get random signs), the interval flips the residuals
-    around the estimate, and stays within `largest`, the largest difference that a task can have. Sources: Cameron, Gelbach & Miller 2008, "Bootstrap-based improvements for inference with
-    clustered errors"; Liu 1988 for the wild bootstrap.
+    The p-value imposes the null: cluster sums keep their size and get random signs. The interval is the test turned
+    around, all means that it doesn't reject at `1 - level`, so the two never contradict each other; it stays within
+    `largest`, the largest difference that a task can have. Sources: Cameron, Gelbach & Miller 2008, "Bootstrap-based
+    improvements for inference with clustered errors"; MacKinnon 2015, "Wild cluster bootstrap confidence intervals", for
+    the inversion; Liu 1988 for the wild bootstrap.
     """
     values = np.asarray(differences, dtype=np.float64)
     labels = np.arange(len(values)) if clusters is None else np.asarray(clusters)
@@ -111,37 +155,45 @@ def wild_bootstrap(
     seen = float(np.abs(values).max())
     scale = max(1.0, seen) if largest is None else max(largest, seen)
     error = float(_standard_error(sums, sizes, np.asarray(effect)))
-    rng = np.random.default_rng(seed)
-    signs = _signs(groups, draws, rng)
-    tiny = 1e-12 * (1.0 + abs(effect))
-    observed = abs(effect) / error if error > tiny else (math.inf if abs(effect) > tiny else 0.0)
-    null = _studentised(sums, sizes, 0.0, signs)
-    # Ties count against the claim; the +1 keeps a random p-value valid, and an enumerated one contains the data itself.
-    hits = (
-        int(np.count_nonzero(null >= observed * (1 - 1e-9)))
-        if math.isfinite(observed)
-        else int(np.isinf(null).sum())
-    )
+    differing = int(np.count_nonzero(np.abs(sums) > 1e-12 * scale))
+    flips = _SignFlips(sums, sizes, _signs(groups, draws, np.random.default_rng(seed)))
     exact = groups <= ENUMERATE_UP_TO
-    p_value = hits / len(signs) if exact else (hits + 1) / (len(signs) + 1)
-    spread = _studentised(sums - effect * sizes, sizes, effect, signs)
-    # With very few clusters most sign patterns leave no spread, and the quantile is infinite: nothing can be excluded.
-    half = float(np.quantile(spread, level, method="higher")) * error if error > tiny else 0.0
-    if error <= tiny:
-        # Every task says the same, which doesn't prove that all tasks would: with 95 % confidence at most this share of
-        # unseen clusters differs (the exact "rule of three", Hanley & Lippman-Hand 1983), each by up to the score's range.
-        half = (1.0 - (1.0 - level) ** (1.0 / groups)) * scale
+    tiny = 1e-12 * (1.0 + abs(effect))
+
+    def p_value(mean: float) -> float:
+        """How probable a difference as far from `mean` as the one seen is, were it the true one."""
+        distance = abs(effect - mean)
+        observed = distance / error if error > tiny else (math.inf if distance > tiny else 0.0)
+        null = flips.t(mean)
+        # Ties count against the claim; the +1 keeps a random p-value valid, and an enumerated one contains the data itself.
+        hits = int(np.count_nonzero(null >= observed * (1 - 1e-9)))
+        return min(1.0, hits / len(null) if exact else (hits + 1) / (len(null) + 1))
+
+    low = high = effect
+    if error > tiny and exact and 2.0 / len(flips) > 1.0 - level:
+        low, high = (
+            -math.inf,
+            math.inf,
+        )  # the data and its mirror image are too many of so few patterns to reject anything
+    elif error > tiny:
+        low = _end(lambda mean: p_value(mean) <= 1.0 - level, effect, error, -1.0)
+        high = _end(lambda mean: p_value(mean) <= 1.0 - level, effect, error, 1.0)
+    if error <= tiny or differing < _TOO_FEW:
+        # Tasks that nearly all say the same don't prove that all would: with 95 % confidence at most this share of unseen
+        # clusters differs (the exact "rule of three", Hanley & Lippman-Hand 1983), each by up to the score's range.
+        unseen = (1.0 - (1.0 - level) ** (1.0 / groups)) * scale
+        low, high = min(low, effect - unseen), max(high, effect + unseen)
     bound = math.inf if largest is None else max(largest, abs(effect))
     return Paired(
         effect=effect,
-        low=max(effect - half, -bound),
-        high=min(effect + half, bound),
-        p_value=min(1.0, p_value),
+        low=max(low, -bound),
+        high=min(high, bound),
+        p_value=p_value(0.0),
         standard_error=error,
         n=len(values),
         clusters=groups,
         method="wild cluster bootstrap" if clusters is not None else "wild bootstrap",
-        differing=int(np.count_nonzero(np.abs(sums) > 1e-12 * scale)),
+        differing=differing,
         scale=scale,
     )
 
