@@ -83,6 +83,17 @@ def test_clear_forgets_everything(store):
     assert (store.rollouts("s"), store.info().scorings) == ({}, 0)
 
 
+@pytest.mark.parametrize("content", [b"", b"no database" * 1000], ids=["empty", "garbage"])
+def test_clearing_makes_a_damaged_file_usable_again(store, content):
+    keep(store, "one")
+    store.path.write_bytes(content)
+    for beside in store.path.parent.glob(f"{store.path.name}-*"):
+        beside.unlink()
+    assert store.clear() == 0
+    keep(store, "two")
+    assert set(store.rollouts("two")) == {"a"}
+
+
 def test_a_damaged_file_is_an_error_that_names_it(store):
     store.path.parent.mkdir()
     store.path.write_bytes(b"no database" * 100)

@@ -188,13 +188,23 @@ class ResultStore:
         )
 
     def clear(self) -> int:
-        """Forget everything; returns how many rollouts there were.
+        """Forget everything; returns how many rollouts there were. A damaged file goes, and counts as 0.
 
         Raises:
             StoreError: the file can't be written.
         """
         if not self.path.exists():
             return 0
+        try:
+            return self._emptied()
+        except StoreError as exc:
+            if isinstance(exc.__cause__, sqlite3.OperationalError):  # busy, full or read-only: it may be whole
+                raise
+            for path in self.path.parent.glob(f"{self.path.name}*"):
+                path.unlink(missing_ok=True)
+            return 0
+
+    def _emptied(self) -> int:
         with self._open() as database:
             gone = database.execute("DELETE FROM rollouts").rowcount
             database.execute("DELETE FROM scorings")
@@ -241,7 +251,7 @@ class ResultStore:
         except (sqlite3.Error, zlib.error, ValueError) as exc:
             raise StoreError(
                 f"the result cache {self.path} can't be used: {exc}",
-                hint="remove its folder if it is damaged; --no-cache does without it",
+                hint="`evsys cache clear` makes a new one; --no-cache does without it",
                 path=str(self.path),
             ) from exc
         finally:
