@@ -56,7 +56,9 @@ async def batches(model, steps=3):
         yield data
 
 
-@pytest.mark.parametrize("loss", [*BUILTIN_LOSSES, focal, dpo, gspo], ids=lambda loss: getattr(loss, "__name__", str(loss)))
+@pytest.mark.parametrize(
+    "loss", [*BUILTIN_LOSSES, focal, dpo, gspo], ids=lambda loss: getattr(loss, "__name__", str(loss))
+)
 async def test_two_passes_leave_the_weights_of_one(tmp_path, loss):
     one, two = await client(tmp_path), await client(tmp_path)
     async for data in batches(await client(tmp_path)):

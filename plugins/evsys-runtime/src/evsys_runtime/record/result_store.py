@@ -198,7 +198,8 @@ class ResultStore:
         try:
             return self._emptied()
         except StoreError as exc:
-            if isinstance(exc.__cause__, sqlite3.OperationalError):  # busy, full or read-only: it may be whole
+            # Busy, full or read-only: the file may be whole.
+            if isinstance(exc.__cause__, sqlite3.OperationalError):
                 raise
             for path in self.path.parent.glob(f"{self.path.name}*"):
                 path.unlink(missing_ok=True)
