@@ -367,3 +367,46 @@ def test_every_command_answers_a_wrong_file_with_one_json_document(lab, command)
     (problem,) = error["problems"]
     assert (problem["path"], problem["line"], problem["column"]) == ("$.run.backend.kind", 9, 13)
     assert problem["hint"] == "did you mean 'mock'?"
+
+
+def test_a_wrong_key_hides_nothing_else_of_its_block(lab):
+    """Also not that a needed key is missing which was only misspelt: the did-you-mean says that."""
+    text = """version: 1
+name: typos
+metadata:
+  success_metric: held_out.mean_reward
+  benchmark:
+    name: held_out
+    pathh: tasks.jsonl
+    path: nope.jsonl
+    metrics: [mean_rewardd]
+    max_tokens: many
+run:
+  data:
+    pathh: 1
+    transforms: [{kind: jsonl_to_chatt}, {kind: jsonl_to_chat, params: {user_colum: x}}]
+  model: {name: evsys/tiny, bad: 1, init_from_checkpoint: nowhere}
+  algorithm: {kind: sft, parms: 1, params: {learning_rate: abc, stepz: 3}}
+  backend: {kind: local, extra: 1, params: {worker: 2}}
+"""
+    lab.config(text=text)
+    outcome = lab.validate()
+    outcome.refused(
+        2,
+        "14 problems:",
+        r":7:5: \$\.metadata\.benchmark\.pathh: unknown key 'pathh'; did you mean 'path'\?",
+        r":8:5: \$\.metadata\.benchmark\.path: there is no file nope\.jsonl",
+        r":9:15: .*no metric is called 'mean_rewardd'",
+        r":10:5: .*max_tokens: expected an integer",
+        r":13:5: \$\.run\.data\.pathh: unknown key 'pathh'; did you mean 'path'\?",
+        r":14:19: .*no transform is called 'jsonl_to_chatt'",
+        r":14:73: .*unknown key 'user_colum'",
+        r":15:29: .*unknown key 'bad'",
+        r":15:\d+: \$\.run\.model\.init_from_checkpoint: ",
+        r":16:26: .*unknown key 'parms'",
+        r":16:\d+: .*learning_rate: expected a finite number",
+        r":16:\d+: .*unknown key 'stepz'",
+        r":17:26: .*unknown key 'extra'",
+        r":17:\d+: .*unknown key 'worker'",
+    )
+    assert "names no" not in outcome.said

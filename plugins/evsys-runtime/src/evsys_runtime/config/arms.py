@@ -6,7 +6,7 @@ there are. Paths here start at the run: `$.algorithm.params`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -18,6 +18,7 @@ from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
 from evsys.types import LoraSpec, ModelSpec
+from evsys_runtime.config import paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Built, Plugins
 from evsys_runtime.config.later import LATER_IN_RUN, NOT_YET, later_keys
@@ -103,7 +104,7 @@ class Arms:
             value: Any = plain or structure(_TYPES[key], raw, path=path)
             _bounds(key, value)
         except ConfigError as exc:
-            return _Part(raw, None, None, (*later, *exc.problems))
+            return _Part(raw, None, None, (*later, *exc.problems, *self._beside(key, raw, exc.problems)))
         except ValueError as exc:
             return _Part(raw, None, None, (*later, Problem(path=path, message=str(exc))))
         built = Built()
@@ -119,6 +120,17 @@ class Arms:
             case ModelConfig():
                 built = Built(problems=tuple(self._model(value, path)))
         return _Part(raw, value, built.plugin, (*later, *built.problems))
+
+    def _beside(self, key: str, raw: Any, problems: Sequence[Problem]) -> list[Problem]:
+        """What is wrong with a part beside the keys that were refused, and apart from their being gone."""
+        path = f"$.{key}"
+        rest = raw
+        for problem in problems:
+            rest = trees.without(rest, paths.parse(problem.path)[1:])
+        if rest is raw:
+            return []
+        told = {path, *(problem.path for problem in problems)}
+        return [problem for problem in self._look_at(key, rest).problems if problem.path not in told]
 
     def _data(self, data: DataConfig, path: str) -> list[Problem]:
         problems = list(source_problems(data, path, self.root, has_store=self.has_store))

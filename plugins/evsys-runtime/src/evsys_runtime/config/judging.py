@@ -11,11 +11,13 @@ import attrs
 
 from evsys import structure
 from evsys.errors import ConfigError, DataError
+from evsys_runtime.config import paths, trees
 from evsys_runtime.config.benchmarks import Benchmarks, Size
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, SuccessMetric
 from evsys_runtime.config.reading import Reader
+from evsys_runtime.config.report import Report
 from evsys_runtime.config.selection import Selection
 
 __all__ = ["Judging", "check_metadata"]
@@ -35,11 +37,16 @@ class Judging:
 
 @attrs.frozen(kw_only=True)
 class _Entry:
-    """A benchmark entry as written and as made, None where it can't be."""
+    """A benchmark entry as written and as made, None where it can't be.
+
+    Then `rest` is it without the keys at the paths `refused`, where that can be made.
+    """
 
     place: str
     raw: Any
     made: BenchmarkConfig | None
+    rest: BenchmarkConfig | None = None
+    refused: frozenset[str] = frozenset()
 
 
 def check_metadata(
@@ -66,6 +73,8 @@ def check_metadata(
     for entry in entries:
         if entry.made is not None:
             checks.check(entry.made, entry.raw, entry.place)
+        elif entry.rest is not None:
+            _check_rest(checks, entry.rest, entry)
     values = reader.fields(MetadataConfig, given, "$.metadata", skip=("benchmark",))
     made = tuple(entry.made for entry in entries if entry.made is not None)
     selection = Selection(reader=reader, plugins=plugins, metadata=MetadataConfig(**values, benchmark=made))
@@ -113,9 +122,33 @@ def _entries(listed: Any) -> list[_Entry]:
     entries = []
     for index, raw in enumerate(listed if isinstance(listed, list) else [listed]):
         place = f"{_PLACE}[{index}]" if many else _PLACE
-        try:
-            made = structure(BenchmarkConfig, raw, path=place)
-        except ConfigError:
-            made = None
-        entries.append(_Entry(place=place, raw=raw, made=made))
+        entries.append(_entry(raw, place))
     return entries
+
+
+def _entry(raw: Any, place: str) -> _Entry:
+    try:
+        return _Entry(place=place, raw=raw, made=structure(BenchmarkConfig, raw, path=place))
+    except ConfigError as exc:
+        refused = frozenset(problem.path for problem in exc.problems)
+    rest = raw
+    for path in refused:
+        rest = trees.without(rest, paths.parse(path)[len(paths.parse(place)) :])
+    entry = _Entry(place=place, raw=rest, made=None, refused=refused)
+    try:
+        return (
+            entry if rest is raw else attrs.evolve(entry, rest=structure(BenchmarkConfig, rest, path=place))
+        )
+    except ConfigError:
+        return entry
+
+
+def _check_rest(checks: Benchmarks, rest: BenchmarkConfig, entry: _Entry) -> None:
+    """Report what is wrong with an entry beside the keys that were refused, and apart from their being gone."""
+    found = Report()
+    reader = attrs.evolve(checks.reader, report=found)
+    apart = Benchmarks(reader=reader, plugins=checks.plugins, root=checks.root)
+    apart.check(rest, entry.raw, entry.place)
+    told = {entry.place, *entry.refused}
+    checks.reader.report.add(*(problem for problem in found.problems if problem.path not in told))
+    checks.data_errors += apart.data_errors

@@ -10,7 +10,7 @@ from typing import Any, Final
 from evsys_runtime.config.paths import Segment
 from evsys_runtime.config.scalars import describe
 
-__all__ = ["MISSING", "canonical", "get", "put"]
+__all__ = ["MISSING", "canonical", "get", "put", "without"]
 
 MISSING: Final = object()
 
@@ -46,6 +46,15 @@ def put(tree: Any, segments: Sequence[Segment], value: Any) -> Any:
             below = node.get(key) if type(node) is dict else node[key]
             node[key] = node = _copy(below, segments, depth + 1)
     return root
+
+
+def without(tree: Any, segments: Sequence[Segment]) -> Any:
+    """A tree like `tree` in which the mapping above a path lacks its last key; `tree` itself where there is no such key."""
+    if not segments or get(tree, segments) is MISSING or not isinstance(get(tree, segments[:-1]), Mapping):
+        return tree
+    above = dict(get(tree, segments[:-1]))
+    del above[segments[-1]]
+    return put(tree, segments[:-1], above)
 
 
 def _copy(node: Any, segments: Sequence[Segment], depth: int) -> Any:
