@@ -143,8 +143,8 @@ def wild_bootstrap(
     """Studentised wild (sign-flip) cluster bootstrap of a mean difference.
 
     The p-value imposes the null: cluster sums keep their size and get random signs. The interval is the test turned
-    around, all means that it doesn't reject at `1 - level`, so the two never contradict each other; it stays within
-    `largest`, the largest difference that a task can have. Sources: Cameron, Gelbach & Miller 2008, "Bootstrap-based
+    around, all means that it doesn't reject at `1 - level`, so the two agree. It is wider only where fewer than six
+    clusters differ, or all differ alike; and it stays within `largest`, the largest difference that a task can have. Sources: Cameron, Gelbach & Miller 2008, "Bootstrap-based
     improvements for inference with clustered errors"; MacKinnon 2015, "Wild cluster bootstrap confidence intervals", for
     the inversion; Liu 1988 for the wild bootstrap.
     """
