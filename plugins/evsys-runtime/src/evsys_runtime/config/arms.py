@@ -124,9 +124,7 @@ class Arms:
     def _beside(self, key: str, raw: Any, problems: Sequence[Problem]) -> list[Problem]:
         """What is wrong with a part beside the keys that were refused, and apart from their being gone."""
         path = f"$.{key}"
-        rest = raw
-        for problem in problems:
-            rest = trees.without(rest, paths.parse(problem.path)[1:])
+        rest = trees.without(raw, [paths.parse(problem.path)[1:] for problem in problems])
         if rest is raw:
             return []
         told = {path, *(problem.path for problem in problems)}

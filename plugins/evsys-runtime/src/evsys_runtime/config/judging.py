@@ -131,9 +131,8 @@ def _entry(raw: Any, place: str) -> _Entry:
         return _Entry(place=place, raw=raw, made=structure(BenchmarkConfig, raw, path=place))
     except ConfigError as exc:
         refused = frozenset(problem.path for problem in exc.problems)
-    rest = raw
-    for path in refused:
-        rest = trees.without(rest, paths.parse(path)[len(paths.parse(place)) :])
+    above = len(paths.parse(place))
+    rest = trees.without(raw, [paths.parse(path)[above:] for path in refused])
     entry = _Entry(place=place, raw=rest, made=None, refused=refused)
     try:
         return (

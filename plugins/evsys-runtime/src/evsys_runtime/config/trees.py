@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from evsys_runtime.config.paths import Segment
@@ -48,13 +48,14 @@ def put(tree: Any, segments: Sequence[Segment], value: Any) -> Any:
     return root
 
 
-def without(tree: Any, segments: Sequence[Segment]) -> Any:
-    """A tree like `tree` in which the mapping above a path lacks its last key; `tree` itself where there is no such key."""
-    if not segments or get(tree, segments) is MISSING or not isinstance(get(tree, segments[:-1]), Mapping):
-        return tree
-    above = dict(get(tree, segments[:-1]))
-    del above[segments[-1]]
-    return put(tree, segments[:-1], above)
+def without(tree: Any, places: Iterable[Sequence[Segment]]) -> Any:
+    """A tree like `tree` whose mappings lack the keys at these paths; `tree` itself where it has none of them."""
+    for segments in places:
+        above = get(tree, segments[:-1]) if segments else MISSING
+        if isinstance(above, Mapping) and segments[-1] in above:
+            kept = {key: value for key, value in above.items() if key != segments[-1]}
+            tree = put(tree, segments[:-1], kept)
+    return tree
 
 
 def _copy(node: Any, segments: Sequence[Segment], depth: int) -> Any:

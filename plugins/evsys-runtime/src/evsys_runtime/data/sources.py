@@ -39,7 +39,24 @@ def source_hash(obj: Any) -> str:
 
     Where there is no source (a lambda, the interactive prompt, `exec`) it is the byte code with the Python version, so
     it changes with Python. What is compiled counts as its name and the version of its distribution.
+
+    A class, and a function that closes over nothing, is read once a process, since what runs is what was imported.
     """
+    if isinstance(obj, functools.partial) or hasattr(obj, "__wrapped__"):
+        return _hash_of(obj)
+    if inspect.isroutine(obj):
+        once = isinstance(obj, FunctionType) and not obj.__closure__
+        return _read_once(obj) if once else _hash_of(obj)
+    doing: Any = obj if isinstance(obj, type) else type(obj)
+    return _read_once(doing)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_once(obj: type | FunctionType) -> str:
+    return _hash_of(obj)
+
+
+def _hash_of(obj: Any) -> str:
     text = json.dumps(sorted(set(_source_parts(obj))), separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode('ascii')).hexdigest()}"
 

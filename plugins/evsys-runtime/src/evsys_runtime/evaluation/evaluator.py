@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -17,7 +16,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +34,7 @@ from evsys_runtime.evaluation.results import (
     scored_result,
     without_cost,
 )
+from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.evaluation.verify import make_verify
 from evsys_runtime.record.slugs import slug
 from evsys_runtime.rendering.policy_client import PolicyClient
@@ -366,7 +365,7 @@ class Evaluator:
         with boundary("rollout", type(benchmark.engine).__name__):
             async with (
                 advancing(self._patience(benchmark)) as advanced,
-                _closing(self._stream(benchmark, policy, limits, snapshot, (step, model))) as stream,
+                closing(self._stream(benchmark, policy, limits, snapshot, (step, model))) as stream,
             ):
                 async for rollout in stream:
                     advanced()
@@ -504,14 +503,3 @@ def _scorings(benchmark: BoundBenchmark, start: int, end: int) -> int:
     """How often an entry is scored after step `start`: where it is due, and at the end."""
     every = benchmark.run_every
     return (end // every - start // every) + (end % every > 0) if every else 1
-
-
-@asynccontextmanager
-async def _closing(stream: AsyncIterator[Rollout]) -> AsyncGenerator[AsyncIterator[Rollout]]:
-    """End an engine's generator with the block, so that a failure here leaves no rollout running."""
-    try:
-        yield stream
-    finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()

@@ -7,8 +7,7 @@ cache keeps its own usage, which metrics of cost and time need, and is marked, s
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.cached import marked
 from evsys_runtime.evaluation.result_key import Trained, ingredients, rollout_keys, verifier_sources, why_not
+from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.record.encoding import encode_record
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.ingredients import differences
@@ -118,7 +118,7 @@ class ResultCache:
             told={"benchmark": benchmark.name, "step": step, "model": model},
         )
         if lookup is None:
-            async with _closing(benchmark.engine.run(benchmark.tasks, policy, limits)) as stream:
+            async with closing(benchmark.engine.run(benchmark.tasks, policy, limits)) as stream:
                 async for rollout in stream:
                     yield rollout
             return
@@ -130,7 +130,7 @@ class ResultCache:
         made: list[Rollout] = []
         acting = _replaying(policy, known) if known else policy
         try:
-            async with _closing(benchmark.engine.run(benchmark.tasks, acting, limits)) as stream:
+            async with closing(benchmark.engine.run(benchmark.tasks, acting, limits)) as stream:
                 async for rollout in stream:
                     place = (rollout.task_id, rollout.sample_index)
                     if place in known:
@@ -309,14 +309,3 @@ def _nearest(wanted: Mapping[str, Any], known: Sequence[KnownScoring]) -> dict[s
         "created": scoring.created,
         "differences": [attrs.asdict(difference) for difference in found],
     }
-
-
-@asynccontextmanager
-async def _closing(stream: AsyncIterator[Rollout]) -> AsyncGenerator[AsyncIterator[Rollout]]:
-    """End an engine's generator with the block."""
-    try:
-        yield stream
-    finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()

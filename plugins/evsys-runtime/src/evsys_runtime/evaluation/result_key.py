@@ -6,7 +6,6 @@ A scoring that can't be told whole has no key, and the reason why: it is made an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +103,7 @@ def ingredients(
         # In fixed waves a sampler's last bits depend on what is sampled beside; a folder's files are no part of its task.
         "wave": limits.n_concurrent if together else None,
         "tasks": benchmark.benchmark_hash if together or brings_tests else None,
-        "rollouts": [_code(run_rollout), _code(Rollout)],
+        "rollouts": [source_hash(run_rollout), source_hash(Rollout)],
     }
 
 
@@ -128,7 +127,7 @@ def plugin_facts(registry: Registry, kind: str, spec: PluginSpec | None) -> dict
     return {
         "name": entry.qualified,
         "version": None if entry.local else str(entry.version),
-        "code": _code(registry.get(kind, spec.kind)),
+        "code": source_hash(registry.get(kind, spec.kind)),
         **_params(spec.params),
     }
 
@@ -138,7 +137,7 @@ def _agent_facts(registry: Registry, spec: AgentConfig | None) -> dict[str, Any]
         kind = (spec.kind if spec is not None else None) or DEFAULT_AGENT
         return plugin_facts(registry, "agent", PluginSpec(kind=kind, params=spec.params if spec else {}))
     parts = split_path(spec.import_path)
-    code = None if parts is None else _code(load_object(*parts))
+    code = None if parts is None else source_hash(load_object(*parts))
     return {"import_path": spec.import_path, "code": code, **_params(spec.params)}
 
 
@@ -147,7 +146,7 @@ def _environment_facts(registry: Registry, spec: PluginSpec | None) -> dict[str,
     if spec is None or _named(registry, "environment", spec.kind):
         return plugin_facts(registry, "environment", spec)
     parts = split_path(spec.kind)
-    code = None if parts is None else _code(load_object(*parts))
+    code = None if parts is None else source_hash(load_object(*parts))
     return {"name": spec.kind, "code": code, **_params(spec.params)}
 
 
@@ -173,7 +172,7 @@ def _weights(trained: Trained | None, snapshot: SamplingClient | None, registry:
         "backend": plugin_facts(registry, "backend", trained.backend),
         "renderer": [
             trained.model.renderer,
-            _code(type(trained.renderer)),
+            source_hash(type(trained.renderer)),
             getattr(trained.renderer, "fingerprint", None),
         ],
     }
@@ -190,7 +189,7 @@ def verifier_sources(tasks: Sequence[HarborTask], registry: Registry) -> dict[st
     }
     bound = [bind_verifier(spec, registry) for spec in specs.values()]
     names = {name for verifier in bound for name in (verifier.name, *verifier.uses)}
-    return {name: _code(registry.get("verifier", name)) for name in sorted(names)}
+    return {name: source_hash(registry.get("verifier", name)) for name in sorted(names)}
 
 
 def _named(registry: Registry, kind: str, name: str) -> bool:
@@ -199,17 +198,3 @@ def _named(registry: Registry, kind: str, name: str) -> bool:
     except PluginError:
         return False
     return True
-
-
-def _code(plugin: Any) -> str:
-    """The hash of a plugin's source."""
-    try:
-        return _known_code(plugin)
-    except TypeError:  # an object that has no hash
-        return source_hash(plugin)
-
-
-@lru_cache(maxsize=256)
-def _known_code(plugin: Any) -> str:
-    """Read once, since what runs is what was imported."""
-    return source_hash(plugin)
