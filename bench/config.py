@@ -21,6 +21,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from support.hydra_jobs import launched
+
 BUDGET_SECONDS = 0.5
 BUDGET_MEGABYTES = 150
 HYDRA_JOBS = 100
@@ -33,16 +35,6 @@ base_run:
   model: {name: evsys/tiny}
   algorithm: {kind: sft, params: {learning_rate: 1e-3, batch_size: 4}}
   backend: {kind: mock}
-"""
-
-HYDRA_APP = """
-import hydra
-
-@hydra.main(version_base=None)
-def app(config):
-    pass
-
-app()
 """
 
 
@@ -112,28 +104,6 @@ def document(repeats: int) -> dict:
     return {"case": "document", "bytes": len(text), "cpu_milliseconds": round(1000 * min(cpus), 2)}
 
 
-def peers(python: Path, jobs: int) -> list[dict]:
-    version = subprocess.run(
-        [python, "-c", "import importlib.metadata as m; print(m.version('hydra-core'))"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if version.returncode != 0:
-        return []
-    with tempfile.TemporaryDirectory() as folder:
-        app = Path(folder) / "app.py"
-        app.write_text(HYDRA_APP, encoding="utf-8")
-        values = ",".join(map(str, range(jobs)))
-        start = time.perf_counter()
-        subprocess.run([python, app, "-m", f"+seed={values}"], cwd=folder, capture_output=True, check=True)
-        wall = time.perf_counter() - start
-    name = {"name": "hydra-core", "version": version.stdout.strip()}
-    return [
-        {**name, "hydra_jobs": jobs, "wall_seconds": round(wall, 2), "seconds_per_job": round(wall / jobs, 4)}
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
@@ -163,7 +133,9 @@ def main() -> None:
         "version": metadata.version("evsys-runtime"),
         "budgets": {"cpu_seconds": BUDGET_SECONDS, "memory_growth_megabytes": BUDGET_MEGABYTES},
         "results": results,
-        "peers": peers(options.peers / "bin" / "python", HYDRA_JOBS) if options.peers else [],
+        "peers": launched(options.peers / "bin" / "python", HYDRA_JOBS, count_as="hydra_jobs")
+        if options.peers
+        else [],
     }
     print(json.dumps(found, indent=2))
     over = [

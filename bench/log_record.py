@@ -21,6 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
+from support.calls import measure
+
 from evsys_loggers.logger import RunLogger
 from evsys_runtime.record.logging import configure
 from evsys_runtime.record.run_record import RunRecord
@@ -100,22 +102,9 @@ def measure_all(folder: Path, records: int, rounds: int) -> dict[str, dict[str, 
         "csv_metrics": lambda step: table.evsys_step_finished(ctx, step, VALUES),
         "logger": lambda step: logger.evsys_step_finished(ctx, step, VALUES),
     }
-    results = {name: measure(call, records, rounds) for name, call in calls.items()}
+    results = {name: measure(call, records, rounds, clock=time.thread_time) for name, call in calls.items()}
     run.close()
     return results
-
-
-def measure(call: Callable[[int], object], count: int, rounds: int) -> dict[str, float]:
-    """The least mean over the rounds, of this thread's CPU and of wall time."""
-    cpu, wall = [], []
-    for _ in range(rounds):
-        start = time.thread_time(), time.perf_counter()
-        for step in range(count):
-            call(step)
-        end = time.thread_time(), time.perf_counter()
-        cpu.append((end[0] - start[0]) / count * 1e6)
-        wall.append((end[1] - start[1]) / count * 1e6)
-    return {"cpu_min": round(min(cpu), 2), "wall_min": round(min(wall), 2), "n": count * rounds}
 
 
 def beside(python: str, folder: Path, records: int) -> dict:

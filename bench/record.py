@@ -10,10 +10,11 @@ import os
 import platform
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+
+from support.calls import measure
 
 from evsys.types import Message, Rollout, Score, Turn
 from evsys_runtime.record.files import write_json
@@ -92,19 +93,6 @@ def example_rollout(turns: int, tokens: int) -> Rollout:
     return Rollout(
         task_id="task", sample_index=0, turns=(turn,) * turns, output="words", score=Score(value=1.0)
     )
-
-
-def measure(call: Callable[[int], object], count: int, rounds: int) -> dict[str, float]:
-    """The least mean over the rounds, of CPU and of wall time."""
-    cpu, wall = [], []
-    for _ in range(rounds):
-        start = time.process_time(), time.perf_counter()
-        for step in range(count):
-            call(step)
-        end = time.process_time(), time.perf_counter()
-        cpu.append((end[0] - start[0]) / count * 1e6)
-        wall.append((end[1] - start[1]) / count * 1e6)
-    return {"cpu_min": round(min(cpu), 2), "wall_min": round(min(wall), 2), "n": count * rounds}
 
 
 if __name__ == "__main__":

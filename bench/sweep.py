@@ -22,6 +22,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from support.hydra_jobs import launched
+
 BUDGET_CPU_SECONDS = 0.1
 """CPU of an arm that does nothing."""
 
@@ -53,16 +55,6 @@ from evsys_sdk import SFT, register_algorithm
 class Nothing(SFT):
     async def train(self, ctx):
         return RunResult(status="completed", run_id=ctx.run_id)
-"""
-
-HYDRA_APP = """
-import hydra
-
-@hydra.main(version_base=None)
-def app(config):
-    pass
-
-app()
 """
 
 
@@ -120,27 +112,6 @@ def measured(case: str, arms: int, width: int, repeats: int) -> dict:
     return {"case": case, "arms": arms, "at_once": width, **least, "repeats": repeats}
 
 
-def peers(python: Path, jobs: int) -> list[dict]:
-    """Hydra's basic launcher, where that environment has it."""
-    version = subprocess.run(
-        [python, "-c", "import importlib.metadata as m; print(m.version('hydra-core'))"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if version.returncode != 0:
-        return []
-    with tempfile.TemporaryDirectory() as folder:
-        app = Path(folder) / "app.py"
-        app.write_text(HYDRA_APP, encoding="utf-8")
-        values = ",".join(map(str, range(jobs)))
-        start = time.perf_counter()
-        subprocess.run([python, app, "-m", f"+seed={values}"], cwd=folder, capture_output=True, check=True)
-        wall = time.perf_counter() - start
-    name = {"name": "hydra-core", "version": version.stdout.strip()}
-    return [{**name, "jobs": jobs, "wall_seconds": round(wall, 2), "seconds_per_job": round(wall / jobs, 4)}]
-
-
 def main() -> None:
     """Measure what the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -165,7 +136,9 @@ def main() -> None:
         "version": metadata.version("evsys-runtime"),
         "budgets": {"cpu_seconds_per_arm": BUDGET_CPU_SECONDS},
         "results": results,
-        "peers": peers(options.peers / "bin" / "python", options.arms) if options.peers else [],
+        "peers": launched(options.peers / "bin" / "python", options.arms, count_as="jobs")
+        if options.peers
+        else [],
     }
     print(json.dumps(found, indent=2))
     over = [r for r in results if r["case"] == "nothing" and r["cpu_seconds_per_arm"] > BUDGET_CPU_SECONDS]
