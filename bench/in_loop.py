@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from support.bare_run import MODEL, bare_run
 
-from evsys import HookManager, Registry
-from evsys.types import Clients, Datum, HarborTask, ModelSpec, RunContext, TrainingBatch, VerifierSpec
+from evsys import Registry
+from evsys.types import Datum, HarborTask, TrainingBatch, VerifierSpec
 from evsys_backend_mock import MockBackend
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.evaluation.benchmarks import bind_benchmark
@@ -29,10 +30,8 @@ from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.logging import configure
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.checkpoints import RunCheckpoints
 
 TARGET = 0.8  # of what can be hidden
-MODEL = ModelSpec(name="evsys/tiny")
 
 
 def main() -> None:
@@ -118,12 +117,6 @@ def datum(seed: int) -> Datum:
 BATCH = [datum(seed) for seed in range(4)]
 
 
-class Rows(list):
-    """A dataset as far as the loop looks at it."""
-
-    fingerprint = "sha256:none"
-
-
 def evaluator(options: argparse.Namespace, renderer, record: RunRecord) -> Evaluator:
     async def slow(_output, _expected, _params):
         await asyncio.sleep(options.verdict)
@@ -145,26 +138,9 @@ def evaluator(options: argparse.Namespace, renderer, record: RunRecord) -> Evalu
 async def run(options: argparse.Namespace, directory: Path, *, train: bool, score: bool) -> float:
     record = RunRecord(directory, log_settings=configure(console_level=None))
     record.create(directory.name)
-    attempt = record.start_attempt()
     client = Elsewhere(await MockBackend().prepare(MODEL, directory, 0), options.step)
     evaluate = evaluator(options, client.renderer, record)
-    ctx = RunContext(
-        run_id=directory.name,
-        arm="bench",
-        repeat=0,
-        attempt=attempt.n,
-        run_dir=directory,
-        config={"algorithm": {"kind": "fixed"}, "backend": {"kind": "mock"}},
-        model=MODEL,
-        seeds=Seeds(),
-        data=Rows(range(4)),
-        clients=Clients(policy=client),
-        record=record,
-        checkpoints=RunCheckpoints(record.checkpoints, MODEL, attempt=attempt.n, attempts=record.attempts),
-        hooks=HookManager(),
-        log=record.logger(arm="bench"),
-        evaluate=evaluate if score else None,
-    )
+    ctx = bare_run(record, client, 4, evaluate=evaluate if score else None)
     started = time.perf_counter()
     if train:
         await Fixed(learning_rate=1e-4, batch_size=4, steps=options.steps, save_every=0).train(ctx)

@@ -15,14 +15,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from support.bare_run import MODEL, bare_run
 
-from evsys import HookManager
-from evsys.types import Clients, Datum, ForwardResult, ModelSpec, OptimResult, RunContext, TrainingBatch
+from evsys.types import Datum, ForwardResult, OptimResult, TrainingBatch
 from evsys_backend_mock import MockBackend
-from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.checkpoints import RunCheckpoints
 from evsys_runtime.training.params import adam_params
 
 BUDGET = 1.0  # CPU milliseconds of the loop in one step
@@ -100,7 +98,7 @@ ROW_IDS = tuple(f"row-{i}" for i in range(8))
 
 
 async def prepared(folder: Path):
-    return await MockBackend().prepare(ModelSpec(name="evsys/tiny"), folder, 0)
+    return await MockBackend().prepare(MODEL, folder, 0)
 
 
 async def bare(client, steps: int) -> float:
@@ -117,36 +115,13 @@ async def bare(client, steps: int) -> float:
 async def looped(client, steps: int, directory: Path) -> float:
     record = RunRecord(directory)
     record.create(directory.name)
-    attempt = record.start_attempt()
-    model = ModelSpec(name="evsys/tiny")
-    ctx = RunContext(
-        run_id=directory.name,
-        arm="bench",
-        repeat=0,
-        attempt=attempt.n,
-        run_dir=directory,
-        config={"algorithm": {"kind": "fixed"}, "backend": {"kind": "mock"}},
-        model=model,
-        seeds=Seeds(),
-        data=Rows(range(8)),
-        clients=Clients(policy=client),
-        record=record,
-        checkpoints=RunCheckpoints(record.checkpoints, model, attempt=attempt.n, attempts=record.attempts),
-        hooks=HookManager(),
-        log=record.logger(arm="bench"),
-    )
+    ctx = bare_run(record, client, 8)
     algorithm = Fixed(learning_rate=1e-4, batch_size=8, steps=steps, save_every=0)
     started = time.process_time()
     await algorithm.train(ctx)
     spent = time.process_time() - started
     record.close()
     return spent / steps * 1e3
-
-
-class Rows(list):
-    """A dataset as far as the loop looks at it."""
-
-    fingerprint = "sha256:none"
 
 
 if __name__ == "__main__":
