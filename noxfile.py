@@ -209,7 +209,10 @@ def downstream(session: nox.Session) -> None:
         follower, page = ROOT / "tests/support/literate.py", ROOT / "docs/first-plugin.md"
         reader = outside / "reader"
         reader.mkdir()
-        session.run("python", str(follower), str(page), str(reader), env=constraints)
+        # The reader's uv finds this session's Python also where only a version manager knows it, and fetches none.
+        base = session.run("python", "-c", "import sys; print(sys.base_prefix)", silent=True, log=False)
+        path = os.pathsep.join([str(Path(str(base).strip()) / "bin"), os.environ["PATH"]])
+        session.run("python", str(follower), str(page), str(reader), env={**constraints, "PATH": path})
         _require_ours(session, next(reader.glob("*/.venv")), ours)
 
 
