@@ -111,7 +111,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the checks that are known to fail, and note which checks will run."""
-    ours = [item for item in items if getattr(getattr(item, "cls", None), "is_evsys_conformance", False)]
+    ours = [item for item in items if _is_ours(item)]
     if not ours:
         return
     _expect_failures(config, ours)

@@ -12,7 +12,7 @@ from evsys_runtime.experiment.verdict.tables import number, signed
 if TYPE_CHECKING:
     from evsys_runtime.record.past import History, PastExperiment, PastRun
 
-__all__ = ["experiment_cells", "history_lines", "interval"]
+__all__ = ["history_lines", "interval"]
 
 _GAP = 2
 _LEAST = 2
@@ -27,7 +27,7 @@ def history_lines(found: History) -> Iterator[str]:
     """A line each, with as many columns as there is room for; whole in files and pipes, to be searched."""
     width = terminal_width() if on_terminal() else sys.maxsize
     if found.experiments:
-        rows = [(each.experiment_id, *experiment_cells(each)) for each in found.experiments]
+        rows = [(each.experiment_id, *_experiment_cells(each)) for each in found.experiments]
         yield from _fitting("experiment", _EXPERIMENT, rows, width)
     else:
         rows = [(f"{each.experiment_id}/{each.run_id}", *_run_cells(each)) for each in found.runs]
@@ -40,7 +40,7 @@ def history_lines(found: History) -> Iterator[str]:
         yield f"{listed} of {found.total}; --limit 0 lists all"
 
 
-def experiment_cells(past: PastExperiment) -> tuple[str, ...]:
+def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
     """What the table says of an experiment, a text a column."""
     effect = "" if past.effect is None else f"{signed(past.effect)}{interval(past.low, past.high)}"
     scores = f" {number(past.before)} -> {number(past.after)}" if past.after is not None else ""

@@ -19,6 +19,7 @@ __all__ = [
     "CountedFromTheEnd",
     "experiment_names",
     "indexed",
+    "project_folder",
     "records_folder",
     "records_option",
     "run_names",
@@ -35,12 +36,17 @@ records_option = click.option(
 """Gives a command the option `--records`, and its function the argument `records`."""
 
 
+def project_folder() -> Path:
+    """The project that the working directory is in, else that directory."""
+    from evsys_runtime.config.root import enclosing_project
+
+    return enclosing_project(Path.cwd()) or Path.cwd()
+
+
 def records_folder(records: Path | None) -> Path:
     """The folder of all experiments that is meant; it need not exist, unless it was named."""
     if records is None:
-        from evsys_runtime.config.root import enclosing_project
-
-        return (enclosing_project(Path.cwd()) or Path.cwd()) / _EXPERIMENTS
+        return project_folder() / _EXPERIMENTS
     if not records.is_dir():
         raise click.BadParameter(f"{records} is no folder", param_hint="'--records'")
     own = records / _EXPERIMENTS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.lazy import GuidedGroup
-from evsys_cli.records import experiment_names, indexed, records_folder
+from evsys_cli.records import experiment_names, indexed, project_folder, records_folder
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
     from evsys_runtime.record.lookups import Lookups
     from evsys_runtime.record.result_schemas import result_tree
 
-    found = lookups(_in_full(record), project_root=_root(), benchmark=benchmark)
+    found = lookups(_in_full(record), project_root=project_folder(), benchmark=benchmark)
     if as_json:
         print_json(result_tree(Lookups(lookups=tuple(found))))
         return
@@ -85,22 +85,16 @@ def _in_full(record: str) -> str:
     from evsys_runtime.record.experiment_names import experiment_called
 
     experiment, slash, run = record.partition("/")
-    if Path(record).exists() or (_root() / OUTPUT_DIR / experiment).is_dir():
+    if Path(record).exists() or (project_folder() / OUTPUT_DIR / experiment).is_dir():
         return record
     with indexed(records_folder(None)) as index:
         return f"{experiment_called(experiment, index)}{slash}{run}"
 
 
-def _root() -> Path:
-    from evsys_runtime.config.root import enclosing_project
-
-    return enclosing_project(Path.cwd()) or Path.cwd()
-
-
 def _results() -> ResultStore:
     from evsys_runtime.record.workspace import Workspace
 
-    return Workspace(_root()).results()
+    return Workspace(project_folder()).results()
 
 
 def _lines(lookup: Lookup) -> Iterator[str]:

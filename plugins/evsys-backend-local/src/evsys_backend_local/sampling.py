@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, ClassVar
@@ -80,12 +79,6 @@ class SampleQueue:
         self.abort = abort
         self.coalesce = coalesce
         self._gatherings: dict[Snapshot, _Gathering] = {}
-
-    @functools.cached_property
-    def base_digest(self) -> str:
-        """Hash of the base's weights, which no adapter changes; some tenths of a second for each gigabyte."""
-        flat = self.engine.weights.params.flat
-        return f"sha256:{hashlib.sha256(np.ascontiguousarray(flat)).hexdigest()}"
 
     async def ask(self, snapshot: Snapshot, request: SampleRequest) -> SampleOutput:
         """Wait for the answer to one request."""
@@ -215,7 +208,8 @@ class LocalSamplingClient:
             BackendError: the snapshot was closed.
         """
         snapshot = self._open()
-        return snapshot.digest if snapshot.lora is None else f"{self._queue.base_digest} {snapshot.digest}"
+        base = self._queue.engine.base
+        return snapshot.digest if snapshot.lora is None else f"{base.digest} {snapshot.digest}"
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
         """Draw `n` continuations.

@@ -59,7 +59,6 @@ class Settings:
     def trial(self, live: LiveRollout) -> Any:
         """The config of one trial."""
         task = live.task
-        own_verifier = task.path is None or task.verifier is not None
         return TrialConfig(
             task=TrialTaskConfig(path=Path(task.path) if task.path is not None else self.stub),
             trial_name=live.name,
@@ -71,7 +70,7 @@ class Settings:
                 # the policy's own deadline comes first, and says more
                 override_timeout_sec=TIMEOUT_SECONDS + BACKSTOP_SECONDS,
             )
-            if own_verifier
+            if live.own_verifier
             else TrialVerifierConfig(),
             extra_instructions=[instruction_text(task, live.policy.system_prompt)]
             if task.path is None

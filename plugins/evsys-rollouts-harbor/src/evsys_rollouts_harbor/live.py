@@ -83,7 +83,6 @@ class LiveRollout:
     place: int = 0
     attempts: int = 0
     earlier: Usage = attrs.field(factory=Usage)
-    earlier_seconds: float = 0.0
     judging: Usage | None = None
     acted: list[Acted] = attrs.field(factory=list)
     score: Score | NoScore | None = None
@@ -93,6 +92,11 @@ class LiveRollout:
     _context: AgentContext = attrs.field(init=False)
     _unjudged: Rollout | None = None
     _verdict: asyncio.Task[Rollout] | None = None
+
+    @property
+    def own_verifier(self) -> bool:
+        """True where a verifier of evsys judges, False where the tests of the task's folder do."""
+        return self.task.path is None or self.task.verifier is not None
 
     def open(self) -> None:
         """Enter the table, under a new name."""
@@ -115,8 +119,7 @@ class LiveRollout:
     def begin(self, result: Any) -> None:
         """A new attempt: forget what the one before said, but not what it cost."""
         if self.attempts:
-            before = self.rollout().usage
-            self.earlier, self.earlier_seconds = before, before.seconds
+            self.earlier = self.rollout().usage
             self._context, self.model = self._fresh()
         self.attempts += 1
         self.acted, self.score, self.details, self.result = [], None, [], result
@@ -150,7 +153,7 @@ class LiveRollout:
             acted = await act(task, self.policy, model, context, timeout_seconds=self.timeout_seconds)
             self.acted.append(acted)
             self._unjudged = self._finished(self.acted)
-            if self.task.path is None or self.task.verifier is not None:
+            if self.own_verifier:
                 self._verdict = asyncio.ensure_future(self._judged(self._unjudged))
             return acted
 
@@ -214,7 +217,7 @@ class LiveRollout:
             timed_out=any(one.timed_out for one in acted),
             version=self.policy.version,
         )
-        seconds = self.earlier_seconds + sum(one.seconds for one in acted)
+        seconds = self.earlier.seconds + sum(one.seconds for one in acted)
         attempts = {"attempts": self.attempts} if self.attempts > 1 else {}
         return attrs.evolve(
             rollout,

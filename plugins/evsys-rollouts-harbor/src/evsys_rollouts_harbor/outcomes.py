@@ -115,9 +115,8 @@ def with_result(live: LiveRollout, result: Any) -> Rollout:
         return attrs.evolve(rollout, score=score, error=None if score.boundary == "verifier" else error)
     if rollout.error is not None:
         # Tests judge what an agent did, not what it said; so one that ran out of time in silence may have passed.
-        by_tests = live.task.path is not None and live.task.verifier is None
         failed = any(acted.failure is not None for acted in live.acted)
-        if failed or not (rollout.timed_out and by_tests):
+        if failed or not (rollout.timed_out and not live.own_verifier):
             return rollout
         rollout = attrs.evolve(rollout, error=None)
     told = next((_told(exc) for exc in others if exc.exception_type != _TIMEOUT), None)

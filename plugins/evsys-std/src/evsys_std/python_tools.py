@@ -32,13 +32,12 @@ class PythonTools:
             if function.__name__ in self._functions:
                 raise PluginLoadError(f"two tools are called {function.__name__!r}", plugin=path)
             self._functions[function.__name__] = function
+        self._schemas = {name: _described(name, function) for name, function in self._functions.items()}
 
     def shown(self, given: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
         """What the model is told: the tools that the task describes, then the functions that it doesn't."""
         described = {tool.get("function", tool).get("name") for tool in given}
-        own = (
-            _described(name, function) for name, function in self._functions.items() if name not in described
-        )
+        own = (schema for name, schema in self._schemas.items() if name not in described)
         return (*given, *own)
 
     async def answer(self, call: ToolCall) -> Message:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def spawn(
         f"from evsys_verifiers_std.code_sandbox.{module} import main; main(*{tuple(descriptors)!r})"
     )
     python = [_python(), "-I", "-S", "-B", "-c", program]
-    with _filter() if sandboxed else _nothing() as filtering:
+    with _filter() if sandboxed else nullcontext(()) as filtering:
         return subprocess.Popen(
             [*_bwrap(filtering), "--", *python] if sandboxed else python,
             env=_ENVIRONMENT,
@@ -101,11 +101,6 @@ def _filter() -> Iterator[tuple[int, ...]]:
         yield (descriptor,)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _nothing() -> Iterator[tuple[int, ...]]:
-    yield ()
 
 
 def _bwrap(filtering: Sequence[int]) -> list[str]:

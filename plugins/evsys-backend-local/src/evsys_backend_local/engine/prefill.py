@@ -144,7 +144,7 @@ class Prefill:
             made[layer, :, : shape.kv_heads] = k
             made[layer, :, shape.kv_heads :] = v
 
-        [pack] = self._packs([prompt[:end]], [end - self.chunk], max_rows=self.chunk)
+        [pack] = self._packs([prompt[:end]], [end - self.chunk])
         forward = self._forward(pack, [path[:-1]])
         if scored:
             self._streams[path[-1]] = forward.run(store).copy()
@@ -152,12 +152,10 @@ class Prefill:
             forward.keys(store)
         return made
 
-    def _packs(
-        self, sequences: Sequence[IntArray], past: Sequence[int], max_rows: int | None = None
-    ) -> list[Pack]:
+    def _packs(self, sequences: Sequence[IntArray], past: Sequence[int]) -> list[Pack]:
         return pack_sequences(
             sequences,
-            max_rows=max_rows or self.max_rows,
+            max_rows=self.max_rows,
             streams=1,
             block_rows=self.block_rows,
             dtype=self.ws.dtype,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 
@@ -27,7 +28,7 @@ class Snapshot:
     lora: LoraParams | None
     version: int
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what was trained: equal digests mean equal bits."""
         return _digest(self.weights, self.lora)
@@ -35,7 +36,7 @@ class Snapshot:
 
 def _digest(weights: BaseWeights, lora: LoraParams | None) -> str:
     flat = weights.params.flat if lora is None else lora.params.flat
-    return "sha256:" + hashlib.sha256(flat.tobytes()).hexdigest()
+    return "sha256:" + hashlib.sha256(flat).hexdigest()
 
 
 class Trainable:

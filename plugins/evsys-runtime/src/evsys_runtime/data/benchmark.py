@@ -20,7 +20,7 @@ from evsys_runtime.data.parse import RowProblem, parse_row
 from evsys_runtime.data.readers import FORMATS, ReadReport, read_rows
 from evsys_runtime.data.scope import DataScope, current_scope, use_scope
 
-__all__ = ["load_tasks", "tasks_file"]
+__all__ = ["load_tasks", "tasks_file", "told_together"]
 
 _MOST_SHOWN = 20
 """How many kinds of problems are told in words; the others are counted."""
@@ -122,15 +122,18 @@ def _native(
 def _broken_folders(problems: Sequence[tuple[str, int | None, str]]) -> DataError:
     file, line, message = problems[0]
     if len(problems) > 1:
-        told = [
-            f"{place}:{at}: {text}" if at is not None else f"{place}: {text}" for place, at, text in problems
-        ]
-        shown = told[:_MOST_SHOWN]
-        if len(told) > len(shown):
-            shown.append(f"and {len(told) - len(shown)} more")
-        message = "\n  ".join([f"the benchmark has {len(told)} problems:", *shown])
+        message = told_together(f"the benchmark has {len(problems)} problems:", problems)
     hint = "a task is a folder with task.toml, instruction.md and tests/test.sh"
     return DataError(message, source=file, line=line, hint=hint, problems=len(problems))
+
+
+def told_together(head: str, problems: Sequence[tuple[str, int | None, str]]) -> str:
+    """Several problems as one message: a line each, with its file and line, the first ones of very many."""
+    told = [f"{place}:{at}: {text}" if at is not None else f"{place}: {text}" for place, at, text in problems]
+    shown = told[:_MOST_SHOWN]
+    if len(told) > len(shown):
+        shown.append(f"and {len(told) - len(shown)} more")
+    return "\n  ".join([head, *shown])
 
 
 def _shown(path: Path, scope: DataScope) -> str:

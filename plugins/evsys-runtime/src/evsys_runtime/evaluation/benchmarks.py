@@ -76,6 +76,7 @@ class BoundBenchmark:
     reward_range: Range | None = None
     benchmark_hash: str | None = None
     verifier_hash: str | None = None
+    verifier_sources: Mapping[str, str] = attrs.field(factory=dict)
     warnings: tuple[str, ...] = ()
     agent_spec: AgentConfig | None = None
     engine_spec: PluginSpec | None = None
@@ -196,6 +197,7 @@ def bind_benchmark(
     problems += _task_problems(entry, scored, verifiers, path)
     if problems or bound_agent is None or engine is None:
         raise ConfigError(problems)
+    sources = _verifier_sources(verifiers, registry)
     return BoundBenchmark(
         name=entry.label,
         tasks=scored,
@@ -215,7 +217,8 @@ def bind_benchmark(
         models=tuple(models),
         reward_range=_reward_range(scored, verifiers),
         benchmark_hash=_content_hash(content_hash, entry, tasks),
-        verifier_hash=_verifier_hash(verifiers, registry),
+        verifier_hash=digest(sources),
+        verifier_sources=sources,
         warnings=_warnings(verifiers, (inference, *(model.client for model in models))),
         agent_spec=entry.agent or agent,
         engine_spec=attrs.evolve(entry.engine_spec, kind=engine_kind(entry, scored, harness=harness)),
@@ -373,7 +376,8 @@ def _warnings(verifiers: _Verifiers, clients: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(said))
 
 
-def _verifier_hash(verifiers: _Verifiers, registry: Registry) -> str:
+def _verifier_sources(verifiers: _Verifiers, registry: Registry) -> dict[str, str]:
+    """The hash of the source of each verifier that tasks name, and of those which these call."""
     bound = [verifier for verifier in verifiers.values() if isinstance(verifier, BoundVerifier)]
     names = sorted({name for verifier in bound for name in (verifier.name, *verifier.uses)})
-    return digest({name: source_hash(registry.get("verifier", name)) for name in names})
+    return {name: source_hash(registry.get("verifier", name)) for name in names}

@@ -18,7 +18,7 @@ from evsys.types import HarborTask, NoScore, Policy, Rollout, RolloutLimits, Sco
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.cached import marked
-from evsys_runtime.evaluation.result_key import Trained, ingredients, rollout_keys, verifier_sources, why_not
+from evsys_runtime.evaluation.result_key import Trained, ingredients, rollout_keys, why_not
 from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.record.encoding import encode_record
 from evsys_runtime.record.hashing import digest
@@ -86,7 +86,6 @@ class ResultCache:
         self._tell = tell
         self._redactor = redactor or Redactor.from_environment()
         self._broken = False
-        self._verifiers: dict[str, Mapping[str, str]] = {}
 
     async def rollouts(
         self,
@@ -155,8 +154,7 @@ class ResultCache:
         if self._broken:
             return None
         try:
-            verifiers = self._verifier_sources(benchmark)
-            reason = why_not(benchmark, self._registry, self._trained, verifiers)
+            reason = why_not(benchmark, self._registry, self._trained)
             if reason is not None:
                 self._note({**told, "reason": reason})
                 return None
@@ -167,7 +165,6 @@ class ResultCache:
                 registry=self._registry,
                 trained=self._trained,
                 snapshot=snapshot,
-                verifiers=verifiers,
             )
             lookup = self._found(benchmark, decided)
             mixes = lookup.complete or _may_mix(benchmark, limits)
@@ -176,11 +173,6 @@ class ResultCache:
             self._give_up(str(exc) if isinstance(exc, EvsysError) else f"{type(exc).__name__}: {exc}")
             return None
         return lookup
-
-    def _verifier_sources(self, benchmark: BoundBenchmark) -> Mapping[str, str]:
-        if benchmark.name not in self._verifiers:
-            self._verifiers[benchmark.name] = verifier_sources(benchmark.tasks, self._registry)
-        return self._verifiers[benchmark.name]
 
     def _found(self, benchmark: BoundBenchmark, decided: Mapping[str, Any]) -> _Lookup:
         scoring = digest(decided)

@@ -5,7 +5,7 @@ A scoring that can't be told whole has no key, and the reason why: it is made an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,13 @@ from evsys_runtime.data.sources import source_hash
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.recording import run_rollout
-from evsys_runtime.evaluation.verify import bind_verifier
 from evsys_runtime.record.hashing import digest
 
 if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import Renderer, SamplingClient
 
-__all__ = ["Trained", "ingredients", "plugin_facts", "rollout_keys", "verifier_sources", "why_not"]
+__all__ = ["Trained", "ingredients", "plugin_facts", "rollout_keys", "why_not"]
 
 
 @attrs.frozen(kw_only=True)
@@ -43,9 +42,7 @@ class Trained:
     place: tuple[str, str, int]
 
 
-def why_not(
-    benchmark: BoundBenchmark, registry: Registry, trained: Trained | None, verifiers: Iterable[str]
-) -> str | None:
+def why_not(benchmark: BoundBenchmark, registry: Registry, trained: Trained | None) -> str | None:
     """Why an entry's results can't be kept; None where they can.
 
     Plugins opt out by `cacheable = False`; a verifier that declares `deterministic = False` has opted out too.
@@ -62,7 +59,7 @@ def why_not(
     for what, plugin in acting:
         if not getattr(plugin, "cacheable", True):
             return f"its {what} can't be cached"
-    for name in verifiers:
+    for name in benchmark.verifier_sources:
         plugin = registry.get("verifier", name)
         if not (getattr(plugin, "cacheable", True) and getattr(plugin, "deterministic", True)):
             return f"verifier {name!r} may judge the same answer otherwise"
@@ -77,7 +74,6 @@ def ingredients(
     registry: Registry,
     trained: Trained | None,
     snapshot: SamplingClient | None,
-    verifiers: Mapping[str, str],
 ) -> dict[str, Any]:
     """All that decides the results of a scoring, but for the tasks and the sample index; `why_not` said None.
 
@@ -97,7 +93,7 @@ def ingredients(
         "agent": _agent_facts(registry, benchmark.agent_spec),
         "engine": plugin_facts(registry, "rollout_engine", benchmark.engine_spec),
         "environment": _environment_facts(registry, benchmark.environment),
-        "verifiers": dict(verifiers),
+        "verifiers": dict(benchmark.verifier_sources),
         "max_turns": limits.max_turns,
         "timeout_seconds": limits.timeout_seconds,
         # In fixed waves a sampler's last bits depend on what is sampled beside; a folder's files are no part of its task.
@@ -176,20 +172,6 @@ def _weights(trained: Trained | None, snapshot: SamplingClient | None, registry:
             getattr(trained.renderer, "fingerprint", None),
         ],
     }
-
-
-def verifier_sources(tasks: Sequence[HarborTask], registry: Registry) -> dict[str, str]:
-    """The hash of the source of each verifier that tasks name, and of those which these call.
-
-    Raises:
-        ConfigError, PluginError: one can't be made.
-    """
-    specs = {
-        digest([task.verifier.name, task.verifier.params]): task.verifier for task in tasks if task.verifier
-    }
-    bound = [bind_verifier(spec, registry) for spec in specs.values()]
-    names = {name for verifier in bound for name in (verifier.name, *verifier.uses)}
-    return {name: source_hash(registry.get("verifier", name)) for name in sorted(names)}
 
 
 def _named(registry: Registry, kind: str, name: str) -> bool:

@@ -11,7 +11,7 @@ import attrs
 from evsys import Registry
 from evsys.errors import DataError
 from evsys_runtime.config.model import BenchmarkConfig
-from evsys_runtime.data.benchmark import tasks_file
+from evsys_runtime.data.benchmark import tasks_file, told_together
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.grader_check import GraderCheck, GraderFault, check_grader
@@ -23,8 +23,6 @@ __all__ = ["GRADER_CHECK", "check_graders", "keep_grader_checks"]
 
 GRADER_CHECK = "grader_check.json"
 """The file of an experiment's record that says which answers made without a model got which marks."""
-
-_MOST_SHOWN = 20
 
 
 async def check_graders(
@@ -66,17 +64,13 @@ def keep_grader_checks(
     write_json(record.directory / GRADER_CHECK, redactor.tree(tree))
 
 
-def _refusal(found: Sequence[tuple[GraderFault, str | None, int | None]]) -> DataError:
+def _refusal(found: Sequence[tuple[GraderFault, str, int | None]]) -> DataError:
     first, source, line = found[0]
     message = first.message
     if len(found) > 1:
-        told = [
-            ":".join(str(part) for part in (place, at) if part is not None) + f": {fault.message}"
-            for fault, place, at in found
-        ]
-        more = [f"and {len(told) - _MOST_SHOWN} more"] if len(told) > _MOST_SHOWN else []
-        message = "\n  ".join(
-            [f"{len(told)} graders tell no right answer from a wrong one:", *told[:_MOST_SHOWN], *more]
+        message = told_together(
+            f"{len(found)} graders tell no right answer from a wrong one:",
+            [(place, at, fault.message) for fault, place, at in found],
         )
     return DataError(
         message,
@@ -87,7 +81,7 @@ def _refusal(found: Sequence[tuple[GraderFault, str | None, int | None]]) -> Dat
     )
 
 
-def _place(entry: BenchmarkConfig, task_id: str, project_root: Path) -> tuple[str | None, int | None]:
+def _place(entry: BenchmarkConfig, task_id: str, project_root: Path) -> tuple[str, int | None]:
     """The file of an entry's tasks, and the line of one of them; None for a line that can't be told."""
     if entry.path is not None:
         path = tasks_file(project_root / entry.path)

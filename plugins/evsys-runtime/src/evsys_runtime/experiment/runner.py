@@ -92,7 +92,7 @@ async def _adopt(session: Session, arm: ArmConfig, result: RunResult) -> None:
         run=result,
         evaluations=evaluations,
         failure=result.failure,
-        usage=sum((evaluation.usage for evaluation in evaluations), result.usage),
+        usage=sum((evaluation.usage + evaluation.judged for evaluation in evaluations), result.usage),
         run_dir=str(record.directory),
         warnings=result.warnings,
     )

@@ -32,7 +32,8 @@ __all__ = [
 OUTCOMES = tuple(dict.fromkeys(word.lower() for word in (*get_args(Verdict), *get_args(Outcome))))
 """Verdicts of experiments and outcomes of arms."""
 
-SORTS = ("started", "finished", "name", "status", "score", "effect", "cost", "tokens", "seconds")
+type Sort = Literal["started", "finished", "name", "status", "score", "effect", "cost", "tokens", "seconds"]
+SORTS: tuple[str, ...] = get_args(Sort.__value__)
 """What history can be sorted by: the newest, the largest first; `name` and `status` from A to Z."""
 
 _ALPHABETICAL = frozenset({"name", "status"})
@@ -78,9 +79,7 @@ class Question:
     parent: str | None = None
     runs: bool = False
     limit: int | None = None
-    sort: Literal["started", "finished", "name", "status", "score", "effect", "cost", "tokens", "seconds"] = (
-        "started"
-    )
+    sort: Sort = "started"
     reverse: bool = False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -240,13 +240,7 @@ def _optional(path: Path) -> Tree:
 
 
 def _words(said: tuple[object, ...]) -> str:
-    return "\n".join(_texts(said))
-
-
-def _texts(said: tuple[object, ...]) -> Iterator[str]:
-    for each in said:
-        if each:
-            yield str(each)
+    return "\n".join(str(each) for each in said if each)
 
 
 def _moment(folder: str) -> str:

@@ -96,7 +96,7 @@ class ResultStore:
         """
         if not self.path.exists():
             return {}
-        with self._open() as database:
+        with self._open(transaction=False) as database:
             rows = database.execute("SELECT key, body FROM rollouts WHERE scoring = ?", (scoring,)).fetchall()
             if rows:
                 database.execute("UPDATE scorings SET used = ? WHERE id = ?", (time.time(), scoring))
@@ -149,7 +149,7 @@ class ResultStore:
         """
         if not self.path.exists():
             return []
-        with self._open() as database:
+        with self._open(transaction=False) as database:
             rows = database.execute(
                 "SELECT id, benchmark, ingredients, run, created, rollouts FROM scorings WHERE benchmark = ? AND rollouts > 0 "
                 "ORDER BY created DESC LIMIT ?",
@@ -175,7 +175,7 @@ class ResultStore:
         """
         counts = (0, 0, 0)
         if self.path.exists():
-            with self._open() as database:
+            with self._open(transaction=False) as database:
                 counts = database.execute(
                     "SELECT COUNT(*), COALESCE(SUM(rollouts), 0), COALESCE(SUM(size), 0) FROM scorings"
                 ).fetchone()
