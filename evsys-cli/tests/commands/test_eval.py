@@ -64,6 +64,23 @@ def test_an_api_model_is_scored_on_each_benchmark(evsys):
     assert "4 of 4 rollouts came from the cache; --no-cache makes all anew\n0 prompt and 0" in again.out
 
 
+def test_what_judging_took_stands_apart(evsys, project):
+    (project / "src/verifiers.py").write_text(
+        "from evsys import register_verifier\n"
+        "from evsys.types import Score, Usage\n"
+        "@register_verifier('judged')\n"
+        "def judged(model_output, expected, params):\n"
+        "    used = Usage(prompt_tokens=50, completion_tokens=5, cost_usd=0.5)\n"
+        "    return Score(value=float(model_output == expected), usage=used)\n",
+        encoding="utf-8",
+    )
+    easy = project / "easy.jsonl"
+    easy.write_text(easy.read_text(encoding="utf-8").replace("exact_match", "judged"), encoding="utf-8")
+    outcome = evsys("eval", "sage", "easy.jsonl", "--client", "says", "-q", "--skip-grader-check")
+    assert "\n8 prompt and 4 completion tokens, $1.0000" in outcome.out
+    assert "\njudging: 200 prompt and 20 completion tokens, $2.0000" in outcome.out
+
+
 def test_its_result_is_one_document_of_the_published_shape(evsys, project):
     outcome = evsys(
         "benchmark", "run", "easy.jsonl", "--model", "sage", "--client", "says", "--json", "--limit", "3"

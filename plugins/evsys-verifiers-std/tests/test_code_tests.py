@@ -144,6 +144,20 @@ def test_a_test_that_hangs_is_a_zero_and_those_before_it_count():
     assert "0.5 s" in score.metadata["errors"]["test_2"]
 
 
+def test_programs_share_the_time_with_each_other():
+    code = "word = input()\nwhile word == 'hang': pass\nprint(word)"
+    words = ["good", "hang", "late"]
+    score = judged(code, [{"input": word, "output": word} for word in words], timeout_seconds=0.8)
+    assert score.components == {"test_1": 1.0, "test_2": 0.0, "test_3": 0.0}
+    assert "0.8 s, which is the time of all tests together" in score.metadata["errors"]["test_3"]
+
+
+def test_programs_have_the_time_that_the_calls_left():
+    tests = ["assert f(1) == 1", {"input": "", "output": ""}]
+    score = judged("def f(x):\n    while x: pass", tests, timeout_seconds=0.5)
+    assert score.components == {"test_1": 0.0, "test_2": 0.0}
+
+
 def test_setup_and_prefix_run_each_in_its_own_process():
     score = judged(
         "def f(x):\n    return sqrt(x)",

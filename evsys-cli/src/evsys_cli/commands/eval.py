@@ -14,7 +14,7 @@ from evsys_cli.output import for_terminal
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:
-    from evsys.types import ArmResult
+    from evsys.types import ArmResult, Usage
     from evsys_runtime.config.model import BenchmarkConfig
     from evsys_runtime.experiment.scoring import NamedClient, SavedModel
 
@@ -178,7 +178,7 @@ def _entry(name: str, options: Mapping[str, Any]) -> BenchmarkConfig:
 
 
 def _lines(result: ArmResult) -> list[str]:
-    from evsys_runtime.accounting.spent import cost_words
+    from evsys.types import Usage
     from evsys_runtime.experiment.verdict.tables import number
 
     lines = []
@@ -189,13 +189,22 @@ def _lines(result: ArmResult) -> list[str]:
         for name, metric in scoring.metrics.items():
             interval = "" if metric.low is None else f" [{number(metric.low)}, {number(metric.high)}]"
             lines.append(f"{scoring.benchmark}: {name} {number(metric.value)}{interval}, {metric.n} tasks")
-    usage = result.usage
     lines += [f"warning: {warning}" for warning in result.warnings]
     if cached := sum(scoring.cached for scoring in result.evaluations):
         rollouts = sum(scoring.scored + scoring.no_score for scoring in result.evaluations)
         lines.append(f"{cached} of {rollouts} rollouts came from the cache; --no-cache makes all anew")
-    lines.append(
-        f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens, {cost_words(usage)}"
-    )
+    asked = sum((scoring.usage for scoring in result.evaluations), Usage())
+    judged = sum((scoring.judged for scoring in result.evaluations), Usage())
+    lines.append(_spent(asked))
+    if judged.prompt_tokens or judged.completion_tokens:
+        lines.append(f"judging: {_spent(judged)}")
     lines.append(f"{result.status} in {result.seconds:.1f} s; record: {result.run_dir}")
     return lines
+
+
+def _spent(usage: Usage) -> str:
+    from evsys_runtime.accounting.spent import cost_words
+
+    return (
+        f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens, {cost_words(usage)}"
+    )

@@ -168,7 +168,7 @@ def test_a_grader_that_no_made_answer_passes_is_a_warning_that_names_the_task(ch
     [warning] = checked(wrong_case, "Paris", "Rome").warnings
     assert warning == (
         "'mine' gives 0 to every answer that was made without a model, on 2 checked tasks of 'val', first 't0': "
-        "nothing shows that an answer can pass"
+        "none of those shows that an answer can pass"
     )
 
 

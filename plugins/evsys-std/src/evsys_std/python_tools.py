@@ -69,7 +69,7 @@ def _loaded(path: str) -> Callable[..., Any]:
     parts = split_path(path)
     if parts is None:
         raise PluginLoadError(f"{path!r} is no import path", hint="write module:function", plugin=path)
-    found = load_object(*parts)
+    found = load_object(*parts, what="tool")
     if not inspect.isfunction(found):
         raise PluginLoadError(f"tool {path!r} is a {type(found).__name__}, not a function", plugin=path)
     return found

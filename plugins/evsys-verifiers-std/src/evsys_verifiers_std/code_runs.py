@@ -23,7 +23,7 @@ import attrs
 from evsys_verifiers_std.code_sandbox.plain import READY, as_line, from_line
 from evsys_verifiers_std.sandbox import Process, spawn
 
-__all__ = ["Bounds", "Part", "SandboxError", "pool", "run_program", "run_tests"]
+__all__ = ["Bounds", "Part", "SandboxError", "TimeLeft", "pool", "run_program", "run_tests"]
 
 START_SECONDS = 60.0
 MOST_OUTPUT = 4 << 20
@@ -62,6 +62,22 @@ class Bounds:
         }
 
 
+@attrs.define
+class TimeLeft:
+    """The seconds that the code of one answer may still run; starting a sandbox takes none of them."""
+
+    seconds: float
+
+    @contextmanager
+    def running(self) -> Iterator[float]:
+        """The moment, on the monotonic clock, at which it has to end; what it took till then is gone."""
+        began = time.monotonic()
+        try:
+            yield began + self.seconds
+        finally:
+            self.seconds = max(0.0, self.seconds - (time.monotonic() - began))
+
+
 @attrs.frozen(kw_only=True)
 class Part:
     """How a part of a test ended; `error` is None where it passed."""
@@ -71,12 +87,14 @@ class Part:
     error: str | None
 
 
-def run_program(code: str, text: str, bounds: Bounds) -> tuple[str, str | None]:
-    """Run code as a program that reads `text`: its output, and what went wrong.
+def run_program(code: str, text: str, bounds: Bounds, left: TimeLeft) -> tuple[str, str | None]:
+    """Run code as a program that reads `text`: its output, and what went wrong. Where no time is left it isn't run.
 
     Raises:
         SandboxError: it couldn't be started.
     """
+    if not left.seconds:
+        return "", _too_long(bounds)
     with ExitStack() as stack:
         given = _written(stack, {"code": code, "bounds": bounds.tree()})
         typed = stack.enter_context(tempfile.TemporaryFile())
@@ -95,7 +113,7 @@ def run_program(code: str, text: str, bounds: Bounds) -> tuple[str, str | None]:
         output.close()
         if b"".join(_chunks(told, time.monotonic() + START_SECONDS)) != READY:
             raise SandboxError("the sandbox of the code can't be started")
-        deadline = time.monotonic() + bounds.timeout_seconds
+        deadline = stack.enter_context(left.running())
         kept = b""
         for chunk in _chunks(out, deadline):
             kept += chunk
@@ -104,12 +122,18 @@ def run_program(code: str, text: str, bounds: Bounds) -> tuple[str, str | None]:
         try:
             status = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            return "", f"it took longer than {bounds.timeout_seconds:g} s"
+            return "", _too_long(bounds)
         return kept.decode("utf-8", "replace"), None if status == 0 else f"it ended with exit code {status}"
 
 
 def run_tests(
-    code: str, tests: Sequence[Any], bounds: Bounds, *, setup: str, entry_point: str | None
+    code: str,
+    tests: Sequence[Any],
+    bounds: Bounds,
+    left: TimeLeft,
+    *,
+    setup: str,
+    entry_point: str | None,
 ) -> list[Part]:
     """Test the functions of code; every test is in the result, with one part at least.
 
@@ -125,10 +149,15 @@ def run_tests(
         _spawned(stack, "tester", (_written(stack, job), tell, ask, heard), bounds)
         for end in (tell, asked, ask, heard, answer):
             end.close()
-        messages = _messages(results, bounds.timeout_seconds)
+        messages = _messages(results, left.seconds)
         if "ready" not in next(messages, {}):
             raise SandboxError("the sandbox of the code or of the tests can't be started")
-        return _parts(messages, len(tests), bounds)
+        with left.running():
+            return _parts(messages, len(tests), bounds)
+
+
+def _too_long(bounds: Bounds) -> str:
+    return f"it wasn't through after {bounds.timeout_seconds:g} s, which is the time of all tests together"
 
 
 def _parts(messages: Iterator[Mapping[str, Any]], count: int, bounds: Bounds) -> list[Part]:
@@ -147,7 +176,7 @@ def _parts(messages: Iterator[Mapping[str, Any]], count: int, bounds: Bounds) ->
             parts[message["test"]] = message["parts"]
         elif "part" in message:
             errors[message["test"], message["part"]] = message["error"]
-    missing = stopped or f"it wasn't through after {bounds.timeout_seconds:g} s"
+    missing = stopped or _too_long(bounds)
     return [
         Part(test=test, name=name, error=errors.get((test, place), missing))
         for test, names in enumerate(parts)

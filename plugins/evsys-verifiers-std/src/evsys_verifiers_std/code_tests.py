@@ -49,7 +49,9 @@ class CodeTestsParams:
     prefix: str = option("", "Python code in front of the model's, in its process.")
     partial: bool = option(True, "Give the share of tests that pass; otherwise all of them or nothing.")
     unfenced: bool = option(True, "An answer without a code block is code as a whole.")
-    timeout_seconds: float = option(10.0, "Longest time of one answer's tests together.", gt=0, le=300)
+    timeout_seconds: float = option(
+        10.0, "Longest time of one answer's tests together; starting a sandbox doesn't count.", gt=0, le=300
+    )
     memory_mb: int = option(512, "Most memory of the code, in MiB.", ge=64, le=1 << 20)
     file_mb: int = option(16, "Longest file that the code may write, in MiB.", ge=0, le=1 << 20)
     allow_unsandboxed: bool = option(
@@ -174,22 +176,24 @@ def _has_sandbox(settings: CodeTestsParams) -> bool:
 
 def _tested(code: str, given: Given, bounds: Bounds) -> list[Part]:
     """Every part of every test, programs after functions."""
-    from evsys_verifiers_std.code_runs import Part, run_program, run_tests
+    from evsys_verifiers_std.code_runs import Part, TimeLeft, run_program, run_tests
 
     parts: list[Part] = []
+    left = TimeLeft(bounds.timeout_seconds)
     calls = [place for place, test in enumerate(given.tests) if not _is_program(test)]
     if calls:
         found = run_tests(
             code,
             [given.tests[place] for place in calls],
             bounds,
+            left,
             setup=given.setup,
             entry_point=given.entry_point,
         )
         parts += [attrs.evolve(part, test=calls[part.test]) for part in found]
     for place, test in enumerate(given.tests):
         if _is_program(test):
-            output, error = run_program(code, test["input"], bounds)
+            output, error = run_program(code, test["input"], bounds, left)
             if error is None and _lines(output) != _lines(test["output"]):
                 error = f"it wrote {output[:200]!r}"
             parts.append(Part(test=place, name="", error=error))

@@ -39,8 +39,8 @@ def split_path(import_path: str) -> tuple[str, str] | None:
     return (module, attribute) if all(name.isidentifier() for name in names) else None
 
 
-def load_object(module: str, attribute: str) -> Any:
-    """Import what an import path names; an attribute may have dots.
+def load_object(module: str, attribute: str, *, what: str = "agent") -> Any:
+    """Import what an import path names; an attribute may have dots. `what` says in messages what it should be.
 
     Raises:
         PluginLoadError: the module can't be imported, or has no such attribute.
@@ -50,14 +50,14 @@ def load_object(module: str, attribute: str) -> Any:
     try:
         found: Any = import_module(module)
     except PLUGIN_FAILURES as exc:
-        message = f"agent {path!r} can't be loaded: {type(exc).__name__}: {exc}"
+        message = f"{what} {path!r} can't be loaded: {type(exc).__name__}: {exc}"
         raise PluginLoadError(message, plugin=path, cause=str(exc)) from exc
     for name in attribute.split("."):
         try:
             found = getattr(found, name)
         except AttributeError as exc:
             near = get_close_matches(name, [known for known in dir(found) if not known.startswith("_")], n=1)
-            message = f"agent {path!r} can't be loaded: {getattr(found, '__name__', found)} has no {name!r}"
+            message = f"{what} {path!r} can't be loaded: {getattr(found, '__name__', found)} has no {name!r}"
             hint = f"did you mean {near[0]!r}?" if near else None
             raise PluginLoadError(message, hint=hint, plugin=path, cause=str(exc)) from exc
     return found

@@ -355,7 +355,7 @@ def _warnings(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -
     if len(given) == 1 and max(given) < high and not any(one.oracle and one.oracle.declared for one in tried):
         yield (
             f"{name!r} gives {max(given):g} to every answer that was made without a model, on {len(tried)} checked tasks "
-            f"{where}, first {tried[0].task.task_id!r}: nothing shows that an answer can pass"
+            f"{where}, first {tried[0].task.task_id!r}: none of those shows that an answer can pass"
         )
     if all(isinstance(said, NoScore) for one in tried for said in one.said.values()):
         first = tried[0]
