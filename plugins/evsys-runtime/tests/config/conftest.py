@@ -155,6 +155,16 @@ class Listener(Plugin):
     pass
 
 
+class Watching(Plugin):
+    @attrs.frozen(kw_only=True)
+    class Config:
+        monitor: str = field()
+
+    @property
+    def monitored(self):
+        return (self.fields["monitor"],)
+
+
 PLUGINS = {
     ("algorithm", "sft"): Trainer,
     ("algorithm", "reinforce"): Reinforcer,
@@ -172,6 +182,7 @@ PLUGINS = {
     ("agent", "chat"): Acting,
     ("data_store", "local"): Store,
     ("callback", "local_logger"): Listener,
+    ("callback", "watching"): Watching,
 }
 
 

@@ -292,7 +292,7 @@ def test_a_file_of_tasks_that_cannot_be_used_is_a_data_error_with_file_and_line(
     assert message in str(caught.value)
 
 
-def test_it_is_listed_with_the_problems_of_the_experiment_file_where_there_are_some(problems, project: Path):
+def test_it_is_listed_with_the_problems_the_experiment_file_where_there_are_some(problems, project: Path):
     tasks(project, GOOD, GOOD)
     found = problems(file(f"{{benchmark: {VAL}, baseline: nobody}}"))
     assert len(found) == 2
@@ -516,3 +516,48 @@ def test_transforms_of_an_entry_are_built_and_make_its_tasks(load, problems, pro
     unknown = "$.metadata.benchmark.transforms[0].params.colum: unknown key 'colum'"
     assert unknown in only(problems(text("colum: plain")))
     assert "task 'say a': no verifier is called 'zzz'" in only(problems(text("column: zzz")))
+
+
+# --- what a callback monitors ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "monitor", "message", "hint"),
+    [
+        (
+            "path: data/val.jsonl, run_every: 5",
+            "val.mean_rewrad",
+            "'val' has no metric 'mean_rewrad'",
+            "val.mean_reward",
+        ),
+        (
+            "path: data/val.jsonl, run_every: 5",
+            "vla.mean_reward",
+            "called 'vla.mean_reward'",
+            "val.mean_reward",
+        ),
+        ("path: data/val.jsonl, run_every: 5", "val.accuracy", "only mean_reward", "metrics of 'val'"),
+        ("path: data/val.jsonl", "val.mean_reward", "when the training is over", "run_every"),
+        (
+            "path: data/test.jsonl, split: test, run_every: 5",
+            "test.mean_reward",
+            "'test' entry",
+            "'val' entry",
+        ),
+    ],
+)
+def test_a_monitored_number_that_a_run_never_has_is_refused(
+    problems, entry: str, monitor: str, message: str, hint: str
+):
+    callback = f"callbacks: [{{kind: watching, params: {{monitor: {monitor}}}}}]\n"
+    problem = only(problems(file(f"{{benchmark: {{{entry}}}}}") + callback))
+    assert "$.callbacks[0].params" in problem
+    assert message in problem
+    assert hint in problem
+
+
+@pytest.mark.parametrize("monitor", ["val.mean_reward", "loss", "reward.format"])
+def test_a_score_or_what_may_be_a_training_metric_can_be_monitored(load, monitor: str):
+    entry = "{benchmark: {path: data/val.jsonl, run_every: 5}}"
+    callback = f"callbacks: [{{kind: watching, params: {{monitor: {monitor}}}}}]\n"
+    load(file(entry) + callback)

@@ -63,6 +63,11 @@ class EarlyStopping:
         self._scored = asyncio.Event()
         self._refused = False
 
+    @property
+    def monitored(self) -> tuple[str, ...]:
+        """What `evsys validate` looks for among the benchmark entries."""
+        return (self.config.monitor,)
+
     # --- hooks ----------------------------------------------------------------------------------------------------
 
     def evsys_run_started(self, ctx: RunContext) -> None:

@@ -28,6 +28,7 @@ from evsys_runtime.config.grid import MAX_ARMS
 from evsys_runtime.config.judging import Judging, check_metadata
 from evsys_runtime.config.later import NOT_YET, later_keys
 from evsys_runtime.config.model import ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
+from evsys_runtime.config.monitored import check_monitored
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.project import import_project_code, project_registry
 from evsys_runtime.config.reading import Reader
@@ -97,7 +98,7 @@ def _plan(
     checks = Arms(plugins, root, has_store)
     with _collector_paused():
         arms, whole = _arms(tree, reader, checks)
-    _around(values, reader, plugins)
+    callbacks = _around(values, reader, plugins)
     if records:
         _writable(values, reader, root)
     if whole:
@@ -106,6 +107,8 @@ def _plan(
     width = side_by_side(values.get("max_concurrent_arms"), values.get("n_repeats", 1), arms, reader, checks)
     named = [(arm.name, arm.tree) for arm, _ in arms] if whole else []
     judging = check_metadata(reader, plugins, root, tree.get("metadata"), named)
+    for callback, place in callbacks:
+        check_monitored(reader, callback, judging.benchmarks, place)
     _raise_what_was_found(report, plugins, judging.data_errors)
     experiment = _experiment(tree, values, arms, judging)
     return Plan(
@@ -144,8 +147,9 @@ def _refuse_keys(tree: Mapping[str, Any], reader: Reader) -> None:
         reader.report.settled.add(path)
 
 
-def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins) -> None:
-    """What goes with all arms: stores and callbacks."""
+def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins) -> list[tuple[Any, str]]:
+    """What goes with all arms, stores and callbacks; the callbacks that can be built, and where their params stand."""
+    callbacks = []
     specs = [(key, values.get(key), f"$.{key}") for key in ("data_store", "log_store")]
     specs += [
         ("callback", spec, f"$.callbacks[{index}]") for index, spec in enumerate(values.get("callbacks", ()))
@@ -156,6 +160,8 @@ def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins) -> None
             reader.add_all(built.problems)
             if kind == "callback" and built.plugin is not None:
                 reader.add_all(plugins.listens(built.plugin, spec.kind, f"{place}.kind"))
+                callbacks.append((built.plugin, f"{place}.params"))
+    return callbacks
 
 
 def _writable(values: Mapping[str, Any], reader: Reader, root: Path) -> None:
