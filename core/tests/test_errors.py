@@ -1,4 +1,6 @@
 import asyncio
+import contextlib
+import contextvars
 import inspect
 import pickle
 import sys
@@ -127,3 +129,32 @@ def test_no_failure_is_no_error():
     with boundary("verifier", "inner"):
         value = 1
     assert value == 1
+
+
+def test_what_a_waiting_task_has_entered_can_be_seen_from_outside():
+    async def waits():
+        with boundary("backend", "outer"), boundary("rollout", "inner"):
+            await asyncio.Event().wait()
+
+    async def looks():
+        task = asyncio.create_task(waits())
+        await asyncio.sleep(0)
+        found = errors.entered(task.get_context())
+        task.cancel()
+        return found, errors.entered(contextvars.copy_context())
+
+    assert asyncio.run(looks()) == (("rollout", "inner"), None)
+
+
+def test_a_boundary_is_left_again_however_it_ends():
+    with boundary("run", "outer"):
+        with contextlib.suppress(VerifierError), boundary("verifier", "inner"):
+            raise ValueError
+        assert errors.entered(contextvars.copy_context()) == ("run", "outer")
+    assert errors.entered(contextvars.copy_context()) is None
+
+
+def test_a_stall_is_an_error_of_the_boundary_that_was_waited_at():
+    error = errors.stalled_at("verifier", "slow", "nothing moved", run_id="a-s0", hint="wait longer")
+    assert type(error) is VerifierError
+    assert error.facts == {"plugin": "slow", "run_id": "a-s0", "stalled": True}

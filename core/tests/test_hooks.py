@@ -344,3 +344,61 @@ def test_each_hook_can_be_heard_with_all_its_arguments(hook):
     hooks.register(module)
     emit(hooks, hook, **dict.fromkeys(names, 1))
     assert heard == [dict.fromkeys(names, 1)]
+
+
+# --- listeners that never come back --------------------------------------------------------------------------------
+
+
+class Hangs:
+    def __init__(self):
+        self.heard = 0
+
+    async def evsys_experiment_finished(self, result):
+        self.heard += 1
+        await asyncio.Event().wait()
+
+
+def test_a_listener_that_does_not_come_back_is_left_out_and_the_others_are_told():
+    told, hung, stuck = [], [], Hangs()
+
+    class Listens:
+        def evsys_experiment_finished(self, result):
+            told.append(result)
+
+    manager = HookManager(seconds=0.01).child(hung=hung.append)
+    manager.register(stuck, "stuck")
+    manager.register(Listens())
+
+    async def twice():
+        await manager.emit("evsys_experiment_finished", result=1)
+        await manager.emit("evsys_experiment_finished", result=2)
+
+    asyncio.run(twice())
+    assert (told, stuck.heard) == ([1, 2], 1)
+    assert hung == ["listener 'stuck' in evsys_experiment_finished"]
+    [warning] = manager.warnings
+    assert warning == (
+        "listener 'stuck': evsys_experiment_finished didn't come back within 0.01 s, so it was left out from then on"
+    )
+
+
+def test_a_listener_that_raises_a_timeout_of_its_own_is_told_of_the_next_thing_too():
+    class Slow:
+        heard = 0
+
+        async def evsys_experiment_finished(self, result):
+            self.heard += 1
+            raise TimeoutError("its service is slow")
+
+    slow, manager = Slow(), HookManager(seconds=60)
+    manager.register(slow, "slow")
+
+    async def twice():
+        await manager.emit("evsys_experiment_finished", result=1)
+        await manager.emit("evsys_experiment_finished", result=2)
+
+    asyncio.run(twice())
+    assert slow.heard == 2
+    assert manager.warnings == [
+        "listener 'slow' failed in evsys_experiment_finished: TimeoutError: its service is slow (2 times)"
+    ]

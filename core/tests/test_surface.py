@@ -62,7 +62,7 @@ PUBLIC = {
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
     "evsys.types.results": """ArmResult Comparison Conclusion EvaluationResult ExperimentResult Failure MetricValue
-        Outcome RunResult Status Verdict WithoutFlagged""",
+        Outcome Procedure RunResult Status Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits SampleResult
         SampledSequence SamplingParams Score Turn Usage Verify""",
     "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import Context, ContextVar
 from typing import Any, ClassVar
 
 import attrs
@@ -210,6 +211,21 @@ PLUGIN_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
 process without a word. Cancellation and Ctrl-C are none."""
 
 
+_entered: ContextVar[tuple[str, str] | None] = ContextVar("evsys_boundary", default=None)
+
+
+def entered(context: Context) -> tuple[str, str] | None:
+    """The boundary and the plugin whose code runs in a context just now, such as that of a task which waits; None outside of all."""
+    return context.get(_entered)
+
+
+def stalled_at(
+    name: str, plugin: str, message: str, *, run_id: str | None = None, hint: str | None = None
+) -> EvsysError:
+    """The error of the boundary `name` for code that never came back; `facts["stalled"]` tells it from a failure."""
+    return _BOUNDARIES[name](message, hint=hint, plugin=plugin, run_id=run_id, stalled=True)
+
+
 @contextmanager
 def boundary(name: str, plugin: str, run_id: str | None = None) -> Iterator[None]:
     """Attribute any failure inside to the boundary `name` and the plugin called there.
@@ -224,6 +240,8 @@ def boundary(name: str, plugin: str, run_id: str | None = None) -> Iterator[None
     Raises:
         EvsysError: the class of the boundary, with the original exception as its cause.
     """
+    outside = _entered.get()
+    _entered.set((name, plugin))
     try:
         yield
     except EvsysError:
@@ -234,3 +252,5 @@ def boundary(name: str, plugin: str, run_id: str | None = None) -> Iterator[None
             f"{name} {plugin!r} failed: {type(exc).__name__}: {detail}", plugin=plugin, run_id=run_id
         )
         raise error from exc
+    finally:
+        _entered.set(outside)  # not by a token: a generator may be closed in another context

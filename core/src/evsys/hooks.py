@@ -10,7 +10,7 @@ import errno
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -30,6 +30,10 @@ _GONE = {errno.EPIPE, errno.EIO}
 """What writing to a pipe without a reader, or to a terminal that was closed, fails with: it will fail each time."""
 
 
+class _HungError(Exception):
+    """A listener didn't come back in time."""
+
+
 class _Listeners(pluggy.PluginManager):
     """Takes functions for hook implementations by their name alone, marked or not."""
 
@@ -43,12 +47,22 @@ class HookManager:
     """The listeners of an experiment, or by `child` those of one of its runs.
 
     `log` is told of listeners that fail; without it the logger `evsys.hooks` of the standard library is. A listener that
-    fails is told of what comes next, too, unless whatever it writes to is gone: it is left out from then on.
+    fails is told of what comes next, too, unless whatever it writes to is gone, or it didn't come back within `seconds`: it is
+    left out from then on. Only what is awaited can be given up. `hung` is told just before that.
     """
 
-    def __init__(self, parent: HookManager | None = None, *, log: Log | None = None) -> None:
+    def __init__(
+        self,
+        parent: HookManager | None = None,
+        *,
+        log: Log | None = None,
+        seconds: float | None = None,
+        hung: Callable[[str], None] | None = None,
+    ) -> None:
         self._parent = parent
         self._log = log
+        self._seconds = seconds
+        self._hung = hung
         self._listeners = _Listeners(hookspecs.PROJECT)
         self._listeners.add_hookspecs(hookspecs)
         self._failures: Counter[str] = Counter()
@@ -58,9 +72,15 @@ class HookManager:
         """A line for each way in which listeners failed here, with how often they did."""
         return [text if n == 1 else f"{text} ({n} times)" for text, n in self._failures.items()]
 
-    def child(self, *, log: Log | None = None) -> HookManager:
+    def child(
+        self,
+        *,
+        log: Log | None = None,
+        seconds: float | None = None,
+        hung: Callable[[str], None] | None = None,
+    ) -> HookManager:
         """A manager for one run: what it emits reaches the listeners of this one first, then its own."""
-        return HookManager(self, log=log)
+        return HookManager(self, log=log, seconds=self._seconds if seconds is None else seconds, hung=hung)
 
     def register(self, plugin: Any, name: str | None = None) -> None:
         """Add a listener: an object or a module with `evsys_*` functions, marked with `hookimpl` or not.
@@ -107,17 +127,41 @@ class HookManager:
             everything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
             names = arguments if everything else [p.name for p in parameters if p.name in arguments]
             result = listener.function(**{name: arguments[name] for name in names})
-            return await result if inspect.isawaitable(result) else result
+            return await self._awaited(result, listener, hook) if inspect.isawaitable(result) else result
         except PLUGIN_FAILURES as exc:
-            if isinstance(exc, OSError) and exc.errno in _GONE:
+            if isinstance(exc, _HungError):
+                why: str | None = f"{hook} didn't come back within {self._seconds:g} s"
+            elif isinstance(exc, OSError) and exc.errno in _GONE:
+                why = f"nobody takes what it writes any more ({exc})"
+            else:
+                why = None
+            if why is not None:
                 self._leave_out(listener.plugin)
-                why = f"nobody takes what it writes any more ({exc}), so it was left out from then on"
-                self._note(f"listener {listener.plugin_name!r}: {why}", exc)
+                self._note(f"listener {listener.plugin_name!r}: {why}, so it was left out from then on", exc)
             else:
                 self._note(
                     f"listener {listener.plugin_name!r} failed in {hook}: {type(exc).__name__}: {exc}", exc
                 )
             return None
+
+    async def _awaited(self, result: Awaitable[Any], listener: pluggy.HookImpl, hook: str) -> Any:
+        if self._seconds is None:
+            return await result
+        import asyncio
+
+        alarm = None
+        if self._hung is not None:
+            what = f"listener {listener.plugin_name!r} in {hook}"
+            alarm = asyncio.get_running_loop().call_later(self._seconds, self._hung, what)
+        deadline = asyncio.timeout(self._seconds)
+        try:
+            async with deadline:
+                return await result
+        except TimeoutError as exc:
+            raise (_HungError() if deadline.expired() else exc) from exc
+        finally:
+            if alarm is not None:
+                alarm.cancel()
 
     def _note(self, text: str, exc: BaseException) -> None:
         self._failures[text] += 1

@@ -185,8 +185,9 @@ class Renderer(Protocol):
 
 
 class SamplingClient(Protocol):
-    """A frozen snapshot of a model's weights. May declare `free = True`: sampling costs no money. May have a `digest`, a hash
-    of all weights: equal ones say the same.
+    """A frozen snapshot of a model's weights. May declare `free = True`: sampling costs no money; or offer
+    `sampling_cost(prompt_tokens, completion_tokens)` in US dollars, None where nobody knows. May have a `digest`, a hash of all
+    weights: equal ones say the same.
     """
 
     @property
@@ -206,7 +207,8 @@ class SamplingClient(Protocol):
 
 class TrainingClient(Protocol):
     """A model being trained. Steps are pipelined: the plain methods submit at once, run in call order, and return an
-    awaitable. May declare `free = True`: training costs no money.
+    awaitable. May declare `free = True`: training costs no money; or offer `training_cost(tokens)`, the US dollars of training
+    on so many tokens, None where nobody knows.
     """
 
     @property
@@ -239,7 +241,9 @@ class Backend(Protocol):
     """Where a model trains. One object a run. `capabilities` and `honours` are class attributes.
 
     Known capabilities: custom_loss, loss_fns:<name>, resume, prompt_logprobs, top_logprobs, top_prompt_logprobs,
-    concurrent_runs, full_finetune, deterministic. `honours` names the run options that aren't ignored.
+    concurrent_runs, full_finetune, deterministic. `honours` names the run options that aren't ignored. One that trains elsewhere may
+    offer `async preflight(model: ModelSpec)`, which asks the other side whether it can and makes nothing: what is wrong is a
+    `ConfigError`.
     """
 
     capabilities: frozenset[str]
@@ -249,7 +253,8 @@ class Backend(Protocol):
     ) -> TrainingClient:
         """Load the model, with its state from `restore` if given.
 
-        A further parameter `deterministic: bool`, with a default, is told whether the run must give the same bits each time.
+        A further parameter `deterministic: bool`, with a default, is told whether the run must give the same bits each time; one
+        called `log` gets the `Log` of the run.
         """
 
     async def teardown(self, client: TrainingClient | None) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "Failure",
     "MetricValue",
     "Outcome",
+    "Procedure",
     "RunResult",
     "Status",
     "Verdict",
@@ -140,7 +141,11 @@ class ArmResult:
 
 @attrs.frozen(kw_only=True)
 class Comparison:
-    """An arm against the baseline on the success metric; positive `effect` is better in the metric's direction."""
+    """An arm against the baseline on the success metric; positive `effect` is better in the metric's direction.
+
+    A claim about a `checkpoint` holds of the very models that were trained, one about a `recipe` of another training run of it, too.
+    `n_missing` tasks were scored in one of both only, and don't count.
+    """
 
     arm: str
     outcome: Outcome
@@ -156,6 +161,7 @@ class Comparison:
     claim: Literal["checkpoint", "recipe"] | None = None
     n_tasks: int = 0
     n_seeds: int = 0
+    n_missing: int = 0
     reason: str | None = None
 
 
@@ -171,9 +177,21 @@ class WithoutFlagged:
 
 
 @attrs.frozen(kw_only=True)
+class Procedure:
+    """With what the numbers of a conclusion were made: the level of significance, the draws of the bootstrap and their seed."""
+
+    level: float
+    draws: int
+    seed: int
+    numpy: str
+
+
+@attrs.frozen(kw_only=True)
 class Conclusion:
     """What may be said, made from the numbers alone. `warnings` holds whatever weakens it.
 
+    Where `comparisons` claim something about recipes, `checkpoints` say what holds of the very models that were trained; else it
+    is empty. `procedure` is None where nothing was asked.
     `without_flagged` is None where no task that was scored is known to be among the rows that arms were trained on.
     """
 
@@ -185,7 +203,9 @@ class Conclusion:
     minimum_effect: float | None = None
     best_arm: str | None = None
     comparisons: tuple[Comparison, ...] = ()
+    checkpoints: tuple[Comparison, ...] = ()
     correction: str | None = None
+    procedure: Procedure | None = None
     usage: Usage = attrs.field(factory=Usage)
     warnings: tuple[str, ...] = ()
     test_looks: Mapping[str, int] = attrs.field(factory=dict)

@@ -106,7 +106,9 @@ class Usage:
 
 @attrs.frozen(kw_only=True)
 class Completion:
-    """One answer of a model. Token ids and logprobs are the sampler's own, None where the service hides them."""
+    """One answer of a model. Token ids and logprobs are the sampler's own, None where the service hides them; so is
+    `policy_version`, the number of optimiser steps behind the weights that answered.
+    """
 
     message: Message
     finish_reason: FinishReason
@@ -114,17 +116,22 @@ class Completion:
     tokens: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
     usage: Usage = attrs.field(factory=Usage)
+    policy_version: int | None = None
 
 
 @attrs.frozen(kw_only=True)
 class Turn:
-    """One call of the model inside a rollout; `prompt_tokens` is the full prompt of this call, history included."""
+    """One call of the model inside a rollout; `prompt_tokens` is the full prompt of this call, history included.
+
+    `policy_version` is there where weights change while rollouts run: None is the rollout's.
+    """
 
     message: Message
     prompt_tokens: Sequence[int] | None = None
     tokens: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
     finish_reason: FinishReason = "stop"
+    policy_version: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -177,6 +184,8 @@ class AgentContext:
     """What an agent may know of its rollout: how to sample, its limits, its own seed.
 
     `environment` is where it acts: `await environment.exec(command)` gives `stdout`, `stderr` and `return_code`. None is nowhere.
+    `await endpoint()` gives an address of this rollout's own, at which the model answers chat completions: `base_url`,
+    `api_key` and `model`; it raises where the model has none.
     """
 
     sampling: SamplingParams
@@ -186,6 +195,7 @@ class AgentContext:
     system_prompt: str | None = None
     policy_version: int | None = None
     environment: Any = None
+    endpoint: Any = None
 
 
 type Verify = Callable[[HarborTask, Rollout], Awaitable[Score | NoScore]]
@@ -196,7 +206,8 @@ type Verify = Callable[[HarborTask, Rollout], Awaitable[Score | NoScore]]
 class Policy:
     """Who acts in a rollout: an agent around a model client, how it samples, how often, and how it is judged.
 
-    `environment` is where it acts, as the experiment file names it; None is nowhere.
+    `environment` is where it acts, as the experiment file names it; None is nowhere. `endpoints` gives a rollout an address of
+    its own; None where the model has none.
     """
 
     model: InferenceClient
@@ -207,6 +218,7 @@ class Policy:
     system_prompt: str | None = None
     version: int | None = None
     environment: Any = None
+    endpoints: Any = None
 
 
 @attrs.frozen(kw_only=True)
