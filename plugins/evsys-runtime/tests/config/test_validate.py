@@ -432,11 +432,18 @@ def test_a_broken_plugin_is_raised_as_such_when_nothing_else_is_wrong(load, prob
 
 
 def test_two_agents_in_one_run_are_refused(load, problems):
-    algorithm = "{kind: reinforce, params: {agent_import_path: a.b}}"
+    algorithm = "{kind: reinforce, params: {agent_import_path: asyncio.sleep}}"
     assert load(run(algorithm=algorithm))
     assert load(run(agent="{kind: chat}"))
     assert only(problems(run(algorithm=algorithm, agent="{kind: chat}"))) == (
         "exp.yaml:8:3: $.run.agent: 'agent' and the algorithm's 'agent_import_path' both say who acts; keep one of them"
+    )
+
+
+def test_an_agent_that_the_algorithm_names_must_be_there(problems):
+    algorithm = "{kind: reinforce, params: {agent_import_path: asyncio.sleeep}}"
+    assert "$.run.algorithm.params.agent_import_path: agent 'asyncio:sleeep' can't be loaded" in only(
+        problems(run(algorithm=algorithm))
     )
 
 
@@ -804,7 +811,6 @@ LATER = {
     "continual": "{datasets: [{path: a.jsonl}]}",
     "stages": "[{name: a, data: {path: a.jsonl}, algorithm: {kind: sft}}]",
     "search": "{kind: asha}",
-    "budget": "{usd: 5}",
     "log_store": "{kind: anything}",
     "deploy": "{kind: anything}",
     "launcher": "{kind: ray}",
@@ -844,8 +850,7 @@ def test_some_arm_runs_at_any_time(load, problems):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (run(algorithm="{kind: dpo}"), "exp.yaml:6:15: $.run.algorithm.kind: algorithm 'dpo' is not in this version"),
-        (run(backend="{kind: tinker}"), "backend 'tinker' is not in this version; `local` trains on this machine"),
+        (run(algorithm="{kind: opd}"), "exp.yaml:6:15: $.run.algorithm.kind: algorithm 'opd' is not in this version"),
         (HEAD + RUN + "callbacks: [{kind: evsys_logger}]\n", "$.callbacks[0].kind: callback 'evsys_logger' is not in this version; `local_logger` writes the same record"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from evsys.errors import DataError, StoreError
 from evsys_runtime.data.dataset import MaterializedDataset
-from evsys_runtime.data.spool import LineStore
+from evsys_runtime.data.spool import SPOOLED, LineStore
 
 ROWS = [{"prompt": f"What is {n}?", "completion": f"{n}é\u2028", "n": n} for n in range(50)]
 
@@ -75,7 +75,7 @@ def test_saving_to_a_place_that_cannot_be_written_says_so(tmp_path):
 
 def test_the_spooled_file_goes_with_the_dataset(tmp_path):
     data = dataset(tmp_path, limit=100)
-    assert len(list((tmp_path / "spool").iterdir())) == 1
+    assert len(list((tmp_path / "spool").glob(SPOOLED))) == 1
     del data
     gc.collect()
     assert list((tmp_path / "spool").iterdir()) == []

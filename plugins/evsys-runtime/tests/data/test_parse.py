@@ -395,7 +395,7 @@ def test_skipping_keeps_the_first_problems_and_counts_all():
 
 def test_an_unknown_shape_is_refused():
     with pytest.raises(
-        PluginContractError, match="no shape of rows is called 'table'; known are chat, prompt, task"
+        PluginContractError, match="no shape of rows is called 'table'; known are chat, pair, prompt, task"
     ):
         list(parse_rows([], "table"))
 

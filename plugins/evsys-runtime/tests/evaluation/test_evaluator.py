@@ -479,3 +479,25 @@ def test_missing_scores_of_all_rollouts_leave_the_metrics_unavailable(make, scri
     assert result.status == "invalid"
     assert result.metrics["mean_reward"].value is None
     assert result.task_rewards == {}
+
+
+# --- after a resume ---------------------------------------------------------------------------------------------
+
+
+def test_each_scoring_is_handed_over_whole_once_its_metrics_are_on_record(make, script, notes):
+    kept = []
+    evaluator = make(keep=lambda result: kept.append((len(notes.lines), result)))
+    result = score(evaluator, script(lambda text: "yes"))
+    assert kept == [(1, result)]
+
+
+def test_what_has_no_weights_any_more_is_missing_with_the_reason(make, notes):
+    kept = []
+    known = EvaluationResult(benchmark="val", split="val", step=4, status="completed")
+    evaluator = make(entry_(run_every=2), entry_("late"), keep=kept.append, known=[known])
+    asyncio.run(evaluator.give_up(4, "gone"))
+    assert kept == []
+    asyncio.run(evaluator.give_up(2, "gone"))
+    [lost] = kept
+    assert (lost.step, lost.benchmark, lost.status, lost.failure.message) == (2, "val", "missing", "gone")
+    assert not evaluator.due(2)

@@ -101,7 +101,7 @@ def test_calls_made_at_once_are_recorded_in_the_order_of_the_calls(script):
             return result
 
     async def scenario():
-        model = RecordingModel(PolicyClient(Slow(lambda text: text), RENDERER), 1)
+        model = RecordingModel(PolicyClient(Slow(lambda text: text), RENDERER), SamplingParams(seed=1))
         calls = [asyncio.create_task(model.generate([user(text)], SamplingParams())) for text in "ab"]
         gates["b"].set()
         await calls[1]
@@ -267,3 +267,62 @@ def test_an_agent_that_never_asks_the_model_is_judged_by_its_text(act):
     rollout = act(agent)
     assert rollout.score == Score(value=1.0)
     assert rollout.turns == ()
+
+
+def test_a_turn_says_which_weights_answered_where_they_changed_meanwhile(act, script):
+    sampler = script(version=12)
+
+    async def agent(task, model, tools, ctx):
+        await model.generate([user("one")], ctx.sampling)
+        sampler.version = 13
+        return (await model.generate([user("two")], ctx.sampling))[0].message.content
+
+    rollout = act(agent, sampler=sampler)
+    assert rollout.policy_version == 12
+    assert [turn.policy_version for turn in rollout.turns] == [None, 13]
+
+
+class Short:
+    """A sampling client whose context has room for two turns."""
+
+    version = 0
+
+    def __init__(self, inner, room):
+        self.inner, self.room = inner, room
+
+    async def sample(self, prompt, params, n=1):
+        if len(prompt) > self.room:
+            raise BackendError("the prompt is too long", tokens=len(prompt), limit=self.room)
+        return await self.inner.sample(prompt, params, n)
+
+
+async def talkative(task, model, tools, ctx):
+    messages = []
+    while True:
+        messages.append(user("tell me more"))
+        messages.append((await model.generate(messages, ctx.sampling))[0].message)
+
+
+def test_a_conversation_that_grows_longer_than_the_context_is_judged_by_the_text_it_got_to(act, script):
+    rollout = act(talkative, sampler=Short(script(), 100))
+    assert len(rollout.turns) > 1
+    assert (rollout.truncated, rollout.error, rollout.output) == (True, None, "yes")
+    assert rollout.score == Score(value=1.0)
+
+
+def test_a_first_prompt_longer_than_the_context_is_no_score_and_says_why(act, script):
+    rollout = act(talkative, sampler=Short(script(), 5))
+    assert (rollout.truncated, rollout.error) == (True, "the prompt is too long")
+    assert isinstance(rollout.score, NoScore)
+    assert rollout.score.boundary == "backend"
+
+
+def test_a_client_with_ways_of_its_own_is_left_to_them(script):
+    class Shouting(PolicyClient):
+        async def generate(self, messages, sampling, *, n=1, tools=()):
+            loud = [user(message.content.upper()) for message in messages]
+            return await super().generate(loud, sampling, n=n, tools=tools)
+
+    model = RecordingModel(Shouting(script(lambda text: text), RENDERER), SamplingParams(seed=1))
+    [completion] = asyncio.run(model.generate([user("hi")], SamplingParams(seed=1)))
+    assert completion.message.content == "HI"

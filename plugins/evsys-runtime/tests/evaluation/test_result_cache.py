@@ -92,12 +92,13 @@ class Lab:
         seed: int = 0,
         step: int = 0,
         model: ModelSpec | None = None,
+        again: bool = False,
         **entry: Any,
     ) -> Any:
-        """One scoring: of a snapshot, or of the API model. The result, with its rollouts as `rollouts`."""
-        self.runs += 1
+        """One scoring, `again` one of the last run: of a snapshot, or of the API model. The result, with its rollouts as `rollouts`."""
+        self.runs += not again
         run_dir = self.folder / f"run{self.runs}"
-        run_dir.mkdir()
+        run_dir.mkdir(exist_ok=again)
         bound = bind_benchmark(
             BenchmarkConfig(name="val", path="x", **entry), tasks, registry=self.registry, agent=agent
         )
@@ -189,6 +190,23 @@ def test_a_rollout_of_the_cache_is_marked_and_keeps_what_it_used(lab):
     assert (is_cached(made), is_cached(cached)) == (False, True)
     assert cached.usage == made.usage
     assert attrs.evolve(cached, metadata=made.metadata) == made
+
+
+def test_what_an_attempt_made_that_was_cut_off_counts_as_made_by_the_run_that_is_resumed(lab):
+    tasks = lab.tasks("a", "b")
+    first = lab.score(tasks)
+    second = lab.score(tasks, again=True)
+    assert len(lab.asked) == 2
+    assert (second.cached, second.usage.cost_usd, second.usage.prompt_tokens) == (
+        0,
+        first.usage.cost_usd,
+        first.usage.prompt_tokens,
+    )
+    assert [is_cached(rollout) for rollout in lab.rollouts] == [False, False]
+    other = lab.score(tasks)
+    assert (other.cached, other.usage.cost_usd) == (2, None)
+    again = lab.score(tasks, again=True)  # what it had found is not what it had made
+    assert (again.cached, again.usage.cost_usd) == (2, None)
 
 
 def test_samples_of_one_task_are_kept_apart(lab):

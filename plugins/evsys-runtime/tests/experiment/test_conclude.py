@@ -424,3 +424,71 @@ def test_a_metric_that_is_no_mean_over_tasks_is_not_known_without_some_of_them()
     assert rest is not None
     assert rest.verdict == "INCONCLUSIVE"
     assert "no mean over tasks" in rest.reason
+
+
+def runs(name, means, *, tasks=40, noise=0.15):
+    """Repeats of an arm whose training runs have these mean scores, against untrained zeros."""
+    rng = np.random.default_rng(len(name))
+    return [
+        arm(name, [0.0] * tasks, list(np.clip(rng.normal(m, noise, tasks), -1, 1)), repeat=r)
+        for r, m in enumerate(means)
+    ]
+
+
+def test_four_runs_of_a_recipe_allow_a_claim_about_it_and_three_do_not():
+    repeats = runs("a", [0.5, 0.52, 0.47, 0.55])
+    conclusion = conclude(QUESTION, repeats)
+    assert (conclusion.verdict, conclusion.comparisons[0].claim) == ("SUPPORTED", "recipe")
+    assert conclusion.comparisons[0].method == "two-way t"
+    assert [c.claim for c in conclusion.checkpoints] == ["checkpoint"]
+    fewer = conclude(QUESTION, repeats[:3])
+    assert (fewer.comparisons[0].claim, fewer.checkpoints) == ("checkpoint", ())
+    assert fewer.comparisons[0].reason == "3 training runs per recipe"
+
+
+def test_runs_that_differ_too_much_support_no_recipe_and_what_holds_of_them_is_told_apart():
+    conclusion = conclude(QUESTION, runs("a", [0.6, 0.1, 0.5, 0.0]))
+    assert (conclusion.verdict, conclusion.comparisons[0].outcome) == ("INCONCLUSIVE", "inconclusive")
+    assert conclusion.checkpoints[0].outcome == "win"
+    assert "the runs of a that were trained do beat base_model" in conclusion.reason
+    assert "training runs of each recipe" in conclusion.settle
+
+
+def test_seeds_of_two_trained_arms_are_permuted():
+    plain = runs("plain", [0.2, 0.22, 0.18, 0.21, 0.2])
+    better = runs("b", [0.5, 0.52, 0.48, 0.47, 0.55])
+    conclusion = conclude(attrs.evolve(QUESTION, baseline="plain"), [*plain, *better])
+    (comparison,) = conclusion.comparisons
+    assert (comparison.method, comparison.outcome) == ("seed permutation, two-way t", "win")
+    assert comparison.p_value == pytest.approx(2 / 252)  # the floor of five seeds a side
+    fewer = conclude(attrs.evolve(QUESTION, baseline="plain"), [*plain[:2], *better])
+    assert fewer.comparisons[0].claim == "checkpoint"
+    assert fewer.comparisons[0].reason == "5 training runs and 2 of plain"
+
+
+def test_arms_of_one_experiment_are_told_by_one_test():
+    """Partial credit in one arm: McNemar's p beside a bootstrap's in one table would be two measures."""
+    partial = [0.5] * 15 + [1.0] * 15
+    mixed = conclude(QUESTION, [arm("a", ZEROS, ONES), arm("b", ZEROS, partial)])
+    assert [c.method for c in mixed.comparisons] == ["wild bootstrap"] * 2
+    alike = conclude(QUESTION, [arm("a", ZEROS, ONES), arm("b", ZEROS, [0.0] * 10 + [1.0] * 20)])
+    assert [c.method for c in alike.comparisons] == ["McNemar exact", "McNemar mid-p"]
+
+
+def test_tasks_that_only_one_arm_has_a_score_of_are_counted_and_named():
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, [1.0] * 32)])
+    assert (conclusion.comparisons[0].n_tasks, conclusion.comparisons[0].n_missing) == (30, 2)
+    assert (
+        "2 tasks have a score of only one of a and base_model and don't count: t30, t31"
+        in conclusion.warnings
+    )
+
+
+def test_a_conclusion_says_with_what_its_numbers_were_made():
+    procedure = conclude(attrs.evolve(QUESTION, seed=7), [arm("a", ZEROS, ONES)]).procedure
+    assert (procedure.level, procedure.draws, procedure.seed, procedure.numpy) == (
+        0.05,
+        10_000,
+        7,
+        np.__version__,
+    )

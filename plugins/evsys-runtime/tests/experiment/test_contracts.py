@@ -49,3 +49,12 @@ def test_a_backend_without_it_is_called_as_its_protocol_says():
     assert told(Forwards(), deterministic=True) == {}
     assert told(Native(), deterministic=True) == {}
     assert told(Tells(), deterministic=True) == {"deterministic": True}
+
+
+def test_a_backend_with_a_parameter_for_it_gets_the_log_of_the_run():
+    class Listens:
+        async def prepare(self, model, run_dir, seed, restore=None, *, log=None): ...
+
+    log = object()
+    assert told(Listens(), deterministic=True, log=log) == {"log": log}
+    assert told(Listens(), deterministic=True) == {}

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import EvsysError, PluginContractError
-from evsys_runtime.experiment.interrupts import Terminated
+from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.interrupts import Abandoned, Terminated
 from evsys_runtime.experiment.session import Session
 
 signals = pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
@@ -30,6 +31,23 @@ class Kills:
     def evsys_step_finished(self, ctx, step, metrics):
         if step == 3:
             os.kill(os.getpid(), signal.{name})
+"""
+
+STUBBORN = """
+import asyncio, os, signal
+from evsys_sdk import SFT, register_algorithm
+
+@register_algorithm("stubborn")
+class Stubborn(SFT):
+    async def build_batch(self, step_idx):
+        if step_idx == 2 and self.ctx.attempt == 1:
+            while True:  # whoever is asked to end, and doesn't
+                try:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    pass
+        return await super().build_batch(step_idx)
 """
 
 BREAKS = """
@@ -81,6 +99,19 @@ def test_ctrl_c_leaves_the_result_with_the_experiment(project):
     assert (experiment.result.status, experiment.result.exit_code) == ("cancelled", 130)
     assert experiment.result.arms[0].run.steps == 3
     assert Path(experiment.result.directory, "experiment.json").is_file()
+
+
+def test_ctrl_c_twice_waits_for_nothing_and_leaves_an_experiment_that_can_be_resumed(project):
+    project.code("stubborn", STUBBORN)
+    experiment = project.experiment(overrides=["run.algorithm.kind=stubborn"])
+    with pytest.raises(Abandoned):
+        experiment.run()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert facts(project)["status"] in ("cancelled", "running")
+    again = Experiment.resume(
+        experiment.record.directory, quiet=True
+    )  # nobody holds it, though this process lives
+    assert again.run().status == "completed"
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None])
@@ -325,7 +356,7 @@ def test_a_learning_rate_of_zero_is_told_of_in_the_result(project):
 
 
 def test_a_training_that_diverged_with_finite_losses_is_told_of_in_the_result(project):
-    result = project.experiment(overrides=["run.algorithm.params.learning_rate=1e30"]).run()
+    result = project.experiment(overrides=["run.algorithm.params.learning_rate=1e10"]).run()
     assert result.status == "completed"
     [told] = [line for line in result.warnings if "diverged" in line]
     assert "the loss rose from" in told

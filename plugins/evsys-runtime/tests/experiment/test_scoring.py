@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from evsys import Registry, use_registry
 from evsys.errors import ConfigError
 from evsys.types import Completion, Message, Usage
-from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
+from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.experiment.scoring import NamedClient, ascore, find_saved_model
 from evsys_runtime.record.result_schemas import validate_result
 
@@ -113,3 +115,44 @@ def test_a_client_that_cant_be_made_leaves_no_record(scored, project):
     with pytest.raises(Exception, match="nobody"):
         scored(client("nobody"))
     assert not (project.root / ".evsys/evaluations").exists()
+
+
+OVER_HTTP = """
+import aiohttp
+
+
+async def over_http(task, ctx):
+    endpoint = await ctx.endpoint()
+    body = {"model": endpoint.model, "messages": [{"role": "user", "content": task.instruction}]}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{endpoint.base_url}/chat/completions", json=body) as response,
+    ):
+        return (await response.json())["choices"][0]["message"]["content"]
+"""
+
+
+@pytest.fixture
+def over_http(project, monkeypatch) -> BenchmarkConfig:
+    """The entry, with an agent that asks by HTTP."""
+    (project.root / "http_agents.py").write_text(OVER_HTTP, encoding="utf-8")
+    monkeypatch.syspath_prepend(project.root)
+    agent = AgentConfig(import_path="http_agents:over_http")
+    yield attrs.evolve(ENTRY, name="asked", agent=agent)
+    sys.modules.pop("http_agents", None)
+
+
+def test_an_agent_that_knows_an_address_alone_says_of_a_checkpoint_what_others_do(
+    checkpoint, scored, over_http
+):
+    plain, asked = scored(find_saved_model(checkpoint), ENTRY, over_http).evaluations
+    assert asked.scored == 12
+    assert asked.task_rewards == plain.task_rewards
+
+
+def test_a_service_has_no_address_for_rollouts_and_says_so(scored, over_http):
+    result = scored(client("says_a"), over_http)
+    [evaluation] = result.evaluations
+    assert evaluation.no_score == 12
+    lines = Path(result.run_dir, "validation/rollouts.jsonl").read_text("utf-8")
+    assert "this model has no address for rollouts" in lines

@@ -121,3 +121,14 @@ def test_where_nobody_said_that_they_want_it_the_first_that_comes_makes_it():
         assert (a.made, b.made, c.made) == (0, 1, 0)
 
     asyncio.run(main())
+
+
+def test_a_score_that_is_on_record_is_made_by_nobody():
+    async def main():
+        scores, made = shared("a"), Maker()
+        scores.remember("key", result(seconds=1.0))
+        scores.remember("key", result(seconds=2.0))
+        assert (await scores.score("key", "a", made)).seconds == 1.0
+        assert made.made == 0
+
+    asyncio.run(main())

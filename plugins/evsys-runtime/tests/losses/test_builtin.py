@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from evsys.types import Datum
 from evsys_runtime.losses import BUILTIN_LOSSES
-from evsys_runtime.losses.builtin import cispo, cross_entropy, dro, importance_sampling, ppo
+from evsys_runtime.losses.builtin import cispo, cross_entropy, dro, gspo, importance_sampling, ppo
 
 SHAPES = st.lists(
     st.one_of(st.tuples(st.integers(1, 7)), st.tuples(st.integers(1, 5), st.integers(1, 4))),
@@ -210,3 +210,54 @@ def test_the_schema_of_a_loss_and_its_keywords_agree(name):
     }
     config = getattr(function, "Config", None)
     assert keywords == ({} if config is None else attrs.asdict(config()))
+
+
+def gspo_reference(data, logprobs, low, high):
+    """The loss and its gradient, written out position by position."""
+    total, grads = 0.0, []
+    for datum, own in zip(data, logprobs, strict=True):
+        weights, advantages = datum.loss_inputs["weights"], datum.loss_inputs["advantages"]
+        places = [place for place in np.ndindex(own.shape) if weights[place] != 0]
+        gradient = np.zeros(own.shape)
+        grads.append(gradient)
+        if not places:
+            continue
+        s = np.exp(np.mean([own[p] - datum.loss_inputs["logprobs"][p] for p in places]))
+        pull = 0.0
+        for p in places:
+            free, held = s * advantages[p], min(max(s, 1 - low), 1 + high) * advantages[p]
+            total -= weights[p] * min(free, held)
+            pull -= weights[p] * advantages[p] * s * (free <= held)
+        for p in places:
+            gradient[p] = pull / len(places)
+    return total, grads
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), shapes=SHAPES, spread=st.sampled_from([0.0, 1e-4, 0.3]))
+def test_gspo_clips_the_geometric_mean_of_a_sequences_ratios(seed, shapes, spread):
+    data, logprobs = batch(np.random.default_rng(seed), shapes, spread=spread)
+    result = gspo(data, logprobs)
+    total, grads = gspo_reference(data, logprobs, 3e-4, 4e-4)
+    assert result.loss == pytest.approx(total, rel=1e-9, abs=1e-12)
+    for gradient, reference in zip(result.grads, grads, strict=True):
+        np.testing.assert_allclose(gradient, reference, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), shapes=SHAPES)
+def test_the_gradient_of_gspo_agrees_with_finite_differences(seed, shapes):
+    data, logprobs = batch(np.random.default_rng(seed), shapes)
+    wide = {"clip_low": 0.9, "clip_high": 50.0}  # no kink near these ratios
+    result = gspo(data, logprobs, **wide)
+    expected = differences(lambda d, lp: gspo(d, lp, **wide).loss, data, logprobs)
+    for gradient, reference in zip(result.grads, expected, strict=True):
+        np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=1e-7)
+
+
+def test_gspo_without_weights_takes_the_tokens_that_have_an_advantage():
+    sampled, own = np.array([-9.0, -1.0, -2.0]), np.array([-1.0, -1.1, -1.8])
+    inputs = {"target_tokens": np.arange(3), "logprobs": sampled, "advantages": np.array([0.0, 0.5, 0.5])}
+    result = gspo([Datum(tokens=np.arange(3), loss_inputs=inputs)], [own], clip_low=1.0, clip_high=9.0)
+    assert result.loss == pytest.approx(-np.exp(0.05))
+    np.testing.assert_allclose(result.grads[0], [0.0, -np.exp(0.05) / 2, -np.exp(0.05) / 2])

@@ -73,12 +73,22 @@ def numpy_dro(data, logprobs):
     )
 
 
+def numpy_gspo(data, logprobs):
+    total = 0.0
+    for m, a, _, lp, d in _terms(data, logprobs):
+        spoken = (m != 0).astype(float)
+        s = np.exp(np.sum(spoken * (lp - d.loss_inputs["logprobs"])) / max(spoken.sum(), 1.0))
+        total = total - np.sum(m * np.minimum(s * a, np.clip(s, 1 - 3e-4, 1 + 4e-4) * a))
+    return total
+
+
 WRITTEN = {
     "cross_entropy": numpy_cross_entropy,
     "importance_sampling": numpy_importance_sampling,
     "ppo": numpy_ppo,
     "cispo": numpy_cispo,
     "dro": numpy_dro,
+    "gspo": numpy_gspo,
 }
 
 SHAPES = st.lists(

@@ -147,6 +147,28 @@ def test_an_experiment_that_goes_on_has_no_result_until_it_ends(record):
     assert record.read_result() is None
 
 
+def test_what_was_concluded_before_an_experiment_goes_on_stays_beside(record):
+    for number, verdict in enumerate(("INCONCLUSIVE", "REFUTED", "SUPPORTED")):
+        conclusion = Conclusion(verdict=verdict, reason="r")
+        record.write_result(result(record, conclusion=conclusion), f"# {verdict}")
+        record.write_result(result(record, conclusion=conclusion), f"# {verdict}, in other words")
+        if number < 2:
+            record.reopen(resumed=list(range(number + 1)))
+            assert record.read_result() is None
+    names = ("conclusion.1", "conclusion.2", "conclusion")
+    found = [json.loads((record.directory / f"{name}.json").read_text(encoding="utf-8")) for name in names]
+    assert [each["verdict"] for each in found] == ["INCONCLUSIVE", "REFUTED", "SUPPORTED"]
+    texts = [(record.directory / f"{name}.md").read_text(encoding="utf-8") for name in names]
+    assert texts[0] == "# INCONCLUSIVE, in other words\n"
+    assert (record.facts["resumed"], record.read_result()["status"]) == ([0, 1], "completed")
+
+
+def test_an_experiment_that_had_no_conclusion_goes_on_without_one(record):
+    record.reopen()
+    assert [path.name for path in record.directory.glob("conclusion*")] == []
+    assert (record.facts["status"], record.facts["finished"]) == ("running", None)
+
+
 def test_runs_are_made_once_and_found_again(record):
     run = record.run("a-s0", facts={"arm": "a", "repeat": 0}, hypothesis="A helps.")
     assert run.directory == record.directory / "runs" / "a-s0"
@@ -182,7 +204,9 @@ def test_recover_tidies_up_every_folder(record):
     run.start_attempt()
     torn = run.checkpoints.begin(5)
     left = [record.directory / ".experiment.json.1-a.tmp", run.directory / ".run.json.1-a.tmp"]
+    left.append(run.directory / "data/rows-abc.jsonl.part")
     for path in left:
+        path.parent.mkdir(exist_ok=True)
         path.write_text("half", encoding="utf-8")
     record.recover()
     assert not any(path.exists() for path in [torn, *left])

@@ -13,6 +13,7 @@ from evsys.types import (
     ExperimentResult,
     Failure,
     MetricValue,
+    Procedure,
     RunResult,
     Usage,
 )
@@ -36,6 +37,18 @@ from evsys_runtime.record.past import (
     Shown,
     ShownRun,
     Unreadable,
+)
+from evsys_runtime.record.plans import (
+    ComparedArms,
+    ComparedMetric,
+    ComparedSide,
+    Comparing,
+    Design,
+    Difference,
+    Neighbour,
+    Planned,
+    PlannedArm,
+    PlannedScoring,
 )
 from evsys_runtime.record.result_schemas import RESULTS, read_as, result_schema, result_tree, validate_result
 from evsys_runtime.record.result_store import StoreInfo
@@ -62,7 +75,12 @@ ARM = ArmResult(
     failure=Failure(boundary="backend", message="m", error_type="RuntimeError"),
 )
 CONCLUSION = Conclusion(
-    verdict=None, reason="r", comparisons=(Comparison(arm="a", outcome="unscored"),), extra={"any": [1, None]}
+    verdict=None,
+    reason="r",
+    comparisons=(Comparison(arm="a", outcome="unscored"),),
+    extra={"any": [1, None]},
+    checkpoints=(Comparison(arm="a", outcome="tie", claim="checkpoint"),),
+    procedure=Procedure(level=0.05, draws=10, seed=3, numpy="2"),
 )
 FLAGGED = FlaggedTask(
     task_id="t1",
@@ -84,7 +102,50 @@ PAST = PastExperiment(
     usage=Usage(trained_tokens=3),
 )
 PAST_RUN = PastRun(experiment_id="e", run_id="a-s0", status="failed", usage=Usage())
+CHANGED = Difference(path="algorithm.params.steps", one="3", other=None)
 EXAMPLES = {
+    "plan": Planned(
+        name="n",
+        config="c.yaml",
+        runs=1,
+        concurrent=1,
+        arms=(
+            PlannedArm(
+                arm="a",
+                runs=1,
+                algorithm="sft",
+                model="m",
+                backend="mock",
+                unknown=("w",),
+            ),
+        ),
+        scorings=(PlannedScoring(benchmark="faq", split="val", tasks=10, num_samples=1),),
+        design=Design(
+            metric="faq.pass@1",
+            direction="max",
+            baseline="base_model",
+            minimum_effect=0.1,
+            comparisons=1,
+            runs=1,
+            level=0.05,
+            claim="checkpoint",
+            tasks=10,
+            units=10,
+            clustered=False,
+            smallest_p=0.002,
+            notes=("n",),
+        ),
+        neighbours=(
+            Neighbour(arm="a", experiment_id="e", other_arm="b", same_seeds=False, differences=(CHANGED,)),
+        ),
+    ),
+    "compare": Comparing(
+        one=ComparedSide(name="e", experiment_id="e"),
+        other=ComparedSide(name="f/a-s0", experiment_id="f", run_id="a-s0", steps=3),
+        arms=(ComparedArms(one="a", other="b", differences=(CHANGED,)),),
+        metrics=(ComparedMetric(benchmark="faq", split="val", metric="pass@1", direction="max", arms="a"),),
+        warnings=("w",),
+    ),
     "history": History(
         records="r", index=None, full_text="like", total=1, experiments=(PAST,), runs=(PAST_RUN,)
     ),

@@ -138,3 +138,10 @@ for index in range(10):
     running = [subprocess.Popen([*command, name]) for name in "ab"]
     assert [process.wait(60) for process in running] == [0, 0]
     assert len(store.rollouts("s")) == store.info().rollouts == 20
+
+
+def test_the_run_that_began_a_scoring_is_known_as_its_maker(store):
+    assert store.maker("s") is None
+    keep(store)
+    store.keep("s", [StoredRollout("b", "{}")], benchmark="val", ingredients={}, run="other")
+    assert (store.maker("s"), store.maker("t")) == ("runs/r", None)

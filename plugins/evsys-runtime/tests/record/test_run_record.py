@@ -8,7 +8,17 @@ import pytest
 
 from evsys.errors import StoreError
 from evsys.protocols import Recorder
-from evsys.types import ArmResult, Message, NoScore, Rollout, RunResult, Score, Turn
+from evsys.types import (
+    ArmResult,
+    EvaluationResult,
+    Message,
+    MetricValue,
+    NoScore,
+    Rollout,
+    RunResult,
+    Score,
+    Turn,
+)
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.record.cache import DatasetCache
 from evsys_runtime.record.hashing import file_digest
@@ -412,3 +422,32 @@ def test_a_record_that_is_not_there_is_named(tmp_path):
 def test_files_appear_only_when_there_is_something_in_them(record):
     record.start_attempt()
     assert sorted(path.name for path in Path(record.directory).iterdir()) == ["hypothesis.md", "run.json"]
+
+
+def scoring(step, value=0.5, **fields):
+    metrics = {"mean": MetricValue(value=value, low=0.1, high=0.9, n=2)}
+    rewards = {"t2": (1.0,), "t1": (0.1 + 0.2,)}
+    facts = {"benchmark": "val", "split": "val", "status": "completed", **fields}
+    return EvaluationResult(step=step, metrics=metrics, task_rewards=rewards, **facts)
+
+
+def test_a_scoring_is_kept_whole_and_comes_back_as_it_was(record):
+    record.start_attempt()
+    given = [scoring(0), scoring(2, model="api"), scoring(2)]
+    for each in given:
+        record.evaluation(each)
+    found = [read_as(EvaluationResult, line["evaluation"]) for line in record.read_evaluations()]
+    assert found == given
+    assert [list(each.task_rewards) for each in found] == [["t2", "t1"]] * 3
+
+
+def test_of_scorings_the_live_ones_count_and_of_one_that_was_made_again_the_last(record):
+    record.start_attempt()
+    for step in (0, 2, 4):
+        record.evaluation(scoring(step, value=0.1))
+    record.start_attempt("resume", parent=1, from_step=2)
+    record.evaluation(scoring(2, value=0.2))
+    live = [
+        (line["step"], line["evaluation"]["metrics"]["mean"]["value"]) for line in record.read_evaluations()
+    ]
+    assert live == [(0, 0.1), (2, 0.2)]

@@ -132,3 +132,17 @@ def test_a_loss_that_ends_well_above_its_beginning_is_told_of(losses, told):
     for loss in losses:
         trend.add(loss)
     assert (trend.warning() is not None) == told
+
+
+def test_a_trend_goes_on_after_a_resume():
+    losses = [2.0, 1.0, 9.0, 9.0, 9.0, 9.0, 9.0]
+    whole, first, second = LossTrend(), LossTrend(), LossTrend()
+    for place, loss in enumerate(losses):
+        whole.add(loss)
+        (first if place < 4 else second).add(loss) if place != 4 else second.load(first.state())
+        if place == 4:
+            second.add(loss)
+    assert second.warning() == whole.warning() is not None
+    unknown = LossTrend()
+    unknown.load(LossTrend().state())
+    assert unknown.state() == []

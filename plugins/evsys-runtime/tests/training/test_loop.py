@@ -625,6 +625,21 @@ async def test_resuming_a_run_that_was_done_trains_nothing_and_gives_its_result(
     )
 
 
+async def test_a_checkpoint_says_that_somebody_had_asked_for_a_stop_and_may_be_gone_on_from(run):
+    class Stops:
+        def evsys_step_finished(self, ctx, step):
+            if step == 3:
+                ctx.request_stop("enough")
+
+    hooks = HookManager()
+    hooks.register(Stops())
+    first = await run.train(Chatter(), chat_rows(), hooks=hooks)
+    saved = run.record.checkpoints.latest(run.record.attempts)
+    assert (first.steps, saved.manifest["loop"]["stop"]) == (3, "enough")
+    second = await run.train(Chatter(), chat_rows(), resume=True)
+    assert (second.steps, second.stop_reason) == (6, None)
+
+
 async def test_warnings_of_the_interrupted_part_are_not_counted_twice(new_run):
     class Worried(Chatter):
         async def setup(self, ctx):

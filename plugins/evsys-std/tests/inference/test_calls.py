@@ -1,6 +1,7 @@
 """What the client does when its service misbehaves, against a real server on loopback."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import traceback
 from email.utils import format_datetime
@@ -8,11 +9,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from faulty_service import Faulty, completion
+from faulty_service import Faulty, completion, served
 
 from evsys.errors import BackendError
 from evsys.types import Message, SamplingParams
+from evsys_runtime.accounting.breaker import ServiceDownError
 from evsys_std.inference.calls import _retry_after
+from evsys_std.inference.openai_compatible import OpenAICompatible
 
 ASK = (Message(role="user", content="hi"),)
 
@@ -174,3 +177,107 @@ def test_no_connection_outlives_the_calls(asked):
         return client.service._sessions
 
     assert asked(Faulty(), work)[0] == {}
+
+
+# --- a service that is down for long ---------------------------------------------------------------------------------
+
+
+def with_breaker(work):
+    """`work(client, breaker)` where the breaker goes by the clock of the waits."""
+
+    async def run(client):
+        breaker = client.service._breaker
+        breaker.clock = client.service.clock
+        return await work(client, breaker)
+
+    return run
+
+
+async def until_open(client, breaker):
+    for _ in range(30):
+        with contextlib.suppress(BackendError):
+            await ask(client)
+        if breaker.is_open:
+            return
+    raise AssertionError("it never opened")
+
+
+def test_a_service_that_fails_for_long_is_not_asked_any_more_until_it_may_be_back(asked):
+    service = Faulty(*[status(503)] * 200)
+
+    @with_breaker
+    async def work(client, breaker):
+        await until_open(client, breaker)
+        made = len(service.bodies)
+        with pytest.raises(
+            ServiceDownError, match=r"http://127.0.0.1:\d+\S* wasn't asked: it has failed for .* answered 503"
+        ):
+            await ask(client)
+        assert len(service.bodies) == made
+        service.answers = [completion()]
+        client.service.clock.time += breaker.settings.longest_cool_down
+        assert await ask(client) == "hello"
+        assert not breaker.is_open
+
+    asked(service, work)
+
+
+def test_a_call_under_way_gives_up_its_retries_when_others_find_the_service_down(asked):
+    service = Faulty(*[status(503)] * 200)
+
+    @with_breaker
+    async def work(client, breaker):
+        await until_open(client, breaker)
+        made = len(service.bodies)
+        calls = await asyncio.gather(*(ask(client) for _ in range(20)), return_exceptions=True)
+        assert {type(call) for call in calls} == {ServiceDownError}
+        assert len(service.bodies) == made
+
+    asked(service, work, max_retries=20)
+
+
+@pytest.mark.parametrize("code", [429, 409, 400, 404])
+def test_a_service_that_answers_with_a_refusal_is_not_down(asked, code):
+    service = Faulty(*[status(code)] * 400)
+
+    @with_breaker
+    async def work(client, breaker):
+        with pytest.raises(AssertionError, match="never opened"):
+            await until_open(client, breaker)
+
+    asked(service, work)
+
+
+def test_the_probe_asks_the_last_question_again(asked):
+    service = Faulty(*[status(503)] * 200)
+
+    @with_breaker
+    async def work(client, breaker):
+        await until_open(client, breaker)
+        await breaker.look_again()
+        assert breaker.is_open
+        service.answers = [completion()]
+        await breaker.look_again()
+        assert not breaker.is_open
+        assert service.bodies[-1] == service.bodies[-2]
+
+    asked(service, work)
+
+
+def test_a_call_that_is_never_answered_counts_as_a_failure_and_one_that_waits_for_its_turn_does_not():
+    async def silent(_request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def main() -> list[int]:
+        failures = []
+        async with served(silent) as url:
+            client = OpenAICompatible(model="m", base_url=url, timeout_seconds=0.1, max_concurrent=1)
+            for turn in (client._limiter.slot(), contextlib.nullcontext()):
+                async with turn:
+                    with pytest.raises(BackendError, match="no answer within"):
+                        await ask(client)
+                failures.append(client.service._breaker._failures)
+        return failures
+
+    assert asyncio.run(main()) == [0, 1]

@@ -26,14 +26,16 @@ STALE_DAYS = 180
 """A price that was listed longer ago is told of."""
 
 _PER = 1_000_000
-_AMOUNTS = ("prompt", "completion", "cached")
+_AMOUNTS = ("prompt", "completion", "cached", "training")
+_OPTIONAL = {"cached", "training"}
 
 
 @attrs.frozen(kw_only=True)
 class Price:
     """US dollars per million tokens of one model.
 
-    `cached` is the price of prompt tokens that the service had seen before; None charges them like the others. `as_of` is
+    `cached` is the price of prompt tokens that the service had seen before; None charges them like the others. `training` is that
+    of tokens that the service trains on; None where it isn't known. `as_of` is
     the day on which the price was listed, `source` says where; without both it is unverified. `file` is what says so, None for
     a price that was given by hand.
     """
@@ -41,6 +43,7 @@ class Price:
     prompt: float
     completion: float
     cached: float | None = None
+    training: float | None = None
     as_of: dt.date | None = None
     source: str | None = None
     file: str | None = None
@@ -141,7 +144,7 @@ def _row_problems(row: Mapping[str, Any], where: str) -> Iterator[Problem]:
         )
     for key in _AMOUNTS:
         if key not in row:
-            if key != "cached":
+            if key not in _OPTIONAL:
                 yield Problem(path=f"{where}.{key}", message="is missing: US dollars per million tokens")
         elif not _is_amount(row[key]):
             message = f"must be a number of US dollars from 0 up, got {row[key]!r}"

@@ -111,6 +111,7 @@ class Arms:
         match value:
             case PluginSpec():
                 built = self.plugins.build(key, value.kind, value.params, path)
+                later += self._acting(value, f"{path}.params")
             case AgentConfig():
                 built = check_agent(self.plugins, value, path)
                 if is_harness(built.plugin):
@@ -120,6 +121,23 @@ class Arms:
             case ModelConfig():
                 built = Built(problems=tuple(self._model(value, path)))
         return _Part(raw, value, built.plugin, (*later, *built.problems))
+
+    def _acting(self, spec: PluginSpec, path: str) -> list[Problem]:
+        """What is wrong with an agent and an environment that an algorithm's own params name."""
+        import_path, environment = spec.params.get("agent_import_path"), spec.params.get("environment")
+        problems: list[Problem] = []
+        harbor = [f"{path}.environment"] if environment is not None else []
+        if isinstance(import_path, str) and import_path:
+            place = f"{path}.agent_import_path"
+            built = check_agent(self.plugins, AgentConfig(import_path=import_path), path)
+            problems += [attrs.evolve(problem, path=place) for problem in built.problems]
+            harbor += [place] if is_harness(built.plugin) else []
+        if isinstance(environment, Mapping):
+            problems += _problems(lambda: structure(PluginSpec, environment, path=f"{path}.environment"))
+        for place in harbor[:1]:
+            built = self.plugins.build("rollout_engine", "harbor", {}, place)
+            problems += [attrs.evolve(problem, path=place) for problem in built.problems]
+        return problems
 
     def _beside(self, key: str, raw: Any, problems: Sequence[Problem]) -> list[Problem]:
         """What is wrong with a part beside the keys that were refused, and apart from their being gone."""

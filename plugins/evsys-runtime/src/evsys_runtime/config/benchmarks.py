@@ -164,7 +164,8 @@ class Benchmarks:
         kind = engine_kind(entry, self._scored, harness=harness)
         where = f"{place}.engine"
         built = self.plugins.build("rollout_engine", kind, entry.engine_spec.params, where)
-        why = why_harbor(entry, self._scored, harness=harness) if entry.engine_spec.kind == "auto" else None
+        auto = entry.engine_spec.kind == "auto"
+        why = why_harbor(entry.environment, self._scored, harness=harness) if auto else None
         for problem in built.problems:
             path = where if isinstance(entry.engine, str) else problem.path
             self.reader.add(path, f"{why}: {problem.message}" if why else problem.message, problem.hint)

@@ -14,11 +14,11 @@ from evsys_runtime.config.model import BenchmarkConfig
 __all__ = ["engine_kind", "engine_problems", "why_harbor"]
 
 
-def why_harbor(entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness: bool) -> str | None:
-    """Why an entry can't be run in this process alone; None where it can."""
+def why_harbor(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) -> str | None:
+    """Why rollouts of these tasks can't be run in this process alone; None where they can."""
     if any(task.path is not None for task in tasks):
         return "tasks that are folders need it"
-    if entry.environment is not None:
+    if environment is not None:
         return "an environment needs it"
     return "an agent of Harbor's needs it" if harness else None
 
@@ -34,7 +34,7 @@ def engine_kind(entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness:
     kind = entry.engine_spec.kind
     if kind != "auto":
         return kind
-    return "direct" if why_harbor(entry, tasks, harness=harness) is None else "harbor"
+    return "direct" if why_harbor(entry.environment, tasks, harness=harness) is None else "harbor"
 
 
 def engine_problems(

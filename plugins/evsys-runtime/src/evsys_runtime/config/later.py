@@ -19,7 +19,6 @@ _EXPERIMENT = (
     "continual",
     "stages",
     "search",
-    "budget",
     "log_store",
     "deploy",
     "launcher",
@@ -27,7 +26,6 @@ _EXPERIMENT = (
 _RUN = ("teacher", "reference")
 _KEYS: Mapping[str, tuple[str, ...]] = {"experiment": _EXPERIMENT, "run": _RUN, "benchmark": ()}
 _HINTS = {
-    "budget": "the plan's steps bound what is spent",
     "confirm": "n_repeats gives each arm several seeds",
     "log_store": "the record in output_dir is always written",
     "search": "list the values in matrix.axes",

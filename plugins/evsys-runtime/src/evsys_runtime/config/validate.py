@@ -21,6 +21,7 @@ from evsys_runtime.config import files, paths
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
+from evsys_runtime.config.budgeting import budget_warnings
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.expand import expand_document
@@ -53,6 +54,7 @@ def load_experiment(
     registry: Registry | None = None,
     has_store: bool = False,
     records: bool = True,
+    project_root: Path | None = None,
 ) -> Plan:
     """Read and check an experiment file.
 
@@ -63,6 +65,7 @@ def load_experiment(
             project: what is installed and what was registered before.
         has_store: the caller brings a data store, beside what the file names.
         records: a record is going to be written; without it, the folder of the records needn't be writable.
+        project_root: what paths of the file start from; by default that is found from where the file is.
 
     Raises:
         ConfigError: with every problem of the file and of all arms, sorted by place.
@@ -70,7 +73,7 @@ def load_experiment(
         DataError: nothing is wrong but a benchmark's file.
     """
     document = documents.read(path)
-    root = find_project_root(path)
+    root = find_project_root(path) if project_root is None else project_root
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)
     with use_registry(registry), use_scope(DataScope(project_root=root)):
@@ -118,7 +121,11 @@ def _plan(
         project_root=root,
         registry=registry,
         success=judging.success,
-        warnings=tuple(dict.fromkeys([*report.warnings, *checks.warnings, *registry.warnings])),
+        warnings=tuple(
+            dict.fromkeys(
+                [*report.warnings, *checks.warnings, *registry.warnings, *_budgeted(experiment, arms)]
+            )
+        ),
         overrides=overrides,
         concurrent_arms=width,
     )
@@ -280,6 +287,11 @@ def _experiment(
     experiment = ExperimentConfig(**values, **form)
     metadata = attrs.evolve(experiment.metadata, benchmark=judging.benchmarks, baseline=judging.baseline)
     return attrs.evolve(experiment, metadata=metadata)
+
+
+def _budgeted(experiment: ExperimentConfig, arms: CheckedArms) -> Iterator[str]:
+    named = [(arm.name, run) for arm, run in arms if run is not None]
+    return budget_warnings(experiment.budget, named, experiment.n_repeats)
 
 
 def _repeated(

@@ -60,7 +60,7 @@ class MaterializedDataset:
 
         Args:
             rows: mappings, read once.
-            shape: `chat`, `prompt` or `task`.
+            shape: `chat`, `pair`, `prompt` or `task`.
             spool_dir: where the file of a big dataset goes.
             on_bad_row: what to do with a row that lacks what the shape needs.
             place: where the current row came from, for messages.

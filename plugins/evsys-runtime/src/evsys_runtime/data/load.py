@@ -62,6 +62,7 @@ def load_dataset(
     limit: int | None = None,
     resolve: Callable[[Any], Any] = pipeline.unchanged,
     check_mutation: bool = False,
+    follow: Callable[[Callable[[], int]], None] | None = None,
 ) -> MaterializedDataset:
     """Read, transform, type and keep the rows of a run.
 
@@ -69,7 +70,7 @@ def load_dataset(
 
     Args:
         config: a `data` block: an object with the attributes, or a mapping with the keys, of the experiment file.
-        shape: what the algorithm takes: `chat`, `prompt` or `task`.
+        shape: what the algorithm takes: `chat`, `pair`, `prompt` or `task`.
         project_root: what relative paths start from.
         registry: where transforms and data stores are looked up.
         pull: fetches `dataset_id` or `dataset_name`.
@@ -79,6 +80,7 @@ def load_dataset(
         limit: stop after this many rows (a preview).
         resolve: puts in what the params of transforms only name, such as `${NAME}`; the lineage keeps them as written.
         check_mutation: find transforms that change the rows they are given.
+        follow: gets a function that counts the rows that were moved so far, to be called at any time, from any thread.
 
     Raises:
         ConfigError: the block names no source, or one that can't be used.
@@ -99,6 +101,8 @@ def load_dataset(
         )
         source, stages = opened.source, opened.stages
         parsed = ParseReport()
+        if follow is not None:
+            follow(lambda: parsed.rows + sum(stage.taken + stage.rows_out for stage in stages))
         dataset = MaterializedDataset.from_rows(
             opened.rows if limit is None else _first(opened.rows, limit),
             shape,

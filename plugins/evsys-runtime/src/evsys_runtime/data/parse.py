@@ -1,4 +1,4 @@
-"""Rows to typed values, once, after the last transform: `chat`, `prompt` or `task`."""
+"""Rows to typed values, once, after the last transform: `chat`, `pair`, `prompt` or `task`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evsys_runtime.data.readers import OnBadRow
 
 __all__ = ["SHAPES", "ParseReport", "RowProblem", "Shape", "parse_row", "parse_rows"]
 
-Shape = Literal["chat", "prompt", "task"]
+Shape = Literal["chat", "pair", "prompt", "task"]
 _MOST_KINDS = 10
 _MOST_ROWS = 10_000
 """Bad rows after which nobody looks for more: a file of the wrong kind has nothing else."""
@@ -62,7 +62,7 @@ def parse_rows(
 
     Args:
         rows: what the last transform yields.
-        shape: `chat`, `prompt` or `task`.
+        shape: `chat`, `pair`, `prompt` or `task`.
         on_bad_row: `error` fails with all problems found, `skip` counts.
         report: filled while parsing.
         place: where the current row came from, `file:line`, or None where no longer known.
@@ -116,6 +116,7 @@ def _problems(report: ParseReport, shape: Shape) -> DataError:
 
 _HINTS: dict[Shape, str] = {
     "chat": "a row needs `messages`, `prompt` and `completion`, or `chosen` and `rejected`; `jsonl_to_chat` makes them",
+    "pair": "a row needs `chosen` and `rejected`, or `messages` and `rejected`",
     "prompt": "a row needs `prompt` or `messages`",
     "task": "a row needs `task_id`, `instruction` and `verifier {name, expected, params}`; `jsonl_to_tasks` makes them",
 }
@@ -131,7 +132,7 @@ def _chat(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
     if given is not None:
         said = msg.messages(given, "messages")
         if "rejected" in rest and rest["rejected"] is not None:
-            rejected = msg.conversation(rest.pop("rejected"), "rejected", "assistant")
+            rejected = _beside(said, msg.conversation(rest.pop("rejected"), "rejected", "assistant"))
     elif rest.get("chosen") is not None and rest.get("rejected") is not None:
         said, rejected = _pair(rest)
     elif rest.get("prompt") is not None and rest.get("completion") is not None:
@@ -144,6 +145,21 @@ def _chat(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
     schemas = msg.tools(rest.pop("tools")) if "tools" in rest else ()
     row_id = _row_id(rest, index)
     return msg.chat_row(said, _metadata(rest), row_id, schemas, rejected)
+
+
+def _beside(chosen: tuple[Message, ...], rejected: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The rejected side of `messages`: where it is an answer alone, it answers what the chosen one does."""
+    if rejected[0].role != "assistant" or chosen[0].role == "assistant":
+        return rejected
+    asked = max(place for place, message in enumerate(chosen) if message.role != "assistant")
+    return chosen[: asked + 1] + rejected
+
+
+def _preference(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
+    made = _chat(row, index)
+    if made.rejected is None:
+        raise _missing(row, "rejected", "no `rejected` answer beside the chosen one")
+    return made
 
 
 def _pair(rest: dict[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -290,6 +306,7 @@ def _missing(row: Mapping[str, Any], wanted: str, message: str) -> RowProblem:
 
 SHAPES: Mapping[Shape, Callable[[Mapping[str, Any], int], Any]] = {
     "chat": _chat,
+    "pair": _preference,
     "prompt": _prompt,
     "task": _task,
 }

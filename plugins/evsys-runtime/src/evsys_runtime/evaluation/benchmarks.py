@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import Agent, InferenceClient, RolloutEngine
 
-__all__ = ["ApiModel", "BoundBenchmark", "bind_benchmark", "load_benchmark"]
+__all__ = ["ApiModel", "BoundBenchmark", "bind_benchmark", "load_benchmark", "with_agent"]
 
 type Pull = Callable[[str], str | Path | Iterable[Mapping[str, Any]]]
 """Finds the tasks of a stored benchmark by its id or name: a file, a folder, or rows."""
@@ -224,6 +224,28 @@ def bind_benchmark(
         engine_spec=attrs.evolve(entry.engine_spec, kind=engine_kind(entry, scored, harness=harness)),
         inference_spec=entry.inference,
     )
+
+
+def with_agent(
+    bound: BoundBenchmark, entry: BenchmarkConfig, agent: AgentConfig, registry: Registry, *, path: str = "$"
+) -> BoundBenchmark:
+    """A bound entry as the agent of a run is scored on it, by the engine that can run that.
+
+    Raises:
+        ConfigError: the agent can't be made, or the engine that the entry names can't run it.
+    """
+    acting = resolve_agent(agent, registry, path="$.run.agent")
+    harness = isinstance(acting, HarnessAgent)
+    spec = attrs.evolve(entry.engine_spec, kind=engine_kind(entry, bound.tasks, harness=harness))
+    engine = (
+        bound.engine
+        if spec == bound.engine_spec
+        else _engine(entry, spec.kind, registry, path=f"{path}.engine")
+    )
+    problems = list(engine_problems(engine, entry, bound.tasks, harness=harness, place=path))
+    if problems:
+        raise ConfigError(problems)
+    return attrs.evolve(bound, agent=acting, agent_spec=agent, engine=engine, engine_spec=spec)
 
 
 def _bound(

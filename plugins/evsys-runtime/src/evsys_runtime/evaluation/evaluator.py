@@ -21,17 +21,25 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import PLUGIN_FAILURES, PluginContractError, RunError, StoreError, boundary
-from evsys.types import EvaluationResult, Policy, Rollout, RolloutLimits
+from evsys.errors import (
+    PLUGIN_FAILURES,
+    BudgetExceeded,
+    PluginContractError,
+    RunError,
+    StoreError,
+    boundary,
+)
+from evsys.types import EvaluationResult, Policy, Rollout, RolloutLimits, Usage
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark
 from evsys_runtime.evaluation.in_flight import InFlight
-from evsys_runtime.evaluation.progress import Progress, advancing
+from evsys_runtime.evaluation.progress import Progress, advancing, limited
 from evsys_runtime.evaluation.results import (
     failed_result,
     missing_result,
     recorded_values,
     require_each_once,
     scored_result,
+    used_in,
     without_cost,
 )
 from evsys_runtime.evaluation.streams import closing
@@ -56,6 +64,9 @@ SILENT_SECONDS = 3600.0
 CLOSE_SECONDS = 10.0
 """How long what is cut off may take to end."""
 
+RELEASE_SECONDS = 60.0
+"""How long a snapshot may take to close."""
+
 type MakeModel = Callable[[SamplingClient, BoundBenchmark], InferenceClient]
 
 type Share = Callable[
@@ -75,19 +86,23 @@ class Evaluator:
         seeds: gives the derived seed of a purpose; arms that share it are paired.
         registry: where the tasks' verifiers are looked up.
         record: gets each rollout and each scoring's metrics.
+        keep: gets each scoring, whole, once its metrics are on record.
         log: gets an event for each scoring.
         deterministic: sample in fixed waves, so that each scoring has the same bits.
         score_untrained: score every entry at step 0 too.
-        known: scorings made before: of shared starting weights, or of the attempt that this one resumes.
+        known: scorings made before: of shared starting weights, or by the attempts that this one goes on from.
         expected_seconds: how long a scoring of an entry took elsewhere.
         make_model: makes the model client of a scoring; by default the snapshot behind the renderer.
         timeout_seconds: longest time of one rollout.
         directory: the run's folder, where engines may keep files of rollouts; None keeps none.
+        endpoints: where agents reach the model over HTTP, see `Policy`.
         cache: knows rollouts that were made before; None makes all anew.
         share: calls its second argument, which scores the untrained weights, unless another run does: then it waits, and gives
             that run's result.
         in_flight: how many snapshots may be scored at once; `submit` waits beyond that.
         silent_seconds: a scoring in which no rollout ends for as long as one may take and so many seconds more has failed.
+        hung: is told of what is given up, just before that.
+        charge: gets what each rollout and its verdict used; a `BudgetExceeded` of it ends a scoring, which is then missing.
     """
 
     def __init__(
@@ -98,6 +113,7 @@ class Evaluator:
         seeds: Callable[..., int],
         registry: Registry,
         record: Recorder | None = None,
+        keep: Callable[[EvaluationResult], None] | None = None,
         log: Log | None = None,
         deterministic: bool = False,
         score_untrained: bool = False,
@@ -106,23 +122,30 @@ class Evaluator:
         make_model: MakeModel | None = None,
         timeout_seconds: float = 600.0,
         directory: Path | None = None,
+        endpoints: Any = None,
         cache: ResultCache | None = None,
         share: Share | None = None,
         in_flight: int = IN_FLIGHT,
         silent_seconds: float = SILENT_SECONDS,
+        hung: Callable[[str], None] = lambda _what: None,
+        charge: Callable[[Usage], None] | None = None,
     ) -> None:
         self.benchmarks = tuple(benchmarks)
         self._renderer = renderer
         self._seeds = seeds
         self._verify: Verify = make_verify(registry)
         self._record = record
+        self._keep_whole = keep
         self._log = log
         self._deterministic = deterministic
         self._score_untrained = score_untrained
         self._make_model = make_model
         self._timeout_seconds = timeout_seconds
         self._silent_seconds = silent_seconds
+        self._hung = hung
+        self._charge = charge or _for_free
         self._directory = directory
+        self._endpoints = endpoints
         self._cache = cache
         self._share = share
         self._results: list[EvaluationResult] = list(known)
@@ -187,6 +210,11 @@ class Evaluator:
         """What was submitted and has no result yet, as `{step, benchmark}`, in the order of submission."""
         return [{"step": step, "benchmark": name} for step, name in self._pending]
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which a scoring that is under way gives up by itself, where no rollout of it ends; 0 where none is."""
+        return max(map(self._patience, self._pending.values()), default=0.0)
+
     # --- after training -----------------------------------------------------------------------------------------
 
     async def final(
@@ -208,6 +236,11 @@ class Evaluator:
             for benchmark in wanted:
                 await self._finish(benchmark, missing_result(benchmark, step, reason))
         return await self.drain()
+
+    async def give_up(self, step: int, reason: str) -> None:
+        """Record what is due at `step` as missing: there are no weights any more to score."""
+        for benchmark in self._due(step):
+            await self._finish(benchmark, missing_result(benchmark, step, reason))
 
     async def score(self, benchmark: BoundBenchmark, snapshot: SamplingClient, step: int) -> EvaluationResult:
         """Score one entry on a snapshot, which stays open. A failure is a result; only a broken record raises."""
@@ -290,7 +323,8 @@ class Evaluator:
             return
         self._snapshots = [held for held in self._snapshots if held is not snapshot]
         try:
-            await snapshot.close()
+            async with limited(RELEASE_SECONDS, lambda: self._hung("a snapshot couldn't be closed")):
+                await snapshot.close()
         except PLUGIN_FAILURES as exc:
             message = f"a snapshot couldn't be closed: {type(exc).__name__}: {exc}"
             if self._log is not None:
@@ -319,6 +353,7 @@ class Evaluator:
             return attrs.evolve(result, model=model, seconds=seconds, usage=usage)
 
         try:
+            self._charge(Usage())  # nothing is asked where nothing is left
             await self._run(benchmark, snapshot, step, rollouts, model)
             result = scored_result(benchmark, step, rollouts, self._seeds)
         except asyncio.CancelledError as exc:
@@ -327,6 +362,8 @@ class Evaluator:
                 raise
             lost = RunError("a plugin cancelled its own task, which nobody had asked for")
             result = failed_result(benchmark, step, lost, rollouts)
+        except BudgetExceeded as exc:
+            result = missing_result(benchmark, step, exc.message, rollouts)
         except PLUGIN_FAILURES as exc:
             result = failed_result(benchmark, step, exc, rollouts)
         result = ended(result)
@@ -352,6 +389,7 @@ class Evaluator:
             system_prompt=benchmark.system_prompt,
             version=snapshot.version if snapshot is not None else None,
             environment=benchmark.environment,
+            endpoints=self._endpoints,
         )
         limits = RolloutLimits(
             n_concurrent=benchmark.n_concurrent,
@@ -364,7 +402,7 @@ class Evaluator:
         await self._tell(progress, benchmark, step)
         with boundary("rollout", type(benchmark.engine).__name__):
             async with (
-                advancing(self._patience(benchmark)) as advanced,
+                advancing(self._patience(benchmark), self._hung) as advanced,
                 closing(self._stream(benchmark, policy, limits, snapshot, (step, model))) as stream,
             ):
                 async for rollout in stream:
@@ -372,6 +410,7 @@ class Evaluator:
                     rollouts.append(rollout)
                     if self._record is not None:
                         self._record.rollout(step, rollout, phase=benchmark.phase, **facts)
+                    self._charge(used_in(rollout))
                     if progress.counts(rollout):
                         await self._tell(progress, benchmark, step)
         require_each_once(benchmark, rollouts)
@@ -466,6 +505,8 @@ class Evaluator:
         self._results.append(result)
         if self._record is not None:
             self._record.metrics(result.step, recorded_values(result, rollouts), phase=benchmark.phase)
+        if self._keep_whole is not None:
+            self._keep_whole(result)
         self._event(
             f"evaluation.{'finished' if result.status == 'completed' else result.status}",
             benchmark,
@@ -491,6 +532,10 @@ class Evaluator:
         if self._log is not None:
             level = self._log.info if event.endswith((".started", ".finished")) else self._log.warning
             level(event, benchmark=benchmark.name, split=benchmark.split, **facts)
+
+
+def _for_free(_usage: Usage) -> None:
+    """Charge nobody."""
 
 
 def _asked_to_stop() -> bool:

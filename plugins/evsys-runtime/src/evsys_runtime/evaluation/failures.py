@@ -9,7 +9,7 @@ from types import FrameType
 from evsys.errors import ConfigError, DataError, EvsysError, PluginError, RunError, StoreError
 from evsys.types import Failure
 
-__all__ = ["boundary_of", "failure_of"]
+__all__ = ["boundary_of", "failure_of", "is_known"]
 
 _BOUNDARIES: tuple[tuple[type[EvsysError], str], ...] = (
     (DataError, "data"),
@@ -45,14 +45,14 @@ def failure_of(error: BaseException, default: str = "evaluation") -> Failure:
 
 def _place(error: BaseException, root: BaseException) -> str | None:
     """The innermost line of the project; else of what is installed, unless the error names its own place."""
-    lines = [(frame, line) for frame, line in traceback.walk_tb(root.__traceback__) if not _is_known(frame)]
+    lines = [(frame, line) for frame, line in traceback.walk_tb(root.__traceback__) if not is_known(frame)]
     own = [(frame, line) for frame, line in lines if "site-packages" not in frame.f_code.co_filename]
     placed = isinstance(error, tuple(cls for cls, _ in _BOUNDARIES))
     frames = own or ([] if placed else lines)
     return f"{frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else None
 
 
-def _is_known(frame: FrameType) -> bool:
+def is_known(frame: FrameType) -> bool:
     """True where nobody looks for what to change: in evsys, in the standard library, in code without a file."""
     if frame.f_code.co_filename.startswith("<"):
         return True

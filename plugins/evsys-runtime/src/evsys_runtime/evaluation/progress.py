@@ -37,19 +37,32 @@ class Progress:
 
 
 @asynccontextmanager
-async def advancing(seconds: float) -> AsyncGenerator[Callable[[], None]]:
-    """A block that must go on: what it is given is to be called whenever something ended.
+async def advancing(
+    seconds: float, hung: Callable[[str], None] = lambda _what: None
+) -> AsyncGenerator[Callable[[], None]]:
+    """A block that must go on: what it is given is to be called whenever something ended. `hung` is told just before it's given up.
 
     Raises:
         RolloutError: nothing ended for `seconds`; the block was cancelled.
     """
     loop = asyncio.get_running_loop()
-    deadline = asyncio.timeout(seconds)
+    message = f"no rollout ended for {seconds:g} s, so the scoring was given up"
+    deadline, last = asyncio.timeout(None), loop.time()
 
     def advanced() -> None:
-        if not deadline.expired():
-            deadline.reschedule(loop.time() + seconds)
+        nonlocal last
+        last = loop.time()
 
+    def look() -> None:
+        left = last + seconds - loop.time()
+        if left > 0:
+            alarms.append(loop.call_later(left, look))
+            del alarms[0]
+        else:
+            hung(message)
+            deadline.reschedule(loop.time())
+
+    alarms = [loop.call_later(seconds, look)]
     try:
         async with deadline:
             yield advanced
@@ -57,6 +70,28 @@ async def advancing(seconds: float) -> AsyncGenerator[Callable[[], None]]:
         if not deadline.expired():
             raise
         raise RolloutError(
-            f"no rollout ended for {seconds:g} s, so the scoring was given up",
+            message,
             hint="an engine, an agent or a verifier of this entry waits for something that never comes",
         ) from exc
+    finally:
+        alarms[0].cancel()
+
+
+@asynccontextmanager
+async def limited(seconds: float, hung: Callable[[], None]) -> AsyncGenerator[None]:
+    """A block that must be over in time; `hung` is called just before it is cancelled.
+
+    Raises:
+        TimeoutError: it wasn't.
+    """
+    alarm = asyncio.get_running_loop().call_later(seconds, hung)
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            yield
+    except TimeoutError as exc:
+        if not deadline.expired():
+            raise
+        raise TimeoutError(f"not over within {seconds:g} s") from exc
+    finally:
+        alarm.cancel()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from evsys.errors import PLUGIN_FAILURES, EvsysError
+from evsys.errors import PLUGIN_FAILURES, BackendError, EvsysError, RolloutError
 from evsys.types import (
     AgentContext,
     Completion,
@@ -29,33 +30,66 @@ from evsys.types import (
 from evsys_runtime.accounting.spent import used_by
 from evsys_runtime.evaluation.failures import boundary_of
 from evsys_runtime.evaluation.seeds import rollout_seed, turn_seed
+from evsys_runtime.rendering.history import Conversation
+from evsys_runtime.rendering.policy_client import PolicyClient
 
 if TYPE_CHECKING:
     from evsys.protocols import InferenceClient
 
-__all__ = ["Acted", "RecordingModel", "act", "agent_context", "finish_rollout", "judged", "run_rollout"]
+__all__ = [
+    "Acted",
+    "RecordingModel",
+    "act",
+    "agent_context",
+    "finish_rollout",
+    "judged",
+    "reachable",
+    "run_rollout",
+]
 
 
 class RecordingModel:
     """A core `InferenceClient` around another, for one rollout.
 
-    Each call gets a seed of its own, derived from the rollout's and the call's number, unless the agent chose one.
+    Each call gets a seed of its own, derived from the rollout's and the call's number, unless the agent chose one. The policy's
+    prompts go on from its own answers, token by token.
 
     Args:
         model: who answers.
-        seed: the rollout's seed.
+        sampling: how the rollout is to be sampled, by its seed.
+
+    Attributes:
+        model: who answers this rollout.
+        sampling: as given.
+        messages: the conversation of the last call, with its answer.
+        usage: what all calls took.
+        overflowed: a conversation was longer than the model's context.
     """
 
-    def __init__(self, model: InferenceClient, seed: int) -> None:
-        self._model = model
-        self._seed = seed
+    def __init__(self, model: InferenceClient, sampling: SamplingParams) -> None:
+        self._shared = model
+        self.sampling = sampling
+        self._seed = sampling.seed or 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all that was asked, for another attempt at the rollout."""
+        shared = self._shared
+        # A subclass has ways of its own, and is left to them.
+        own = type(shared) is PolicyClient
+        self.model: InferenceClient = Conversation(cast("PolicyClient", shared)) if own else shared
         self._calls: list[Sequence[Completion]] = []
         self.messages: tuple[Message, ...] = ()
         self.usage = Usage()
+        self.overflowed = False
 
     @property
     def turns(self) -> tuple[Turn, ...]:
         """Every completion so far, in the order of the calls."""
+        return self.turns_of(None)
+
+    def turns_of(self, version: int | None) -> tuple[Turn, ...]:
+        """The turns of a rollout of this version: those of another version say which."""
         return tuple(
             Turn(
                 message=completion.message,
@@ -63,6 +97,7 @@ class RecordingModel:
                 tokens=completion.tokens,
                 logprobs=completion.logprobs,
                 finish_reason=completion.finish_reason,
+                policy_version=None if completion.policy_version == version else completion.policy_version,
             )
             for completions in self._calls
             for completion in completions
@@ -77,17 +112,33 @@ class RecordingModel:
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> Sequence[Completion]:
         """Pass the call on and record what comes back."""
+        call, seed = self.begin()
+        if sampling.seed is None or sampling.seed == self._seed:
+            sampling = attrs.evolve(sampling, seed=seed)
+        try:
+            completions = await self.model.generate(messages, sampling, n=n, tools=tools)
+        except BackendError as exc:
+            self.overflowed |= _is_overflow(exc)
+            raise
+        self.take(call, messages, completions)
+        return completions
+
+    def begin(self, chosen: int | None = None) -> tuple[int, int]:
+        """A call of the model begins: its number and its seed.
+
+        A seed that a client has chosen for it goes into the rollout's, so that not all rollouts of a task are the same.
+        """
         call = len(self._calls)
         self._calls.append(())
-        if sampling.seed is None or sampling.seed == self._seed:
-            sampling = attrs.evolve(sampling, seed=turn_seed(self._seed, call))
-        completions = await self._model.generate(messages, sampling, n=n, tools=tools)
+        return call, turn_seed(self._seed, call) if chosen is None else rollout_seed(self._seed, chosen, 0)
+
+    def take(self, call: int, messages: Sequence[Message], completions: Sequence[Completion]) -> None:
+        """Record what a call that had begun came to."""
         self._calls[call] = completions
         for completion in completions:
             self.usage = self.usage + used_by(completion)
         if completions:
             self.messages = (*messages, completions[0].message)
-        return completions
 
 
 def agent_context(policy: Policy, task_index: int, sample_index: int, *, max_turns: int) -> AgentContext:
@@ -113,6 +164,30 @@ class Acted:
     seconds: float = 0.0
 
 
+@asynccontextmanager
+async def reachable(policy: Policy, model: RecordingModel) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    """What gives a rollout an address of its own, when first asked; it raises a `RolloutError` where there is none to have.
+
+    The address is good for as long as the block goes on.
+    """
+    endpoints = policy.endpoints if isinstance(model.model, Conversation) else None
+    once = asyncio.Lock()
+    found: list[Any] = []
+    async with AsyncExitStack() as stack:
+
+        async def endpoint() -> Any:
+            if endpoints is None:
+                raise RolloutError(
+                    "this model has no address for rollouts", hint="a service is asked at its own address"
+                )
+            async with once:
+                if not found:
+                    found.append(await stack.enter_async_context(endpoints.open(model)))
+            return found[0]
+
+        yield endpoint
+
+
 async def act(
     task: HarborTask, policy: Policy, model: RecordingModel, context: AgentContext, *, timeout_seconds: float
 ) -> Acted:
@@ -122,8 +197,9 @@ async def act(
     failure: BaseException | None = None
     deadline = asyncio.timeout(timeout_seconds)
     try:
-        async with deadline:
-            said = await policy.agent.run(task, model, task.tools, context)
+        async with deadline, reachable(policy, model) as endpoint:
+            reaching = attrs.evolve(context, endpoint=endpoint)
+            said = await policy.agent.run(task, model, task.tools, reaching)
     except PLUGIN_FAILURES as exc:
         failure = None if deadline.expired() else exc
     seconds = time.perf_counter() - started
@@ -145,7 +221,7 @@ async def run_rollout(
     that it got to, and flagged; without any text it has no score.
     """
     context = agent_context(policy, task_index, sample_index, max_turns=max_turns)
-    model = RecordingModel(policy.model, context.seed)
+    model = RecordingModel(policy.model, context.sampling)
     acted = await act(task, policy, model, context, timeout_seconds=timeout_seconds)
     rollout = finish_rollout(
         task,
@@ -174,14 +250,18 @@ def finish_rollout(
     """The rollout of an agent that ended: what it said, what its model client recorded, and how it went.
 
     Not judged yet. It has a `NoScore` of its own where there is nothing to judge: the agent failed (`failure`), or was
-    out of time before the model said anything.
+    out of time before the model said anything. A conversation that grew longer than the model's context is cut short, as one that
+    ran out of time is, and no failure.
     """
-    turns = model.turns
+    turns = model.turns_of(version)
     own = said if isinstance(said, Rollout) else None
     output = said if isinstance(said, str) else own.output if own else ""
-    if not output and turns and (own is not None or timed_out):
+    overflow = bool(turns) and _is_overflow(failure)
+    failure = None if overflow else failure
+    cut_short = timed_out or overflow
+    if not output and turns and (own is not None or cut_short):
         output = turns[-1].message.content
-    if failure is None and not timed_out and not isinstance(said, Rollout | str):
+    if failure is None and not cut_short and not isinstance(said, Rollout | str):
         failure = TypeError(f"the agent returned {type(said).__name__}, not a text or a Rollout")
     error, score = _fault(failure, own.error if own else None, silent=timed_out and not turns)
     return Rollout(
@@ -193,12 +273,18 @@ def finish_rollout(
         score=score,
         error=error,
         truncated=(own is not None and own.truncated)
+        or model.overflowed
         or any(turn.finish_reason == "length" for turn in turns),
         timed_out=timed_out or (own is not None and own.timed_out),
         policy_version=version,
         usage=attrs.evolve(model.usage if turns or own is None else own.usage, seconds=seconds),
         metadata=own.metadata if own else {},
     )
+
+
+def _is_overflow(failure: BaseException | None) -> bool:
+    """True for a prompt longer than the model's context, of which sampling clients tell by the fact `limit`."""
+    return isinstance(failure, BackendError) and "limit" in failure.facts
 
 
 def _fault(failure: BaseException | None, told: str | None, *, silent: bool) -> tuple[str | None, NoScore]:

@@ -1,13 +1,15 @@
 """Scored rollouts that were made before: a scoring that is repeated costs nothing, and one that changed is made anew.
 
 Only whole rollouts with a score are kept: none that crashed, ran out of time, or couldn't be judged. What comes from the
-cache keeps its own usage, which metrics of cost and time need, and is marked, so that nothing is counted as spent twice.
+cache keeps its own usage, which metrics of cost and time need, and is marked, so that nothing is counted as spent twice. A
+scoring that an earlier attempt at the same run was cut off in counts as the run's own: nobody has counted it yet.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.record.encoding import encode_record
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.ingredients import differences
-from evsys_runtime.record.jsonl import JsonlWriter
+from evsys_runtime.record.jsonl import JsonlWriter, read_jsonl
 from evsys_runtime.record.result_store import KnownScoring, ResultStore, StoredRollout
 from evsys_runtime.record.rollouts import rollout_from_tree, rollout_tree
 from evsys_runtime.record.secrets import Redactor
@@ -51,6 +53,7 @@ class _Lookup:
     keys: Mapping[tuple[str, int], str]
     stored: Mapping[str, Any]
     known: Mapping[tuple[str, int], Rollout]
+    own: bool
 
     @property
     def complete(self) -> bool:
@@ -142,6 +145,16 @@ class ResultCache:
         finally:
             self._keep(benchmark, lookup, made)
 
+    @cached_property
+    def _begun(self) -> frozenset[tuple[Any, ...]]:
+        """The scorings of which earlier attempts at this run found nothing here, so that what is there now they have made."""
+        lines = read_jsonl(self._run_dir / LOOKUPS, missing_ok=True)
+        return frozenset(
+            (line["scoring"], line["benchmark"], line["step"], line["model"])
+            for line in lines
+            if line.get("found") == 0
+        )
+
     def _looked_up(
         self,
         benchmark: BoundBenchmark,
@@ -166,7 +179,7 @@ class ResultCache:
                 trained=self._trained,
                 snapshot=snapshot,
             )
-            lookup = self._found(benchmark, decided)
+            lookup = self._found(benchmark, decided, told)
             mixes = lookup.complete or _may_mix(benchmark, limits)
             self._note({**told, **self._account(benchmark, lookup, used=len(lookup.known) if mixes else 0)})
         except PLUGIN_FAILURES as exc:
@@ -174,12 +187,15 @@ class ResultCache:
             return None
         return lookup
 
-    def _found(self, benchmark: BoundBenchmark, decided: Mapping[str, Any]) -> _Lookup:
+    def _found(
+        self, benchmark: BoundBenchmark, decided: Mapping[str, Any], told: Mapping[str, Any]
+    ) -> _Lookup:
         scoring = digest(decided)
         keys = rollout_keys(benchmark.tasks, benchmark.num_samples)
         stored = self._store.rollouts(scoring)
         known = {place: rollout_from_tree(stored[key]) for place, key in keys.items() if key in stored}
-        return _Lookup(scoring=scoring, ingredients=decided, keys=keys, stored=stored, known=known)
+        own = (scoring, *told.values()) in self._begun and self._store.maker(scoring) == str(self._run_dir)
+        return _Lookup(scoring=scoring, ingredients=decided, keys=keys, stored=stored, known=known, own=own)
 
     def _account(self, benchmark: BoundBenchmark, lookup: _Lookup, *, used: int) -> dict[str, Any]:
         """A lookup as `cache.jsonl` has it; where something is missing, what differs from what is there."""
@@ -228,6 +244,8 @@ class ResultCache:
             self._give_up(str(exc))
 
     def _marked(self, lookup: _Lookup, place: tuple[str, int], policy: Policy) -> Rollout:
+        if lookup.own:
+            return attrs.evolve(lookup.known[place], policy_version=policy.version)
         return marked(lookup.known[place], lookup.scoring, policy_version=policy.version)
 
     def _note(self, told: Mapping[str, Any]) -> None:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_NO_SCORE",
     "failed_result",
+    "in_task_order",
     "missing_result",
     "recorded_values",
     "require_each_once",
     "scored_result",
+    "used_in",
     "without_cost",
 ]
 
@@ -76,9 +78,24 @@ def missing_result(
     return _result_of(benchmark, step, status="missing", failure=failure, **_counts(rollouts))
 
 
+def in_task_order(result: EvaluationResult, benchmark: BoundBenchmark) -> EvaluationResult:
+    """A result that was read from a file, with its tasks in the benchmark's order, which sums depend on in their last bits."""
+    ids = [task.task_id for task in benchmark.tasks]
+
+    def ordered[T](by_task: Mapping[str, T]) -> dict[str, T]:
+        return {task: by_task[task] for task in ids if task in by_task}
+
+    return attrs.evolve(result, task_rewards=ordered(result.task_rewards), clusters=ordered(result.clusters))
+
+
 def without_cost(result: EvaluationResult) -> EvaluationResult:
     """A result as one has it that another made, and paid for."""
     return attrs.evolve(result, usage=Usage(), judged=Usage(), seconds=0.0)
+
+
+def used_in(rollout: Rollout) -> Usage:
+    """What a rollout and its verdict used, as far as that wasn't paid for before."""
+    return Usage() if is_cached(rollout) else rollout.usage + (rollout.score.usage or Usage())
 
 
 def require_each_once(benchmark: BoundBenchmark, rollouts: Sequence[Rollout]) -> None:

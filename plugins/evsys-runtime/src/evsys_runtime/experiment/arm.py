@@ -6,51 +6,58 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 
 from evsys import HookManager
-from evsys.errors import PLUGIN_FAILURES, EvsysError, RunError, StoreError, boundary
-from evsys.protocols import Algorithm, Backend, Log, TrainingClient
+from evsys.errors import (
+    PLUGIN_FAILURES,
+    BudgetExceeded,
+    RunError,
+    StoreError,
+    boundary,
+)
+from evsys.protocols import Algorithm, Log, TrainingClient
 from evsys.types import (
     ArmResult,
     Checkpoint,
     Clients,
-    LoraSpec,
+    EvaluationResult,
     ModelSpec,
     RunContext,
     RunResult,
     Status,
+    StopFlag,
 )
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.dataset import MaterializedDataset
-from evsys_runtime.data.load import load_dataset
-from evsys_runtime.data.sources import source_hash
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
+from evsys_runtime.evaluation.rollouts import TrainingRollouts
+from evsys_runtime.experiment.arm_backend import ArmBackend
+from evsys_runtime.experiment.arm_data import ArmData
+from evsys_runtime.experiment.arm_rollouts import training_rollouts
 from evsys_runtime.experiment.arm_scores import ArmScores
-from evsys_runtime.experiment.background import in_background
-from evsys_runtime.experiment.contracts import prepared, told, trained
-from evsys_runtime.experiment.earlier import EarlierRun
-from evsys_runtime.experiment.identity import arm_identity
-from evsys_runtime.experiment.secrets import refuse_secret_rows
+from evsys_runtime.experiment.budget import ArmBudget
+from evsys_runtime.experiment.contracts import trained
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.so_far import so_far
-from evsys_runtime.experiment.stages import first_difference, order_of, stages_of
+from evsys_runtime.experiment.taken_up import LOST, TakenUp, note_trained
+from evsys_runtime.experiment.untrained import untrained_keys
+from evsys_runtime.experiment.watchdog import Watchdog, is_stall, watchdog_of
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import context
 from evsys_runtime.record.run_record import RunRecord
-from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint
+from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
+from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint, restorable
 from evsys_runtime.training.floating_point import floating_point_in
 
 __all__ = ["run_arm"]
-
-TEARDOWN_SECONDS = 60.0
 
 
 async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
@@ -68,9 +75,14 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         keep_rollouts=KeepRollouts() if session.options.dry else _keep_rollouts(session),
         log_settings=session.log_settings,
     )
-    attempt = record.start_attempt()
-    run = _ArmRun(session=session, arm=arm, record=record, log=record.logger(arm=arm.name), attempt=attempt.n)
-    started = time.monotonic()
+    taken = session.taken_up.get(run_id, TakenUp())
+    attempt = record.start_attempt(**taken.next_attempt)
+    log = record.logger(arm=arm.name)
+    watch = session.watched[run_id] = watchdog_of(record, session.plan.experiment.watchdog, log)
+    run = _ArmRun(
+        session=session, arm=arm, record=record, log=log, attempt=attempt.n, watch=watch, taken=taken
+    )
+    started = time.monotonic() - taken.seconds
     try:
         with context(arm=arm.name), floating_point_in(run.log):
             result = await run.outcome()
@@ -79,6 +91,11 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         if run_id not in session.results:
             run.finish(run.cut_off(), time.monotonic() - started)
         raise
+    finally:
+        del session.watched[run_id]
+        if run.budget is not None:
+            ended = session.results.get(run_id)
+            run.budget.settle("failed" if ended is None else ended.status)
 
 
 def _asked_to_stop(exc: BaseException) -> bool:
@@ -105,191 +122,168 @@ class _ArmRun:
     record: RunRecord
     log: Log
     attempt: int
-    identity: str = ""
+    watch: Watchdog
+    taken: TakenUp
     warnings: list[str] = attrs.field(factory=list)
     hooks: HookManager = attrs.field(factory=HookManager)
     ctx: RunContext | None = None
     evaluator: Evaluator | None = None
+    scored: Sequence[EvaluationResult] = ()
     trained: RunResult | None = None
     lost: RunResult | None = None
     restore: Checkpoint | None = None
-    earlier: EarlierRun | None = None
+    rows: ArmData | None = None
     benchmarks: tuple[BoundBenchmark, ...] = ()
+    backend: ArmBackend = attrs.field(init=False)
+
+    @backend.default
+    def _backend(self) -> ArmBackend:
+        return ArmBackend(
+            session=self.session,
+            arm=self.arm,
+            record=self.record,
+            log=self.log,
+            watch=self.watch,
+            warnings=self.warnings,
+        )
 
     async def live(self) -> RunResult:
         """All phases; the backend is torn down whatever happens."""
         arm, registry = self.arm, self.session.plan.registry
-        self.hooks = self.session.listeners(self.log)
+        self.hooks = self.session.listeners(self.log, self.watch.dump)
+        self.hooks.register(self.watch, "watchdog")
+        if self.budget is not None:
+            self.hooks.register(self.budget, "budget")
         self.benchmarks = self.session.benchmarks_of(arm)
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
-        model = self._model_spec(algorithm)
+        model = self.backend.model(algorithm)
         self.restore = find_checkpoint(model, self.session.plan.project_root)
-        data = await self._load_data(algorithm)
-        backend = registry.build("backend", arm.run.backend.kind, resolve(arm.run.backend.params))
-        self._mark_simulated(backend, model)
-        async with self._client(backend, model) as client:
-            scores = self._scores(client, model)
-            ctx = self.ctx = self._context(client, model, data, scores.evaluator)
+        self.scored, self.trained = self.taken.scored, self.taken.trained
+        self.warnings += self.taken.odd
+        self.watch.awaits("data", arm.run.data.source_kind or "data")
+        self.rows = ArmData(
+            session=self.session,
+            arm=arm,
+            record=self.record,
+            watch=self.watch,
+            benchmarks=self.benchmarks,
+            warnings=self.warnings,
+            known_as=self.taken.identity,
+        )
+        data = await self.rows.load(algorithm, self.restore)
+        self.backend.mark_simulated(model)
+        gone = {}
+        for step in self._lost():
+            try:
+                start = self._snapshot(step)
+            except StoreError as error:
+                gone[step] = error.message
+                continue
+            async with self._prepared(algorithm, model, data, start) as (client, scores, _):
+                await scores.at(client, step)
+                await scores.evaluator.drain()
+                self.scored = scores.evaluator.results
+        start = self.taken.restored or self.restore
+        async with self._prepared(algorithm, model, data, start) as (client, scores, ctx):
+            rows, dropped = len(data), dict(data.dropped)
+            await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=rows, dropped=dropped)
+            for step, why in gone.items():
+                await scores.evaluator.give_up(step, why)
+            if self.taken.checkpoint is None:
+                await scores.at(client, 0)
+            self.trained = await self._train(algorithm, ctx)
+            self.watch.awaits("evaluation", "scoring")
+            await asyncio.to_thread(self.rows.note_stages, data)
+            await scores.trained(client, self.trained.steps)
+            await scores.models()
+        return self._within_budget(self.trained, scores.evaluator)
+
+    @property
+    def budget(self) -> ArmBudget | None:
+        """What this arm may spend; None without limits."""
+        return self.session.budgets.get(run_id_of(self.arm))
+
+    def _within_budget(self, result: RunResult, evaluator: Evaluator) -> RunResult:
+        """How the arm ended where its training was complete, and some of its scores weren't paid for."""
+        stopped = self.budget.stopped if self.budget is not None else None
+        lacks = any(evaluation.status == "missing" for evaluation in evaluator.results)
+        if stopped is None or not lacks or result.status != "completed":
+            return result
+        return attrs.evolve(result, status="budget_stopped", stop_reason=stopped)
+
+    async def _train(self, algorithm: Algorithm, ctx: RunContext) -> RunResult:
+        """Train, unless an earlier attempt had trained to the end."""
+        if self.trained is not None:
+            await self.hooks.emit("evsys_run_started", ctx=ctx, total_steps=self.trained.steps, estimate=None)
+            return self.trained
+        kind = self.arm.run.algorithm.kind
+        self.watch.awaits("algorithm", kind)
+        with boundary("algorithm", kind, run_id_of(self.arm)):
+            result = await trained(algorithm, ctx, kind)
+        await asyncio.to_thread(note_trained, self.record, result)
+        return result
+
+    def _lost(self) -> list[int]:
+        """Steps before the one from which this attempt goes on whose scores are still to be made."""
+        shared = self.session.untrained
+        wanted = any(shared.known(key) is None for key in untrained_keys(self.session, self.arm))
+        return self.taken.lost(self.benchmarks, untrained=wanted)
+
+    def _snapshot(self, step: int) -> Checkpoint | None:
+        """What weights of an earlier step are loaded from; None for untrained ones.
+
+        Raises:
+            StoreError: there is nothing to load them from.
+        """
+        if step == 0:
+            return self.restore
+        entry = self.taken.snapshots.get(step)
+        if entry is None:
+            raise StoreError(LOST)
+        entry.verify()
+        return restorable(entry)
+
+    @asynccontextmanager
+    async def _prepared(
+        self, algorithm: Algorithm, model: ModelSpec, data: MaterializedDataset, start: Checkpoint | None
+    ) -> AsyncIterator[tuple[TrainingClient, ArmScores, RunContext]]:
+        """A model that is loaded, with what scores it; all of it is gone after the block, however that ends."""
+        self.watch.awaits("backend", self.arm.run.backend.kind)
+        async with (
+            self.backend.client(model, start) as client,
+            rollout_endpoints(client, model.name, self.log) as endpoints,
+            training_rollouts(
+                self.session,
+                self.arm,
+                algorithm,
+                client,
+                endpoints=endpoints,
+                record=self.record,
+                warnings=self.warnings,
+            ) as rollouts,
+        ):
+            scores = self._scores(client, model, endpoints)
+            ctx = self.ctx = self._context(client, model, data, scores.evaluator, rollouts)
             scores.evaluator.bind(ctx)
-            async with scores.while_running(self.warnings):
-                rows, dropped = len(data), dict(data.dropped)
-                await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=rows, dropped=dropped)
-                await scores.untrained(client)
-                with boundary("algorithm", arm.run.algorithm.kind, run_id_of(arm)):
-                    self.trained = await trained(algorithm, ctx, arm.run.algorithm.kind)
-                await asyncio.to_thread(self._note_stages, data)
-                await scores.trained(client, self.trained.steps)
-                await scores.models()
-        return self.trained
+            async with scores.while_running(self.warnings, lambda: self.why_ended):
+                yield client, scores, ctx
 
     async def outcome(self) -> RunResult:
         """How the phases ended; a failure of theirs is a result, an interruption passes."""
         try:
-            return await self.live()
+            return await self.watch.over(self.live)
         except (asyncio.CancelledError, KeyboardInterrupt) as exc:
             if _asked_to_stop(exc):
                 raise
             error = RunError("a plugin cancelled its own task, which nobody had asked for")
             error.__cause__ = exc
             return await self.failed(error)
+        except BudgetExceeded as exc:  # an algorithm that doesn't end by itself when it hears of it
+            return attrs.evolve(self.unfinished("budget_stopped"), stop_reason=exc.message)
         except PLUGIN_FAILURES as exc:
             return await self.failed(exc)
 
-    # --- phases -------------------------------------------------------------------------------------------------
-
-    async def _load_data(self, algorithm: Algorithm) -> MaterializedDataset:
-        session, arm = self.session, self.arm
-        data = await in_background(
-            load_dataset,
-            arm.run.data,
-            shape=getattr(algorithm, "shape", "chat"),
-            project_root=session.plan.project_root,
-            registry=session.plan.registry,
-            pull=session.pull,
-            spool_dir=self.record.directory / "data",
-            seed=session.seeds(arm)("data"),
-            resolve=resolve,
-        )
-        self.warnings += data.warnings
-        versions = self._plugin_versions()
-        self.identity = arm_identity(
-            arm.tree,
-            seed=session.seeds(arm)("run"),
-            data_hash=data.fingerprint,
-            weights=None if self.restore is None else dict(self.restore.state),
-            benchmark_hashes={b.name: b.benchmark_hash or "" for b in self.benchmarks},
-            plugin_versions=versions,
-        )
-        self.record.note(
-            identity=self.identity,
-            data={
-                "fingerprint": data.fingerprint,
-                "rows": len(data),
-                "dropped": dict(data.dropped),
-                "lineage": list(data.lineage),
-            },
-            plugins=versions,
-            seed=session.seeds(arm).base_seed,
-        )
-        await self._look_back()
-        await asyncio.to_thread(refuse_secret_rows, data.lines(), session.log_settings.redactor)
-        await asyncio.to_thread(self.record.write_training_data, data, session.workspace.cache("datasets"))
-        return data
-
-    async def _look_back(self) -> None:
-        """Say so where this very run was there before, so that whoever doesn't want it again can stop it."""
-        if self.session.options.dry:
-            return
-        self.earlier = await self.session.earlier.find(self.identity)
-        if self.earlier is not None:
-            where, run_id = self.earlier.experiment_id, run_id_of(self.arm)
-            text = f"{run_id} was run before in {where} (use it: evsys show {where} {self.earlier.run_id})"
-            # Not in the run's own log: what is in the same run twice has the same numbers there.
-            self.session.log.warning("run.repeated", what=text)
-            self.record.note(
-                run_before={"experiment_id": self.earlier.experiment_id, "run_id": self.earlier.run_id}
-            )
-
-    def _note_stages(self, data: MaterializedDataset) -> None:
-        """Record what the run came to at each stage, and where it departs from what it came to before."""
-        stages = stages_of(self.record, data.fingerprint)
-        self.record.note(stages=stages, order=order_of(self.record, len(data)))
-        if self.earlier is None:
-            return
-        try:
-            before = self.earlier.facts().get("stages") or {}
-        except StoreError as error:
-            self.warnings.append(f"what this run came to before can't be read: {error.message}")
-            return
-        differs = first_difference(before, stages)
-        if differs is None:
-            return
-        text = f"it is the same run as {self.earlier.experiment_id} {self.earlier.run_id}, yet differs, first in {differs}"
-        if self.arm.deterministic:
-            self.warnings.append(text)
-        self.session.log.info("run.diverged", run_id=run_id_of(self.arm), what=text)
-
-    def _plugin_versions(self) -> dict[str, str]:
-        """The version of each plugin that makes the result; of the project's own code the hash of its source."""
-        run, registry = self.arm.run, self.session.plan.registry
-        named = [("algorithm", run.algorithm.kind), ("backend", run.backend.kind)]
-        named += [("transform", spec.kind) for spec in run.data.transforms]
-        entries = [registry.find(kind, name) for kind, name in named]
-        return {
-            f"{entry.kind}:{entry.qualified}": source_hash(registry.get(entry.kind, entry.qualified))
-            if entry.local
-            else str(entry.version)
-            for entry in entries
-        }
-
-    def _model_spec(self, algorithm: Algorithm) -> ModelSpec:
-        config = self.arm.run.model
-        lora = getattr(algorithm, "lora", None)
-        return ModelSpec(
-            name=config.name,
-            lora=lora() if callable(lora) else LoraSpec(),
-            renderer=config.renderer,
-            init_from_checkpoint=config.init_from_checkpoint,
-            load_checkpoint_path=config.load_checkpoint_path,
-        )
-
-    def _mark_simulated(self, backend: Backend, model: ModelSpec) -> None:
-        """Keep it with the result where a backend only imitates a model, so that no number passes for the model's."""
-        if getattr(backend, "simulated", False):
-            kind = self.arm.run.backend.kind
-            self.session.simulated.add(kind)
-            self.warnings.append(
-                f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
-            )
-
-    @asynccontextmanager
-    async def _client(self, backend: Backend, model: ModelSpec) -> AsyncIterator[TrainingClient]:
-        name = self.arm.run.backend.kind
-        client: TrainingClient | None = None
-        try:
-            with boundary("backend", name, run_id_of(self.arm)):
-                seed = self.session.seeds(self.arm)("model")
-                more = told(backend, deterministic=self.arm.deterministic)
-                client = await prepared(
-                    backend.prepare(model, self.record.directory, seed, self.restore, **more), name
-                )
-            self.record.note(backend=dict(getattr(client, "facts", None) or {}))
-            yield client
-        except BaseException:
-            try:
-                await self._tear_down(backend, client)
-            except EvsysError as exc:  # what went wrong first is what to tell
-                self.warnings.append(exc.message)
-                self.log.warning("teardown.failed", reason=exc.message, exc_info=exc)
-            raise
-        await self._tear_down(backend, client)
-
-    async def _tear_down(self, backend: Backend, client: TrainingClient | None) -> None:
-        with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
-            async with asyncio.timeout(TEARDOWN_SECONDS):
-                await backend.teardown(client)
-
-    def _scores(self, client: TrainingClient, model: ModelSpec) -> ArmScores:
+    def _scores(self, client: TrainingClient, model: ModelSpec, endpoints: RolloutEndpoints) -> ArmScores:
         scores = ArmScores.make(
             self.session,
             self.arm,
@@ -298,15 +292,26 @@ class _ArmRun:
             client.renderer,
             record=self.record,
             log=self.log,
+            endpoints=endpoints,
+            watch=self.watch,
+            scored=self.scored,
         )
         self.evaluator = scores.evaluator
         return scores
 
     def _context(
-        self, client: TrainingClient, model: ModelSpec, data: MaterializedDataset, evaluator: Evaluator
+        self,
+        client: TrainingClient,
+        model: ModelSpec,
+        data: MaterializedDataset,
+        evaluator: Evaluator,
+        rollouts: TrainingRollouts | None,
     ) -> RunContext:
         session, arm = self.session, self.arm
         seeds = session.seeds(arm)
+        restored = self.taken.restored
+        # Where the training was over when that was saved, as somebody had asked for, it still is.
+        over = None if restored is None else restored.loop.get("stop")
         return RunContext(
             run_id=run_id_of(arm),
             arm=arm.name,
@@ -320,13 +325,21 @@ class _ArmRun:
             clients=Clients(policy=client),
             record=self.record,
             checkpoints=RunCheckpoints(
-                self.record.checkpoints, model, attempt=self.attempt, attempts=self.record.attempts
+                self.record.checkpoints,
+                model,
+                attempt=self.attempt,
+                attempts=self.record.attempts,
+                restored=restored,
             ),
+            stop=StopFlag(reason=over),
             hooks=self.hooks,
             log=self.log,
             evaluate=evaluator,
+            rollouts=rollouts,
             deterministic=arm.deterministic,
             max_steps=DRY_STEPS if session.options.dry else None,
+            budget=self.budget,
+            heartbeat=self.watch.beat,
             warn=self.warnings.append,
         )
 
@@ -335,8 +348,12 @@ class _ArmRun:
     async def failed(self, exc: BaseException) -> RunResult:
         """Log a failure, tell the listeners, and make a result of it."""
         failure = failure_of(exc, "run")
-        self.log.error("run.failed", boundary=failure.boundary, reason=failure.message, exc_info=exc)
-        self.lost = attrs.evolve(self.unfinished("failed"), failure=failure)
+        status: Status = "failed"
+        if is_stall(exc):
+            status, failure = "stalled", attrs.evolve(failure, place=self.watch.place)
+        said = {"boundary": failure.boundary, "reason": failure.message, "status": status}
+        self.log.error("run.failed", **said, exc_info=exc)
+        self.lost = attrs.evolve(self.unfinished(status), failure=failure)
         if self.ctx is not None:
             await self.hooks.emit("evsys_run_failed", ctx=self.ctx, failure=failure)
         return self.lost
@@ -345,7 +362,14 @@ class _ArmRun:
         """What an interruption leaves: a run that had failed already stays failed."""
         if self.lost is not None:
             return self.lost
+        if self.session.down is not None:
+            return attrs.evolve(self.unfinished("failed"), failure=failure_of(self.session.down))
         return attrs.evolve(self.unfinished("cancelled"), stop_reason=self.session.why_ended)
+
+    @property
+    def why_ended(self) -> str:
+        """Why the work was cut off, in words that follow "was"."""
+        return self.session.why_ended if self.watch.stalled is None else f"ended, since {self.watch.stalled}"
 
     def unfinished(self, status: Status) -> RunResult:
         """What a run came to that failed or was interrupted: weights, steps and checkpoints stay."""
@@ -370,7 +394,7 @@ class _ArmRun:
 
     def finish(self, result: RunResult, seconds: float) -> ArmResult:
         """Write the result with every score made so far; nothing is awaited, so it works after Ctrl-C."""
-        evaluations = tuple(self.evaluator.results) if self.evaluator is not None else ()
+        evaluations = tuple(self.scored if self.evaluator is None else self.evaluator.results)
         result = attrs.evolve(result, run_id=run_id_of(self.arm), evaluations=evaluations)
         used = sum((e.usage + e.judged for e in result.evaluations), result.usage)
         arm_result = ArmResult(
@@ -379,7 +403,7 @@ class _ArmRun:
             repeat=self.arm.repeat,
             seed=self.session.seeds(self.arm).base_seed,
             status=result.status,
-            identity=self.identity or digest(self.arm.digest),
+            identity=(self.rows is not None and self.rows.identity) or digest(self.arm.digest),
             run=result,
             evaluations=result.evaluations,
             failure=result.failure,

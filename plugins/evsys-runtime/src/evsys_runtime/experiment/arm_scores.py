@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ import attrs
 
 from evsys.errors import EvsysError, boundary
 from evsys.protocols import Log, Renderer, TrainingClient
-from evsys.types import ModelSpec
+from evsys.types import EvaluationResult, ModelSpec
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
@@ -22,7 +22,9 @@ from evsys_runtime.evaluation.results import without_cost
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
+from evsys_runtime.experiment.watchdog import Watchdog
 from evsys_runtime.record.run_record import RunRecord
+from evsys_runtime.serving.rollouts import RolloutEndpoints
 
 __all__ = ["ArmScores"]
 
@@ -34,6 +36,7 @@ class ArmScores:
     Attributes:
         evaluator: scores, and holds what was scored.
         log: told of what can't be scored.
+        watch: told when this arm waits for another one.
     """
 
     session: Session
@@ -41,6 +44,7 @@ class ArmScores:
     benchmarks: Sequence[BoundBenchmark]
     evaluator: Evaluator
     log: Log
+    watch: Watchdog
 
     @classmethod
     def make(
@@ -53,11 +57,20 @@ class ArmScores:
         *,
         record: RunRecord,
         log: Log,
+        endpoints: RolloutEndpoints,
+        watch: Watchdog,
+        scored: Sequence[EvaluationResult] = (),
     ) -> ArmScores:
-        """Begin with the scores of these starting weights that other arms made, and paid for."""
+        """Begin with what this run had `scored`, and the scores of its starting weights that other arms made, and paid for."""
         registry, seeds, shared = session.plan.registry, session.seeds(arm), session.untrained
         keys = {b.name: untrained_key(arm, b, registry, seeds) for b in benchmarks}
-        known = {name: found for name, key in keys.items() if (found := shared.known(key)) is not None}
+        own = {result.benchmark for result in scored if result.step == 0 and result.model is None}
+        known = {
+            name: found
+            for name, key in keys.items()
+            if name not in own and (found := shared.known(key)) is not None
+        }
+        took = {result.benchmark: result.seconds for result in (*known.values(), *scored)}
         run_id = run_id_of(arm)
         evaluator = Evaluator(
             benchmarks,
@@ -65,38 +78,41 @@ class ArmScores:
             seeds=seeds,
             registry=registry,
             record=record,
+            keep=record.evaluation,
             log=log,
             deterministic=arm.deterministic,
             score_untrained=session.plan.experiment.metadata.baseline == BASE_MODEL,
-            known=list(map(without_cost, known.values())),
-            expected_seconds={name: found.seconds for name, found in known.items()},
-            share=lambda benchmark, make: shared.score(keys[benchmark.name], run_id, make),
+            known=[*map(without_cost, known.values()), *scored],
+            expected_seconds=took,
+            share=lambda benchmark, make: shared.score(keys[benchmark.name], run_id, make, watch.elsewhere),
             directory=Path(record.directory),
+            endpoints=endpoints,
             cache=_cache(session, arm, model, renderer, record),
+            silent_seconds=watch.settings.floor_seconds,
+            hung=watch.dump,
+            charge=None if (budget := session.budgets.get(run_id)) is None else budget.charge,
         )
+        watch.allow(lambda: evaluator.patience)
         return cls(
             session=session,
             arm=arm,
             benchmarks=benchmarks,
             evaluator=evaluator,
             log=log,
+            watch=watch,
         )
 
     @asynccontextmanager
-    async def while_running(self, warnings: list[str]) -> AsyncIterator[None]:
+    async def while_running(self, warnings: list[str], why_ended: Callable[[], str]) -> AsyncIterator[None]:
         """However the block ends, no scoring goes on after it; what it cuts off is recorded as missing.
 
-        `warnings` gets why that couldn't be done: what ended the block is what to tell.
+        `warnings` gets why that couldn't be done: what ended the block is what to tell. `why_ended` says why it was cancelled.
         """
         try:
             yield
         except BaseException as exc:
             failed = isinstance(exc, Exception)
-            why = (
-                f"the run failed: {failure_of(exc).message}"
-                if failed
-                else f"the run was {self.session.why_ended}"
-            )
+            why = f"the run failed: {failure_of(exc).message}" if failed else f"the run was {why_ended()}"
             try:
                 await self.evaluator.close(f"cut off before its end, since {why}")
             except EvsysError as error:
@@ -104,16 +120,17 @@ class ArmScores:
                 self.log.warning("evaluation.not_recorded", reason=error.message, exc_info=error)
             raise
 
-    async def untrained(self, client: TrainingClient) -> None:
-        """Start to score the starting weights, where the verdict needs that and no arm has done it.
+    async def at(self, client: TrainingClient, step: int) -> None:
+        """Start to score what is wanted of the weights that the client has, after `step` optimiser steps.
 
-        Where another arm is at it, its scores are waited for beside the training.
+        Of starting weights that is where the verdict needs it and no arm has done it; where another arm is at it, its scores
+        are waited for beside the training.
         """
-        if not self.evaluator.due(0):
+        if not self.evaluator.due(step):
             return
         with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
             snapshot = await client.sampling_client()
-        await self.evaluator.submit(0, snapshot)
+        await self.evaluator.submit(step, snapshot)
 
     async def trained(self, client: TrainingClient, steps: int) -> None:
         """Score the trained weights, and wait for every scoring."""
@@ -138,6 +155,7 @@ class ArmScores:
                     f"{benchmark.name}@{model.name}",
                     run_id_of(self.arm),
                     partial(self.evaluator.score_model, benchmark, model),
+                    self.watch.elsewhere,
                 )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from numbers import Real
-from typing import get_args
+from typing import Any, get_args
 
 from evsys.errors import PluginContractError
-from evsys.protocols import Algorithm, Backend, TrainingClient
+from evsys.protocols import Algorithm, Backend, Log, TrainingClient
 from evsys.types import RunContext, RunResult, Status
 
 __all__ = ["prepared", "told", "trained"]
@@ -48,13 +48,16 @@ async def trained(algorithm: Algorithm, ctx: RunContext, name: str) -> RunResult
     return result
 
 
-def told(backend: Backend, *, deterministic: bool) -> Mapping[str, bool]:
-    """What `prepare` is told beyond its protocol's arguments: `deterministic`, if it has a parameter of that name."""
+def told(backend: Backend, *, deterministic: bool, log: Log | None = None) -> Mapping[str, Any]:
+    """What `prepare` is told beyond its protocol's arguments: `deterministic` and the run's `log`, if it has parameters of
+    these names.
+    """
     try:
         parameters = inspect.signature(backend.prepare).parameters
     except (TypeError, ValueError):  # a callable that doesn't tell
         return {}
-    return {"deterministic": deterministic} if "deterministic" in parameters else {}
+    known = {"deterministic": deterministic, **({} if log is None else {"log": log})}
+    return {name: value for name, value in known.items() if name in parameters}
 
 
 async def prepared(preparing: object, name: str) -> TrainingClient:

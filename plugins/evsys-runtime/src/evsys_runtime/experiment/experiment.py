@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 import attrs
 
@@ -19,18 +19,30 @@ from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.experiment.background import in_background, to_the_end
+from evsys_runtime.experiment.forking import branch_off, child_of
 from evsys_runtime.experiment.from_sync import run_to_end
 from evsys_runtime.experiment.grading import check_graders, keep_grader_checks
-from evsys_runtime.experiment.interrupts import interruption
+from evsys_runtime.experiment.interrupts import Abandoned, interruption
 from evsys_runtime.experiment.outcome import outcome_of
+from evsys_runtime.experiment.resuming import (
+    known_grader_warnings,
+    left_to_do,
+    reopen,
+    result_on_record,
+    taken_up,
+    taken_up_session,
+)
 from evsys_runtime.experiment.runner import train
+from evsys_runtime.experiment.secrets import redactor_of
 from evsys_runtime.experiment.seed_audit import same_orders
 from evsys_runtime.experiment.session import OptionKeys, Options, Session, bound_benchmarks, run_id_of
 from evsys_runtime.experiment.trained_on import flagged_tasks
+from evsys_runtime.experiment.unfinished import Unfinished
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import question_of
 from evsys_runtime.live_lines import leave_live_lines
+from evsys_runtime.record.experiment_record import ExperimentRecord
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -53,13 +65,21 @@ class Experiment:
 
     Attributes:
         result: how it ended, as soon as that is on record; also where `run` raised, as after Ctrl-C.
+        record: where it is put on record, as soon as it is.
+        resumes: the experiment on record that this one goes on with; None for a new one.
+        forks: the folder of the experiment that this one branches off from; None for one that begins at its beginning.
+        nothing_to_do: that one was complete, so `run` gave the result that it has on record.
     """
 
     result: ExperimentResult | None = None
+    record: ExperimentRecord | None = None
+    resumes: Unfinished | None = None
+    forks: Path | None = None
 
     def __init__(self, plan: Plan, **options: Unpack[OptionKeys]) -> None:
         self.plan = plan
         self.options = Options(**options)
+        self.nothing_to_do = False
         self._flagged: Mapping[str, frozenset[str]] = {}
 
     @classmethod
@@ -86,6 +106,81 @@ class Experiment:
         plan = load_experiment(path, overrides=overrides, registry=registry, has_store=has_store)
         return cls(plan, **options)
 
+    @classmethod
+    def resume(
+        cls,
+        directory: str | Path,
+        *,
+        overrides: Sequence[str] = (),
+        registry: Registry | None = None,
+        **options: Unpack[OptionKeys],
+    ) -> Self:
+        """Read an experiment on record, to go on with it: `run` keeps what is done and makes the rest.
+
+        Args:
+            directory: the experiment's folder.
+            overrides: `path=value` texts that set `budget`, `watchdog` or `max_concurrent_arms` anew, or whose values were
+                secret when it was launched, so that they aren't on record.
+            registry: where plugins are looked up, by default in what is installed and the project's own.
+            **options: as for the class; by default as it was launched.
+
+        Raises:
+            StoreError: there is no record, or it is of another format.
+            ConfigError: it can't be resumed, or its file isn't valid any more.
+        """
+        injected = options.get("train_fn") is not None
+        unfinished = Unfinished.read(Path(directory), overrides=overrides, injected=injected)
+        plan = load_experiment(
+            unfinished.directory / "config.yaml",
+            overrides=unfinished.overrides,
+            registry=registry,
+            has_store=options.get("store") is not None,
+            project_root=unfinished.project_root,
+        )
+        plan = child_of(plan, unfinished.parent)
+        launched = cast("OptionKeys", {**unfinished.options, **options})
+        experiment = cls(plan, **launched)
+        experiment.resumes = unfinished
+        return experiment
+
+    @classmethod
+    def fork(
+        cls,
+        directory: str | Path,
+        *,
+        overrides: Sequence[str] = (),
+        registry: Registry | None = None,
+        **options: Unpack[OptionKeys],
+    ) -> Self:
+        """Read an experiment on record, to make a new one that begins where it stands, whatever has changed since.
+
+        Its parent is the one on record, which stays as it is. Runs of the same name branch off from its last complete
+        checkpoints; everything is scored anew.
+
+        Args:
+            directory: the experiment's folder.
+            overrides: `path=value` texts, on top of those that it was launched with.
+            registry: where plugins are looked up, by default in what is installed and the project's own.
+            **options: as for the class; by default as it was launched.
+
+        Raises:
+            StoreError: there is no record, or it is of another format.
+            ConfigError: it is a dry run, or what comes of it isn't valid.
+        """
+        injected = options.get("train_fn") is not None
+        unfinished = Unfinished.read(Path(directory), overrides=overrides, injected=injected, forks=True)
+        plan = load_experiment(
+            unfinished.directory / "config.yaml",
+            overrides=unfinished.overrides,
+            registry=registry,
+            has_store=options.get("store") is not None,
+            project_root=unfinished.project_root,
+        )
+        launched = cast("OptionKeys", {**unfinished.options, **options})
+        experiment = cls(child_of(plan, unfinished.directory.name), **launched)
+        experiment.forks = unfinished.directory
+        return experiment
+
     def run(self) -> ExperimentResult:
         """Run to the end.
 
@@ -93,9 +188,15 @@ class Experiment:
 
         Raises:
             RuntimeError: an event loop runs in this thread already; `await experiment.arun()` there.
-            KeyboardInterrupt, SystemExit: it was ended early.
+            KeyboardInterrupt, SystemExit: it was ended early. `Abandoned`, which is a KeyboardInterrupt, at the second Ctrl-C:
+                what didn't end at once was left, and the record may say that it goes on until it is resumed.
         """
-        return run_to_end(self.arun, call="Experiment.run()", instead="result = await experiment.arun()")
+        try:
+            return run_to_end(self.arun, call="Experiment.run()", instead="result = await experiment.arun()")
+        except Abandoned:
+            if self.record is not None:
+                self.record.lock.release()
+            raise
 
     async def arun(self) -> ExperimentResult:
         """Run to the end, inside a running event loop."""
@@ -106,30 +207,68 @@ class Experiment:
             return await self._arun(time.monotonic())
 
     async def _arun(self, started: float) -> ExperimentResult:
+        if self.resumes is not None:
+            return await self._resumed(self.resumes, started)
         benchmarks = await in_background(bound_benchmarks, self.plan, self.options)
         checks = await self._graders_checked(benchmarks)
-        session = await to_the_end(Session.open, self.plan, self.options, benchmarks)
+        session = await to_the_end(Session.open, self.plan, self.options, benchmarks, self.forks)
+        with session.record.lock:
+            self._keep_checks(session, checks)
+            return await self._live(session, started)
+
+    async def _resumed(self, unfinished: Unfinished, started: float) -> ExperimentResult:
+        record = ExperimentRecord.open(unfinished.directory, redactor_of(self.plan))
+        if unfinished.complete:
+            return self._as_recorded(record)
+        with record.lock:
+            benchmarks = await in_background(bound_benchmarks, self.plan, self.options)
+            session = await in_background(taken_up_session, record, self.plan, self.options, benchmarks)
+            if session is None:
+                return self._as_recorded(record)
+            warned = known_grader_warnings(record)
+            checks = await self._graders_checked(benchmarks) if warned is None else None
+            await to_the_end(reopen, session, unfinished.adjusted)
+            if warned is None:
+                self._keep_checks(session, checks)
+            else:
+                session.warnings += warned
+            before = float(session.record.facts.get("seconds") or 0.0)
+            return await self._live(session, started - before)
+
+    def _as_recorded(self, record: ExperimentRecord) -> ExperimentResult:
+        self.result, self.nothing_to_do = result_on_record(record), True
+        return self.result
+
+    def _keep_checks(self, session: Session, checks: Sequence[GraderCheck] | None) -> None:
         session.warnings += [warning for check in checks or () for warning in check.warnings]
         keep_grader_checks(session.record, checks, session.log_settings.redactor)
-        with session.record.lock:
-            try:
-                session.hooks = session.listeners(session.log)
-                await session.hooks.emit(
-                    "evsys_experiment_started",
-                    experiment_id=session.record.experiment_id,
-                    directory=session.record.directory,
-                    arms=[run_id_of(arm) for arm in self.plan.arms],
+
+    async def _live(self, session: Session, started: float) -> ExperimentResult:
+        """Train and score what is to be trained and scored, and conclude; the record's lock is held."""
+        self.record = session.record
+        try:
+            if self.forks is not None:
+                await to_the_end(branch_off, session.record, self.plan)
+                session.taken_up = await in_background(
+                    taken_up, session.record, self.plan, session.benchmarks
                 )
-                await train(session)
-                if not self.options.dry:
-                    self._flagged = await in_background(flagged_tasks, session)
-            except EARLY_ENDS as exc:
-                # What was trained and scored so far stays, and the record says how it ended.
-                leave_live_lines()
-                self._end(session, time.monotonic() - started, exc)
-                raise
-            self.result = self._finish(session, time.monotonic() - started)
-            return await self._told(session, self.result)
+            session.hooks = session.listeners(session.log)
+            await session.hooks.emit(
+                "evsys_experiment_started",
+                experiment_id=session.record.experiment_id,
+                directory=session.record.directory,
+                arms=left_to_do(session),
+            )
+            await train(session)
+            if not self.options.dry:
+                self._flagged = await in_background(flagged_tasks, session)
+        except EARLY_ENDS as exc:
+            # What was trained and scored so far stays, and the record says how it ended.
+            leave_live_lines()
+            self._end(session, time.monotonic() - started, exc)
+            raise
+        self.result = self._finish(session, time.monotonic() - started)
+        return await self._told(session, self.result)
 
     async def _graders_checked(self, benchmarks: Sequence[BoundBenchmark]) -> Sequence[GraderCheck] | None:
         """What the graders make of answers without a model; None where that isn't asked for."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evsys import Registry
+from evsys_runtime.config.model import RunConfig
+from evsys_runtime.data.sources import source_hash
 from evsys_runtime.record.hashing import digest
 
-__all__ = ["arm_identity"]
+__all__ = ["arm_identity", "plugin_versions"]
 
 IGNORED_RUN_KEYS = frozenset({"name", "tags"})
 """What a run may be called changes nothing."""
@@ -46,3 +49,16 @@ def arm_identity(
             "plugins": dict(plugin_versions),
         }
     )
+
+
+def plugin_versions(registry: Registry, run: RunConfig) -> dict[str, str]:
+    """The version of each plugin that makes a run's result; of the project's own code the hash of its source."""
+    named = [("algorithm", run.algorithm.kind), ("backend", run.backend.kind)]
+    named += [("transform", spec.kind) for spec in run.data.transforms]
+    entries = [registry.find(kind, name) for kind, name in named]
+    return {
+        f"{entry.kind}:{entry.qualified}": source_hash(registry.get(entry.kind, entry.qualified))
+        if entry.local
+        else str(entry.version)
+        for entry in entries
+    }

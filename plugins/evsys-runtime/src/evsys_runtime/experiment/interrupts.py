@@ -14,7 +14,7 @@ from types import FrameType
 
 import attrs
 
-__all__ = ["Interruption", "Terminated", "interruptible", "interruption"]
+__all__ = ["Abandoned", "Interruption", "Terminated", "interruptible", "interruption"]
 
 TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -27,11 +27,16 @@ class Terminated(SystemExit):
         self.exit_code = exit_code
 
 
+class Abandoned(KeyboardInterrupt):
+    """Ctrl-C came once more while the work was being ended: what doesn't end at once is left where it is."""
+
+
 @attrs.define(eq=False)
 class Interruption:
-    """Which signal ended the work; Ctrl-C until another one comes."""
+    """Which signal ended the work; Ctrl-C until another one comes. `times` counts how often Ctrl-C came."""
 
     signum: int = signal.SIGINT
+    times: int = 0
 
     @property
     def is_ctrl_c(self) -> bool:
@@ -59,28 +64,55 @@ def interruption() -> Interruption:
 
 @contextmanager
 def interruptible(found: Interruption) -> Iterator[None]:
-    """Cancel the current task on SIGTERM and SIGHUP, and note in `found` which it was.
+    """Cancel the current task on Ctrl-C, SIGTERM and SIGHUP, and note in `found` which it was.
 
-    A signal that the program handles itself, or ignores (as `nohup` has it), is left to it. The second signal of its kind
-    ends the process at once. Python lets only the main thread listen, so elsewhere nothing changes.
+    A signal that the program handles itself, or ignores (as `nohup` has it), is left to it. The second SIGTERM or SIGHUP
+    ends the process at once, the second Ctrl-C raises `Abandoned`. Python lets only the main thread listen, so elsewhere
+    nothing changes.
     """
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    runners = signal.getsignal(signal.SIGINT)
+
+    def cancel() -> None:
+        if task is not None:
+            task.cancel()  # here and now, as asyncio does it on Ctrl-C: what runs in tasks of its own goes on no longer
+            loop.call_soon_threadsafe(lambda: None)  # an idle loop has to wake up for it
+
+    def interrupt(_signum: int, _frame: FrameType | None) -> None:
+        found.times += 1
+        if found.times > 1:
+            restore()  # the task may never come to its end
+            raise Abandoned
+        cancel()
 
     def end(signum: int, _frame: FrameType | None) -> None:
         found.signum = signum
         signal.signal(signum, signal.SIG_DFL)
-        if task is not None:
-            task.cancel()  # here and now, as asyncio does it on Ctrl-C: what runs in tasks of its own goes on no longer
-            loop.call_soon_threadsafe(lambda: None)  # an idle loop has to wake up for it
+        cancel()
 
     main = threading.current_thread() is threading.main_thread()
     ours = [signum for signum in TERMINATING if main and signal.getsignal(signum) is signal.SIG_DFL]
     for signum in ours:
         signal.signal(signum, end)
+    # asyncio's own handler, which it puts in the place of Python's, would wait for every task at the second one, too.
+    asyncios = main and _is_asyncios(runners)
+    if asyncios:
+        signal.signal(signal.SIGINT, interrupt)
     token = _current.set(found)
+
+    def restore() -> None:
+        for signum in ours:
+            signal.signal(signum, signal.SIG_DFL)
+        if asyncios:
+            signal.signal(signal.SIGINT, runners)
+
     try:
         yield
     finally:
         _current.reset(token)
-        for signum in ours:
-            signal.signal(signum, signal.SIG_DFL)
+        if found.times < 2:
+            restore()
+
+
+def _is_asyncios(handler: object) -> bool:
+    return isinstance(getattr(getattr(handler, "func", None), "__self__", None), asyncio.Runner)

@@ -52,5 +52,7 @@ def _all_failed(arms: Sequence[ArmResult]) -> tuple[Status, int]:
     if statuses == {"budget_stopped"}:
         return "budget_stopped", BUDGET
     boundaries = {arm.failure.boundary for arm in arms if arm.failure is not None}
-    code = _CODES.get(boundaries.pop(), FAILED) if len(boundaries) == 1 else FAILED
+    # What never came back isn't wrong by that.
+    one_fault = len(boundaries) == 1 and "stalled" not in statuses
+    code = _CODES.get(boundaries.pop(), FAILED) if one_fault else FAILED
     return (statuses.pop() if len(statuses) == 1 else "failed"), code

@@ -57,6 +57,8 @@ async def train(session: Session) -> None:
     if train_fn is None:
         await arun_experiment(session)
         return
+    if session.budget is not None:
+        session.warnings.append("a train_fn of one's own keeps to no budget: what it spends isn't counted")
     results = await _called(train_fn, session)
     if len(results) != len(session.plan.arms) or not all(isinstance(result, RunResult) for result in results):
         raise PluginContractError(

@@ -8,9 +8,13 @@ from collections import deque
 import attrs
 
 from evsys.types import ArmResult, RunResult
+from evsys_runtime.accounting.breaker import Outages, ServiceDownError, use_outages
+from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arm import run_arm
-from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.blocking import loop_watched
+from evsys_runtime.experiment.budget import WAIT, ArmBudget
+from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_keys
 
 __all__ = ["DRAIN_SECONDS", "run_arms"]
@@ -28,40 +32,94 @@ async def run_arms(session: Session) -> list[RunResult]:
     Returns:
         A result for each arm, in the order of the plan.
 
+    While a service that they need is down, no arm is started.
+
     Raises:
+        ServiceDownError: one stayed down for too long. The arms under way have failed, and their records say so.
         BaseException: this was cancelled, or an arm can't even be recorded. No arm goes on after it.
     """
-    return await _Arms(session=session).run()
+
+    def put_on_record(words: str) -> None:
+        for watch in tuple(session.watched.values()):
+            watch.dump(words)
+
+    def tell(words: str) -> None:
+        session.warnings.append(words)
+        session.log.warning("loop.blocked", what=words)
+
+    seconds = session.plan.experiment.watchdog.floor_seconds / 2
+    with loop_watched(seconds, dump=put_on_record, tell=tell), use_outages() as outages:
+        return await _Arms(session=session, outages=outages).run()
 
 
 @attrs.define(kw_only=True, eq=False)
 class _Arms:
     session: Session
+    outages: Outages
     running: dict[asyncio.Task[RunResult], ArmConfig] = attrs.field(factory=dict)
     ended: dict[str, RunResult] = attrs.field(factory=dict)
 
     async def run(self) -> list[RunResult]:
-        waiting = deque(self.session.plan.arms)
+        waiting = deque(arm for arm in self.session.plan.arms if run_id_of(arm) not in self.session.results)
+        given_up = asyncio.create_task(self.outages.given_up(), name="services that are down")
         try:
             while (waiting and self.session.stopping is None) or self.running:
-                self._start(waiting)
-                await self._some_ended()
+                if not self.outages.are_there:
+                    self._start(waiting)
+                await self._some_ended(given_up)
         except BaseException:
             await self._end_running()
             raise
+        finally:
+            given_up.cancel()
         return [self.ended.get(run_id_of(arm)) or self._left(arm) for arm in self.session.plan.arms]
 
     def _start(self, waiting: deque[ArmConfig]) -> None:
         """Begin arms while there is room. A task has a copy of this context: nothing that an arm sets reaches another."""
         session = self.session
         while waiting and session.stopping is None and len(self.running) < session.plan.concurrent_arms:
+            why_not = self._admit(waiting[0])
+            if why_not is WAIT:
+                return
             arm = waiting.popleft()
+            if why_not is not None:
+                stopped = RunResult(
+                    status="budget_stopped", run_id=run_id_of(arm), stop_reason=f"not started: {why_not}"
+                )
+                self.ended[run_id_of(arm)] = self._without_record(arm, stopped)
+                session.log.warning("run.not_started", run_id=run_id_of(arm), reason=why_not)
+                continue
             session.untrained.enter(run_id_of(arm), untrained_keys(session, arm))
             self.running[asyncio.create_task(run_arm(session, arm), name=run_id_of(arm))] = arm
 
-    async def _some_ended(self) -> None:
-        """Take the results of arms as they end, and with `fail_fast` end all others at the first that failed."""
-        await asyncio.wait(self.running, return_when=asyncio.FIRST_COMPLETED)
+    def _admit(self, arm: ArmConfig) -> object:
+        """None where the budget lets an arm start, else why not, or that it has to wait for others to end."""
+        session, run_id = self.session, run_id_of(arm)
+        if session.budget is None:
+            return None
+        steps, taken = known_steps(arm.run), session.taken_up.get(run_id)
+        if session.options.dry:
+            steps = DRY_STEPS
+        done = taken.step if taken is not None else 0
+        admitted = session.budget.admit(run_id, steps=None if steps is None else max(0, steps - done))
+        if not isinstance(admitted, ArmBudget):
+            return admitted
+        session.budgets[run_id] = admitted
+        return None
+
+    async def _some_ended(self, given_up: asyncio.Task[ServiceDownError]) -> None:
+        """Take the results of arms as they end, and with `fail_fast` end all others at the first that failed.
+
+        Raises:
+            ServiceDownError: a service stays down; so all arms end.
+        """
+        changed = asyncio.create_task(self.outages.change())
+        if self.running or self.outages.are_there:
+            await asyncio.wait({*self.running, changed, given_up}, return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
+        if given_up.done():
+            error = self.session.down = given_up.result()
+            raise error
         for task, arm in [(task, arm) for task, arm in self.running.items() if task.done()]:
             del self.running[task]
             self.session.untrained.leave(run_id_of(arm))

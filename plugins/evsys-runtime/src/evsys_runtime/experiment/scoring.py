@@ -12,7 +12,7 @@ import attrs
 
 from evsys import Registry, structure
 from evsys.errors import ConfigError, Problem, StoreError, boundary
-from evsys.protocols import Log, SamplingClient
+from evsys.protocols import Log, TrainingClient
 from evsys.types import ArmResult, EvaluationResult, ModelSpec, Status, Usage
 from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
 from evsys_runtime.config.placeholders import resolve
@@ -37,6 +37,7 @@ from evsys_runtime.record.result_store import ResultStore
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.workspace import Workspace
+from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
 from evsys_runtime.training.checkpoints import find_checkpoint
 
 __all__ = ["OUTPUT_DIR", "NamedClient", "SavedModel", "ascore", "find_saved_model"]
@@ -200,7 +201,12 @@ class _Scoring:
     told: list[str] = attrs.field(factory=list)
 
     def _evaluator(
-        self, renderer: Any, *, trained: Trained | None = None, deterministic: bool = False
+        self,
+        renderer: Any,
+        *,
+        trained: Trained | None = None,
+        deterministic: bool = False,
+        endpoints: RolloutEndpoints | None = None,
     ) -> Evaluator:
         cache = None
         if self.results is not None:
@@ -220,6 +226,7 @@ class _Scoring:
             log=self.log,
             deterministic=deterministic,
             directory=self.run.directory,
+            endpoints=endpoints,
             cache=cache,
         )
 
@@ -230,16 +237,24 @@ class _Scoring:
 
     async def saved(self, saved: SavedModel, project_root: Path) -> Sequence[EvaluationResult]:
         """Each entry on the weights of a checkpoint, as a run that starts from it would score them."""
-        async with self._loaded(saved, project_root) as (snapshot, renderer, deterministic):
+        async with (
+            self._loaded(saved, project_root) as (client, deterministic),
+            rollout_endpoints(client, saved.model.name, self.log) as endpoints,
+        ):
+            with boundary("backend", saved.backend.kind, self.run.run_id):
+                snapshot = await client.sampling_client()
+            renderer = client.renderer
             place = (self.run.directory.parent.parent.name, self.run.run_id, self.run.attempt)
             trained = Trained(model=saved.model, backend=saved.backend, renderer=renderer, place=place)
-            evaluator = self._evaluator(renderer, trained=trained, deterministic=deterministic)
+            evaluator = self._evaluator(
+                renderer, trained=trained, deterministic=deterministic, endpoints=endpoints
+            )
             return [await evaluator.score(benchmark, snapshot, saved.step) for benchmark in self.benchmarks]
 
     @asynccontextmanager
     async def _loaded(
         self, saved: SavedModel, project_root: Path
-    ) -> AsyncIterator[tuple[SamplingClient, Any, bool]]:
+    ) -> AsyncIterator[tuple[TrainingClient, bool]]:
         model = attrs.evolve(saved.model, init_from_checkpoint=str(saved.folder), load_checkpoint_path=None)
         restore = find_checkpoint(model, project_root)
         backend = self.registry.build("backend", saved.backend.kind, resolve(saved.backend.params))
@@ -249,8 +264,7 @@ class _Scoring:
             with boundary("backend", saved.backend.kind, self.run.run_id):
                 more = told(backend, deterministic=deterministic)
                 client = await backend.prepare(model, self.run.directory, self.seed, restore, **more)
-                snapshot = await client.sampling_client()
-            yield snapshot, client.renderer, deterministic
+            yield client, deterministic
         finally:
             with boundary("backend", saved.backend.kind, self.run.run_id):
                 await backend.teardown(client)

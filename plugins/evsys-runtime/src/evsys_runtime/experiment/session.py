@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict
 
 import attrs
 
 from evsys import HookManager, Registry
-from evsys.errors import DataError, PluginError, StoreError, boundary
+from evsys.errors import DataError, EvsysError, PluginError, StoreError, boundary
 from evsys.protocols import InferenceClient, Log
 from evsys.types import ArmResult, EvaluationResult, RunResult
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.evaluation.agents import resolve_agent
-from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
+from evsys_runtime.data.dataset import MaterializedDataset
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark, with_agent
+from evsys_runtime.experiment.background import in_background
+from evsys_runtime.experiment.budget import ArmBudget, ExperimentBudget
 from evsys_runtime.experiment.earlier import EarlierRuns
 from evsys_runtime.experiment.interrupts import interruption
 from evsys_runtime.experiment.plan_secrets import refuse_secrets
@@ -25,12 +28,16 @@ from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.secrets import redactor_of, said, without_secrets
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.shared_scores import SharedScores
+from evsys_runtime.experiment.taken_up import TakenUp
+from evsys_runtime.experiment.unfinished import launch_facts
 from evsys_runtime.experiment.verdict.prose import run_markdown
+from evsys_runtime.experiment.watchdog import Watchdog
 from evsys_runtime.record.cache import CachedData
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.logging import LogSettings, configure, run_logger
 from evsys_runtime.record.provenance import collect
 from evsys_runtime.record.run_record import RunRecord
+from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.workspace import Workspace
 
 __all__ = ["DRY_STEPS", "DRY_TASKS", "OptionKeys", "Options", "Session", "bound_benchmarks", "run_id_of"]
@@ -43,6 +50,9 @@ PROGRESS = "print_progress"
 
 TOLD_BY_PROGRESS = frozenset({"run.failed", "evaluation.failed", "evaluation.invalid", "evaluation.missing"})
 """Events of the log that it tells people of, so that the log's console doesn't say them again."""
+
+HOOK_SECONDS = 300.0
+"""How long a listener may take each time; `watchdog.floor_seconds` where that is less."""
 
 DRY_TASKS = 4
 """Tasks of each benchmark in a dry run."""
@@ -105,7 +115,10 @@ class Session:
     `ambient` has the listeners that plugins bring, `hooks` those of the experiment as a whole; a run has its own from
     `listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once. `compared` does
     the same for API models, which the arm scores that comes so far first. `simulated` has the backends that only imitate a model.
-    `earlier` knows the runs of other experiments. `stopping` says why the arms under way are ended, where one of them failed and `fail_fast` is set.
+    `budget` is what may still be spent, None without limits; `budgets` has the part of each arm that was started. `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments. `taken_up` is what earlier
+    attempts at the runs left, by run, where the experiment is resumed, and `datasets` are rows that were loaded already.
+    `stopping` says why the arms under way are ended, where one of them failed and `fail_fast` is set; `down` why they have
+    failed, where a service stays down that they need.
     """
 
     plan: Plan
@@ -121,31 +134,54 @@ class Session:
     untrained: SharedScores = attrs.field(factory=SharedScores)
     compared: SharedScores = attrs.field(factory=lambda: SharedScores(retry_failed=False))
     results: dict[str, ArmResult] = attrs.field(factory=dict)
+    taken_up: Mapping[str, TakenUp] = attrs.field(factory=dict)
+    datasets: dict[str, MaterializedDataset] = attrs.field(factory=dict)
     simulated: set[str] = attrs.field(factory=set)
+    watched: dict[str, Watchdog] = attrs.field(factory=dict)
+    budget: ExperimentBudget | None = attrs.field(init=False)
+    budgets: dict[str, ArmBudget] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
     stopping: str | None = None
+    down: EvsysError | None = None
 
     @classmethod
-    def open(cls, plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark]) -> Session:
+    def open(
+        cls,
+        plan: Plan,
+        options: Options,
+        benchmarks: Sequence[BoundBenchmark],
+        forks: Path | None = None,
+    ) -> Session:
         """Make the record and the log; the listeners of the experiment are still to come.
 
         Raises:
             ConfigError, StoreError: before anything is trained.
         """
         refuse_secrets(plan)
-        ambient, broken = _ambient(plan.registry)
-        metadata = plan.experiment.metadata
         redactor = redactor_of(plan)
         record = ExperimentRecord.create(
             plan.project_root / plan.experiment.output_dir,
             plan.experiment.name,
             plan.document.text.encode("utf-8"),
             dry=options.dry,
-            hypothesis=metadata.hypothesis,
-            facts=_facts(plan, benchmarks),
+            hypothesis=plan.experiment.metadata.hypothesis,
+            facts=_facts(plan, options, benchmarks, forks),
             redactor=redactor,
         )
         record.write_resolved(resolved_tree(plan, benchmarks))
+        return cls.over(record, plan, options, benchmarks, redactor)
+
+    @classmethod
+    def over(
+        cls,
+        record: ExperimentRecord,
+        plan: Plan,
+        options: Options,
+        benchmarks: Sequence[BoundBenchmark],
+        redactor: Redactor,
+    ) -> Session:
+        """A session that writes to a record that is there."""
+        ambient, broken = _ambient(plan.registry)
         settings = configure(
             console_level=None if options.quiet else "warning",
             told=TOLD_BY_PROGRESS if _has_progress(plan.registry) else (),
@@ -166,12 +202,13 @@ class Session:
             warnings=warnings,
         )
 
-    def listeners(self, log: Log) -> HookManager:
+    def listeners(self, log: Log, hung: Callable[[str], None] | None = None) -> HookManager:
         """Who listens: the ambient plugins, and new instances of the file's callbacks, so runs share no callback state.
 
-        `log` is told of those that fail.
+        `log` is told of those that fail, `hung` of those that don't come back.
         """
-        manager = self.ambient.child(log=log)
+        seconds = min(HOOK_SECONDS, self.plan.experiment.watchdog.floor_seconds)
+        manager = self.ambient.child(log=log, seconds=seconds, hung=hung)
         shown = False
         for spec in self.plan.experiment.callbacks:
             if spec.kind.rpartition("/")[2] == PROGRESS:
@@ -187,16 +224,32 @@ class Session:
         """The entries as this arm is scored: one without an agent of its own uses the run's."""
         if arm.run.agent is None:
             return self.benchmarks
-        agent = resolve_agent(arm.run.agent, self.plan.registry, path="$.run.agent")
         entries = self.plan.experiment.metadata.benchmarks
         return tuple(
-            bound if entry.agent is not None else attrs.evolve(bound, agent=agent, agent_spec=arm.run.agent)
+            bound if entry.agent is not None else with_agent(bound, entry, arm.run.agent, self.plan.registry)
             for entry, bound in zip(entries, self.benchmarks, strict=True)
+        )
+
+    @budget.default
+    def _budget(self) -> ExperimentBudget | None:
+        limits = self.plan.experiment.budget
+        if limits is None:
+            return None
+
+        def tell(text: str) -> None:
+            self.warnings.append(text)
+            self.log.warning("budget.warned", what=text)
+
+        known = self.record.facts.get("budget")
+        return ExperimentBudget(
+            limits, known=known, keep=lambda facts: self.record.note(budget=facts), tell=tell
         )
 
     @property
     def why_ended(self) -> str:
         """Why an arm was cancelled, in words that follow "was"."""
+        if self.down is not None:
+            return f"ended, since {self.down.message}"
         return self.stopping or interruption().reason
 
     def seeds(self, arm: ArmConfig) -> Seeds:
@@ -229,11 +282,13 @@ class Session:
             if store is None:
                 raise StoreError(error.message, hint=error.hint) from error
         with boundary("store", type(store).__name__):
-            rows = store.pull(reference)
+            # In threads that may be left behind: what a store gives is often read only while it is kept.
+            is_async = inspect.iscoroutinefunction(store.pull)
+            rows = store.pull(reference) if is_async else await in_background(store.pull, reference)
             if inspect.isawaitable(rows):
                 rows = await rows
             cache = self.workspace.cache("datasets")
-            return await asyncio.to_thread(cache.put, reference, rows, {"source": "store", "ref": reference})
+            return await in_background(cache.put, reference, rows, {"source": "store", "ref": reference})
 
     def _store(self) -> Any:
         spec = self.plan.experiment.data_store
@@ -278,8 +333,11 @@ def _limited(entry: BenchmarkConfig) -> BenchmarkConfig:
     return attrs.evolve(entry, limit=min(entry.limit or DRY_TASKS, DRY_TASKS))
 
 
-def _facts(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Mapping[str, Any]:
+def _facts(
+    plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark], forks: Path | None
+) -> Mapping[str, Any]:
     metadata = plan.experiment.metadata
+    beside = plan.project_root / plan.experiment.output_dir / "experiment"
     return {
         "description": plan.experiment.description,
         "hypothesis": metadata.hypothesis,
@@ -298,4 +356,5 @@ def _facts(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Mapping[str, Any
         },
         "arms": [{"run_id": run_id_of(arm), "arm": arm.name, "repeat": arm.repeat} for arm in plan.arms],
         "provenance": collect(plan.project_root),
+        "launch": launch_facts(beside, plan.project_root, plan.overrides, options, forks),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 from evsys.types import EvaluationResult
 
@@ -27,6 +28,10 @@ class SharedScores:
         self._wanted: dict[str, set[str]] = {}
         self._changed = asyncio.Event()
 
+    def remember(self, key: str, result: EvaluationResult) -> None:
+        """A score that is on record already; of several with one key the first."""
+        self._known.setdefault(key, result)
+
     def enter(self, run_id: str, keys: Iterable[str]) -> None:
         """An arm begins that is going to want these scores; arms begin in the order of the plan."""
         self._wanted[run_id] = set(keys) - self._known.keys()
@@ -41,9 +46,13 @@ class SharedScores:
         return self._known.get(key)
 
     async def score(
-        self, key: str, run_id: str, make: Callable[[], Awaitable[EvaluationResult]]
+        self,
+        key: str,
+        run_id: str,
+        make: Callable[[], Awaitable[EvaluationResult]],
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> EvaluationResult | None:
-        """Wait for the score that another arm makes, or call `make` where it is this arm's turn.
+        """Wait for the score that another arm makes, or call `make` where it is this arm's turn. It waits inside `waiting()`.
 
         Returns:
             The other arm's score; None where this arm was to make it, whatever came of that.
@@ -52,7 +61,8 @@ class SharedScores:
             if self._maker(key) in (run_id, None):
                 await self._made(key, run_id, make)
                 return None
-            await self._changed.wait()
+            with waiting():
+                await self._changed.wait()
         return self._known[key]
 
     async def _made(self, key: str, run_id: str, make: Callable[[], Awaitable[EvaluationResult]]) -> None:

@@ -70,9 +70,9 @@ def _trained_on(session: Session) -> dict[tuple[str, Shape], _Rows]:
     """The rows of the runs that have some, by their content and shape."""
     found: dict[tuple[str, Shape], _Rows] = {}
     for arm in session.plan.arms:
-        if run_id_of(arm) not in session.results:
+        record = session.record.find_run(run_id_of(arm))
+        if run_id_of(arm) not in session.results or record is None:  # it was never begun
             continue
-        record = session.record.run(run_id_of(arm))
         path, facts = record.training_data(), record.facts.get("data")
         if path is None or not facts:  # what an injected runner trains on isn't known
             continue

@@ -29,8 +29,9 @@ _DAPO = "DAPO, https://arxiv.org/abs/2503.14476"
 _DUAL = "dual clip, https://arxiv.org/abs/1912.09729"
 _CISPO = "MiniMax-M1, https://arxiv.org/abs/2506.13585"
 _DRO = "https://tinker-docs.thinkingmachines.ai/losses"
+_GSPO = "GSPO, https://arxiv.org/abs/2507.18071"
 
-__all__ = ["BUILTIN_LOSSES", "cispo", "cross_entropy", "dro", "importance_sampling", "ppo"]
+__all__ = ["BUILTIN_LOSSES", "cispo", "cross_entropy", "dro", "gspo", "importance_sampling", "ppo"]
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +52,18 @@ class CISPOConfig:
     clip_high: float = option(0.28, "The weight is at most 1 + clip_high.", ge=0, source=_DAPO)
     clip_low: float | None = option(
         None, "The weight is at least 1 - clip_low; null means no lower bound.", ge=0, le=1, source=_CISPO
+    )
+
+
+@attrs.frozen(kw_only=True)
+class GSPOConfig:
+    """Settings of `gspo`."""
+
+    clip_low: float = option(
+        3e-4, "How far below 1 a sequence's ratio still has a gradient.", ge=0, le=1, source=_GSPO
+    )
+    clip_high: float = option(
+        4e-4, "How far above 1 a sequence's ratio still has a gradient.", ge=0, source=_GSPO
     )
 
 
@@ -180,6 +193,50 @@ def cispo(
     return _policy_loss("cispo", data, logprobs, objective)
 
 
+@_settings(GSPOConfig)
+def gspo(
+    data: Sequence[Datum],
+    logprobs: Sequence[NDArray[Any]],
+    *,
+    clip_low: float = 3e-4,
+    clip_high: float = 4e-4,
+) -> LossResult:
+    """Clipped by sequence: `-sum(m * min(s * A, clip(s, 1 - clip_low, 1 + clip_high) * A))`.
+
+    s = exp(mean of log r) over a datum's tokens is the geometric mean of their ratios, one number a datum, and its
+    gradient goes to all of them alike: group sequence policy optimisation (https://arxiv.org/abs/2507.18071), which is
+    steadier than ratios by token where single tokens' logprobs jump, as with mixtures of experts.
+
+    Args:
+        data: each with `target_tokens`, `logprobs` (the sampler's), `advantages`, optionally `weights`. A datum is a
+            sequence: the positions with a weight, or without weights those with an advantage.
+        logprobs: one array a datum, in nats.
+        clip_low: how far below 1 the sequence's ratio still has a gradient.
+        clip_high: how far above 1 the sequence's ratio still has a gradient.
+
+    Raises:
+        ValueError: a bound isn't usable.
+    """
+    low, high = _bounds(clip_low, clip_high)
+    loss, grads = 0.0, []
+    statistics = _Statistics()
+    for datum, values in zip(data, logprobs, strict=True):
+        advantages, sampled, mask = _policy_inputs(datum, values, "gspo")
+        spoken = mask != 0 if "weights" in datum.loss_inputs else advantages != 0
+        count = max(int(np.count_nonzero(spoken)), 1)
+        log_ratio = np.where(spoken, values, 0.0).astype(np.float64) - np.where(spoken, sampled, 0.0)
+        with np.errstate(over="ignore"):  # an overflow makes the loss infinite, which is reported as that
+            ratio = float(np.exp(log_ratio.sum() / count))
+        clipped = np.where(advantages > 0, ratio > high, ratio < low) & spoken & (advantages != 0)
+        scale = np.where(spoken & (advantages != 0), mask, 0.0) * advantages
+        loss -= float(np.sum(scale * np.where(clipped, min(max(ratio, low), high), ratio)))
+        # ds/d(lp) = s / count at each of the sequence's tokens
+        slope = -ratio * float(np.sum(np.where(clipped, 0.0, scale))) / count
+        grads.append(np.where(spoken, slope, 0.0).astype(values.dtype, copy=False))
+        statistics.add(log_ratio[spoken], clipped[spoken])
+    return LossResult(loss=loss, grads=grads, metrics=statistics.metrics())
+
+
 @_settings(DROConfig)
 def dro(data: Sequence[Datum], logprobs: Sequence[NDArray[Any]], *, beta: float = 0.05) -> LossResult:
     """Direct reward optimisation: `-sum(m * (lp * A - beta / 2 * (lp - q)**2))`.
@@ -216,9 +273,10 @@ BUILTIN_LOSSES: Mapping[str, Callable[..., LossResult]] = {
     "importance_sampling": importance_sampling,
     "ppo": ppo,
     "cispo": cispo,
+    "gspo": gspo,
     "dro": dro,
 }
-"""The losses that every backend is expected to know by name."""
+"""The losses that everything knows by name: a backend that doesn't is given the function, or trains in two passes."""
 
 
 class _Terms(NamedTuple):

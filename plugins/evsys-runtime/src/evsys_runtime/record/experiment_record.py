@@ -5,13 +5,23 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ExperimentResult
+from evsys_runtime.data.spool import SPOOLED
 from evsys_runtime.record.encoding import now
-from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
+from evsys_runtime.record.files import (
+    make_directory,
+    read_json,
+    storing,
+    sweep,
+    sync_directory,
+    write_atomic,
+    write_json,
+)
 from evsys_runtime.record.hashing import digest_bytes
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.leaks import leak, leaks_in
@@ -22,9 +32,10 @@ from evsys_runtime.record.run_record import RunRecord, hypothesis_text, paragrap
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.slugs import slug
 
-__all__ = ["ExperimentRecord"]
+__all__ = ["RUNNING", "ExperimentRecord"]
 
 RUNNING = "running"
+"""The status of an experiment that hasn't ended; its lock tells whether a process is at it."""
 
 
 class ExperimentRecord:
@@ -126,6 +137,20 @@ class ExperimentRecord:
         """Add facts to experiment.json, such as the arms with their identities."""
         write_json(self.directory / "experiment.json", self._redactor.tree({**self.facts, **facts}))
 
+    def reopen(self, **facts: Any) -> None:
+        """Go on with an experiment that ended, or was cut off: it runs again. Call it with the lock held.
+
+        What was concluded before stays, as `conclusion.<n>.json` and `.md`. `facts` are added to experiment.json.
+        """
+        self.note(status=RUNNING, finished=None, **facts)
+        number = next(n for n in count(1) if not (self.directory / f"conclusion.{n}.json").exists())
+        for suffix in ("md", "json"):  # the numbers last: a text without them is no conclusion
+            path = self.directory / f"conclusion.{suffix}"
+            if path.exists():
+                with storing(path, "set aside"):
+                    path.rename(path.with_name(f"conclusion.{number}.{suffix}"))
+                    sync_directory(self.directory)
+
     def write_resolved(self, tree: Any) -> None:
         """Write resolved.json: every arm as it runs, `${ENV}` unresolved.
 
@@ -209,6 +234,8 @@ class ExperimentRecord:
         for run in self.runs():
             sweep(run.directory)
             run.checkpoints.recover()
+            for rows in (run.directory / "data").glob(SPOOLED):
+                rows.unlink(missing_ok=True)
 
 
 def _new_directory(output_dir: Path, name: str, moment: float | None) -> Path:

@@ -16,6 +16,7 @@ from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.files import FORMAT
 from evsys_runtime.record.lookups import Lookups
 from evsys_runtime.record.past import History, Reindexed, Shown
+from evsys_runtime.record.plans import Comparing, Planned
 from evsys_runtime.record.result_store import StoreInfo
 
 __all__ = ["RESULTS", "read_as", "result_schema", "result_tree", "validate_result"]
@@ -30,9 +31,11 @@ RESULTS: Mapping[str, type] = {
     "history": History,
     "show": Shown,
     "reindex": Reindexed,
+    "plan": Planned,
+    "compare": Comparing,
 }
-"""run_result.json, conclusion.json, and what `evsys run`, `data check`, `cache why`, `cache info`, `history`, `show` and
-`reindex` print with `--json`.
+"""run_result.json, conclusion.json, and what `evsys run`, `data check`, `cache why`, `cache info`, `history`, `show`,
+`reindex`, `plan` and `compare` print with `--json`.
 """
 
 

@@ -102,6 +102,18 @@ class ResultStore:
                 database.execute("UPDATE scorings SET used = ? WHERE id = ?", (time.time(), scoring))
             return {key: json.loads(zlib.decompress(body)) for key, body in rows}
 
+    def maker(self, scoring: str) -> str | None:
+        """The folder of the run that began to keep a scoring; None where it isn't known.
+
+        Raises:
+            StoreError: the file can't be read.
+        """
+        if not self.path.exists():
+            return None
+        with self._open(transaction=False) as database:
+            row = database.execute("SELECT run FROM scorings WHERE id = ?", (scoring,)).fetchone()
+            return None if row is None else str(row[0])
+
     def keep(
         self,
         scoring: str,

@@ -46,7 +46,7 @@ def _message_tree(message: Message) -> dict[str, Any]:
 
 def _turn_tree(turn: Turn) -> dict[str, Any]:
     tree: dict[str, Any] = {"message": _message_tree(turn.message), "finish_reason": turn.finish_reason}
-    for name in ("prompt_tokens", "tokens", "logprobs"):
+    for name in ("prompt_tokens", "tokens", "logprobs", "policy_version"):
         value = getattr(turn, name)
         if value is not None:
             tree[name] = value
@@ -76,7 +76,12 @@ def _message(tree: Mapping[str, Any]) -> Message:
 
 def _turn(tree: Mapping[str, Any]) -> Turn:
     numbers = {name: _numbers(tree[name]) for name in ("prompt_tokens", "tokens", "logprobs") if name in tree}
-    return Turn(message=_message(tree["message"]), finish_reason=tree["finish_reason"], **numbers)
+    return Turn(
+        message=_message(tree["message"]),
+        finish_reason=tree["finish_reason"],
+        policy_version=tree.get("policy_version"),
+        **numbers,
+    )
 
 
 def _numbers(values: Sequence[float | None]) -> tuple[Any, ...]:

@@ -11,11 +11,11 @@ from typing import Any
 
 from evsys.errors import StoreError
 from evsys.protocols import Log
-from evsys.types import ArmResult, Rollout
+from evsys.types import ArmResult, EvaluationResult, Rollout
 from evsys_runtime.record.attempts import Attempt, Record, read_live, superseded
 from evsys_runtime.record.cache import CachedData, DatasetCache, KnownRows
 from evsys_runtime.record.checkpoints import CheckpointFiles
-from evsys_runtime.record.encoding import encode_record, now
+from evsys_runtime.record.encoding import as_tree, encode_record, now
 from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
 from evsys_runtime.record.jsonl import JsonlWriter
 from evsys_runtime.record.keep_rollouts import KeepRollouts
@@ -26,6 +26,9 @@ from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["PHASES", "RunRecord"]
 
+EVALUATIONS = "evaluations.jsonl"
+"""Every scoring that ended, whole: what a later attempt takes up instead of scoring again."""
+
 PHASES = ("training", "validation", "test")
 """The folders of metrics and rollouts. `validation` holds scorings of `val` entries, `test` those of `test` entries."""
 
@@ -33,7 +36,8 @@ PHASES = ("training", "validation", "test")
 class RunRecord:
     """`runs/<run>/`: implements `evsys.protocols.Recorder`.
 
-    One process writes, after `start_attempt`; its threads may write at once. Any number of processes may read.
+    One process writes, after `start_attempt`; its threads may write at once. Any number of processes may read. `appended`
+    counts the lines that this object wrote, those of the log left out.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class RunRecord:
         self._lock = Lock()
         self._sequence = 0
         self._attempt: int | None = None
+        self.appended = 0
 
     def create(
         self, run_id: str, *, hypothesis: str | None = None, facts: Mapping[str, Any] | None = None
@@ -154,6 +159,10 @@ class RunRecord:
             tree["score"]["reason"] = self._redactor.text(tree["score"]["reason"])
         return tree
 
+    def evaluation(self, result: EvaluationResult) -> None:
+        """One line of evaluations.jsonl: a scoring that ended, whole. Its metrics are to be on file before."""
+        self._append(EVALUATIONS, result.step, {"evaluation": self._redactor.tree(as_tree(result))})
+
     def intent(self, step: int, batch_id: str, row_ids: Sequence[str]) -> None:
         """Journal: this step is about to be submitted."""
         facts = {"event": "intent", "batch_id": batch_id, "row_ids": row_ids}
@@ -183,6 +192,7 @@ class RunRecord:
             place = f'"attempt":{attempt},"step":{int(step)},"seq":{self._sequence},"time":"{now()}"'
             writer.write_text(f"{{{place},{text[1:]}")
             self._sequence += 1
+            self.appended += 1
 
     def _next(self) -> int:
         with self._lock:
@@ -198,6 +208,10 @@ class RunRecord:
     def read_rollouts(self, phase: str = "training") -> Iterator[Record]:
         """Live rollouts; `rollouts.rollout_from_tree(record["rollout"])` makes one a `Rollout` again."""
         return read_live(self.directory / _file(phase, "rollouts"), self.attempts, _rollout_key)
+
+    def read_evaluations(self) -> Iterator[Record]:
+        """Live scorings; of one that was made again the last."""
+        return read_live(self.directory / EVALUATIONS, self.attempts, _evaluation_key)
 
     def read_journal(self) -> Iterator[Record]:
         """The live journal."""
@@ -223,6 +237,13 @@ class RunRecord:
     def write_conclusion(self, text: str) -> None:
         """Write conclusion.md."""
         write_atomic(self.directory / "conclusion.md", self._redactor.text(paragraph(text)))
+
+    def add_text(self, name: str, text: str) -> None:
+        """Add a paragraph to a text file of the run, under the time it is now."""
+        path = self.directory / name
+        with storing(path):
+            known = path.read_text(encoding="utf-8") + "\n" if path.exists() else ""
+        write_atomic(path, f"{known}{now()} {self._redactor.text(paragraph(text))}")
 
     def write_training_data(
         self, rows: KnownRows, cache: DatasetCache, lineage: Mapping[str, Any] | None = None
@@ -285,6 +306,11 @@ def _metrics_key(record: Record) -> Any:
 def _rollout_key(record: Record) -> Any:
     facts, rollout = record["facts"], record["rollout"]
     return record["step"], facts.get("benchmark"), rollout["task_id"], rollout["sample_index"]
+
+
+def _evaluation_key(record: Record) -> Any:
+    scored = record["evaluation"]
+    return scored["step"], scored["benchmark"], scored["model"]
 
 
 def _journal_key(record: Record) -> Any:

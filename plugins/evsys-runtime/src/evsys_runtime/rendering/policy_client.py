@@ -52,10 +52,13 @@ class PolicyClient:
         """
         started = time.perf_counter()
         prompt = self.renderer.render_prompt(messages, tools)
+        version = (
+            self.version
+        )  # of the weights that answer: `sample` chooses them before it waits for anything
         sequences = await self.sample(prompt, sampling, n)
         seconds = time.perf_counter() - started
         return [
-            self.completion(prompt, sequence, first=index == 0, seconds=seconds)
+            self.completion(prompt, sequence, version, first=index == 0, seconds=seconds)
             for index, sequence in enumerate(sequences)
         ]
 
@@ -75,10 +78,19 @@ class PolicyClient:
         return result.sequences
 
     def completion(
-        self, prompt: Sequence[int], sequence: SampledSequence, *, first: bool = True, seconds: float = 0.0
+        self,
+        prompt: Sequence[int],
+        sequence: SampledSequence,
+        version: int,
+        *,
+        first: bool = True,
+        seconds: float = 0.0,
     ) -> Completion:
-        """The completion that a sampled sequence is. The `first` of a prompt counts its tokens and seconds."""
+        """The completion that a sampled sequence is, by weights of `version`. The `first` of a prompt counts its tokens and
+        seconds.
+        """
         message = self.renderer.parse(sequence.tokens)
+        prompt_tokens = len(prompt) if first else 0
         reason: FinishReason = sequence.finish_reason
         if message.tool_calls and reason == "stop":
             reason = "tool_calls"
@@ -88,10 +100,19 @@ class PolicyClient:
             prompt_tokens=prompt,
             tokens=sequence.tokens,
             logprobs=sequence.logprobs,
+            policy_version=version,
             usage=Usage(
-                prompt_tokens=len(prompt) if first else 0,
+                prompt_tokens=prompt_tokens,
                 completion_tokens=len(sequence.tokens),
                 seconds=seconds if first else 0.0,
-                cost_usd=0.0 if getattr(self.sampling_client, "free", False) else None,
+                cost_usd=_cost(self.sampling_client, prompt_tokens, len(sequence.tokens)),
             ),
         )
+
+
+def _cost(client: SamplingClient, prompt_tokens: int, completion_tokens: int) -> float | None:
+    """US dollars of a sample: 0 where the client is free, else what it says; None where nobody knows."""
+    if getattr(client, "free", False):
+        return 0.0
+    cost = getattr(client, "sampling_cost", None)
+    return None if cost is None else cost(prompt_tokens, completion_tokens)

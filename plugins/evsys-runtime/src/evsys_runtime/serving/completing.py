@@ -68,9 +68,12 @@ async def complete(model: ServedModel, request: ChatRequest, **facts: Any) -> Ex
     except DataError as exc:
         raise refused(str(exc), "messages") from exc
     sampling = attrs.evolve(request.sampling, max_tokens=_max_tokens(model, request, len(prompt)))
+    version = policy.version
     try:
         sequences = await policy.sample(prompt, sampling, request.n)
     except BackendError as exc:
+        if isinstance(exc.__cause__, ApiError):  # a sampling client that knows how to refuse
+            raise exc.__cause__ from exc
         raise _overflow(exc, len(prompt), sampling.max_tokens) or exc from exc
     if len(sequences) != request.n:
         raise BackendError(
@@ -80,7 +83,8 @@ async def complete(model: ServedModel, request: ChatRequest, **facts: Any) -> Ex
     choices = tuple(
         Choice(
             completion=_stopped(
-                policy.completion(prompt, sequence, first=index == 0, seconds=seconds), sampling.stop
+                policy.completion(prompt, sequence, version, first=index == 0, seconds=seconds),
+                sampling.stop,
             ),
             sequence=sequence,
         )

@@ -25,7 +25,7 @@ class BaseAlgorithm:
 
     Class attributes:
         Config: the params; `TrainingParams` or a subclass of it.
-        shape: of the rows: `chat`, `prompt` or `task`.
+        shape: of the rows: `chat`, `pair`, `prompt` or `task`.
         requires: capabilities that a backend must have.
         prefetch: True lets the loop build the next batch while the backend computes. Then `build_batch(n + 1)` runs
             before `step_metrics(n, ...)`, so leave it False where batches depend on results or sample from the model.
@@ -92,6 +92,10 @@ class BaseAlgorithm:
         """How many rows there are to train on."""
         return len(self.ctx.data)
 
+    def rows_trained(self, rows: int) -> int:
+        """How many of so many rows are trained on; fewer where some are kept out. Known before anything is set up."""
+        return rows
+
     def total_steps(self) -> int:
         """Optimiser steps of the whole run."""
         return resolve_steps(self.config, self.rows)[0]
@@ -116,6 +120,15 @@ class BaseAlgorithm:
 
     def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
         """Numbers to record beside the loop's own."""
+        return {}
+
+    async def measure(self, step: int, *, last: bool) -> Mapping[str, float]:
+        """Numbers to record beside those of the step, that take passes over the model.
+
+        Args:
+            step: optimiser steps behind the weights.
+            last: no step follows, unless somebody asks for a stop before.
+        """
         return {}
 
     def state(self) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -179,6 +179,15 @@ class LossTrend:
     def __init__(self) -> None:
         self._first: float | None = None
         self._last: deque[float] = deque(maxlen=_LOSSES_KEPT)
+
+    def state(self) -> list[float]:
+        """The first loss and the last ones; JSON values for a checkpoint."""
+        return [] if self._first is None else [self._first, *self._last]
+
+    def load(self, state: Sequence[float]) -> None:
+        """Go on from what a checkpoint has."""
+        self._first = state[0] if state else None
+        self._last = deque(state[1:], maxlen=_LOSSES_KEPT)
 
     def add(self, loss: float | None) -> None:
         """Take in the loss of a step, in nats a token."""

@@ -21,11 +21,13 @@ from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Statu
 from evsys_runtime.training.health import LossTrend, check_batch, check_result
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
+from evsys_runtime.training.precision import in_float32
 from evsys_runtime.training.schedule import learning_rate_at
 from evsys_runtime.training.two_pass import forward_backward
 from evsys_runtime.training.warning_counts import WarningCounts
 
 if TYPE_CHECKING:
+    from evsys.protocols import TrainingClient
     from evsys.types import AdamParams, Checkpoint
     from evsys_runtime.training.algorithm import BaseAlgorithm
 
@@ -118,7 +120,8 @@ class TrainingLoop:
                 await self._step(progress)
                 await asyncio.sleep(0)  # a backend whose calls are done at once would never let others run
         except BudgetExceeded as error:
-            status, reason = "budget_stopped", str(error)
+            if progress.step < self._limit:  # else nothing is missing
+                status, reason = "budget_stopped", error.message
         if diverged := self._trend.warning():
             self._warn(diverged)
         if progress.saved != progress.step:
@@ -169,7 +172,7 @@ class TrainingLoop:
             usage=Usage(
                 trained_tokens=progress.tokens,
                 seconds=progress.seconds,
-                cost_usd=0.0 if getattr(ctx.clients.policy, "free", False) else None,
+                cost_usd=_training_cost(ctx.clients.policy, progress.tokens),
             ),
             warnings=self.warnings.lines(),
         )
@@ -190,7 +193,7 @@ class TrainingLoop:
             self._trend.add(forward.loss)
         progress.step = index + 1
         progress.tokens += forward.tokens
-        progress.metrics = self._metrics(built, forward, optim, adam, index)
+        progress.metrics = self._metrics(built, forward, optim, adam, index) | await self._measured(index + 1)
         # Not before step_metrics: an algorithm may learn from a step's result.
         progress.state = built.state if self.algorithm.prefetch else self._state()
         ctx.record.done(progress.step, batch.batch_id)
@@ -213,7 +216,8 @@ class TrainingLoop:
         if config.save_every and progress.step % config.save_every == 0:
             await self._save(progress)
         if ctx.budget is not None:
-            ctx.budget.charge(Usage(trained_tokens=tokens, seconds=seconds), steps=1)
+            cost = _training_cost(ctx.clients.policy, tokens)
+            ctx.budget.charge(Usage(trained_tokens=tokens, seconds=seconds, cost_usd=cost), steps=1)
 
     async def _next_batch(self, index: int) -> _Built:
         ahead, self._ahead = self._ahead, None
@@ -230,6 +234,7 @@ class TrainingLoop:
                 raise PluginContractError("build_batch isn't async", hint=hint)
             batch = await building
             positions = check_batch(batch, index)
+            batch.data = [in_float32(datum) for datum in batch.data]
             if not batch.batch_id:
                 batch.batch_id = batch_id(batch.row_ids or [str(d.tokens.tolist()) for d in batch.data])
             if positions == 0:
@@ -285,6 +290,15 @@ class TrainingLoop:
             for name, value in part.items()
         }
 
+    async def _measured(self, step: int) -> dict[str, float]:
+        """What the algorithm measures by passes over the model; one that knows nothing of this measures nothing."""
+        measure = getattr(self.algorithm, "measure", None)
+        if measure is None:
+            return {}
+        with self._attributed():
+            found = await measure(step, last=step == self._limit)
+        return {name: float(value) for name, value in found.items()}
+
     def _rate(self, index: int) -> float:
         config = self.algorithm.config
         return learning_rate_at(index, self._total, self._peak, config.lr_schedule, config.warmup_steps)
@@ -321,6 +335,8 @@ class TrainingLoop:
             "seconds": progress.seconds,
             "metrics": progress.metrics,
             "warnings": self.warnings.counts(),
+            "trend": self._trend.state(),
+            "stop": ctx.stop_requested,
             "scorings": list(getattr(ctx.evaluate, "pending", ())),
         }
         with boundary("backend", self._backend, ctx.run_id):
@@ -346,6 +362,7 @@ class TrainingLoop:
         with self._attributed():
             self.algorithm.load_state(state)
         self.warnings.load(loop.get("warnings", ()))
+        self._trend.load(loop.get("trend", ()))
         return _Progress(
             step=restored.step,
             saved=restored.step,
@@ -393,6 +410,14 @@ def capabilities_of(ctx: RunContext) -> frozenset[str]:
 
         declared = getattr(current_registry().get("backend", kind), "capabilities", None)
     return frozenset(declared or ())
+
+
+def _training_cost(client: TrainingClient, tokens: int) -> float | None:
+    """US dollars of a training: 0 where the client is free, else what it says; None where nobody knows."""
+    if getattr(client, "free", False):
+        return 0.0
+    cost = getattr(client, "training_cost", None)
+    return None if cost is None else cost(tokens)
 
 
 def _kind(ctx: RunContext, key: str) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import numpy as np
 
 from evsys.types import Datum, ForwardResult, LossFn
 from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss, hides_builtin, resolve_loss
@@ -93,7 +94,10 @@ async def forward_backward(
         submitted()
         return await running
     forward = await client.forward(data)
-    result = compute_loss(plan.loss_fn, data, forward.logprobs, plan.params, registry)
+    exact = [
+        np.asarray(array, dtype=np.float64) for array in forward.logprobs
+    ]  # told in float32, as the gradient isn't
+    result = compute_loss(plan.loss_fn, data, exact, plan.params, registry)
     weighted = [
         Datum(
             tokens=datum.tokens,

@@ -10,12 +10,14 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 import attrs
 
 from evsys.errors import BackendError
+from evsys_runtime.accounting.breaker import Attempt, Breaker
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.accounting.limiter import Limiter, Slot
 
@@ -30,6 +32,7 @@ LONGEST_WAIT_SECONDS = 60.0
 EXCERPT = 400
 
 _AGAIN = frozenset({408, 409, 429})
+_BUSY = frozenset({409, 429})
 _NEVER_AGAIN = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Codes of refusals that waiting doesn't lift, though their status is that of a busy service."""
 
@@ -53,6 +56,7 @@ class Service:
         url: where requests go.
         key: sent as a bearer token; it appears in no message.
         limiter: what bounds the calls.
+        breaker: keeps calls from a service that is down.
         max_retries: attempts after the first.
         timeout_seconds: longest time of a call, with all its attempts and waits.
     """
@@ -64,6 +68,7 @@ class Service:
         url: str,
         key: str | None,
         limiter: Limiter,
+        breaker: Breaker,
         max_retries: int,
         timeout_seconds: float,
     ) -> None:
@@ -73,6 +78,7 @@ class Service:
         self._url = url
         self._key = key
         self._limiter = limiter
+        self._breaker = breaker
         self._max_retries = max_retries
         self._timeout_seconds = timeout_seconds
         self._sessions: dict[asyncio.AbstractEventLoop, _Shared] = {}
@@ -86,27 +92,43 @@ class Service:
 
         Raises:
             BackendError: no attempt succeeded. Its cause is an `OSError` where a later call may.
+            ServiceDownError: the service is down and wasn't asked.
         """
+        self._breaker.check()
         raw = json.dumps(body, allow_nan=False).encode()
         last: list[_Fault] = []
+        cut_off: list[Attempt] = []
         try:
             async with asyncio.timeout(self._timeout_seconds) as deadline, self._session() as session:
-                return await self._attempts(session, raw, tokens, last)
+                return await self._attempts(session, raw, tokens, last, cut_off)
         except TimeoutError as exc:
             if not deadline.expired():
                 raise
+            for attempt in cut_off:  # one that only waited for its turn says nothing of the service
+                attempt.failed(
+                    f"no answer within {self._timeout_seconds:g} seconds", partial(self._probe, raw)
+                )
             message = f"no answer within {self._timeout_seconds:g} seconds"
             if last:
                 message += f"; attempt {len(last)}: {last[-1].message}"
             raise self._error(message, len(last) + 1) from exc
 
     async def _attempts(
-        self, session: aiohttp.ClientSession, raw: bytes, tokens: int, last: list[_Fault]
+        self,
+        session: aiohttp.ClientSession,
+        raw: bytes,
+        tokens: int,
+        last: list[_Fault],
+        cut_off: list[Attempt],
     ) -> tuple[Mapping[str, Any], Slot]:
         until = self.clock.now() + self._timeout_seconds
         while True:
             async with self._limiter.slot(tokens) as slot:
-                found = await self._attempt(session, raw)
+                with self._breaker.attempt() as attempt:
+                    cut_off.append(attempt)
+                    found = await self._attempt(session, raw)
+                    cut_off.clear()
+                    self._tell(attempt, found, raw)
             if not isinstance(found, _Fault):
                 return found, slot
             last.append(found)
@@ -114,6 +136,20 @@ class Service:
             if not found.again or len(last) > self._max_retries or self.clock.now() + wait > until:
                 raise self._failed(found, len(last))
             await self.clock.sleep(wait)
+
+    def _tell(self, attempt: Attempt, found: Mapping[str, Any] | _Fault, raw: bytes) -> None:
+        """Tell the breaker: a refusal is an answer, and one who is asked too often isn't down."""
+        if not isinstance(found, _Fault) or not found.again:
+            attempt.succeeded()
+        elif found.status not in _BUSY:
+            attempt.failed(found.message, partial(self._probe, raw))
+
+    async def _probe(self, raw: bytes) -> str | None:
+        """Ask the same once more, whatever comes of it; why there is still no answer, None where there is one."""
+        async with self._session() as session:
+            found = await self._attempt(session, raw)
+        down = isinstance(found, _Fault) and found.again and found.status not in _BUSY
+        return found.message if isinstance(found, _Fault) and down else None
 
     def _failed(self, fault: _Fault, attempts: int) -> BackendError:
         message = fault.message

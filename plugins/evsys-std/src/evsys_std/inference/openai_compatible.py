@@ -13,6 +13,7 @@ import attrs
 from evsys import option
 from evsys.errors import BackendError
 from evsys.types import Completion, Message, SamplingParams, Usage
+from evsys_runtime.accounting.breaker import shared_breaker
 from evsys_runtime.accounting.limiter import Limits, shared_limiter
 from evsys_runtime.accounting.prices import Price, PriceList, load_prices
 from evsys_runtime.data.scope import current_scope
@@ -98,8 +99,9 @@ class OpenAICompatible:
         self.model = config.model
         self._prices = _prices(config)
         self.warnings = self._prices.doubts(config.model)
+        service = f"{public_address(base)} {config.api_key_env or ''}"
         self._limiter = shared_limiter(
-            f"{public_address(base)} {config.api_key_env or ''}",
+            service,
             Limits(
                 requests_per_minute=config.requests_per_minute,
                 tokens_per_minute=config.tokens_per_minute,
@@ -111,6 +113,7 @@ class OpenAICompatible:
             url=f"{base}/chat/completions",
             key=key,
             limiter=self._limiter,
+            breaker=shared_breaker(service.strip()),
             max_retries=config.max_retries,
             timeout_seconds=config.timeout_seconds,
         )

@@ -13,6 +13,7 @@ from evsys_runtime.config.model.experiment import (
     MatrixConfig,
     MetadataConfig,
     StageConfig,
+    WatchdogConfig,
 )
 from evsys_runtime.config.model.plugins import AgentConfig, PluginSpec
 from evsys_runtime.config.model.run import DataConfig, ModelConfig, RoleConfig, RunConfig, SourceKind
@@ -36,4 +37,5 @@ __all__ = [
     "SourceKind",
     "Split",
     "StageConfig",
+    "WatchdogConfig",
 ]

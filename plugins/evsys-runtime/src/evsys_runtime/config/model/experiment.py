@@ -23,6 +23,7 @@ __all__ = [
     "MatrixConfig",
     "MetadataConfig",
     "StageConfig",
+    "WatchdogConfig",
 ]
 
 
@@ -112,13 +113,27 @@ class StageConfig:
 
 @attrs.frozen(kw_only=True)
 class BudgetConfig:
-    """What the experiment may spend."""
+    """What the experiment may spend, all launches of it together."""
 
-    usd: float | None = key("Money.", None, gt=0)
-    tokens: int | None = key("Tokens, trained and sampled.", None, ge=1)
-    wall_seconds: float | None = key("Time.", None, gt=0)
-    steps: int | None = key("Optimiser steps of all arms.", None, ge=1)
-    arms: int | None = key("Arms.", None, ge=1)
+    usd: float | None = key(
+        "US dollars, as far as prices are known: trained, sampled and judged.", None, gt=0
+    )
+    tokens: int | None = key("Tokens: trained, sampled and judged.", None, ge=1)
+    wall_seconds: float | None = key("Seconds that pass while it runs.", None, gt=0)
+    steps: int | None = key("Optimiser steps of all runs.", None, ge=1)
+    arms: int | None = key("Runs that are started; an arm counts at each repeat.", None, ge=1)
+
+
+@attrs.frozen(kw_only=True)
+class WatchdogConfig:
+    """When a run that doesn't move any more is ended as `stalled`."""
+
+    factor: float = key("So many times the median step may pass without anything that moves.", 10.0, ge=2)
+    floor_seconds: float = key(
+        "At least so many seconds may; all that counts before the first step, as while a model is loaded.",
+        3600.0,
+        gt=0,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -147,6 +162,7 @@ class ExperimentConfig:
     stages: tuple[StageConfig, ...] = key("A recipe in stages.", factory=tuple)
     search: PluginSpec | None = key("A strategy instead of all combinations.", None, plugin="search")
     budget: BudgetConfig | None = key("What may be spent.", None)
+    watchdog: WatchdogConfig = key("When a run that doesn't move is ended.", factory=WatchdogConfig)
     data_store: PluginSpec | None = key(
         "Where datasets and benchmarks are pulled from.", None, plugin="data_store"
     )

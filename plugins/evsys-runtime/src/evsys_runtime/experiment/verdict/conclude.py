@@ -2,51 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Literal
+from collections.abc import Mapping, Sequence, Set
 
 import attrs
 import numpy as np
 
-from evsys.types import ArmResult, Comparison, Conclusion, Outcome, Usage, Verdict, WithoutFlagged
-from evsys_runtime.config.plan import ALPHA, MIN_TASKS
-from evsys_runtime.evaluation.ranges import Range
-from evsys_runtime.experiment.verdict.paired import Paired, holm, paired_difference
-from evsys_runtime.experiment.verdict.power import detectable, smallest_p
-from evsys_runtime.experiment.verdict.scores import ArmScore, TaskValue, arm_score, untrained_score
+from evsys.types import ArmResult, Comparison, Conclusion, Procedure, Usage, Verdict, WithoutFlagged
+from evsys_runtime.config.plan import ALPHA
+from evsys_runtime.experiment.verdict.comparing import (
+    DRAWS,
+    Compared,
+    checkpoint_claims,
+    compare_arms,
+    strongest_claims,
+)
+from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
 from evsys_runtime.experiment.verdict.settle import Open, what_would_settle
 
 __all__ = ["BASE_MODEL", "Question", "conclude"]
 
-NOT_A_MEAN = "the success metric is no mean over tasks, and this version tests means only"
-BASE_MODEL = "base_model"
-
-
-@attrs.frozen(kw_only=True)
-class Question:
-    """What the experiment asks, fixed before the first step.
-
-    `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
-    rewards (None where it isn't known); `seed` is the bootstrap's. Tasks `left_out` don't count.
-    """
-
-    benchmark: str
-    metric: str
-    direction: Literal["max", "min"]
-    task_value: TaskValue
-    baseline: str = BASE_MODEL
-    minimum_effect: float = 0.0
-    possible: Callable[[Range | None], Range | None] = lambda _rewards: None
-    reward_range: Range | None = None
-    seed: int = 0
-    left_out: frozenset[str] = frozenset()
-
-    @property
-    def name(self) -> str:
-        """`<benchmark>.<metric>`."""
-        return f"{self.benchmark}.{self.metric}"
+MOST_NAMED = 5
+"""Tasks that are named in a warning."""
 
 
 def conclude(
@@ -87,9 +65,11 @@ def conclude(
         minimum_effect=question.minimum_effect,
         best_arm=_best(question, trained),
         comparisons=comparisons,
+        checkpoints=decided.checkpoints,
+        procedure=Procedure(level=ALPHA, draws=DRAWS, seed=question.seed, numpy=np.__version__),
         correction="holm" if len(comparisons) > 1 else None,
         usage=usage,
-        warnings=(*warnings, *_weakened(comparisons, trained, results)),
+        warnings=(*warnings, *_weakened(decided, results)),
         test_looks=_test_looks(results),
         settle=(
             _settle(question, comparisons, compared)
@@ -119,25 +99,15 @@ def _without(
 
 
 @attrs.frozen(kw_only=True)
-class _Compared:
-    """A comparison before correction; `invalid` says why it can't be made at all."""
-
-    arm: ArmScore
-    base: ArmScore
-    paired: Paired | None = None
-    invalid: str | None = None
-    uncomparable: str | None = None
-
-
-@attrs.frozen(kw_only=True)
 class _Decided:
     """A verdict with the scores of the trained arms and the comparisons behind it."""
 
     verdict: Verdict
     reason: str
     trained: Mapping[str, ArmScore]
-    compared: Sequence[_Compared]
+    compared: Sequence[Compared]
     comparisons: tuple[Comparison, ...]
+    checkpoints: tuple[Comparison, ...]
 
 
 def _decide(question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None) -> _Decided:
@@ -156,144 +126,37 @@ def _decide(question: Question, results: Sequence[ArmResult], planned: Mapping[s
         )
         for name, group in arms.items()
     }
-    compared = [_compare(question, arms[name], trained, name) for name in arms if name != question.baseline]
-    comparisons = _corrected(question, compared)
+    compared = compare_arms(question, arms, trained)
+    comparisons = strongest_claims(question, compared)
+    checkpoints = checkpoint_claims(question, compared)
     verdict, reason = _verdict(question, comparisons, compared, trained)
+    if verdict == "INCONCLUSIVE":
+        reason += _of_these_runs_alone(question, checkpoints)
     return _Decided(
-        verdict=verdict, reason=reason, trained=trained, compared=compared, comparisons=comparisons
+        verdict=verdict,
+        reason=reason,
+        trained=trained,
+        compared=compared,
+        comparisons=comparisons,
+        checkpoints=checkpoints,
     )
 
 
-def _compare(
-    question: Question, group: Sequence[ArmResult], trained: Mapping[str, ArmScore], name: str
-) -> _Compared:
-    arm = trained[name]
-    if question.baseline == BASE_MODEL:
-        # Only repeats that were trained and scored: their starting weights are what they are compared with.
-        counted = [result for result in group if result.run_id in arm.runs] or group
-        base = untrained_score(
-            counted, question.benchmark, question.metric, question.task_value, left_out=question.left_out
-        )
-    else:
-        base = trained.get(question.baseline) or ArmScore(
-            arm=question.baseline, reasons=(f"{question.baseline}: it never ran",)
-        )
-    for score in (arm, base):
-        if score.invalid is not None:
-            return _Compared(arm=arm, base=base, invalid=score.invalid)
-    if arm.value is None or base.value is None:
-        return _Compared(arm=arm, base=base)
-    # Sorted, so that the order of tasks in a file changes no bit of the bootstrap.
-    common = sorted(task for task in arm.values if task in base.values)
-    if len(arm.hashes | base.hashes) > 1:
-        changed = f"the benchmark or its verifier differs between {name} and {base.arm}"
-        return _Compared(arm=arm, base=base, invalid=changed)
-    if len(common) < MIN_TASKS:
-        few = f"{name} and {base.arm} share {len(common)} scored tasks, and at least {MIN_TASKS} are needed"
-        return _Compared(arm=arm, base=base, invalid=few)
-    if not (arm.is_mean and base.is_mean):
-        return _Compared(arm=arm, base=base, uncomparable=NOT_A_MEAN)
-    labels = None
-    if arm.clusters:
-        names = {cluster: index for index, cluster in enumerate(sorted(set(arm.clusters.values())))}
-        labels = np.array(
-            [
-                names[arm.clusters[task]] if task in arm.clusters else len(names) + i
-                for i, task in enumerate(common)
-            ]
-        )
-    paired = paired_difference(
-        np.array([arm.values[task] for task in common]),
-        np.array([base.values[task] for task in common]),
-        labels,
-        sign=1.0 if question.direction == "max" else -1.0,
-        binary=arm.binary and base.binary,
-        seed=question.seed,
-        largest=_largest(question, arm, base),
+def _of_these_runs_alone(question: Question, checkpoints: Sequence[Comparison]) -> str:
+    """What holds of the models that were trained, where it isn't known whether the next run of their recipe is like them."""
+    winners = [c.arm for c in checkpoints if c.outcome == "win"]
+    if not winners:
+        return ""
+    return (
+        f"; the runs of {', '.join(winners)} that were trained do beat {question.baseline}, "
+        "but they differ too much to say so of the next run"
     )
-    return _Compared(arm=arm, base=base, paired=paired)
-
-
-def _largest(question: Question, arm: ArmScore, base: ArmScore) -> float | None:
-    """The largest difference that a task can have; None where that isn't known."""
-    zero_one = (0.0, 1.0) if arm.zero_one and base.zero_one else None
-    possible = question.possible(question.reward_range or zero_one)
-    width = possible[1] - possible[0] if possible else math.inf
-    return width if 0 < width < math.inf else None
-
-
-def _corrected(question: Question, compared: Sequence[_Compared]) -> tuple[Comparison, ...]:
-    made = [c for c in compared if c.paired is not None]
-    corrected = dict(
-        zip(
-            (c.arm.arm for c in made),
-            holm([c.paired.p_value for c in made if c.paired is not None], family=len(compared)),
-            strict=True,
-        )
-    )
-    return tuple(_comparison(question, c, corrected.get(c.arm.arm), len(compared)) for c in compared)
-
-
-def _comparison(
-    question: Question, compared: _Compared, p_corrected: float | None, family: int
-) -> Comparison:
-    arm, base, paired = compared.arm, compared.base, compared.paired
-    if compared.uncomparable is not None:
-        return Comparison(
-            arm=arm.arm,
-            outcome="inconclusive",
-            before=base.value,
-            after=arm.value,
-            n_seeds=len(arm.runs),
-            reason=compared.uncomparable,
-        )
-    if paired is None or p_corrected is None:
-        reason = compared.invalid or "; ".join(dict.fromkeys((*arm.reasons, *base.reasons)))
-        return Comparison(
-            arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
-        )
-    runs = len(arm.runs)
-    claim = "one training run per recipe" if runs == 1 else f"{runs} training runs per recipe"
-    return Comparison(
-        arm=arm.arm,
-        outcome=_outcome(paired, p_corrected, question.minimum_effect),
-        before=base.value,
-        after=arm.value,
-        effect=paired.effect,
-        low=_finite(paired.low),
-        high=_finite(paired.high),
-        p_value=paired.p_value,
-        p_corrected=p_corrected,
-        smallest_detectable_effect=detectable(paired, ALPHA),
-        method=paired.method,
-        claim="checkpoint",
-        n_tasks=paired.n,
-        n_seeds=runs,
-        reason="; ".join(filter(None, (claim, _powerless(paired, family)))),
-    )
-
-
-def _finite(bound: float) -> float | None:
-    """A bound of an interval; None where nothing can be excluded on that side."""
-    return bound if math.isfinite(bound) else None
-
-
-def _outcome(paired: Paired, p_corrected: float, minimum: float) -> Outcome:
-    """Statistics.md 4.6: significant and large enough; equivalent; or not known."""
-    significant = p_corrected <= ALPHA
-    if significant and paired.effect > 0 and paired.effect >= minimum:
-        return "win"
-    if significant and paired.effect < 0 and -paired.effect >= minimum:
-        return "loss"
-    if -minimum <= paired.low and paired.high <= minimum:
-        return "tie"
-    return "inconclusive"
 
 
 def _verdict(
     question: Question,
     comparisons: Sequence[Comparison],
-    compared: Sequence[_Compared],
+    compared: Sequence[Compared],
     trained: Mapping[str, ArmScore],
 ) -> tuple[Verdict, str]:
     invalid = [c.invalid for c in compared if c.invalid]
@@ -324,7 +187,7 @@ def _verdict(
     return "INCONCLUSIVE", _undecided(question, comparisons)
 
 
-def _lost_repeats(compared: _Compared) -> str | None:
+def _lost_repeats(compared: Compared) -> str | None:
     """Repeats without a score: those that are left may be the lucky ones."""
     for score in (compared.arm, compared.base):
         if len(score.runs) < score.planned:
@@ -368,44 +231,40 @@ def _test_looks(results: Sequence[ArmResult]) -> dict[str, int]:
     return dict(Counter(benchmark for benchmark, _, _ in sorted(scorings)))
 
 
-def _weakened(
-    comparisons: Sequence[Comparison], trained: Mapping[str, ArmScore], results: Sequence[ArmResult]
-) -> list[str]:
+def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
     """What to keep in mind; an arm that failed is told of with its failure and not once more."""
     failed = {result.arm for result in results if result.failure is not None}
     lines = [
         f"{c.arm} was not scored: {c.reason}"
-        for c in comparisons
+        for c in decided.comparisons
         if c.outcome == "unscored" and c.arm not in failed
     ]
     lines += [
         f"{score.arm}: {len(score.reasons)} repeat(s) without a score: {'; '.join(score.reasons)}"
-        for score in trained.values()
+        for score in decided.trained.values()
         if score.reasons and score.value is not None
     ]
-    return lines
+    return [*lines, *(_missing(one) for one in decided.compared if one.missing)]
 
 
-def _powerless(paired: Paired, family: int) -> str | None:
-    """Why a comparison couldn't have been significant whatever came out; None where it could."""
-    level = ALPHA / max(1, family)
-    if detectable(paired, level) is not None:
-        return None
-    units = f"{paired.clusters} {'clusters' if paired.clusters < paired.n else 'tasks'}"
-    return f"{units} give p = {smallest_p(paired):.2g} at best, and {level:.2g} is needed"
+def _missing(one: Compared) -> str:
+    """Tasks that don't count, since only one of both has a score of them."""
+    named = ", ".join(one.missing[:MOST_NAMED]) + (", ..." if len(one.missing) > MOST_NAMED else "")
+    tasks = "task has" if len(one.missing) == 1 else "tasks have"
+    return f"{len(one.missing)} {tasks} a score of only one of {one.arm.arm} and {one.base.arm} and don't count: {named}"
 
 
 def _settle(
-    question: Question, comparisons: Sequence[Comparison], compared: Sequence[_Compared]
+    question: Question, comparisons: Sequence[Comparison], compared: Sequence[Compared]
 ) -> str | None:
     undecided = [
         Open(
             comparison=comparison,
-            paired=c.paired,
+            paired=claim,
             significant=comparison.p_corrected is not None and comparison.p_corrected <= ALPHA,
         )
         for comparison, c in zip(comparisons, compared, strict=True)
-        if comparison.outcome == "inconclusive" and c.paired is not None
+        if comparison.outcome == "inconclusive" and (claim := c.strongest) is not None
     ]
     return what_would_settle(
         [c.arm for c in comparisons if c.outcome == "win"],

@@ -12,17 +12,30 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO, sign_products
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Paired", "holm", "mcnemar", "newcombe_interval", "paired_difference", "wild_bootstrap"]
+__all__ = [
+    "Pair",
+    "Paired",
+    "cluster_sums",
+    "holm",
+    "interval_end",
+    "mcnemar",
+    "newcombe_interval",
+    "paired_difference",
+    "paired_differences",
+    "standard_error",
+    "wild_bootstrap",
+]
 
-ENUMERATE_UP_TO = 12
-"""With this many clusters or fewer, all sign patterns are enumerated and the p-value is exact."""
+MID_P_BELOW = 25
+"""With fewer tasks that differ, McNemar's p-value is the mid-p."""
 
-_CHUNK = 2_000
 _ROUNDING = 1e-12
 """A spread below this part of the residuals' squares is a zero that was computed."""
 
@@ -34,11 +47,25 @@ _TOO_FEW = 6
 
 
 @attrs.frozen(kw_only=True)
+class Seeds:
+    """Where the error of a claim about recipes comes from: squared standard errors by training seed and by task.
+
+    `runs` are the training runs of each trained side, the fewest first; `freedom` the degrees of freedom of the whole.
+    """
+
+    by_seed: float
+    by_task: float
+    freedom: float
+    runs: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
 class Paired:
     """A paired comparison: effect, 95 % interval, two-sided p, and the standard error behind them.
 
     `differing` clusters (tasks, where there are none) have a difference at all. `scale` is the largest difference that a
-    task can have, as far as it is known, else 1 or what was seen. `exact_binary`: the p-value is McNemar's.
+    task can have, as far as it is known, else 1 or what was seen. `exact_binary`: the p-value is McNemar's. Of a claim about recipes
+    `seeds` has the parts of the error.
     """
 
     effect: float
@@ -52,9 +79,10 @@ class Paired:
     differing: int
     scale: float = 1.0
     exact_binary: bool = False
+    seeds: Seeds | None = None
 
 
-def _cluster_sums(
+def cluster_sums(
     values: NDArray[np.float64], clusters: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sum and size of each cluster, [G] each."""
@@ -65,59 +93,51 @@ def _cluster_sums(
     )
 
 
-def _standard_error(
-    sums: NDArray[np.float64], sizes: NDArray[np.float64], mean: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Clustered standard error of means, with the G/(G-1) correction. `sums` [..., G], `mean` [...]."""
-    groups = sizes.shape[-1]
-    residuals = sums - mean[..., None] * sizes
+def standard_error(sums: NDArray[np.float64], sizes: NDArray[np.float64], mean: float) -> float:
+    """Clustered standard error of a mean, with the G/(G-1) correction, from the sum and size of each cluster, [G] each."""
+    groups = len(sizes)
     correction = groups / (groups - 1) if groups > 1 else 1.0
-    return np.asarray(np.sqrt(correction * np.square(residuals).sum(axis=-1)) / sizes.sum())
+    return float(np.sqrt(correction * np.square(sums - mean * sizes).sum()) / sizes.sum())
 
 
-def _signs(groups: int, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Rademacher signs [B, G]: every pattern where that is cheap, random ones else."""
-    if groups <= ENUMERATE_UP_TO:
-        patterns = np.arange(2**groups)[:, None] >> np.arange(groups)[None, :] & 1
-        return patterns.astype(np.float64) * 2.0 - 1.0
-    return rng.integers(0, 2, size=(draws, groups)).astype(np.float64) * 2.0 - 1.0
-
-
-class _SignFlips:
-    """Bootstrap samples whose mean is `shift` by construction: the residual of each cluster gets a random sign.
-
-    All that a sample's t needs is linear in the shift, up to a square, so that one product with the signs [B, G] serves
-    every shift.
+class _Sample:
+    """A comparison to be bootstrapped: bootstrap samples whose mean is `shift` by construction get the residuals of its
+    clusters with random signs. All that a sample's t needs is linear in the shift, up to a square, so that one product of its
+    `columns` with the signs serves every shift.
     """
 
     def __init__(
-        self, sums: NDArray[np.float64], sizes: NDArray[np.float64], signs: NDArray[np.float64]
+        self,
+        differences: NDArray[np.float64],
+        clusters: NDArray[np.int64] | None = None,
+        largest: float | None = None,
     ) -> None:
-        self._sums, self._sizes = sums, sizes
-        columns = np.stack([sums, sizes, sums * sizes, sizes * sizes], axis=1)
-        products = np.concatenate([signs[i : i + _CHUNK] @ columns for i in range(0, len(signs), _CHUNK)])
-        self._sum, self._size, self._cross, self._square = products.T
+        self.values = np.asarray(differences, dtype=np.float64)
+        self.clustered, self.largest = clusters is not None, largest
+        labels = np.arange(len(self.values)) if clusters is None else np.asarray(clusters)
+        self.sums, self.sizes = cluster_sums(self.values, labels)
+        self.groups, self.effect = len(self.sums), float(self.values.mean())
+        seen = float(np.abs(self.values).max())
+        self.scale = max(1.0, seen) if largest is None else max(largest, seen)
+        self.error = float(standard_error(self.sums, self.sizes, self.effect))
+        self.columns = np.stack([self.sums, self.sizes, self.sums * self.sizes, self.sizes**2], axis=1)
 
-    def __len__(self) -> int:
-        """How many samples there are."""
-        return len(self._sum)
-
-    def t(self, shift: float) -> NDArray[np.float64]:
-        """|t*| of each sample, [B]. A zero error with a mean other than `shift` is infinite."""
-        residuals = self._sums - shift * self._sizes
+    def t(self, products: NDArray[np.float64], shift: float) -> NDArray[np.float64]:
+        """|t*| of each bootstrap sample, [B], from `signs @ columns`. A zero error with a mean other than `shift` is infinite."""
+        of_sums, of_sizes, of_products, of_squares = products.T
+        residuals = self.sums - shift * self.sizes
         squares = float(np.square(residuals).sum())
-        mean = (self._sum - shift * self._size) / self._sizes.sum()
-        cross = self._cross - shift * self._square
-        spread = squares - 2.0 * mean * cross + np.square(mean) * np.square(self._sizes).sum()
-        groups = len(self._sizes)
-        correction = groups / (groups - 1) if groups > 1 else 1.0
+        mean = (of_sums - shift * of_sizes) / self.sizes.sum()
+        cross = of_products - shift * of_squares
+        spread = squares - 2.0 * mean * cross + np.square(mean) * np.square(self.sizes).sum()
+        correction = self.groups / (self.groups - 1) if self.groups > 1 else 1.0
         zero = spread <= _ROUNDING * squares
-        error = np.sqrt(correction * np.where(zero, 1.0, spread)) / self._sizes.sum()
-        far = np.abs(mean) > 1e-9 * math.sqrt(squares) / self._sizes.sum()
+        error = np.sqrt(correction * np.where(zero, 1.0, spread)) / self.sizes.sum()
+        far = np.abs(mean) > 1e-9 * math.sqrt(squares) / self.sizes.sum()
         return np.where(zero, np.where(far, np.inf, 0.0), np.abs(mean) / error)
 
 
-def _end(excluded: Callable[[float], bool], effect: float, error: float, direction: float) -> float:
+def interval_end(excluded: Callable[[float], bool], effect: float, error: float, direction: float) -> float:
     """The end of an interval in one direction: where a mean begins to be excluded, from inside to a thousandth of `error`."""
     inside, step = effect, error
     while not excluded(effect + direction * step):
@@ -144,19 +164,31 @@ def wild_bootstrap(
 
     The p-value imposes the null: cluster sums keep their size and get random signs. The interval is the test turned
     around, all means that it doesn't reject at `1 - level`, so the two agree. It is wider only where fewer than six
-    clusters differ, or all differ alike; and it stays within `largest`, the largest difference that a task can have. Sources: Cameron, Gelbach & Miller 2008, "Bootstrap-based
-    improvements for inference with clustered errors"; MacKinnon 2015, "Wild cluster bootstrap confidence intervals", for
-    the inversion; Liu 1988 for the wild bootstrap.
+    clusters differ, or all differ alike; and it stays within `largest`, the largest difference that a task can have.
+    Sources: Cameron, Gelbach & Miller 2008, "Bootstrap-based improvements for inference with clustered errors";
+    MacKinnon 2015, "Wild cluster bootstrap confidence intervals", for the inversion; Liu 1988 for the wild bootstrap.
     """
-    values = np.asarray(differences, dtype=np.float64)
-    labels = np.arange(len(values)) if clusters is None else np.asarray(clusters)
-    sums, sizes = _cluster_sums(values, labels)
-    groups, effect = len(sums), float(values.mean())
-    seen = float(np.abs(values).max())
-    scale = max(1.0, seen) if largest is None else max(largest, seen)
-    error = float(_standard_error(sums, sizes, np.asarray(effect)))
-    differing = int(np.count_nonzero(np.abs(sums) > 1e-12 * scale))
-    flips = _SignFlips(sums, sizes, _signs(groups, draws, np.random.default_rng(seed)))
+    sample = _Sample(differences, clusters, largest)
+    return _bootstrapped([sample], draws=draws, seed=seed, level=level)[0]
+
+
+def _bootstrapped(samples: Sequence[_Sample], *, draws: int, seed: int, level: float = 0.95) -> list[Paired]:
+    """Each comparison by its own bootstrap; those with as many clusters share the signs, which are drawn once."""
+    alike: dict[int, list[int]] = {}
+    for place, sample in enumerate(samples):
+        alike.setdefault(sample.groups, []).append(place)
+    found: dict[int, Paired] = {}
+    for places in alike.values():
+        columns = np.concatenate([samples[place].columns for place in places], axis=1)
+        products = sign_products(columns, draws=draws, seed=seed)
+        for i, place in enumerate(places):
+            found[place] = _wild(samples[place], products[:, 4 * i : 4 * i + 4], level)
+    return [found[place] for place in range(len(samples))]
+
+
+def _wild(sample: _Sample, products: NDArray[np.float64], level: float) -> Paired:
+    effect, error, groups, scale = sample.effect, sample.error, sample.groups, sample.scale
+    differing = int(np.count_nonzero(np.abs(sample.sums) > 1e-12 * scale))
     exact = groups <= ENUMERATE_UP_TO
     tiny = 1e-12 * (1.0 + abs(effect))
 
@@ -164,35 +196,35 @@ def wild_bootstrap(
         """How probable a difference as far from `mean` as the one seen is, were it the true one."""
         distance = abs(effect - mean)
         observed = distance / error if error > tiny else (math.inf if distance > tiny else 0.0)
-        null = flips.t(mean)
+        null = sample.t(products, mean)
         # Ties count against the claim; the +1 keeps a random p-value valid, and an enumerated one contains the data itself.
         hits = int(np.count_nonzero(null >= observed * (1 - 1e-9)))
         return min(1.0, hits / len(null) if exact else (hits + 1) / (len(null) + 1))
 
     low = high = effect
-    if error > tiny and exact and 2.0 / len(flips) > 1.0 - level:
+    if error > tiny and exact and 2.0 / len(products) > 1.0 - level:
         low, high = (
             -math.inf,
             math.inf,
         )  # the data and its mirror image are too many of so few patterns to reject anything
     elif error > tiny:
-        low = _end(lambda mean: p_value(mean) <= 1.0 - level, effect, error, -1.0)
-        high = _end(lambda mean: p_value(mean) <= 1.0 - level, effect, error, 1.0)
+        low = interval_end(lambda mean: p_value(mean) <= 1.0 - level, effect, error, -1.0)
+        high = interval_end(lambda mean: p_value(mean) <= 1.0 - level, effect, error, 1.0)
     if error <= tiny or differing < _TOO_FEW:
         # Tasks that nearly all say the same don't prove that all would: with 95 % confidence at most this share of unseen
         # clusters differs (the exact "rule of three", Hanley & Lippman-Hand 1983), each by up to the score's range.
         unseen = (1.0 - (1.0 - level) ** (1.0 / groups)) * scale
         low, high = min(low, effect - unseen), max(high, effect + unseen)
-    bound = math.inf if largest is None else max(largest, abs(effect))
+    bound = math.inf if sample.largest is None else max(sample.largest, abs(effect))
     return Paired(
         effect=effect,
         low=max(low, -bound),
         high=min(high, bound),
         p_value=p_value(0.0),
         standard_error=error,
-        n=len(values),
+        n=len(sample.values),
         clusters=groups,
-        method="wild cluster bootstrap" if clusters is not None else "wild bootstrap",
+        method="wild cluster bootstrap" if sample.clustered else "wild bootstrap",
         differing=differing,
         scale=scale,
     )
@@ -209,7 +241,7 @@ def mcnemar(better: int, worse: int) -> float:
     outcomes = 1 << n
     tail = sum(math.comb(n, i) for i in range(k + 1)) / outcomes
     p = 2.0 * tail
-    if n < 25:
+    if n < MID_P_BELOW:
         p -= math.comb(n, k) / outcomes
     return min(1.0, p)
 
@@ -245,6 +277,38 @@ def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
     return centre - half, centre + half
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Pair:
+    """Two arms on the same tasks, [n] each; `clusters` [n] labels of tasks that belong together. `largest` is the largest
+    difference that a task can have, None where that isn't known.
+    """
+
+    arm: NDArray[np.float64]
+    baseline: NDArray[np.float64]
+    clusters: NDArray[np.int64] | None = None
+    largest: float | None = None
+
+
+def paired_differences(
+    pairs: Sequence[Pair], *, sign: float = 1.0, binary: bool = False, draws: int = 10_000, seed: int = 0
+) -> list[Paired]:
+    """Compare pairs of arms task by task, all of them by the same test; `sign` is -1 where less is better.
+
+    McNemar's where each task of each pair is one 0/1 outcome (`binary`) and none has clusters, else the wild bootstrap.
+    """
+    if binary and all(pair.clusters is None for pair in pairs):
+        return [_binary(pair, sign) for pair in pairs]
+    samples = [
+        _Sample(
+            sign * (np.asarray(pair.arm, dtype=np.float64) - np.asarray(pair.baseline, dtype=np.float64)),
+            pair.clusters,
+            pair.largest,
+        )
+        for pair in pairs
+    ]
+    return _bootstrapped(samples, draws=draws, seed=seed)
+
+
 def paired_difference(
     arm: NDArray[np.float64],
     baseline: NDArray[np.float64],
@@ -256,13 +320,17 @@ def paired_difference(
     seed: int = 0,
     largest: float | None = None,
 ) -> Paired:
-    """Compare two arms task by task; `sign` is -1 where less is better, `binary` where each task is one 0/1 outcome."""
-    differences = sign * (np.asarray(arm, dtype=np.float64) - np.asarray(baseline, dtype=np.float64))
-    if not binary or clusters is not None:
-        return wild_bootstrap(differences, clusters, draws=draws, seed=seed, largest=largest)
+    """Compare two arms; see `paired_differences`."""
+    pair = Pair(arm=arm, baseline=baseline, clusters=clusters, largest=largest)
+    return paired_differences([pair], sign=sign, binary=binary, draws=draws, seed=seed)[0]
+
+
+def _binary(pair: Pair, sign: float) -> Paired:
+    arm = np.asarray(pair.arm, dtype=np.float64)
+    differences = sign * (arm - np.asarray(pair.baseline, dtype=np.float64))
     n = len(differences)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-    both = int(((differences == 0) & (np.asarray(arm) == (1.0 if sign > 0 else 0.0))).sum())
+    both = int(((differences == 0) & (arm == (1.0 if sign > 0 else 0.0))).sum())
     low, high = newcombe_interval(both, better, worse, n - better - worse - both)
     effect = (better - worse) / n
     return Paired(
@@ -270,10 +338,10 @@ def paired_difference(
         low=low,
         high=high,
         p_value=mcnemar(better, worse),
-        standard_error=float(_standard_error(differences, np.ones(n), np.asarray(effect))),
+        standard_error=standard_error(differences, np.ones(n), effect),
         n=n,
         clusters=n,
-        method="McNemar exact",
+        method="McNemar mid-p" if better + worse < MID_P_BELOW else "McNemar exact",
         differing=better + worse,
         exact_binary=True,
     )

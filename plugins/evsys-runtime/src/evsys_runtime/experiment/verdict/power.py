@@ -11,12 +11,15 @@ import math
 from collections.abc import Callable
 from statistics import NormalDist
 
-from evsys_runtime.experiment.verdict.paired import Paired, mcnemar
+from evsys_runtime.experiment.verdict.paired import Paired, Seeds, mcnemar
+from evsys_runtime.experiment.verdict.student import t_quantile
 
-__all__ = ["detectable", "smallest_p", "tasks_to_place", "tasks_to_show"]
+__all__ = ["detectable", "runs_to_show", "smallest_p", "tasks_to_place", "tasks_to_show"]
 
 POWER = 0.8
 MOST_UNITS = 10_000_000
+MOST_RUNS = 1_000
+"""More training runs of a recipe than these are no advice."""
 
 
 def smallest_p(paired: Paired, units: int | None = None) -> float:
@@ -28,14 +31,16 @@ def smallest_p(paired: Paired, units: int | None = None) -> float:
 def detectable(paired: Paired, level: float = 0.05) -> float | None:
     """The smallest effect found with 80 % power by a two-sided test at `level`.
 
-    With the usual approximation that is `(z(1 - level/2) + z(0.8))` standard errors, 2.8 of them at 5 %. Where that error is
+    With the usual approximation that is `(z(1 - level/2) + z(0.8))` standard errors, 2.8 of them at 5 %, and of a claim about
+    recipes the same with Student's t. Where that error is
     no evidence it is at least the share of units that must truly differ so that enough of them come up. None: this
     design can't detect any effect, since all units differing in one direction wouldn't be significant.
     """
     needed = _needed(paired, level)
     if needed > paired.clusters:
         return None
-    by_error = _multiplier(level) * paired.standard_error
+    freedom = math.inf if paired.seeds is None else paired.seeds.freedom
+    by_error = _multiplier(level, freedom) * paired.standard_error
     if not _is_floor(paired, needed):
         return by_error
     return max(by_error, _share(paired.clusters, needed) * paired.scale)
@@ -49,6 +54,28 @@ def tasks_to_show(paired: Paired, effect: float, level: float = 0.05) -> int:
         target = effect / paired.scale
         units = max(units, _smallest(needed, lambda n: _share(n, needed) <= target))
     return _tasks(paired, max(units, needed))
+
+
+def runs_to_show(paired: Paired, effect: float, level: float = 0.05) -> int | None:
+    """About how many training runs of each recipe detect `effect` (above 0) with 80 % power on the tasks that there are.
+
+    None where no number of them does, since the tasks alone leave too much open; or where the claim isn't about recipes.
+    """
+    seeds = paired.seeds
+    if seeds is None or _multiplier(level) ** 2 * seeds.by_task >= effect**2:
+        return None
+    fewest = seeds.runs[0] if seeds.runs else 1
+    runs = _smallest(fewest + 1, lambda count: _seen_with(seeds, count, level) <= effect)
+    return runs if runs <= MOST_RUNS else None
+
+
+def _seen_with(seeds: Seeds, runs: int, level: float) -> float:
+    """What is detected with `runs` training runs of each recipe, whose spread stays what it is."""
+    by_seed = seeds.by_seed * seeds.runs[0] / runs
+    total = by_seed + seeds.by_task
+    parts = [by_seed**2 / (len(seeds.runs) * (runs - 1))] if by_seed > 0 else []
+    freedom = total**2 / parts[0] if parts else math.inf
+    return _multiplier(level, freedom) * math.sqrt(total)
 
 
 def tasks_to_place(paired: Paired, gap: float, level: float = 0.05) -> int | None:
@@ -66,7 +93,9 @@ def _tasks(paired: Paired, units: float) -> int:
     return math.ceil(min(units, MOST_UNITS) * paired.n / paired.clusters - 1e-9)
 
 
-def _multiplier(level: float) -> float:
+def _multiplier(level: float, freedom: float = math.inf) -> float:
+    if math.isfinite(freedom):
+        return t_quantile(1 - level / 2, freedom) + t_quantile(POWER, freedom)
     normal = NormalDist()
     return normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)
 

@@ -99,6 +99,12 @@ def conclusion_markdown(
         ]
         lines += _list([comparison_sentence(conclusion, c) for c in conclusion.comparisons])
         lines.append("")
+    if conclusion.checkpoints:
+        lines += [
+            "Of the models that were trained, and not of what their recipes would give the next time:",
+            "",
+        ]
+        lines += [*_list([comparison_sentence(conclusion, c) for c in conclusion.checkpoints]), ""]
     if conclusion.without_flagged is not None:
         lines += [f"**{unflagged_line(conclusion)}**", ""]
         rest = conclusion.without_flagged.comparisons

@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
+import attrs
+
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.seeds import derive
-from evsys_runtime.experiment.verdict.conclude import Question
+from evsys_runtime.experiment.verdict.scores import TaskValue
 
-__all__ = ["question_of"]
+__all__ = ["BASE_MODEL", "Question", "question_of"]
+
+BASE_MODEL = "base_model"
+
+
+@attrs.frozen(kw_only=True)
+class Question:
+    """What the experiment asks, fixed before the first step.
+
+    `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
+    rewards (None where it isn't known); `seed` is the bootstrap's. Tasks `left_out` don't count.
+    """
+
+    benchmark: str
+    metric: str
+    direction: Literal["max", "min"]
+    task_value: TaskValue
+    baseline: str = BASE_MODEL
+    minimum_effect: float = 0.0
+    possible: Callable[[Range | None], Range | None] = lambda _rewards: None
+    reward_range: Range | None = None
+    seed: int = 0
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """`<benchmark>.<metric>`."""
+        return f"{self.benchmark}.{self.metric}"
 
 
 def question_of(plan: Plan, benchmarks: tuple[BoundBenchmark, ...]) -> Question | None:

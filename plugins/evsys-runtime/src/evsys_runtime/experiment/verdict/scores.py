@@ -25,7 +25,7 @@ type TaskValue = Callable[[Sequence[float]], float | None]
 class ArmScore:
     """The success metric of one arm, averaged over its repeats.
 
-    `values` maps a task to its mean over the repeats that scored it, `value` is the metric as the evaluations gave it,
+    `values` maps a task to its mean over the repeats that scored it, `by_run` has them run by run, `value` is the metric as the evaluations gave it,
     averaged. `is_mean`: the metric is the mean of its values of single tasks. `zero_one`: every reward is 0 or 1. `runs` are the runs that count, `planned`
     how many should; `reasons` says why some don't, `invalid` why nothing may be said at all.
     """
@@ -33,6 +33,7 @@ class ArmScore:
     arm: str
     value: float | None = None
     values: Mapping[str, float] = attrs.field(factory=dict)
+    by_run: tuple[Mapping[str, float], ...] = ()
     clusters: Mapping[str, str] = attrs.field(factory=dict)
     runs: tuple[str, ...] = ()
     planned: int = 1
@@ -56,6 +57,7 @@ def _collect(
     per_task: dict[str, list[float]] = {}
     clusters: dict[str, str] = {}
     values: list[float] = []
+    by_run: list[Mapping[str, float]] = []
     runs: list[str] = []
     reasons: list[str] = []
     hashes: set[tuple[str | None, str | None]] = set()
@@ -78,6 +80,7 @@ def _collect(
                 continue
             value = sum(known.values()) / len(known)
         values.append(value)
+        by_run.append(known)
         runs.append(result.run_id)
         hashes.add((evaluation.benchmark_hash, evaluation.verifier_hash))
         clusters.update(evaluation.clusters)
@@ -92,6 +95,7 @@ def _collect(
         arm=arm,
         value=sum(values) / len(values) if values else None,
         values=means,
+        by_run=tuple(by_run),
         clusters=clusters,
         runs=tuple(runs),
         planned=planned,

@@ -9,7 +9,7 @@ import attrs
 
 from evsys.types import Comparison
 from evsys_runtime.experiment.verdict.paired import Paired
-from evsys_runtime.experiment.verdict.power import detectable, tasks_to_place, tasks_to_show
+from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, tasks_to_place, tasks_to_show
 
 __all__ = ["Open", "what_would_settle"]
 
@@ -59,13 +59,14 @@ def _at_minimum(one: Open, minimum: float, level: float) -> str:
     effect = abs(one.paired.effect)
     tasks = tasks_to_place(one.paired, abs(minimum - effect))
     arm, n = one.comparison.arm, one.paired.n
+    more = "" if one.paired.seeds is None else ", in as many times more training runs of each recipe,"
     if tasks is None or tasks > MOST_TIMES * n:
         return (
             f"another minimum_effect: {arm}'s effect of {one.paired.effect:.3g} is too near {minimum:g} to tell on which "
             "side of it the truth lies"
         )
     return (
-        f"about {max(n + 1, tasks)} tasks would tell whether {arm}'s effect of {one.paired.effect:.3g} reaches the "
+        f"about {max(n + 1, tasks)} tasks{more} would tell whether {arm}'s effect of {one.paired.effect:.3g} reaches the "
         f"minimum_effect of {minimum:g} ({n} were scored)"
     )
 
@@ -83,5 +84,23 @@ def _shown(one: Open, effect: float, level: float) -> str:
 def _amount(one: Open, effect: float, level: float) -> str:
     """The tasks that show an effect, more than there are, and the clusters that they come in."""
     n, clusters = one.paired.n, one.paired.clusters
+    if one.paired.seeds is not None and one.paired.seeds.by_seed > 0:
+        return _runs_and_tasks(one, effect, level)
     tasks = max(n + 1, tasks_to_show(one.paired, effect, level))
     return f"{tasks} tasks" + (f" in {math.ceil(tasks * clusters / n)} clusters" if clusters < n else "")
+
+
+def _runs_and_tasks(one: Open, effect: float, level: float) -> str:
+    """More training runs where they are enough; else both, with an equal part of the error for each."""
+    runs = runs_to_show(one.paired, effect, level)
+    if runs is not None:
+        return f"{runs} training runs of each recipe"
+    part = effect / math.sqrt(2.0)
+    seeds = one.paired.seeds
+    assert seeds is not None
+    of_tasks = attrs.evolve(one.paired, standard_error=math.sqrt(seeds.by_task), seeds=None)
+    tasks = max(one.paired.n + 1, tasks_to_show(of_tasks, part, level))
+    of_runs = attrs.evolve(one.paired, seeds=attrs.evolve(seeds, by_task=0.0))
+    runs = runs_to_show(of_runs, part, level)
+    more = "" if runs is None else f" and {runs} training runs of each recipe"
+    return f"{tasks} tasks{more}"

@@ -1,0 +1,43 @@
+"""What can be known of a budget before anything is spent: that it doesn't pay for what is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from evsys_runtime.config.model import BudgetConfig, RunConfig
+
+__all__ = ["budget_warnings", "known_steps"]
+
+
+def known_steps(run: RunConfig) -> int | None:
+    """The optimiser steps that a run's file asks for; None where they depend on its data."""
+    steps = run.algorithm.params.get("steps")
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) else None
+
+
+def budget_warnings(
+    budget: BudgetConfig | None, arms: Sequence[tuple[str, RunConfig]], repeats: int
+) -> Iterator[str]:
+    """What to warn of.
+
+    Args:
+        budget: the file's.
+        arms: the arms by name.
+        repeats: how often each of them is run.
+    """
+    if budget is None:
+        return
+    planned = len(arms) * repeats
+    if budget.arms is not None and budget.arms < planned:
+        yield f"budget.arms is {budget.arms}, so {planned - budget.arms} of the {planned} planned runs won't be started"
+    if budget.steps is None:
+        return
+    known = [(steps, name) for name, run in arms if (steps := known_steps(run)) is not None]
+    if not known:
+        return
+    fewest, name = min(known)
+    whole = sum(steps for steps, _ in known) * repeats
+    if fewest > budget.steps:
+        yield f"budget.steps is {budget.steps}, which doesn't pay for one arm: {name!r} alone takes {fewest} steps"
+    elif whole > budget.steps:
+        yield f"budget.steps is {budget.steps}, and the planned runs take {whole} steps; what it doesn't pay for won't be started"

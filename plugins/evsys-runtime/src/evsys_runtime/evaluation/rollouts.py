@@ -1,0 +1,145 @@
+"""Training rollouts: the model as it is now, through the same engines, agents and verifiers as its evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import boundary
+from evsys.types import Policy
+from evsys_runtime.config.engines import why_harbor
+from evsys_runtime.evaluation.agents import HarnessAgent
+from evsys_runtime.evaluation.results import used_in
+from evsys_runtime.evaluation.streams import closing
+from evsys_runtime.evaluation.verify import make_verify
+from evsys_runtime.record.background_writer import BackgroundWriter
+from evsys_runtime.rendering.policy_client import PolicyClient
+
+if TYPE_CHECKING:
+    from evsys import Registry
+    from evsys.protocols import Agent, Recorder, Renderer, RolloutEngine, SamplingClient
+    from evsys.types import HarborTask, Rollout, RolloutLimits, SamplingParams, Usage, Verify
+
+__all__ = ["TrainingRollouts"]
+
+
+class TrainingRollouts:
+    """A core `Rollouts`.
+
+    Rollouts that were cut short, ran out of time or failed are yielded like all others, and go on record, in a thread: to
+    write thousands of tokens takes longer than to take them.
+
+    Args:
+        renderer: the model's renderer.
+        agent: who acts.
+        registry: where engines and the tasks' verifiers are looked up.
+        seeds: gives the derived seed of a purpose.
+        record: gets each rollout.
+        environment: where the agent acts: a name, or an object with `kind` and `params`; None is nowhere.
+        system_prompt: goes before each task.
+        endpoints: where agents reach the model over HTTP, see `Policy`.
+        charge: gets what each rollout and its verdict used.
+    """
+
+    def __init__(
+        self,
+        *,
+        renderer: Renderer,
+        agent: Agent,
+        registry: Registry,
+        seeds: Callable[..., int],
+        record: Recorder | None = None,
+        environment: Any = None,
+        system_prompt: str | None = None,
+        endpoints: Any = None,
+        charge: Callable[[Usage], None] | None = None,
+    ) -> None:
+        self._renderer = renderer
+        self._agent = agent
+        self._registry = registry
+        self._seeds = seeds
+        self._writer = None if record is None else BackgroundWriter(record)
+        self._environment = environment
+        self._system_prompt = system_prompt
+        self._endpoints = endpoints
+        self._charge = charge
+        self._under_way: list[float] = []
+        self._verify: Verify = make_verify(registry)
+        self._engines: dict[str, RolloutEngine] = {}
+
+    async def collect(
+        self,
+        tasks: Sequence[HarborTask],
+        snapshot: SamplingClient,
+        num_samples: int,
+        *,
+        sampling: SamplingParams,
+        limits: RolloutLimits,
+        step: int,
+    ) -> AsyncGenerator[Rollout]:
+        """Yield `num_samples` scored rollouts of each task, as the engine gives them. The snapshot stays open.
+
+        Args:
+            tasks: what is to be done.
+            snapshot: who answers. One whose weights change meanwhile has its `version` in each turn.
+            num_samples: rollouts of each task.
+            sampling: how. A rollout's seed comes from the run's, `step`, `sampling.seed` if given, and its place among
+                `tasks`; so calls for parts of a step need different `sampling.seed`s.
+            limits: bounds of the engine.
+            step: optimiser steps done before; the rollouts go on record under the step that they are for, `step + 1`.
+
+        Raises:
+            RolloutError: the engine failed. A rollout that fails is yielded.
+            BudgetExceeded: nothing is left for further ones.
+            StoreError: an earlier rollout couldn't be put on record.
+        """
+        part = "" if sampling.seed is None else f"/{sampling.seed}"
+        policy = Policy(
+            model=PolicyClient(snapshot, self._renderer),
+            agent=self._agent,
+            verify=self._verify,
+            sampling=attrs.evolve(sampling, seed=self._seeds(f"rollouts{part}", step)),
+            num_samples=num_samples,
+            system_prompt=self._system_prompt,
+            version=snapshot.version,
+            environment=self._environment,
+            endpoints=self._endpoints,
+        )
+        engine = self._engine(tasks)
+        self._under_way.append(limits.timeout_seconds)
+        try:
+            with boundary("rollout", type(engine).__name__):
+                async with closing(engine.run(tasks, policy, limits)) as stream:
+                    async for rollout in stream:
+                        if self._writer is not None:
+                            await self._writer.rollout(step + 1, rollout)
+                        if self._charge is not None:
+                            self._charge(used_in(rollout))
+                        yield rollout
+        finally:
+            self._under_way.remove(limits.timeout_seconds)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a rollout which is under way may take; 0 where none is."""
+        return max(self._under_way, default=0.0)
+
+    async def close(self) -> None:
+        """Wait until all rollouts are on record. Safe to call twice.
+
+        Raises:
+            StoreError: one couldn't be.
+        """
+        if self._writer is not None:
+            await self._writer.close()
+
+    def _engine(self, tasks: Sequence[HarborTask]) -> RolloutEngine:
+        harness = isinstance(self._agent, HarnessAgent)
+        why = why_harbor(self._environment, tasks, harness=harness)
+        kind = "direct" if why is None else "harbor"
+        if kind not in self._engines:
+            params: Mapping[str, Any] = {}
+            self._engines[kind] = self._registry.build("rollout_engine", kind, params)
+        return self._engines[kind]

@@ -1,0 +1,89 @@
+"""The backend of one arm: the model that it trains, made ready, and torn down whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+
+from evsys.errors import EvsysError, boundary
+from evsys.protocols import Algorithm, Backend, Log, TrainingClient
+from evsys.types import Checkpoint, ModelSpec
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.experiment.asked_model import asked_model
+from evsys_runtime.experiment.contracts import prepared, told
+from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.watchdog import Watchdog
+from evsys_runtime.record.run_record import RunRecord
+
+__all__ = ["ArmBackend"]
+
+TEARDOWN_SECONDS = 60.0
+
+
+@attrs.define(kw_only=True, eq=False)
+class ArmBackend:
+    """Makes what one attempt at an arm trains; `warnings` gets what should be told with the result."""
+
+    session: Session
+    arm: ArmConfig
+    record: RunRecord
+    log: Log
+    watch: Watchdog
+    warnings: list[str]
+
+    def model(self, algorithm: Algorithm) -> ModelSpec:
+        """What is trained: the model that the run names, as far as the algorithm trains it."""
+        return asked_model(self.arm, algorithm)
+
+    def build(self) -> Backend:
+        """A new backend."""
+        spec = self.arm.run.backend
+        backend: Backend = self.session.plan.registry.build("backend", spec.kind, resolve(spec.params))
+        return backend
+
+    def mark_simulated(self, model: ModelSpec) -> None:
+        """Keep it with the result where the backend only imitates a model, so that no number passes for the model's."""
+        if getattr(self.build(), "simulated", False):
+            kind = self.arm.run.backend.kind
+            self.session.simulated.add(kind)
+            self.warnings.append(
+                f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
+            )
+
+    @asynccontextmanager
+    async def client(self, model: ModelSpec, start: Checkpoint | None) -> AsyncIterator[TrainingClient]:
+        """A model that is ready to be trained and sampled, torn down after the block, however that ends.
+
+        Args:
+            model: what is trained.
+            start: where its weights come from; None where the model itself says.
+        """
+        backend = self.build()
+        name = self.arm.run.backend.kind
+        client: TrainingClient | None = None
+        try:
+            with boundary("backend", name, run_id_of(self.arm)):
+                seed = self.session.seeds(self.arm)("model")
+                more = told(backend, deterministic=self.arm.deterministic, log=self.log)
+                client = await prepared(
+                    backend.prepare(model, self.record.directory, seed, start, **more), name
+                )
+            self.record.note(backend=dict(getattr(client, "facts", None) or {}))
+            yield client
+        except BaseException:
+            try:
+                await self._tear_down(backend, client)
+            except EvsysError as exc:  # what went wrong first is what to tell
+                self.warnings.append(exc.message)
+                self.log.warning("teardown.failed", reason=exc.message, exc_info=exc)
+            raise
+        await self._tear_down(backend, client)
+
+    async def _tear_down(self, backend: Backend, client: TrainingClient | None) -> None:
+        name = self.arm.run.backend.kind
+        with boundary("backend", name, run_id_of(self.arm)):
+            async with self.watch.deadline(TEARDOWN_SECONDS, "backend", name, "teardown"):
+                await backend.teardown(client)

@@ -1,0 +1,277 @@
+"""What an experiment may spend: reserved by each arm before it starts, counted while it runs, settled at its end.
+
+A reservation keeps arms that start from being cut short by others beside them; what counts in the end is what is really used. Every
+charge is counted at once, so a limit is passed by what was under way at most: a step, or the rollouts that run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from evsys.errors import BudgetExceeded
+from evsys.types import RunContext, Usage
+from evsys_runtime.accounting.clock import Clock, SystemClock
+from evsys_runtime.config.model import BudgetConfig
+
+__all__ = ["WAIT", "ArmBudget", "ExperimentBudget"]
+
+WARN_AT = 0.8
+"""The part of a limit from which on it is warned of."""
+
+WAIT: Final = object()
+"""An arm may start once others have settled what they reserved."""
+
+COUNTED = ("usd", "tokens", "steps")
+"""Amounts that arms use up; time passes for all of them."""
+
+type Amounts = dict[str, float]
+
+
+@attrs.define(kw_only=True)
+class _Account:
+    """What one run has used over all its attempts, and what this attempt reserved, on top of what it used `before` it."""
+
+    used: Amounts = attrs.field(factory=lambda: dict.fromkeys(COUNTED, 0.0))
+    ended: str | None = None
+    before: Amounts = attrs.field(factory=dict)
+    reserved: Amounts = attrs.field(factory=dict)
+
+    def unused(self, name: str) -> float:
+        """What is reserved and not used yet, while the run goes on."""
+        return max(0.0, self.reserved.get(name, 0.0) - (self.used[name] - self.before.get(name, 0.0)))
+
+
+class ExperimentBudget:
+    """The budget of one experiment.
+
+    Args:
+        limits: what the experiment file allows.
+        known: what experiment.json has of an earlier launch; its experiment goes on with what is left.
+        keep: puts what is spent on record.
+        tell: is told what the user should know.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        limits: BudgetConfig,
+        *,
+        known: Mapping[str, Any] | None = None,
+        keep: Callable[[Mapping[str, Any]], None] = lambda _facts: None,
+        tell: Callable[[str], None] = lambda _text: None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.limits = limits
+        self._keep = keep
+        self._tell = tell
+        self._clock = clock or SystemClock()
+        self._began = self._clock.now()
+        known = known or {}
+        self._earlier = float(known.get("spent", {}).get("wall_seconds", 0.0))
+        self._accounts = {
+            run_id: _Account(used={name: float(found[name]) for name in COUNTED}, ended=found["ended"])
+            for run_id, found in known.get("runs", {}).items()
+        }
+        # Kept beside the accounts, since each step and each rollout asks for them.
+        self._spent = {name: sum(one.used[name] for one in self._accounts.values()) for name in COUNTED}
+        self._open: dict[str, _Account] = {}
+        self._warned: set[str] = set()
+
+    # --- what is there --------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the experiment has run, earlier launches included."""
+        return self._earlier + self._clock.now() - self._began
+
+    def spent(self, name: str) -> float:
+        """What is used up of an amount."""
+        if name == "wall_seconds":
+            return self.seconds
+        if name == "arms":
+            return float(len(self._accounts))
+        return self._spent[name]
+
+    def left(self, name: str, run_id: str | None = None) -> float:
+        """What may still be spent and isn't reserved by others; `run_id` has its own reservation besides. Infinite without a limit."""
+        limit = getattr(self.limits, name)
+        if limit is None:
+            return float("inf")
+        if name not in COUNTED:
+            return float(limit) - self.spent(name)
+        others = (account for key, account in self._open.items() if key != run_id)
+        return float(limit) - self.spent(name) - sum(account.unused(name) for account in others)
+
+    def facts(self) -> Mapping[str, Any]:
+        """It as JSON values, as it goes on record."""
+        names = attrs.fields_dict(BudgetConfig)
+        return {
+            "limits": attrs.asdict(self.limits),
+            "spent": {name: self.spent(name) for name in names},
+            "runs": {
+                run_id: {**account.used, "ended": account.ended} for run_id, account in self._accounts.items()
+            },
+        }
+
+    # --- arms -----------------------------------------------------------------------------------------------------
+
+    def admit(self, run_id: str, *, steps: int | None = None) -> ArmBudget | str | object:
+        """Let a run start, with what it may need reserved; or say why it can't, or that it has to `WAIT`.
+
+        What it needs: `steps`, where that is known, and of all else what the completed runs of this experiment used, step by
+        step. The first run starts whatever it needs, and goes as far as the budget goes.
+
+        Args:
+            run_id: the run.
+            steps: optimiser steps that are still to be made, where that is known before the data is.
+        """
+        account = self._accounts.get(run_id)
+        need = self._need(account, steps)
+        lacking = self._lacking(run_id, need, is_new=account is None)
+        if lacking is not None:
+            return WAIT if self._open else lacking
+        account = self._accounts.setdefault(run_id, _Account())
+        account.reserved = {name: max(0.0, min(need[name], self.left(name, run_id))) for name in need}
+        account.before, account.ended = dict(account.used), None
+        self._open[run_id] = account
+        self._keep(self.facts())
+        return ArmBudget(self, run_id)
+
+    def _need(self, account: _Account | None, steps: int | None) -> Amounts:
+        done = [other for other in self._accounts.values() if other.ended == "completed"]
+        used = dict.fromkeys(COUNTED, 0.0) if account is None else account.used
+        need: Amounts = {} if steps is None else {"steps": float(steps)}
+        for name in COUNTED:
+            if name in need or not done:
+                continue
+            if steps is not None and all(other.used["steps"] for other in done):
+                need[name] = steps * max(other.used[name] / other.used["steps"] for other in done)
+            else:
+                need[name] = max(0.0, max(other.used[name] for other in done) - used[name])
+        return need
+
+    def _lacking(self, run_id: str, need: Amounts, *, is_new: bool) -> str | None:
+        """Why a run can't start; None where it can."""
+        for name in ("wall_seconds", *(("arms",) if is_new else ()), *COUNTED):
+            if self.left(name, run_id) <= 0:
+                return self._refusal(name)
+        if not any(self.spent(name) for name in COUNTED) and not self._open:
+            return None
+        for name, wanted in need.items():
+            if wanted > self.left(name, run_id):
+                return self._refusal(name, f", and it would need about {_amount(name, wanted)}")
+        return None
+
+    def _refusal(self, name: str, need: str = "") -> str:
+        if not self._open:  # else it has to wait, and may be paid for yet
+            self.suggest(name)
+        return self.words(name) + need
+
+    def expect(self, run_id: str, steps: int) -> None:
+        """It is known now how many steps a run is still going to make."""
+        account = self._accounts[run_id]
+        account.before["steps"] = account.used["steps"]
+        account.reserved["steps"] = max(0.0, min(float(steps), self.left("steps", run_id)))
+
+    def settle(self, run_id: str, status: str) -> None:
+        """A run has ended; what it reserved and didn't use is free again."""
+        self._accounts[run_id].ended = status
+        self._open.pop(run_id, None)
+        self.keep()
+
+    def keep(self) -> None:
+        """Put on record what is spent by now."""
+        self._keep(self.facts())
+
+    # --- spending -------------------------------------------------------------------------------------------------
+
+    def charge(self, run_id: str, usage: Usage, *, steps: int = 0) -> None:
+        """Count what a run used.
+
+        Raises:
+            BudgetExceeded: nothing is left for it. Steps end only who makes steps: scores cost none.
+        """
+        tokens = usage.prompt_tokens + usage.completion_tokens + usage.trained_tokens
+        for name, amount in (("tokens", tokens), ("usd", usage.cost_usd or 0.0), ("steps", steps)):
+            self._accounts[run_id].used[name] += amount
+            self._spent[name] += amount
+        if usage.without_price and self.limits.usd is not None:
+            self._warn(
+                "unpriced",
+                f"budget.usd can't count all that {run_id} uses: a price isn't known, so more is spent than is counted; "
+                "limit budget.tokens too, or give the price",
+            )
+        for name in ("wall_seconds", "usd", "tokens", "steps"):
+            limit = getattr(self.limits, name)
+            if limit is not None and self.spent(name) >= WARN_AT * limit:
+                self._warn(name, f"{WARN_AT:.0%} of the budget is reached: {self.words(name)}")
+        for name in ("wall_seconds", "usd", "tokens", *(("steps",) if steps else ())):
+            if self.left(name, run_id) <= 0:
+                raise BudgetExceeded(self.words(name), hint=_hint(name), limit=name)
+
+    def words(self, name: str) -> str:
+        """How an amount stands."""
+        limit = getattr(self.limits, name)
+        text = f"budget.{name}: {_amount(name, self.spent(name))} of {_amount(name, limit)} spent"
+        reserved = sum(account.unused(name) for account in self._open.values()) if name in COUNTED else 0.0
+        return f"{text}, {_amount(name, reserved)} reserved" if reserved else text
+
+    def suggest(self, name: str) -> None:
+        """Tell, once, how to go on where a limit ended something."""
+        self._warn(f"spent/{name}", f"budget.{name} doesn't pay for all that is planned; {_hint(name)}")
+
+    def _warn(self, about: str, text: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            self._tell(text)
+
+
+class ArmBudget:
+    """A core `Budget`: what one run may spend. As a listener it learns how many steps there are going to be."""
+
+    def __init__(self, whole: ExperimentBudget, run_id: str) -> None:
+        self._whole = whole
+        self._run_id = run_id
+        self.stopped: str | None = None
+        self._limit: str | None = None
+
+    def charge(self, usage: Usage, *, steps: int = 0) -> None:
+        """Count usage.
+
+        Raises:
+            BudgetExceeded: nothing is left; `stopped` says of what.
+        """
+        try:
+            self._whole.charge(self._run_id, usage, steps=steps)
+        except BudgetExceeded as error:
+            self.stopped, self._limit = error.message, error.facts["limit"]
+            raise
+
+    def settle(self, status: str) -> None:
+        """The run has ended."""
+        if status == "budget_stopped" and self._limit is not None:
+            self._whole.suggest(self._limit)
+        self._whole.settle(self._run_id, status)
+
+    def evsys_run_started(self, ctx: RunContext, total_steps: int | None) -> None:
+        """A hook: reserve the steps that are to come."""
+        if total_steps is not None:
+            restored = ctx.checkpoints.restored
+            self._whole.expect(self._run_id, total_steps - (restored.step if restored is not None else 0))
+
+    def evsys_checkpoint_saved(self) -> None:
+        """A hook: who resumes from here has to know what was spent until here."""
+        self._whole.keep()
+
+
+def _hint(name: str) -> str:
+    return f"to go on, raise it: evsys resume --set budget.{name}=..."
+
+
+def _amount(name: str, value: float) -> str:
+    if name == "usd":
+        return f"${value:,.4f}" if value < 1 else f"${value:,.2f}"
+    return f"{value:,.0f} s" if name == "wall_seconds" else f"{value:,.0f}"

@@ -1,0 +1,261 @@
+"""What a design can see, before it is run: its levels and floors, and the spread that scores on record had."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from evsys.types import Comparison
+from evsys_runtime.config.plan import ALPHA, MIN_TASKS, Plan
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, PastScoring
+from evsys_runtime.experiment.planning.trees import arm_leaves, differences
+from evsys_runtime.experiment.verdict.paired import Paired, Seeds
+from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, smallest_p, tasks_to_show
+from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question, question_of
+from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, permutation_floor
+from evsys_runtime.record.plans import Design
+
+__all__ = ["design_of"]
+
+CORRELATION = 0.5
+"""Assumed of an arm's and the baseline's scores of one task, where no comparison on record tells."""
+
+_Z = 1.959963984540054
+
+
+@attrs.frozen(kw_only=True)
+class _Baseline:
+    """The baseline's stored scores: the mean of each task's samples, and whose they are."""
+
+    values: Mapping[str, float]
+    binary: bool
+    words: str
+
+    def at(self, end: float) -> int:
+        return sum(1 for value in self.values.values() if abs(value - end) <= 1e-12)
+
+
+def design_of(
+    plan: Plan, benchmarks: Sequence[BoundBenchmark], resolved: Mapping[str, Any], evidence: Evidence
+) -> Design | None:
+    """What the verdict of a plan will be able to see; None where it has no success metric.
+
+    Args:
+        plan: a valid plan.
+        benchmarks: its entries with their tasks.
+        resolved: the plan as resolved.json has it.
+        evidence: what is on record.
+    """
+    question = question_of(plan, tuple(benchmarks))
+    if question is None:
+        return None
+    benchmark = next(b for b in benchmarks if b.name == question.benchmark)
+    arms: dict[str, int] = {}
+    for arm in plan.arms:
+        arms[arm.name] = arms.get(arm.name, 0) + 1
+    trained = question.baseline != BASE_MODEL
+    compared = [name for name in arms if name != question.baseline]
+    runs = min(arms.values())
+    level = ALPHA / max(1, len(compared))
+    clusters = benchmark.clusters
+    units = len({clusters.get(task.task_id, f"task {task.task_id}") for task in benchmark.tasks})
+    recipe = runs >= MIN_SEEDS
+    baseline = _stored_baseline(question, benchmark, resolved, evidence)
+    low, high = question.possible(question.reward_range or (0.0, 1.0)) or (0.0, 1.0)
+    width = high - low if math.isfinite(high - low) and high > low else 1.0
+    spread, basis = _spread(question, benchmark, baseline, evidence, width)
+    notes: list[str] = []
+    variance = _run_variance(question, benchmark, resolved, evidence)
+    if recipe and variance is None:
+        notes.append(
+            "how far runs of one recipe fall apart isn't on record: the smallest effect is without that"
+        )
+    sides = (runs,) * (2 if trained else 1)
+    by_seed = (variance or 0.0) * len(sides) / runs
+    seeds = Seeds(by_seed=by_seed, by_task=0.0, freedom=math.inf, runs=sides) if recipe else None
+    n = len(benchmark.tasks)
+    by_task = spread**2 / units
+    binary = bool(baseline and baseline.binary and runs == 1 and not clusters)
+    paired = Paired(
+        effect=0.0,
+        low=-width,
+        high=width,
+        p_value=1.0,
+        standard_error=math.sqrt(by_task + by_seed),
+        n=n,
+        clusters=units,
+        method="",
+        # Whether enough tasks will differ isn't known where each differs by all or nothing, or none did so far.
+        differing=0 if binary or not spread else units,
+        scale=width,
+        exact_binary=binary,
+        seeds=None if seeds is None else _completed(seeds, by_task, units),
+    )
+    floor = permutation_floor(runs, runs) if trained and runs > 1 else None
+    if recipe and floor is not None and floor > level:
+        notes.append(
+            f"a permutation of {runs} seeds an arm gives p = {floor:.2g} at best, and {level:.2g} is needed, so it isn't made"
+        )
+    if not recipe:
+        word = "one training run" if runs == 1 else f"{runs} training runs"
+        notes.append(
+            f"{word} of a recipe: the verdict is about these models; {MIN_SEEDS} allow one about the recipe"
+        )
+    wanted = question.minimum_effect
+    seen = detectable(paired, level)
+    if seen is None:
+        of = "clusters" if clusters else "tasks"
+        notes.append(
+            f"{units} {of} give p = {smallest_p(paired):.2g} at best, and {level:.2g} is needed: nothing can win"
+        )
+    return Design(
+        metric=question.name,
+        direction=question.direction,
+        baseline=question.baseline,
+        minimum_effect=wanted,
+        comparisons=len(compared),
+        runs=runs,
+        level=level,
+        claim="recipe" if recipe else "checkpoint",
+        tasks=n,
+        units=units,
+        clustered=bool(clusters),
+        smallest_p=smallest_p(paired),
+        permutation_floor=floor,
+        smallest_detectable_effect=seen,
+        tasks_needed=_tasks_needed(paired, by_task, wanted, level),
+        runs_needed=runs_to_show(paired, wanted, level) if wanted > 0 and by_seed > 0 else None,
+        baseline_score=None if baseline is None else float(np.mean(list(baseline.values.values()))),
+        tasks_at_floor=None if baseline is None else baseline.at(low),
+        tasks_at_ceiling=None if baseline is None else baseline.at(high),
+        basis=basis,
+        notes=tuple(notes),
+    )
+
+
+def _tasks_needed(paired: Paired, by_task: float, wanted: float, level: float) -> int | None:
+    """Tasks that show the wanted effect, as far as tasks can; None where none is wanted."""
+    if wanted <= 0:
+        return None
+    of_tasks = attrs.evolve(paired, seeds=None, standard_error=math.sqrt(by_task))
+    return max(MIN_TASKS, tasks_to_show(of_tasks, wanted, level))
+
+
+def _stored_baseline(
+    question: Question, benchmark: BoundBenchmark, resolved: Mapping[str, Any], evidence: Evidence
+) -> _Baseline | None:
+    """The newest scores on record of what arms are compared with, on these very tasks."""
+    arms = {arm["arm"]: arm["run"] for arm in resolved["arms"]}
+    own = arms.get(question.baseline)
+    first = next(iter(arms.values()))
+    for scoring in evidence.scorings(benchmark.benchmark_hash):
+        same = _same_start(scoring, first) if own is None else _same_arm(scoring, own)
+        if not same:
+            continue
+        rewards = scoring.evaluation.task_rewards
+        values = {task: question.task_value(given) for task, given in rewards.items() if given}
+        known = {task: value for task, value in values.items() if value is not None}
+        if known:
+            where = f"{scoring.run.run_id} of {scoring.arm.experiment.experiment_id}"
+            binary = scoring.evaluation.num_samples == benchmark.num_samples == 1 and set(known.values()) <= {
+                0.0,
+                1.0,
+            }
+            return _Baseline(values=known, binary=binary, words=where)
+    return None
+
+
+def _same_start(scoring: PastScoring, run: Mapping[str, Any]) -> bool:
+    parts = ("model", "backend")
+    past = scoring.arm.run
+    return scoring.evaluation.step == 0 and all(
+        not differences(arm_leaves({part: past.get(part)}), arm_leaves({part: run.get(part)}))
+        for part in parts
+    )
+
+
+def _same_arm(scoring: PastScoring, run: Mapping[str, Any]) -> bool:
+    return (
+        scoring.run.status == "completed"
+        and scoring.evaluation.step == scoring.run.steps
+        and not differences(scoring.arm.leaves, arm_leaves(run))
+    )
+
+
+def _spread(
+    question: Question,
+    benchmark: BoundBenchmark,
+    baseline: _Baseline | None,
+    evidence: Evidence,
+    width: float,
+) -> tuple[float, str]:
+    """The standard deviation of a difference of one task, and from what it is known."""
+    seen: list[float] = []
+    whose: list[str] = []
+    for experiment, comparisons in _comparisons(question, benchmark, evidence).items():
+        for comparison in comparisons:
+            low, high, n = comparison.low, comparison.high, comparison.n_tasks
+            if comparison.claim == "checkpoint" and n and low is not None and high is not None and high > low:
+                seen.append((high - low) / 2 / _Z * math.sqrt(n))
+                whose.append(experiment)
+    if seen:
+        ids = list(dict.fromkeys(whose))
+        of = ids[0] if len(ids) == 1 else f"{len(ids)} experiments, the newest {ids[0]}"
+        return max(seen), f"the widest differences on these tasks that are on record in {of}"
+    if baseline is not None:
+        spread = float(np.std(list(baseline.values.values()), ddof=1)) if len(baseline.values) > 1 else 0.0
+        said = f"the baseline's scores of {baseline.words}; a correlation of {CORRELATION:g} with an arm's is assumed"
+        return spread * math.sqrt(2 * (1 - CORRELATION)), said
+    said = f"nothing on record: the largest spread that scores can have, and a correlation of {CORRELATION:g}, are assumed"
+    return width / 2 * math.sqrt(2 * (1 - CORRELATION)), said
+
+
+def _comparisons(
+    question: Question, benchmark: BoundBenchmark, evidence: Evidence
+) -> dict[str, Sequence[Comparison]]:
+    """Comparisons on record on the same metric and tasks, by experiment."""
+    return {
+        arm.experiment.experiment_id: arm.experiment.comparisons
+        for arm in evidence.arms()
+        if _same_metric(arm, question, benchmark)
+    }
+
+
+def _run_variance(
+    question: Question, benchmark: BoundBenchmark, resolved: Mapping[str, Any], evidence: Evidence
+) -> float | None:
+    """How far runs of one recipe fall apart, by the arms on record that train like these and were scored on these tasks."""
+    first = resolved["arms"][0]["run"]
+    squares, freedom = 0.0, 0
+    for arm in evidence.arms():
+        if not arm.trained_as(first) or not _same_metric(arm, question, benchmark):
+            continue
+        scores = [run.score for run in arm.runs if run.score is not None]
+        if len(scores) > 1:
+            squares += float(np.var(scores, ddof=1)) * (len(scores) - 1)
+            freedom += len(scores) - 1
+    return squares / freedom if freedom else None
+
+
+def _same_metric(arm: PastArm, question: Question, benchmark: BoundBenchmark) -> bool:
+    """Whether an experiment on record was decided by the same metric of the same tasks, with as many samples of each."""
+    return any(
+        entry.get("hash") == benchmark.benchmark_hash
+        and entry.get("num_samples", 1) == benchmark.num_samples
+        and f"{entry.get('name')}.{question.metric}" == arm.experiment.metric
+        for entry in arm.benchmarks
+    )
+
+
+def _completed(seeds: Seeds, by_task: float, units: int) -> Seeds:
+    """With the error by task, and the degrees of freedom of both."""
+    sides, runs = len(seeds.runs), seeds.runs[0]
+    parts = [seeds.by_seed**2 / (sides * (runs - 1))] if seeds.by_seed else []
+    parts += [by_task**2 / max(1, units - 1)] if by_task else []
+    total = seeds.by_seed + by_task
+    return attrs.evolve(seeds, by_task=by_task, freedom=total**2 / sum(parts) if parts else math.inf)

@@ -1,0 +1,177 @@
+"""`evsys plan`: what an experiment will take and can tell. Rows and the record are read; nothing is trained, sampled or paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from evsys import use_registry
+from evsys.errors import PluginError
+from evsys.types import Usage
+from evsys_runtime.accounting.prices import load_prices
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.planning.design import design_of
+from evsys_runtime.experiment.planning.evidence import Evidence
+from evsys_runtime.experiment.planning.neighbours import neighbours
+from evsys_runtime.experiment.planning.training import Trainings
+from evsys_runtime.experiment.resolved import resolved_tree
+from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.session import Options, bound_benchmarks
+from evsys_runtime.experiment.untrained import untrained_key
+from evsys_runtime.experiment.verdict.question import BASE_MODEL
+from evsys_runtime.record.index import Index
+from evsys_runtime.record.plans import Planned, PlannedArm, PlannedScoring
+
+__all__ = ["plan_experiment"]
+
+
+def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Planned:
+    """What an experiment will take and can tell.
+
+    Args:
+        plan: a valid plan.
+        index: of the experiments on record, as of now.
+        read_rows: read and render the training rows, which runs their transforms; False leaves what follows from them unknown.
+
+    Raises:
+        ConfigError, DataError, StoreError, PluginError: tasks or rows can't be read or bound.
+    """
+    with use_registry(plan.registry), use_scope(DataScope(project_root=plan.project_root)):
+        benchmarks = bound_benchmarks(plan, Options())
+        resolved = resolved_tree(plan, benchmarks)
+        evidence = Evidence(index)
+        prices = load_prices(plan.project_root)
+        runs = {arm["arm"]: arm["run"] for arm in resolved["arms"]}
+        trainings = Trainings(plan, runs, evidence, prices, read_rows=read_rows)
+        arms = trainings.arms()
+        scorings = [_scoring(plan, benchmark, arms, runs, evidence) for benchmark in benchmarks]
+        doubts = [
+            doubt for model in dict.fromkeys(arm.model for arm in arms) for doubt in prices.doubts(model)
+        ]
+        return Planned(
+            name=plan.experiment.name,
+            config=plan.document.source,
+            runs=len(plan.arms),
+            concurrent=plan.concurrent_arms,
+            arms=tuple(arms),
+            scorings=tuple(scorings),
+            steps=_total(arms, lambda arm: arm.steps),
+            trained_tokens=_total(arms, lambda arm: arm.trained_tokens),
+            seconds=_sum([_total(arms, lambda arm: arm.seconds), *(scoring.seconds for scoring in scorings)]),
+            cost_usd=_sum(
+                [*(arm.cost_usd for arm in _each_run(arms)), *(scoring.cost_usd for scoring in scorings)]
+            ),
+            design=design_of(plan, benchmarks, resolved, evidence),
+            neighbours=tuple(neighbours(resolved, evidence, trainings.fingerprints)),
+            warnings=(*plan.warnings, *doubts),
+        )
+
+
+def _each_run(arms: Sequence[PlannedArm]) -> list[PlannedArm]:
+    return [arm for arm in arms for _ in range(arm.runs)]
+
+
+def _total[N: (int, float)](arms: Sequence[PlannedArm], value: Callable[[PlannedArm], N | None]) -> N | None:
+    """The sum over all runs; None where one isn't known."""
+    return _sum([value(arm) for arm in _each_run(arms)])
+
+
+def _sum[N: (int, float)](values: Sequence[N | None]) -> N | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known and len(known) == len(values) else None
+
+
+def _scoring(
+    plan: Plan,
+    benchmark: BoundBenchmark,
+    arms: Sequence[PlannedArm],
+    runs: Mapping[str, Mapping[str, Any]],
+    evidence: Evidence,
+) -> PlannedScoring:
+    """How often an entry is scored: untrained, on the way, in the end, and on API models."""
+    trained = _total(arms, lambda arm: _scorings_of_run(benchmark, arm.steps))
+    planned = PlannedScoring(
+        benchmark=benchmark.name,
+        split=benchmark.split,
+        tasks=len(benchmark.tasks),
+        num_samples=benchmark.num_samples,
+    )
+    if trained is None:
+        return planned
+    scorings = trained + _untrained(plan, benchmark) + len(benchmark.models)
+    rollouts = scorings * len(benchmark.tasks) * benchmark.num_samples
+    planned = attrs.evolve(planned, scorings=scorings, rollouts=rollouts)
+    if benchmark.models or benchmark.inference is not None:
+        return planned
+    free = _is_free(plan, benchmark)
+    used = _used(benchmark, runs, evidence)
+    if used is None:
+        return attrs.evolve(planned, cost_usd=0.0 if free else None)
+    tokens, seconds, cost = used
+    cost = 0.0 if free else cost
+    return attrs.evolve(
+        planned,
+        tokens=round(tokens * rollouts),
+        seconds=seconds * rollouts,
+        cost_usd=None if cost is None else cost * rollouts,
+    )
+
+
+def _is_free(plan: Plan, benchmark: BoundBenchmark) -> bool:
+    """Whether nobody is paid for a rollout: models that cost nothing, no environment of somebody else's, no judge."""
+    backends = [("backend", arm.run.backend.kind) for arm in plan.arms]
+    if benchmark.environment is not None:
+        return False
+    try:
+        backends_free = all(getattr(plan.registry.get(*named), "free", False) for named in backends)
+        verifiers = [plan.registry.get("verifier", name) for name in benchmark.verifier_sources]
+    except PluginError:  # what can't be looked up by its name may cost something
+        return False
+    return backends_free and all(getattr(verifier, "free", True) for verifier in verifiers)
+
+
+def _scorings_of_run(benchmark: BoundBenchmark, steps: int | None) -> int | None:
+    """Of trained weights: on the way, and in the end if that isn't one of these."""
+    if steps is None or benchmark.run_every is None:
+        return None if steps is None and benchmark.run_every is not None else 1
+    return steps // benchmark.run_every + (steps % benchmark.run_every > 0)
+
+
+def _untrained(plan: Plan, benchmark: BoundBenchmark) -> int:
+    """Starting weights are scored once for all arms that have them in common."""
+    if plan.experiment.metadata.baseline != BASE_MODEL:
+        return 0
+    return len({untrained_key(arm, benchmark, plan.registry, _seeds(plan, arm)) for arm in plan.arms})
+
+
+def _seeds(plan: Plan, arm: ArmConfig) -> Seeds:
+    base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
+    return Seeds(base_seed=base, repeat=arm.repeat)
+
+
+def _used(
+    benchmark: BoundBenchmark, runs: Mapping[str, Mapping[str, Any]], evidence: Evidence
+) -> tuple[float, float, float | None] | None:
+    """Tokens, seconds and US dollars of one rollout, by the newest scoring on record of these tasks by such models, made anew."""
+    wanted = [(run["model"]["name"], run["backend"]["kind"]) for run in runs.values()]
+    for scoring in evidence.scorings(benchmark.benchmark_hash):
+        past, made = scoring.arm.run, scoring.evaluation
+        rollouts = made.scored + made.no_score
+        same = (past["model"]["name"], past["backend"]["kind"]) in wanted
+        if not same or made.cached or not rollouts:
+            continue
+        used = made.usage + made.judged
+        return _tokens(used) / rollouts, made.seconds / rollouts, _cost(used, rollouts)
+    return None
+
+
+def _tokens(used: Usage) -> int:
+    return used.prompt_tokens + used.completion_tokens
+
+
+def _cost(used: Usage, rollouts: int) -> float | None:
+    return None if used.cost_usd is None or used.without_price else used.cost_usd / rollouts

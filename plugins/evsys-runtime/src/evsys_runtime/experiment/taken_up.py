@@ -1,0 +1,196 @@
+"""What an attempt at a run takes up of those before it, from the run's record alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from evsys.errors import StoreError
+from evsys.types import ArmResult, Checkpoint, EvaluationResult, RunResult
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.results import in_task_order
+from evsys_runtime.record.attempts import lineage
+from evsys_runtime.record.checkpoints import CheckpointEntry
+from evsys_runtime.record.encoding import as_tree
+from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.run_record import RunRecord
+from evsys_runtime.training.checkpoints import restorable
+
+__all__ = ["LOST", "TakenUp", "note_trained", "take_up"]
+
+TRAINED = "trained"
+"""The key of run.json under which stands what training came to, as soon as it is over."""
+
+ENDED = ("completed", "collapsed")
+"""Statuses of a training that would come to the same again."""
+
+LOST = "it was cut off, and there is no checkpoint of its step that it could be made up from"
+
+
+@attrs.frozen(kw_only=True)
+class TakenUp:
+    """What is there of a run.
+
+    Attributes:
+        attempt: the newest one, which the next goes on from; None where there was none.
+        ended: the result of a run that can't be made any more complete; it is kept as it is.
+        trained: what training came to, where that is over.
+        checkpoint: where training goes on, or the trained weights; None starts over.
+        snapshots: complete checkpoints by their step.
+        scored: scorings that needn't be made again.
+        branched: the step at which the run branched off from another experiment's; 0 where it didn't.
+        seconds: how long the earlier attempts took, as far as they could say.
+        identity: what the run was, so that it can be told whether it still is that.
+        odd: what to warn of.
+    """
+
+    attempt: int | None = None
+    ended: ArmResult | None = None
+    trained: RunResult | None = None
+    checkpoint: CheckpointEntry | None = None
+    snapshots: Mapping[int, CheckpointEntry] = attrs.field(factory=dict)
+    scored: tuple[EvaluationResult, ...] = ()
+    branched: int = 0
+    seconds: float = 0.0
+    identity: str | None = None
+    odd: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """Optimiser steps behind what the next attempt starts from."""
+        return self.checkpoint.step if self.checkpoint is not None else 0
+
+    @property
+    def restored(self) -> Checkpoint | None:
+        """The checkpoint, as backends and loops take it."""
+        return None if self.checkpoint is None else restorable(self.checkpoint)
+
+    @property
+    def next_attempt(self) -> Mapping[str, Any]:
+        """How the next attempt begins. One that starts over keeps what was scored of the untrained weights."""
+        if self.attempt is None:
+            return {}
+        return {"reason": "resume", "parent": self.attempt, "from_step": self.step}
+
+    def lost(self, benchmarks: Iterable[BoundBenchmark], *, untrained: bool) -> list[int]:
+        """The steps before `step` whose weights some entry wanted scored and that have no score.
+
+        Args:
+            benchmarks: the entries.
+            untrained: step 0 is among them.
+        """
+        there = {(e.step, e.benchmark) for e in self.scored if e.model is None}
+        return [
+            step
+            for step in (0, *range(max(1, self.branched), self.step))
+            if self.step
+            and any(
+                (step, b.name) not in there
+                for b in benchmarks
+                if (untrained if step == 0 else b.run_every is not None and step % b.run_every == 0)
+            )
+        ]
+
+
+def note_trained(record: RunRecord, result: RunResult) -> None:
+    """Put on record that training is over: whatever happens from here on, nothing is trained again."""
+    record.note(**{TRAINED: {"attempt": record.attempt, "result": as_tree(result)}})
+
+
+def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
+    """Read what is there of a run, after `ExperimentRecord.recover`.
+
+    Args:
+        record: the run's.
+        benchmarks: the entries that it is scored on.
+
+    Raises:
+        StoreError, ConfigError: the record can't be read, or isn't as this version writes it.
+    """
+    attempts, facts = record.attempts, record.facts
+    if not attempts:
+        return TakenUp()
+    result = _result(record, benchmarks)
+    saved = sorted(record.checkpoints.complete(attempts), key=lambda entry: (entry.step, entry.attempt))
+    if result is not None and _can_say_no_more(result, {entry.step for entry in saved}):
+        return TakenUp(attempt=attempts[-1].n, ended=result)
+    odd: list[str] = []
+    checkpoint = next((entry for entry in reversed(saved) if _is_whole(entry, odd)), None)
+    snapshots = {entry.step: entry for entry in saved if checkpoint and entry.step <= checkpoint.step}
+    line = lineage(attempts)
+    trained = _trained(facts, line)
+    if trained is not None and (checkpoint is None or checkpoint.step != trained.steps):
+        trained = None  # the trained weights are gone, so they are made again
+    found = TakenUp(
+        attempt=attempts[-1].n,
+        branched=next(attempt.from_step for attempt in attempts if attempt.n == min(line)),
+        trained=trained,
+        checkpoint=checkpoint,
+        snapshots=snapshots,
+        seconds=_seconds(result, checkpoint),
+        identity=facts.get("identity"),
+        odd=tuple(odd),
+    )
+    return attrs.evolve(found, scored=tuple(_scored(record, found)))
+
+
+def _result(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> ArmResult | None:
+    """What the newest attempt ended with, as it was before it was written down; None where it didn't end."""
+    tree = record.read_result()
+    if tree is None:
+        return None
+    result = read_as(ArmResult, tree)
+    by_name = {benchmark.name: benchmark for benchmark in benchmarks}
+    evaluations = tuple(
+        in_task_order(e, by_name[e.benchmark]) if e.benchmark in by_name else e for e in result.evaluations
+    )
+    run = result.run and attrs.evolve(result.run, evaluations=evaluations)
+    return attrs.evolve(result, run=run, evaluations=evaluations, run_dir=str(record.directory))
+
+
+def _is_whole(entry: CheckpointEntry, odd: list[str]) -> bool:
+    try:
+        entry.verify()
+        restorable(entry)
+    except StoreError as error:
+        odd.append(f"a checkpoint is left out: {error.message}")
+        return False
+    return True
+
+
+def _trained(facts: Mapping[str, Any], line: Mapping[int, int | None]) -> RunResult | None:
+    """What training came to, unless it isn't over, or a later attempt went back behind it."""
+    noted = facts.get(TRAINED)
+    if noted is None or noted["attempt"] not in line:
+        return None
+    tree = noted["result"]
+    odd = [name for name, value in tree["metrics"].items() if value is None]
+    metrics = {name: value for name, value in tree["metrics"].items() if value is not None}
+    warnings = [*tree["warnings"], *(f"metric {name!r} wasn't finite at the end" for name in odd)]
+    result = read_as(RunResult, {**tree, "metrics": metrics, "warnings": warnings})
+    bound = line[noted["attempt"]]
+    return result if result.status in ENDED and (bound is None or result.steps <= bound) else None
+
+
+def _seconds(result: ArmResult | None, checkpoint: CheckpointEntry | None) -> float:
+    if result is not None:
+        return result.seconds
+    return float(checkpoint.manifest.get("loop", {}).get("seconds", 0.0)) if checkpoint is not None else 0.0
+
+
+def _can_say_no_more(result: ArmResult, saved: Collection[int]) -> bool:
+    """True where training is over and what isn't scored can't be, for want of a checkpoint."""
+    if result.status not in ENDED:
+        return False
+    lacking = {e.step for e in result.evaluations if e.status != "completed"}
+    return not any(step == 0 or step in saved for step in lacking)
+
+
+def _scored(record: RunRecord, found: TakenUp) -> Iterable[EvaluationResult]:
+    """Scorings of this and earlier steps that were carried out."""
+    for line in record.read_evaluations():
+        tree = line["evaluation"]
+        if tree["status"] == "completed" and tree["step"] <= found.step:
+            yield read_as(EvaluationResult, tree)

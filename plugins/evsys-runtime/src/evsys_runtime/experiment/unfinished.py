@@ -1,0 +1,203 @@
+"""Experiments on record that can go on: which are meant, and what is needed to read them again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import ConfigError, StoreError
+from evsys_runtime.config import overrides as overrides_
+from evsys_runtime.config.root import find_project_root
+from evsys_runtime.experiment.secrets import said
+from evsys_runtime.record.experiment_record import RUNNING, ExperimentRecord
+from evsys_runtime.record.lock import ExperimentLock
+
+__all__ = ["ADJUSTABLE", "Unfinished", "hidden", "launch_facts", "newest_unfinished"]
+
+COMPLETE = "completed"
+_JUDGED = (COMPLETE, "invalid")
+"""Statuses of experiments that went on to their end, so that nobody has to look whether there is more to do."""
+
+_KEPT = ("fail_fast", "skip_grader_check", "no_cache")
+"""Options that a resumed experiment has as it began, unless it is told otherwise."""
+
+
+ADJUSTABLE = ("budget", "max_concurrent_arms", "watchdog")
+"""Keys of the file that say how far and how fast, and change no number: these may be set anew."""
+
+
+@attrs.frozen(kw_only=True)
+class Unfinished:
+    """An experiment that may go on: its record, its project, how it was launched.
+
+    `overrides` are its `--set` options, `adjusted` those of them that were given to go on, `parent` the experiment that it belongs to. `complete` is True where there is
+    nothing left to do, as far as its status tells.
+    """
+
+    directory: Path
+    project_root: Path
+    overrides: tuple[str, ...]
+    adjusted: tuple[str, ...]
+    parent: str | None
+    options: Mapping[str, bool]
+    complete: bool
+
+    @classmethod
+    def read(
+        cls, directory: Path, *, overrides: Sequence[str] = (), injected: bool = False, forks: bool = False
+    ) -> Unfinished:
+        """Read a record.
+
+        Args:
+            directory: the experiment's folder.
+            overrides: `path=value` texts for what is `ADJUSTABLE`, and for those whose values the record doesn't have, since
+                they were secret.
+            injected: whoever resumes brings a `train_fn`.
+            forks: a new experiment begins from it, for which `overrides` may set anything.
+
+        Raises:
+            StoreError: there is no record, or it is of another format.
+            ConfigError: it is one that can't be resumed.
+        """
+        record = ExperimentRecord.open(directory.absolute())
+        facts, name = record.facts, record.experiment_id
+        if facts["dry"]:
+            raise ConfigError(
+                f"{name} is a dry run, which is never resumed", hint="run it again with `evsys run`"
+            )
+        launch = facts.get("launch")
+        if launch is None:
+            raise ConfigError(
+                f"{name} doesn't say how it was launched, so it can't be resumed", hint="run it again"
+            )
+        if launch["injected"] and not injected:
+            raise ConfigError(
+                f"{name} was trained by a train_fn of its own, which isn't in the record",
+                hint="resume it from Python: Experiment.resume(directory, train_fn=...)",
+            )
+        root = Path(os.path.normpath(record.directory / launch["project_root"]))
+        if not root.is_dir():
+            root = find_project_root(record.directory / "config.yaml")
+        more = [each for each in overrides if _is_adjustable(each)]
+        secret = [each for each in overrides if not _is_adjustable(each)]
+        if forks:
+            more = [each for each in overrides if overrides_.option(each) not in launch["hidden"]]
+            secret = [each for each in overrides if overrides_.option(each) in launch["hidden"]]
+        launched = _overrides(facts["overrides"], launch["hidden"], secret, name)
+        adjusted = (*facts.get("adjusted", ()), *more)
+        return cls(
+            directory=record.directory,
+            project_root=root,
+            overrides=(*launched, *adjusted),
+            adjusted=adjusted,
+            parent=facts["parent_experiment_id"],
+            options={option: launch["options"][option] for option in _KEPT},
+            complete=facts["status"] == COMPLETE and facts["finished"] is not None,
+        )
+
+
+def launch_facts(
+    directory: Path, project_root: Path, overrides: Sequence[str], options: Any, forks: Path | None = None
+) -> dict[str, Any]:
+    """What experiment.json says of how an experiment was launched, for whoever resumes it.
+
+    Args:
+        directory: the experiment's folder, or one beside it: the project is told relative to it, so that both can move.
+        project_root: what paths of the file start from.
+        overrides: the `--set` options; of those with a secret only that there is one is kept.
+        options: an experiment's `Options`.
+        forks: the experiment that this one branches off from.
+    """
+    return {
+        "project_root": _way(directory, project_root),
+        "forks": None if forks is None else _way(directory, forks),
+        "hidden": list(map(overrides_.option, hidden(overrides))),
+        "options": {option: bool(getattr(options, option)) for option in _KEPT},
+        "injected": options.train_fn is not None,
+    }
+
+
+def _way(directory: Path, place: Path) -> str:
+    """How one gets from a folder to a place."""
+    try:
+        return Path(os.path.relpath(place, directory)).as_posix()
+    except ValueError:  # another drive (Windows)
+        return place.as_posix()
+
+
+def hidden(overrides: Sequence[str]) -> list[str]:
+    """Those of the `--set` options whose values the record doesn't have, since they are secret."""
+    return [each for each in overrides if said(each) != each]
+
+
+def newest_unfinished(
+    experiments: Path, *, config_hash: str | None = None, overrides: Sequence[str] | None = None
+) -> Path:
+    """The folder of the newest experiment that isn't complete and that no process is at.
+
+    Args:
+        experiments: the folder of all experiments.
+        config_hash: only those that began with this file.
+        overrides: only those with these `--set` options.
+
+    Raises:
+        ConfigError: there is none.
+        StoreError: processes are at all of them; names one.
+    """
+    held: Path | None = None
+    for directory, facts in _newest_first(experiments):
+        if facts["dry"] or facts["status"] in _JUDGED or facts.get("launch") is None:
+            continue
+        if config_hash is not None and facts["config_hash"] != config_hash:
+            continue
+        if overrides is not None and facts["overrides"] != [said(each) for each in overrides]:
+            continue
+        if facts["status"] == RUNNING and ExperimentLock(directory).holder() is not None:
+            held = held or directory
+            continue
+        return directory
+    if held is not None:
+        with ExperimentLock(held):  # refuses, and names the holder, unless that has just ended
+            return held
+    of = "" if config_hash is None else " of this file as it is now"
+    raise ConfigError(
+        f"there is no unfinished experiment{of} in {experiments}", hint="`evsys history` lists all"
+    )
+
+
+def _newest_first(experiments: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Records that can be read. Names begin with the time; two of one second are told apart by a number behind."""
+    folders = [path.parent for path in experiments.glob("*/experiment.json")]
+    for folder in sorted(folders, key=lambda path: (path.name[:15], len(path.name), path.name), reverse=True):
+        try:
+            facts = ExperimentRecord.open(folder).facts
+            yield folder, {key: facts[key] for key in ("dry", "status", "config_hash")} | facts
+        except (StoreError, KeyError):  # `evsys history` tells of records that can't be read
+            continue
+
+
+def _is_adjustable(override: str) -> bool:
+    return str(overrides_.split(override)[0][0]) in ADJUSTABLE
+
+
+def _overrides(
+    recorded: Sequence[str], hidden: Sequence[str], given: Sequence[str], name: str
+) -> tuple[str, ...]:
+    """The options that the experiment was launched with, in their order, those with secrets as they are given now."""
+    now = {overrides_.option(each): each for each in given}
+    unknown = sorted(now.keys() - set(hidden))
+    if unknown:
+        raise ConfigError(
+            f"{name} goes on with the settings that it has on record, so it takes no {unknown[0]}",
+            hint=f"what may be set anew is {', '.join(ADJUSTABLE)}; for anything else start a new experiment",
+        )
+    absent = [option for option in hidden if option not in now]
+    if absent:
+        raise ConfigError(
+            f"{name} was launched with {absent[0]}=..., a secret that isn't on record", hint="give it again"
+        )
+    return tuple(now.get(overrides_.option(each), each) for each in recorded)

@@ -1,0 +1,278 @@
+"""Each arm against the baseline: aligned by task, by one test for all, and corrected over arms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from evsys.types import ArmResult, Comparison, Outcome
+from evsys_runtime.config.plan import ALPHA, MIN_TASKS
+from evsys_runtime.experiment.verdict.paired import Pair, Paired, holm, paired_differences
+from evsys_runtime.experiment.verdict.power import detectable, smallest_p
+from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, recipe_claim
+from evsys_runtime.experiment.verdict.scores import ArmScore, untrained_score
+
+__all__ = [
+    "DRAWS",
+    "NOT_A_MEAN",
+    "Compared",
+    "checkpoint_claims",
+    "cluster_labels",
+    "compare_arms",
+    "strongest_claims",
+]
+
+DRAWS = 10_000
+"""Draws of the bootstrap."""
+
+NOT_A_MEAN = "the success metric is no mean over tasks, and this version tests means only"
+
+
+@attrs.frozen(kw_only=True)
+class Compared:
+    """An arm beside the baseline before correction; `invalid` says why they can't be compared at all.
+
+    `paired` compares the models that were trained, `recipe` the recipes, where enough of them were. `missing` are tasks that only one of
+    both has a score of.
+    """
+
+    arm: ArmScore
+    base: ArmScore
+    paired: Paired | None = None
+    recipe: Paired | None = None
+    missing: tuple[str, ...] = ()
+    invalid: str | None = None
+    uncomparable: str | None = None
+
+    @property
+    def strongest(self) -> Paired | None:
+        """What the outcome hangs on: the claim about the recipe where one can be made."""
+        return self.recipe or self.paired
+
+
+@attrs.frozen(kw_only=True)
+class _Aligned:
+    """Two arms on the tasks that both have scores of, in one order."""
+
+    tasks: tuple[str, ...]
+    pair: Pair
+
+
+def compare_arms(
+    question: Question, arms: Mapping[str, Sequence[ArmResult]], trained: Mapping[str, ArmScore]
+) -> list[Compared]:
+    """Compare each arm but the baseline with it.
+
+    All of them by the same test, so that their p-values mean the same: McNemar's only where every arm has one 0/1 outcome a task.
+
+    Args:
+        question: what is asked.
+        arms: each arm's results by its name.
+        trained: each arm's score.
+    """
+    found = [_side_by_side(question, arms[name], trained, name) for name in arms if name != question.baseline]
+    aligned = [_aligned(question, one) if _is_comparable(one) else None for one in found]
+    pairs = [each.pair for each in aligned if each is not None]
+    binary = all(one.arm.binary and one.base.binary for one, each in zip(found, aligned, strict=True) if each)
+    made = iter(
+        paired_differences(pairs, sign=_sign(question), binary=binary, draws=DRAWS, seed=question.seed)
+    )
+    level = ALPHA / max(1, len(found))
+    return [
+        one if each is None else _claimed(question, attrs.evolve(one, paired=next(made)), each, level)
+        for one, each in zip(found, aligned, strict=True)
+    ]
+
+
+def _sign(question: Question) -> float:
+    return 1.0 if question.direction == "max" else -1.0
+
+
+def _is_comparable(one: Compared) -> bool:
+    return one.invalid is None and one.uncomparable is None and None not in (one.arm.value, one.base.value)
+
+
+def _side_by_side(
+    question: Question, group: Sequence[ArmResult], trained: Mapping[str, ArmScore], name: str
+) -> Compared:
+    """An arm and its baseline, and why nothing can be said of them."""
+    arm = trained[name]
+    if question.baseline == BASE_MODEL:
+        # Only repeats that were trained and scored: their starting weights are what they are compared with.
+        counted = [result for result in group if result.run_id in arm.runs] or group
+        base = untrained_score(
+            counted, question.benchmark, question.metric, question.task_value, left_out=question.left_out
+        )
+    else:
+        base = trained.get(question.baseline) or ArmScore(
+            arm=question.baseline, reasons=(f"{question.baseline}: it never ran",)
+        )
+    for score in (arm, base):
+        if score.invalid is not None:
+            return Compared(arm=arm, base=base, invalid=score.invalid)
+    if arm.value is None or base.value is None:
+        return Compared(arm=arm, base=base)
+    common = arm.values.keys() & base.values.keys()
+    missing = tuple(sorted(arm.values.keys() ^ base.values.keys()))
+    invalid = uncomparable = None
+    if len(arm.hashes | base.hashes) > 1:
+        invalid = f"the benchmark or its verifier differs between {name} and {base.arm}"
+    elif len(common) < MIN_TASKS:
+        invalid = (
+            f"{name} and {base.arm} share {len(common)} scored tasks, and at least {MIN_TASKS} are needed"
+        )
+    elif not (arm.is_mean and base.is_mean):
+        uncomparable = NOT_A_MEAN
+    return Compared(arm=arm, base=base, missing=missing, invalid=invalid, uncomparable=uncomparable)
+
+
+def _aligned(question: Question, one: Compared) -> _Aligned:
+    arm, base = one.arm, one.base
+    # Sorted, so that the order of tasks in a file changes no bit of the bootstrap.
+    tasks = tuple(sorted(arm.values.keys() & base.values.keys()))
+    pair = Pair(
+        arm=np.array([arm.values[task] for task in tasks]),
+        baseline=np.array([base.values[task] for task in tasks]),
+        clusters=cluster_labels(arm.clusters, tasks),
+        largest=_largest(question, arm, base),
+    )
+    return _Aligned(tasks=tasks, pair=pair)
+
+
+def cluster_labels(clusters: Mapping[str, str], tasks: Sequence[str]) -> NDArray[np.int64] | None:
+    """A number a cluster; a task without one is its own. None where no task has one."""
+    if not clusters:
+        return None
+    names = {cluster: index for index, cluster in enumerate(sorted(set(clusters.values())))}
+    return np.array(
+        [names[clusters[task]] if task in clusters else len(names) + i for i, task in enumerate(tasks)]
+    )
+
+
+def _largest(question: Question, arm: ArmScore, base: ArmScore) -> float | None:
+    """The largest difference that a task can have; None where that isn't known."""
+    zero_one = (0.0, 1.0) if arm.zero_one and base.zero_one else None
+    possible = question.possible(question.reward_range or zero_one)
+    width = possible[1] - possible[0] if possible else math.inf
+    return width if 0 < width < math.inf else None
+
+
+def _claimed(question: Question, one: Compared, aligned: _Aligned, level: float) -> Compared:
+    """With the claim about recipes, where both have enough runs of theirs; a model that wasn't trained needs none."""
+    trained = question.baseline != BASE_MODEL
+    arm = _matrix(one.arm, aligned.tasks)
+    base = _matrix(one.base, aligned.tasks) if trained else aligned.pair.baseline[None, :]
+    if one.paired is None or len(arm) < MIN_SEEDS or (trained and len(base) < MIN_SEEDS):
+        return one
+    clusters, sign = aligned.pair.clusters, _sign(question)
+    recipe = recipe_claim(one.paired, arm, base, clusters, sign=sign, level=ALPHA, corrected_level=level)
+    return attrs.evolve(one, recipe=recipe)
+
+
+def _matrix(score: ArmScore, tasks: Sequence[str]) -> NDArray[np.float64]:
+    """[S, n], NaN where a run has no score of a task; a run that has none at all is left out."""
+    rows = np.array([[run.get(task, math.nan) for task in tasks] for run in score.by_run])
+    return rows[~np.isnan(rows).all(axis=1)]
+
+
+def strongest_claims(question: Question, compared: Sequence[Compared]) -> tuple[Comparison, ...]:
+    """The comparisons that the verdict hangs on: about recipes where an arm and the baseline have enough training runs."""
+    return _corrected(question, compared, [one.strongest for one in compared])
+
+
+def checkpoint_claims(question: Question, compared: Sequence[Compared]) -> tuple[Comparison, ...]:
+    """The same about the models that were trained alone; none where `strongest_claims` says nothing else."""
+    if all(one.recipe is None for one in compared):
+        return ()
+    return _corrected(question, compared, [one.paired for one in compared])
+
+
+def _corrected(
+    question: Question, compared: Sequence[Compared], claims: Sequence[Paired | None]
+) -> tuple[Comparison, ...]:
+    made = holm([claim.p_value for claim in claims if claim is not None], family=len(compared))
+    corrected = iter(made)
+    return tuple(
+        _without(one) if claim is None else _comparison(question, one, claim, next(corrected), len(compared))
+        for one, claim in zip(compared, claims, strict=True)
+    )
+
+
+def _without(compared: Compared) -> Comparison:
+    """An arm that nothing is said of."""
+    arm, base = compared.arm, compared.base
+    if compared.uncomparable is not None:
+        return Comparison(
+            arm=arm.arm,
+            outcome="inconclusive",
+            before=base.value,
+            after=arm.value,
+            n_seeds=len(arm.runs),
+            reason=compared.uncomparable,
+        )
+    reason = compared.invalid or "; ".join(dict.fromkeys((*arm.reasons, *base.reasons)))
+    return Comparison(
+        arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
+    )
+
+
+def _comparison(
+    question: Question, compared: Compared, claim: Paired, p_corrected: float, family: int
+) -> Comparison:
+    arm, base = compared.arm, compared.base
+    return Comparison(
+        arm=arm.arm,
+        outcome=_outcome(claim, p_corrected, question.minimum_effect),
+        before=base.value,
+        after=arm.value,
+        effect=claim.effect,
+        low=_finite(claim.low),
+        high=_finite(claim.high),
+        p_value=claim.p_value,
+        p_corrected=p_corrected,
+        smallest_detectable_effect=detectable(claim, ALPHA),
+        method=claim.method,
+        claim="checkpoint" if claim.seeds is None else "recipe",
+        n_tasks=claim.n,
+        n_seeds=len(arm.runs),
+        n_missing=len(compared.missing),
+        reason="; ".join(filter(None, (_runs(question, compared), _powerless(claim, family)))),
+    )
+
+
+def _runs(question: Question, compared: Compared) -> str:
+    arm, base = len(compared.arm.runs), len(compared.base.runs)
+    if question.baseline != BASE_MODEL and arm != base:
+        return f"{arm} training run{'s' * (arm != 1)} and {base} of {question.baseline}"
+    return "one training run per recipe" if arm == 1 else f"{arm} training runs per recipe"
+
+
+def _finite(bound: float) -> float | None:
+    """A bound of an interval; None where nothing can be excluded on that side."""
+    return bound if math.isfinite(bound) else None
+
+
+def _outcome(claim: Paired, p_corrected: float, minimum: float) -> Outcome:
+    """Significant and large enough; equivalent; or not known."""
+    significant = p_corrected <= ALPHA
+    if significant and claim.effect > 0 and claim.effect >= minimum:
+        return "win"
+    if significant and claim.effect < 0 and -claim.effect >= minimum:
+        return "loss"
+    if -minimum <= claim.low and claim.high <= minimum:
+        return "tie"
+    return "inconclusive"
+
+
+def _powerless(claim: Paired, family: int) -> str | None:
+    """Why a comparison couldn't have been significant whatever came out; None where it could."""
+    level = ALPHA / max(1, family)
+    if detectable(claim, level) is not None:
+        return None
+    units = f"{claim.clusters} {'clusters' if claim.clusters < claim.n else 'tasks'}"
+    return f"{units} give p = {smallest_p(claim):.2g} at best, and {level:.2g} is needed"

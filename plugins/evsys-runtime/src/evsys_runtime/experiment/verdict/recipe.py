@@ -1,0 +1,174 @@
+"""Claims about recipes: would another training run of it be better, too? The unit of replication is the training seed."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+from evsys_runtime.experiment.verdict.paired import Paired, Seeds, cluster_sums, interval_end, standard_error
+from evsys_runtime.experiment.verdict.student import t_quantile, two_sided_p
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["MIN_SEEDS", "permutation_floor", "recipe_claim", "seed_permutation", "two_way_errors"]
+
+MIN_SEEDS = 4
+"""With fewer training runs of a recipe nothing is said about the recipe, only about these runs."""
+
+_MOST_SPLITS = 20_000
+"""So many ways to share seeds among two arms are enumerated; where there are more, the two-way t serves alone."""
+
+
+def permutation_floor(arm_runs: int, baseline_runs: int) -> float:
+    """The smallest p-value of a two-sided exact permutation of seeds: 0.33 with 2 a side, 0.10 with 3, 0.029 with 4."""
+    return (2 if arm_runs == baseline_runs else 1) / math.comb(arm_runs + baseline_runs, arm_runs)
+
+
+def seed_permutation(arm: NDArray[np.float64], baseline: NDArray[np.float64], shift: float = 0.0) -> float:
+    """Two-sided exact p of a difference of means other than `shift`, from the seeds' means, [S] and [T].
+
+    Under the null the seeds are exchangeable; every way to share them among the arms is looked at (Fisher 1935; Pitman 1937).
+    """
+    moved = np.concatenate([arm - shift, baseline])
+    sums = moved[_splits(len(moved), len(arm))].sum(axis=1)
+    differences = np.abs(sums / len(arm) - (moved.sum() - sums) / len(baseline))
+    observed = abs(float(moved[: len(arm)].mean() - moved[len(arm) :].mean()))
+    return float(np.mean(differences >= observed - 1e-12 * (1.0 + np.abs(moved).max())))
+
+
+@lru_cache(maxsize=4)
+def _splits(seeds: int, chosen: int) -> NDArray[np.int64]:
+    return np.array(list(combinations(range(seeds), chosen)))
+
+
+@attrs.frozen(kw_only=True)
+class _Side:
+    """One arm's scores [S, n], NaN where a run has none, taken apart: task means, seeds' deviations, and squared errors."""
+
+    tasks: NDArray[np.float64]
+    seeds: NDArray[np.float64]
+    by_seed: float
+    by_both: float
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """The mean of each seed, as if every run had scored every task."""
+        return float(self.tasks.mean()) + self.seeds
+
+
+def _side(scores: NDArray[np.float64], clusters: NDArray[np.int64]) -> _Side:
+    runs, n = scores.shape
+    tasks = np.nanmean(scores, axis=0)
+    if runs == 1:
+        return _Side(tasks=tasks, seeds=np.zeros(1), by_seed=0.0, by_both=0.0)
+    residuals = scores - tasks
+    seeds = np.nanmean(residuals, axis=1)
+    seeds = seeds - seeds.mean()
+    left = np.nan_to_num(residuals - seeds[:, None])
+    sums = np.stack([cluster_sums(row, clusters)[0] for row in left])
+    groups = sums.shape[1]
+    correction = runs / (runs - 1) * groups / max(1, groups - 1)
+    return _Side(
+        tasks=tasks,
+        seeds=seeds,
+        by_seed=float(np.square(seeds).sum()) / (runs - 1) / runs,
+        by_both=float(np.square(sums).sum()) * correction / (runs * n) ** 2,
+    )
+
+
+def two_way_errors(
+    arm: NDArray[np.float64], baseline: NDArray[np.float64], clusters: NDArray[np.int64] | None = None
+) -> tuple[float, Seeds]:
+    """The squared standard error of a mean difference over seeds and tasks, and its parts.
+
+    Seeds and tasks are both samples, so the squared errors by seed and by (clusters of) tasks add up, less what both count,
+    the spread of single runs on single tasks: Cameron, Gelbach & Miller 2011, "Robust inference with multiway clustering",
+    with each part unbiased for few seeds. Degrees of freedom after Satterthwaite 1946.
+
+    Args:
+        arm: scores of an arm, [S, n]; NaN where a run has none for a task.
+        baseline: of the baseline, [T, n]; one row is a model without training runs.
+        clusters: labels of tasks that belong together, [n].
+    """
+    labels = np.arange(arm.shape[1]) if clusters is None else np.asarray(clusters)
+    sides = [_side(arm, labels), _side(baseline, labels)]
+    sums, sizes = cluster_sums(sides[0].tasks - sides[1].tasks, labels)
+    by_task = standard_error(sums, sizes, float(sums.sum() / sizes.sum())) ** 2
+    by_seed = sum(side.by_seed for side in sides)
+    total = max(by_seed, by_task, by_seed + by_task - sum(side.by_both for side in sides))
+    runs = tuple(sorted(len(side.seeds) for side in sides if len(side.seeds) > 1))
+    parts = [side.by_seed**2 / (len(side.seeds) - 1) for side in sides if side.by_seed > 0]
+    parts += [by_task**2 / max(1, len(sums) - 1)] if by_task > 0 else []
+    freedom = total**2 / sum(parts) if parts else math.inf
+    return total, Seeds(by_seed=by_seed, by_task=by_task, freedom=freedom, runs=runs)
+
+
+def recipe_claim(
+    checkpoint: Paired,
+    arm: NDArray[np.float64],
+    baseline: NDArray[np.float64],
+    clusters: NDArray[np.int64] | None = None,
+    *,
+    sign: float = 1.0,
+    level: float = 0.05,
+    corrected_level: float = 0.05,
+) -> Paired:
+    """What may be said of the recipes behind a comparison of their training runs, `checkpoint`.
+
+    Three tests, of which the least certain speaks: the two-way t over seeds and tasks; the exact permutation of seeds where both
+    arms have some and its floor isn't above `corrected_level`; and the comparison of these very runs, since nobody knows more
+    about a recipe than about the runs that he has. The p-value is the largest of theirs, the interval holds all of theirs,
+    so that the two agree.
+
+    Args:
+        checkpoint: the comparison of the means over runs, signed.
+        arm: scores of each run, [S, n], unsigned; NaN where it has none for a task.
+        baseline: likewise [T, n]; one row for a model that wasn't trained.
+        clusters: [n] labels of tasks that belong together.
+        sign: -1 where less is better.
+        level: of the interval.
+        corrected_level: of one comparison after correction for all.
+    """
+    total, seeds = two_way_errors(arm, baseline, clusters)
+    error, effect = math.sqrt(total), checkpoint.effect
+    half = t_quantile(1.0 - level / 2.0, seeds.freedom) * error
+    p_values = [checkpoint.p_value, two_sided_p(effect / error, seeds.freedom) if error > 0 else 1.0]
+    lows, highs = [checkpoint.low, effect - half], [checkpoint.high, effect + half]
+    method = "two-way t"
+    if permuted(len(arm), len(baseline), corrected_level):
+        one, two = sign * _seed_means(arm), sign * _seed_means(baseline)
+        method = "seed permutation, two-way t"
+        p_values.append(seed_permutation(one, two))
+        if seeds.by_seed > 0:
+            middle, step = float(one.mean() - two.mean()), math.sqrt(seeds.by_seed)
+            lows.append(interval_end(lambda m: seed_permutation(one, two, m) <= level, middle, step, -1.0))
+            highs.append(interval_end(lambda m: seed_permutation(one, two, m) <= level, middle, step, 1.0))
+    return attrs.evolve(
+        checkpoint,
+        low=min(lows),
+        high=max(highs),
+        p_value=max(p_values),
+        standard_error=max(error, checkpoint.standard_error),
+        method=method,
+        exact_binary=False,
+        seeds=seeds,
+    )
+
+
+def permuted(arm_runs: int, baseline_runs: int, corrected_level: float) -> bool:
+    """Whether a permutation of seeds can serve: both arms have some, it can be significant, and it is feasible."""
+    return (
+        min(arm_runs, baseline_runs) > 1
+        and permutation_floor(arm_runs, baseline_runs) <= corrected_level
+        and math.comb(arm_runs + baseline_runs, arm_runs) <= _MOST_SPLITS
+    )
+
+
+def _seed_means(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return _side(scores, np.arange(scores.shape[1])).means

@@ -1,0 +1,200 @@
+"""What an experiment is expected to take and to tell, and how two on record differ: what `evsys plan` and `compare` print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+__all__ = [
+    "ComparedArms",
+    "ComparedMetric",
+    "ComparedSide",
+    "Comparing",
+    "Design",
+    "Difference",
+    "Neighbour",
+    "Planned",
+    "PlannedArm",
+    "PlannedScoring",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Difference:
+    """A key of two resolved files whose value isn't the same, as JSON texts; None where one has no such key."""
+
+    path: str
+    one: str | None
+    other: str | None
+
+
+@attrs.frozen(kw_only=True)
+class PlannedArm:
+    """An arm with its `runs`, one a repeat. Numbers are those of one run; what isn't known is None, and `unknown` says why.
+
+    `rows` are left to train on, `dropped` says why others aren't. `seconds` and `cost_usd` are of the training alone.
+    """
+
+    arm: str
+    runs: int
+    algorithm: str
+    model: str
+    backend: str
+    rows: int | None = None
+    dropped: Mapping[str, int] = attrs.field(factory=dict)
+    steps: int | None = None
+    trained_tokens: int | None = None
+    seconds: float | None = None
+    cost_usd: float | None = None
+    unknown: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class PlannedScoring:
+    """A benchmark entry: how often it is scored in all runs together, and what that comes to.
+
+    Tokens, seconds and money are what a scoring of the same tasks took that is on record; None where there is none.
+    """
+
+    benchmark: str
+    split: str
+    tasks: int
+    num_samples: int
+    scorings: int | None = None
+    rollouts: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    cost_usd: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Design:
+    """What the verdict will be able to see.
+
+    `level` is that of each comparison after correction for all. `units` are what the test takes for independent: tasks, or clusters of them.
+    `smallest_p` is what they give where all differ in one direction, `permutation_floor` what the permutation of seeds does; None where none
+    is made. `smallest_detectable_effect` is found with 80 % power, None where nothing would be; `basis` says from what it is known.
+    `tasks_needed` and `runs_needed` show an effect of `minimum_effect`. At floor and ceiling are tasks on which the
+    baseline has the lowest or highest score that there is.
+    """
+
+    metric: str
+    direction: str
+    baseline: str
+    minimum_effect: float
+    comparisons: int
+    runs: int
+    level: float
+    claim: Literal["checkpoint", "recipe"]
+    tasks: int
+    units: int
+    clustered: bool
+    smallest_p: float
+    permutation_floor: float | None = None
+    smallest_detectable_effect: float | None = None
+    tasks_needed: int | None = None
+    runs_needed: int | None = None
+    baseline_score: float | None = None
+    tasks_at_floor: int | None = None
+    tasks_at_ceiling: int | None = None
+    basis: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Neighbour:
+    """An arm on record that is like a planned one. Without `differences` it is the same, with `same_seeds` its very runs."""
+
+    arm: str
+    experiment_id: str
+    other_arm: str
+    same_seeds: bool
+    differences: tuple[Difference, ...] = ()
+    status: str | None = None
+    score: float | None = None
+    verdict: str | None = None
+    outcome: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Planned:
+    """What `evsys plan --json` prints. Totals are over all runs, None where a part isn't known; nothing of it was trained or
+    paid for.
+    """
+
+    name: str
+    config: str
+    runs: int
+    concurrent: int
+    arms: tuple[PlannedArm, ...]
+    scorings: tuple[PlannedScoring, ...] = ()
+    steps: int | None = None
+    trained_tokens: int | None = None
+    seconds: float | None = None
+    cost_usd: float | None = None
+    design: Design | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ComparedSide:
+    """One side of a comparison: an experiment on record, or a run of it."""
+
+    name: str
+    experiment_id: str
+    run_id: str | None = None
+    status: str | None = None
+    verdict: str | None = None
+    steps: int | None = None
+    trained_tokens: int | None = None
+    seconds: float | None = None
+    cost_usd: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ComparedMetric:
+    """A metric of two sides on the tasks that both scored, as `other - one`: an `effect` above 0 is a higher number.
+
+    The interval is paired by task, at 95 %, and isn't corrected for how many are looked at. `reason` says why there is none.
+    """
+
+    benchmark: str
+    split: str
+    metric: str
+    direction: str
+    arms: str
+    one: float | None = None
+    other: float | None = None
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    method: str | None = None
+    n_tasks: int = 0
+    n_missing: int = 0
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ComparedArms:
+    """Two arms that are set side by side, and where their configs differ."""
+
+    one: str
+    other: str
+    differences: tuple[Difference, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Comparing:
+    """What `evsys compare --json` prints: `one` and `other` as they were named, and what stands on one side only."""
+
+    one: ComparedSide
+    other: ComparedSide
+    arms: tuple[ComparedArms, ...] = ()
+    only_one: tuple[str, ...] = ()
+    only_other: tuple[str, ...] = ()
+    metrics: tuple[ComparedMetric, ...] = ()
+    warnings: tuple[str, ...] = ()

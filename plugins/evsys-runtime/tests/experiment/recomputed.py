@@ -1,0 +1,159 @@
+"""Recomputes conclusion.json from the files of a record, with nothing of evsys: `python recomputed.py EXPERIMENT_FOLDER`.
+
+For experiments whose success metric is the mean reward, compared with the untrained model, on at most twelve clusters of tasks, so that every
+pattern of signs is looked at and no random number is needed. Prints what it finds as JSON.
+"""
+
+import itertools
+import json
+import math
+import sys
+from pathlib import Path
+from statistics import NormalDist
+
+LEVEL = 0.05
+
+
+def main(folder):
+    record = Path(folder)
+    facts = read(record / "experiment.json")
+    runs = [read(path) for path in sorted(record.glob("runs/*/run_result.json"))]
+    benchmark, _, metric = facts["success_metric"].rpartition(".")
+    assert metric == "mean_reward"
+    arms = {}
+    for run in runs:
+        arms.setdefault(run["arm"], []).append(run)
+    comparisons = {name: compared(group, benchmark) for name, group in arms.items()}
+    order = sorted(comparisons, key=lambda name: comparisons[name]["p_value"])
+    highest = 0.0
+    for place, name in enumerate(order):
+        one = comparisons[name]
+        highest = max(highest, min(1.0, (len(order) - place) * one["p_value"]))
+        one["p_corrected"] = highest
+        one["outcome"] = outcome(one, facts_minimum(record))
+    winners = [name for name, one in comparisons.items() if one["outcome"] == "win"]
+    best = max(comparisons, key=lambda name: comparisons[name]["after"])
+    return {
+        "comparisons": comparisons,
+        "best_arm": best,
+        "verdict": "CANDIDATE" if winners and len(comparisons) > 1 else None,
+        "winners": len(winners),
+        "usage": {
+            key: sum(run["usage"][key] for run in runs)
+            for key in ("prompt_tokens", "completion_tokens", "trained_tokens", "seconds")
+        },
+        "test_looks": looks(runs),
+    }
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def facts_minimum(record):
+    return read(record / "resolved.json")["metadata"]["minimum_effect"] or 0.0
+
+
+def scoring(run, benchmark, *, trained):
+    found = [e for e in run["evaluations"] if e["benchmark"] == benchmark and e["model"] is None]
+    return max((e for e in found if (e["step"] > 0) == trained), key=lambda e: e["step"])
+
+
+def task_means(scorings):
+    """The mean of each task over the repeats, of the means over its samples."""
+    tasks = scorings[0]["task_rewards"]
+    return {
+        task: mean([mean(one["task_rewards"][task]) for one in scorings if task in one["task_rewards"]])
+        for task in tasks
+    }
+
+
+def mean(values):
+    return math.fsum(values) / len(values)
+
+
+def compared(group, benchmark):
+    trained = [scoring(run, benchmark, trained=True) for run in group]
+    untrained = [scoring(run, benchmark, trained=False) for run in group]
+    after, before = task_means(trained), task_means(untrained)
+    clusters = {}
+    for task, cluster in trained[0]["clusters"].items():
+        clusters.setdefault(cluster, []).append(after[task] - before[task])
+    sums = [math.fsum(values) for values in clusters.values()]
+    sizes = [len(values) for values in clusters.values()]
+    assert len(sums) <= 12
+    assert sum(1 for total in sums if abs(total) > 1e-12) >= 6
+    effect = math.fsum(sums) / sum(sizes)
+    error = spread(sums, sizes, effect)
+    normal = NormalDist()
+    low = end(sums, sizes, effect, error, -1.0)
+    high = end(sums, sizes, effect, error, 1.0)
+    return {
+        "before": mean([e["metrics"]["mean_reward"]["value"] for e in untrained]),
+        "after": mean([e["metrics"]["mean_reward"]["value"] for e in trained]),
+        "effect": effect,
+        "low": max(low, -1.0),  # rewards are 0 or 1
+        "high": min(high, 1.0),
+        "tolerance": 2e-3 * error,
+        "p_value": p_value(sums, sizes, effect, error, 0.0),
+        "smallest_detectable_effect": (normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(0.8)) * error,
+        "n_tasks": len(after),
+        "n_seeds": len(group),
+        "n_missing": len(set(after) ^ set(before)),
+    }
+
+
+def spread(sums, sizes, centre):
+    """The clustered standard error."""
+    groups = len(sums)
+    squares = math.fsum((total - centre * size) ** 2 for total, size in zip(sums, sizes, strict=True))
+    return math.sqrt(groups / (groups - 1) * squares) / sum(sizes)
+
+
+def p_value(sums, sizes, effect, error, null):
+    """The share of sign patterns whose t is at least as large as the one seen."""
+    residuals = [total - null * size for total, size in zip(sums, sizes, strict=True)]
+    seen = abs(effect - null) / error
+    hits = patterns = 0
+    for signs in itertools.product((-1.0, 1.0), repeat=len(sums)):
+        flipped = [sign * residual for sign, residual in zip(signs, residuals, strict=True)]
+        centre = math.fsum(flipped) / sum(sizes)
+        its_error = spread(flipped, sizes, centre)
+        t = abs(centre) / its_error if its_error > 1e-12 else math.inf
+        hits += t >= seen * (1 - 1e-9)
+        patterns += 1
+    return hits / patterns
+
+
+def end(sums, sizes, effect, error, direction):
+    inside, outside = 0.0, error
+    while p_value(sums, sizes, effect, error, effect + direction * outside) > LEVEL:
+        inside, outside = outside, 2 * outside
+    while outside - inside > 5e-4 * error:
+        middle = (inside + outside) / 2
+        if p_value(sums, sizes, effect, error, effect + direction * middle) > LEVEL:
+            inside = middle
+        else:
+            outside = middle
+    return effect + direction * outside
+
+
+def outcome(one, minimum):
+    if one["p_corrected"] <= LEVEL and abs(one["effect"]) >= minimum:
+        return "win" if one["effect"] > 0 else "loss"
+    return "tie" if -minimum <= one["low"] and one["high"] <= minimum else "inconclusive"
+
+
+def looks(runs):
+    """How often each test entry was scored; untrained weights that runs share once."""
+    found = {
+        (e["benchmark"], run["run_id"] if e["step"] else "untrained", e["step"])
+        for run in runs
+        for e in run["evaluations"]
+        if e["split"] == "test" and e["model"] is None
+    }
+    return {name: sum(1 for each in found if each[0] == name) for name in sorted({each[0] for each in found})}
+
+
+if __name__ == "__main__":
+    json.dump(main(sys.argv[1]), sys.stdout)

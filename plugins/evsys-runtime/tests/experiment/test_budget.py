@@ -1,0 +1,390 @@
+"""What an experiment may spend, and what happens when it is spent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_project import METADATA
+
+from evsys.errors import BudgetExceeded
+from evsys.types import Usage
+from evsys_runtime.config.model import BudgetConfig
+from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.budget import WAIT, ExperimentBudget
+
+
+class Clock:
+    time = 0.0
+
+    def now(self):
+        return self.time
+
+    async def sleep(self, seconds):
+        raise AssertionError("nobody waits here")
+
+
+class Told:
+    """A budget, with what it told and kept."""
+
+    def __init__(self, known=None, **limits):
+        self.told, self.kept, self.clock = [], [], Clock()
+        self.budget = ExperimentBudget(
+            BudgetConfig(**limits),
+            known=known,
+            keep=self.kept.append,
+            tell=self.told.append,
+            clock=self.clock,
+        )
+
+    def __getattr__(self, name):
+        return getattr(self.budget, name)
+
+
+def tokens(count, cost=0.0):
+    return Usage(trained_tokens=count, cost_usd=cost)
+
+
+# --- counting ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_stopped_when_nothing_is_left_and_not_before():
+    budget = Told(tokens=100)
+    arm = budget.admit("a-s0")
+    arm.charge(tokens(99))
+    with pytest.raises(BudgetExceeded, match=r"budget.tokens: 100 of 100 spent"):
+        arm.charge(Usage(prompt_tokens=1, cost_usd=0.0))
+    assert arm.stopped == "budget.tokens: 100 of 100 spent"
+
+
+def test_steps_that_are_used_up_stop_who_makes_steps_and_no_score():
+    budget = Told(steps=2)
+    arm = budget.admit("a-s0", steps=5)
+    arm.charge(tokens(1), steps=1)
+    with pytest.raises(BudgetExceeded, match="2 of 2 spent"):
+        arm.charge(tokens(1), steps=1)
+    arm.charge(tokens(1))
+
+
+def test_time_passes_for_all():
+    budget = Told(wall_seconds=60)
+    arm = budget.admit("a-s0")
+    budget.clock.time = 59.0
+    arm.charge(tokens(1))
+    budget.clock.time = 60.0
+    with pytest.raises(BudgetExceeded, match="60 s of 60 s spent"):
+        arm.charge(Usage())
+    arm.settle("budget_stopped")
+    assert budget.admit("b-s0") == "budget.wall_seconds: 60 s of 60 s spent"
+
+
+def test_at_four_fifths_it_is_warned_once():
+    budget = Told(tokens=100, usd=10)
+    arm = budget.admit("a-s0")
+    arm.charge(tokens(79, cost=1.0))
+    assert budget.told == []
+    arm.charge(tokens(1, cost=1.0))
+    arm.charge(tokens(1, cost=1.0))
+    assert budget.told == ["80% of the budget is reached: budget.tokens: 80 of 100 spent"]
+
+
+def test_what_has_no_price_is_told_of_where_money_is_limited():
+    budget = Told(usd=1)
+    arm = budget.admit("a-s0")
+    for _ in range(3):
+        arm.charge(Usage(completion_tokens=5))
+    (told,) = budget.told
+    assert told.startswith("budget.usd can't count all that a-s0 uses: a price isn't known")
+    free = Told(tokens=100)
+    free.admit("a-s0").charge(Usage(completion_tokens=5))
+    assert free.told == []
+
+
+# --- reservations --------------------------------------------------------------------------------------------------
+
+
+def test_arms_side_by_side_do_not_take_from_each_other():
+    budget = Told(steps=100)
+    first, second = budget.admit("a-s0", steps=60), budget.admit("b-s0", steps=40)
+    for _ in range(39):
+        second.charge(tokens(1), steps=1)
+    for _ in range(59):
+        first.charge(tokens(1), steps=1)
+    assert budget.left("steps", "a-s0") == budget.left("steps", "b-s0") == 1
+    with pytest.raises(BudgetExceeded, match="100 of 100|99 of 100"):
+        first.charge(tokens(1), steps=1)
+    assert budget.left("steps", "b-s0") == 1
+
+
+def test_an_arm_that_does_not_fit_waits_for_what_others_leave():
+    budget = Told(steps=100)
+    first = budget.admit("a-s0", steps=60)
+    assert budget.admit("b-s0", steps=60) is WAIT
+    first.charge(tokens(1), steps=1)
+    first.settle("failed")
+    assert budget.admit("b-s0", steps=60) is not WAIT
+    assert budget.left("steps", "b-s0") == 99
+
+
+def test_an_arm_that_can_not_be_paid_for_is_told_what_it_lacks():
+    budget = Told(steps=100)
+    arm = budget.admit("a-s0", steps=80)
+    arm.charge(tokens(1), steps=80)
+    arm.settle("completed")
+    assert budget.admit("b-s0", steps=80) == ("budget.steps: 80 of 100 spent, and it would need about 80")
+    assert not isinstance(budget.admit("c-s0", steps=20), str)
+
+
+def test_the_first_arm_starts_however_much_it_needs():
+    budget = Told(steps=10)
+    arm = budget.admit("a-s0", steps=80)
+    assert budget.left("steps", "a-s0") == 10
+    arm.charge(tokens(1), steps=9)
+    with pytest.raises(BudgetExceeded):
+        arm.charge(tokens(1), steps=1)
+
+
+def test_what_completed_runs_used_is_reserved_for_the_next_step_by_step():
+    budget = Told(tokens=1000)
+    arm = budget.admit("a-s0", steps=10)
+    arm.charge(tokens(300), steps=10)
+    arm.settle("completed")
+    assert isinstance(budget.admit("b-s0", steps=40), str)
+    budget.admit("b-s0", steps=20)
+    assert budget.left("tokens") == 100
+
+
+def test_a_failed_run_says_nothing_of_what_others_need():
+    budget = Told(tokens=1000)
+    arm = budget.admit("a-s0", steps=10)
+    arm.charge(tokens(900), steps=1)
+    arm.settle("failed")
+    assert not isinstance(budget.admit("b-s0", steps=10), str)
+
+
+def test_steps_that_are_known_late_are_reserved_then():
+    budget = Told(steps=100)
+    budget.admit("a-s0")
+    assert budget.left("steps") == 100
+    budget.expect("a-s0", 70)
+    assert (budget.left("steps"), budget.left("steps", "a-s0")) == (30, 100)
+
+
+def test_each_run_counts_as_an_arm_once():
+    budget = Told(arms=2)
+    first = budget.admit("a-s0")
+    first.settle("failed")
+    budget.admit("b-s0")
+    assert budget.admit("c-s0") is WAIT
+    budget.settle("b-s0", "completed")
+    assert budget.admit("c-s0") == "budget.arms: 2 of 2 spent"
+    assert not isinstance(budget.admit("a-s0"), str)
+
+
+def test_a_later_launch_goes_on_with_what_is_left():
+    before = Told(tokens=1000, wall_seconds=100, usd=5)
+    arm = before.admit("a-s0", steps=4)
+    before.clock.time = 30.0
+    arm.charge(tokens(600, cost=2.5), steps=4)
+    arm.settle("completed")
+    killed = before.admit("b-s0", steps=2)
+    killed.charge(tokens(50), steps=1)
+    killed.evsys_checkpoint_saved()
+    known = json.loads(json.dumps(before.kept[-1]))
+    assert known["spent"] == {"usd": 2.5, "tokens": 650.0, "wall_seconds": 30.0, "steps": 5.0, "arms": 2.0}
+    after = Told(known=known, tokens=1000, wall_seconds=100, usd=5)
+    assert {name: after.spent(name) for name in known["spent"]} == known["spent"]
+    assert isinstance(after.admit("c-s0", steps=4), str)
+    assert not isinstance(after.admit("b-s0", steps=1), str)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.booleans()), max_size=40))
+def test_whatever_runs_use_nothing_is_counted_twice_and_no_reservation_is_taken(events):
+    budget, arms = Told(steps=100), {}
+    used = dict.fromkeys(range(4), 0)
+    for number, steps, ends in events:
+        if number not in arms:
+            found = budget.admit(f"{number}-s0", steps=steps)
+            if isinstance(found, str) or found is WAIT:
+                continue
+            arms[number] = found
+        others = {key: budget.left("steps", f"{key}-s0") for key in arms if key != number}
+        room = budget.left("steps", f"{number}-s0")
+        made = min(steps, max(0, int(room)))
+        try:
+            arms[number].charge(tokens(1), steps=made)
+        except BudgetExceeded:
+            assert made == 0 or budget.left("steps", f"{number}-s0") <= 0
+        used[number] += made
+        assert all(budget.left("steps", f"{key}-s0") >= min(left, 0) for key, left in others.items())
+        assert budget.spent("steps") == sum(used.values()) <= 100
+        if ends:
+            arms.pop(number).settle("completed")
+
+
+# --- experiments ---------------------------------------------------------------------------------------------------
+
+
+def facts(result):
+    return json.loads(Path(result.directory, "experiment.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_that_has_used_up_its_steps_stops_and_is_scored(project):
+    result = project.experiment(extra="budget: {steps: 4}\n").run()
+    (arm,) = result.arms
+    assert (result.status, result.exit_code) == ("budget_stopped", 5)
+    assert (arm.status, arm.run.steps, arm.run.stop_reason) == (
+        "budget_stopped",
+        4,
+        "budget.steps: 4 of 4 spent",
+    )
+    assert arm.run.final_checkpoint == "checkpoints/4"
+    assert [(e.step, e.status) for e in arm.evaluations] == [(0, "completed"), (4, "completed")]
+    assert arm.failure is None
+    assert result.conclusion.verdict == "INCONCLUSIVE"
+    assert facts(result)["budget"]["spent"]["steps"] == 4
+    assert any(w.startswith("budget.steps is 4, which doesn't pay for one arm") for w in result.warnings)
+
+
+def test_a_budget_that_is_just_enough_stops_nothing(project):
+    result = project.experiment(extra="budget: {steps: 6, arms: 1, usd: 0.01, wall_seconds: 3600}\n").run()
+    assert (result.status, result.exit_code) == ("completed", 0)
+    assert facts(result)["budget"]["runs"]["run-s0"]["ended"] == "completed"
+    assert not any("price" in warning for warning in result.warnings)
+
+
+def test_tokens_that_are_used_up_end_training_and_scores_are_missing_with_the_reason(project):
+    counted = facts(project.experiment(extra="budget: {steps: 100}\n").run())["budget"]["spent"]["tokens"]
+    extra = f"budget: {{tokens: {int(counted / 2)}}}\n"
+    result = project.experiment(extra=extra, no_cache=True).run()
+    (arm,) = result.arms
+    assert (result.status, result.exit_code, arm.status) == ("budget_stopped", 5, "budget_stopped")
+    assert arm.run.stop_reason.startswith("budget.tokens: ")
+    missing = [e for e in arm.evaluations if e.status == "missing"]
+    assert missing
+    assert all("budget.tokens" in e.failure.message for e in missing)
+    assert any("80% of the budget is reached: budget.tokens" in warning for warning in result.warnings)
+
+
+def test_a_trained_model_whose_scores_are_not_paid_for_is_stopped_by_the_budget(project):
+    text = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    num_samples: 40\n    temperature: 1.0")
+    text = text.replace("metadata:\n", "metadata:\n  baseline: run\n")
+    whole = facts(project.experiment(metadata=text, extra="budget: {steps: 100}\n", no_cache=True).run())
+    spent = int(whole["budget"]["spent"]["tokens"])
+    result = project.experiment(
+        metadata=text, extra=f"budget: {{tokens: {spent - 20}}}\n", no_cache=True
+    ).run()
+    (arm,) = result.arms
+    assert (arm.status, arm.run.steps, result.exit_code) == ("budget_stopped", 6, 5)
+    assert [e.status for e in arm.evaluations] == ["missing"]
+    assert arm.evaluations[0].scored > 0
+
+
+def test_arms_that_can_not_be_paid_for_are_not_started_and_the_others_stay(project):
+    result = project.experiment(extra="n_repeats: 3\nbudget: {steps: 14}\n").run()
+    assert [arm.status for arm in result.arms] == ["completed", "completed", "budget_stopped"]
+    assert (result.status, result.exit_code) == ("budget_stopped", 5)
+    last = result.arms[2]
+    assert (last.run.steps, last.run_dir) == (0, None)
+    assert any("to go on, raise it: evsys resume --set budget.steps=..." in w for w in result.warnings)
+    assert last.run.stop_reason == "not started: budget.steps: 12 of 14 spent, and it would need about 6"
+    assert facts(result)["budget"]["spent"]["arms"] == 2
+    assert sorted(path.name for path in Path(result.directory, "runs").iterdir()) == ["run-s0", "run-s1"]
+
+
+def test_an_algorithm_that_does_not_catch_it_ends_with_what_it_has_on_record(project, run_text):
+    project.code(
+        "algorithms",
+        """
+from evsys.types import RunResult, Usage
+from evsys_sdk import register_algorithm
+
+@register_algorithm("own")
+class Own:
+    def __init__(self, **fields):
+        pass
+
+    async def train(self, ctx):
+        for step in range(1, 10):
+            ctx.record.metrics(step, {"loss": 1.0 / step})
+            ctx.budget.charge(Usage(trained_tokens=10, cost_usd=0.0), steps=1)
+        return RunResult(status="completed", steps=9)
+""",
+    )
+    text = "run:" + run_text(
+        ("kind: sft", "kind: own"),
+        ("    params: {learning_rate: 0.05, steps: 6, batch_size: 4, lora_rank: 4}\n", ""),
+    )
+    (arm,) = project.experiment(text, extra="budget: {tokens: 35}\n").run().arms
+    assert (arm.status, arm.failure) == ("budget_stopped", None)
+    assert arm.run.stop_reason == "budget.tokens: 40 of 35 spent"
+    assert arm.run.metrics == {"loss": 0.25}
+
+
+def test_a_budget_without_limits_limits_nothing(project):
+    result = project.experiment(extra="budget: {}\n").run()
+    assert result.status == "completed"
+
+
+def test_validate_warns_of_what_a_budget_does_not_pay_for(project):
+    def warnings(budget):
+        path = project.config(extra=f"n_repeats: 3\nbudget: {budget}\n")
+        return [w for w in Experiment.from_yaml(path).plan.warnings if "budget" in w]
+
+    assert warnings("{steps: 5}") == [
+        "budget.steps is 5, which doesn't pay for one arm: 'run' alone takes 6 steps"
+    ]
+    assert warnings("{steps: 17}") == [
+        "budget.steps is 17, and the planned runs take 18 steps; what it doesn't pay for won't be started"
+    ]
+    assert warnings("{arms: 2}") == ["budget.arms is 2, so 1 of the 3 planned runs won't be started"]
+    assert warnings("{steps: 18, arms: 3, usd: 1}") == []
+
+
+KILLS_ONCE = """
+import os, signal
+from pathlib import Path
+from evsys_sdk import register_callback
+
+@register_callback("kills")
+class Kills:
+    def evsys_step_finished(self, ctx, step):
+        mark = Path(ctx.run_dir).parents[4] / "killed"
+        if step == 3 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize(("limit", "status"), [(8, "budget_stopped"), (9, "completed")])
+def test_what_was_spent_before_an_interruption_stays_spent(project, limit, status):
+    project.code("callbacks", KILLS_ONCE)
+    experiment = project.experiment(extra=f"callbacks: [{{kind: kills}}]\nbudget: {{steps: {limit}}}\n")
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run()
+    assert facts(experiment.result)["budget"]["spent"]["steps"] == 3
+    again = Experiment.resume(
+        experiment.result.directory, quiet=True
+    ).run()  # without a checkpoint it starts over
+    assert again.arms[0].status == status
+    assert facts(again)["budget"]["spent"]["steps"] == (9 if status == "completed" else 3)
+
+
+def test_a_budget_that_is_raised_pays_for_what_was_left(project):
+    first = project.experiment(extra="n_repeats: 2\nbudget: {steps: 8}\n").run()
+    assert [arm.status for arm in first.arms] == ["completed", "budget_stopped"]
+    again = Experiment.resume(first.directory, overrides=["budget.steps=12"], quiet=True).run()
+    assert [arm.status for arm in again.arms] == ["completed", "completed"]
+    assert (again.status, facts(again)["budget"]["spent"]["steps"]) == ("completed", 12)
+    assert not any("doesn't pay" in warning for warning in again.warnings)
+
+
+def test_a_run_that_was_stopped_in_the_middle_goes_on_from_its_checkpoint_once_there_is_more(project):
+    first = project.experiment(extra="budget: {steps: 4}\n").run()
+    assert first.arms[0].run.steps == 4
+    again = Experiment.resume(first.directory, overrides=["budget.steps=6"], quiet=True).run()
+    assert (again.status, again.arms[0].run.steps) == ("completed", 6)
+    assert facts(again)["budget"]["spent"]["steps"] == 6

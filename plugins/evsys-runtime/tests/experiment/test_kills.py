@@ -1,0 +1,160 @@
+"""A sweep that gets a SIGKILL at any of its writes, and is taken up again until it is done, comes to the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import attrs
+import pytest
+from small_project import METADATA, RUN, Project
+
+from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_runtime.record.files import read_json
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
+
+DRIVER = Path(__file__).with_name("killed_sweep.py")
+EVERY_4 = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 4\n    temperature: 1.0")
+SWEEP = f"""matrix:
+  axes: {{algorithm.params.learning_rate: [0.05, 0.02, 0.1]}}
+base_run:{RUN.replace("steps: 6", "steps: 8, save_every: 2")}
+n_repeats: 2
+"""
+BY_DEFAULT, IN_FULL, ON_LOCAL = 8, 50, 5
+MOST_KILLS = 3
+
+STATEMENTS = {"seconds", "attempt", "run_dir", "final_checkpoint", "experiment_id", "directory"}
+"""What two runs of one experiment may differ in."""
+
+
+@attrs.frozen
+class Whole:
+    """A sweep that nobody killed: how many writes it took, and what it came to."""
+
+    backend: str
+    writes: int
+    outcome: dict
+
+
+def make_project(root, backend):
+    root.mkdir()
+    project = Project(root)
+    project.tasks([(f"t{i * 5 % 12:02d}", f"say {c}", c) for i, c in enumerate("abcdefghijkl")])
+    project.config(SWEEP.replace("kind: mock", f"kind: {backend}"), metadata=EVERY_4)
+
+
+def life(root, fatal, what):
+    """One process: its exit code, and what it printed."""
+    command = [sys.executable, str(DRIVER), str(root), str(fatal), what]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode, done.stdout
+
+
+def whole(folder, backend):
+    make_project(folder / "whole", backend)
+    code, said = life(folder / "whole", 0, "run")
+    assert code == 0
+    return Whole(backend=backend, writes=int(said.split()[0]), outcome=outcome_of(folder / "whole"))
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {key: without_times(item) for key, item in value.items() if key not in STATEMENTS}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def metrics_of(run, phase):
+    """Each step's numbers, whatever was written first: scorings end when they end."""
+    lines = [
+        (line["step"], sorted((k, v) for k, v in line["values"].items() if not k.endswith("seconds")))
+        for line in run.read_metrics(phase)
+    ]
+    return sorted(lines)
+
+
+def outcome_of(root):
+    """All that may not depend on a kill: weights, live metrics, rollouts and journal, results and conclusion."""
+    [path] = (root / ".evsys/experiments").glob("*/experiment.json")
+    record = ExperimentRecord.open(path.parent)
+    conclusion = record.directory / "conclusion.json"
+    found = {"conclusion": without_times(read_json(conclusion)), "status": record.facts["status"]}
+    for run in record.runs():
+        result = run.read_result()
+        saved = run.directory / result["run"]["final_checkpoint"]
+        found[run.run_id] = {
+            "result": without_times(result),
+            "weights": {
+                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in saved.iterdir()
+                if path.name != "manifest.json"
+            },
+            "metrics": {phase: metrics_of(run, phase) for phase in ("training", "validation")},
+            "rollouts": sorted(
+                (line["step"], line["rollout"]["task_id"], line["rollout"]["output"])
+                for line in run.read_rollouts("validation")
+            ),
+            "journal": [(line["step"], line["event"], line["batch_id"]) for line in run.read_journal()],
+            "facts": [run.facts[name] for name in ("identity", "order", "stages")],
+        }
+    return found
+
+
+def kill_and_resume(root, whole, fatal, chance):
+    """Kill a sweep at its n-th write, now and then its resumption too, until it is done; how often it was killed."""
+    make_project(root, whole.backend)
+    code, _ = life(root, fatal, "run")
+    for kills in itertools.count():
+        if code == 0:
+            return kills
+        again = kills + 1 < MOST_KILLS and chance.random() < 0.3
+        code, _ = life(root, chance.randint(1, whole.writes) if again else 0, "resume")
+    raise AssertionError
+
+
+def check(root, whole, number, count):
+    """A kill in the `number`-th of `count` equal parts of a sweep's writes."""
+    chance = Random(f"{whole.backend} {number} of {count}")
+    fatal = 1 + int(whole.writes * 0.98 * (number + chance.random()) / count)
+    kill_and_resume(root, whole, fatal, chance)
+    assert outcome_of(root) == whole.outcome, f"killed at write {fatal}"
+
+
+@pytest.fixture(scope="module")
+def on_mock(tmp_path_factory):
+    return whole(tmp_path_factory.mktemp("mock"), "mock")
+
+
+@pytest.fixture(scope="module")
+def on_local(tmp_path_factory):
+    return whole(tmp_path_factory.mktemp("local"), "local")
+
+
+def test_the_sweep_is_one_to_be_killed(on_mock):
+    assert on_mock.outcome["status"] == "completed"
+    assert len(on_mock.outcome) == 8  # 3 arms at 2 seeds, with conclusion and status
+    assert on_mock.writes > 500
+
+
+@pytest.mark.parametrize("number", range(BY_DEFAULT))
+def test_a_sweep_that_is_killed_comes_to_the_same_bits(tmp_path, on_mock, number):
+    check(tmp_path / "killed", on_mock, number, BY_DEFAULT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(IN_FULL))
+def test_a_sweep_that_is_killed_anywhere_comes_to_the_same_bits(tmp_path, on_mock, number):
+    check(tmp_path / "killed", on_mock, number, IN_FULL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(ON_LOCAL))
+def test_a_sweep_on_a_real_model_that_is_killed_comes_to_the_same_bits(tmp_path, on_local, number):
+    check(tmp_path / "killed", on_local, number, ON_LOCAL)

@@ -1,0 +1,240 @@
+"""`evsys plan`: what it foretells against what runs then do, and what it says of the design."""
+
+import json
+
+import jsonschema
+import pytest
+
+from evsys_backend_mock.backend import MockBackend
+from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.planning.plan import plan_experiment
+from evsys_runtime.record.index import Index
+from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
+
+CONFIG = """version: 1
+name: trial
+metadata:
+  success_metric: val.mean_reward
+  minimum_effect: 0.2
+  benchmark:
+    - {name: val, path: tasks.jsonl, max_tokens: 4, metrics: [mean_reward], run_every: 2}
+    - {name: other, path: tasks.jsonl, max_tokens: 4, split: test}
+n_repeats: 2
+matrix:
+  axes:
+    algorithm.params.learning_rate: [0.05, 0.01]
+base_run:
+  data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {epochs: 3, batch_size: 4}}
+  backend: {kind: mock}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    rows = [{"prompt": f"say {c}", "completion": c * (i + 1)} for i, c in enumerate("abcdefghi")]
+    tasks = [
+        {"task_id": f"t{i:02d}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        for i in range(20)
+    ]
+    for name, lines in (("train.jsonl", rows), ("tasks.jsonl", tasks)):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    return path
+
+
+def planned(config, *overrides, **options):
+    plan = load_experiment(config, overrides=overrides, records=False)
+    with Index(plan.project_root / plan.experiment.output_dir) as index:
+        index.refresh()
+        return plan_experiment(plan, index, **options)
+
+
+def ran(config, *overrides):
+    return Experiment.from_yaml(config, overrides=overrides, quiet=True).run()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("base_run.algorithm.params.held_out=0.25",),
+        ("base_run.algorithm.params.epochs=null", "base_run.algorithm.params.steps=9"),
+    ],
+    ids=["epochs", "rows kept out", "steps"],
+)
+def test_a_run_takes_the_steps_and_scorings_that_were_foretold(config, overrides):
+    found, result = planned(config, *overrides), ran(config, *overrides)
+    assert [arm.runs for arm in found.arms] == [2, 2]
+    assert found.runs == len(result.arms)
+    for arm in found.arms:
+        runs = [each for each in result.arms if each.arm == arm.arm]
+        assert {each.run.steps for each in runs} == {arm.steps}
+    assert found.steps == sum(each.run.steps for each in result.arms)
+    for scoring in found.scorings:
+        made = {
+            (each.run_id if e.step else "untrained", e.step)
+            for each in result.arms
+            for e in each.evaluations
+            if e.benchmark == scoring.benchmark
+        }
+        assert scoring.scorings == len(made)
+        assert scoring.rollouts == len(made) * 20
+
+
+def test_whole_epochs_take_exactly_the_tokens_that_were_foretold(config):
+    found, result = planned(config), ran(config)
+    assert {arm.trained_tokens for arm in found.arms} == {
+        each.run.usage.trained_tokens for each in result.arms
+    }
+    assert found.trained_tokens == result.usage.trained_tokens
+
+
+def test_nothing_is_trained_sampled_or_written(config, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("a plan needs no backend")
+
+    monkeypatch.setattr(MockBackend, "prepare", refuse)
+    before = sorted(path.name for path in config.parent.rglob("*"))
+    planned(config)
+    assert sorted(path.name for path in config.parent.rglob("*")) == before
+
+
+def test_without_rows_what_follows_from_them_is_unknown_and_says_why(config):
+    found = planned(config, read_rows=False)
+    assert {(arm.rows, arm.steps, arm.trained_tokens) for arm in found.arms} == {(None, None, None)}
+    assert "rows weren't read (--no-data)" in found.arms[0].unknown
+    assert (found.steps, found.scorings[0].scorings) == (None, None)
+    assert (
+        found.scorings[1].scorings is not None
+    )  # it is scored at the ends only, however many steps there are
+
+
+def test_the_smallest_effect_is_that_of_the_published_table(config):
+    """Pass rates near 0.6, paired with a correlation of 0.5: 0.19 with 50 tasks, 0.14 with 100, 0.10 with 200, 0.06 with 500."""
+    for tasks, effect in ((50, 0.19), (100, 0.14), (200, 0.10), (500, 0.06)):
+        lines = [
+            {"task_id": f"t{i}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+            for i in range(tasks)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (config.parent / "tasks.jsonl").write_text(text, encoding="utf-8")
+        single = ("matrix.axes={algorithm.params.learning_rate: [0.05]}",)
+        design = planned(config, *single).design
+        assert (design.comparisons, design.level, design.tasks) == (1, 0.05, tasks)
+        assert design.smallest_detectable_effect == pytest.approx(effect, abs=0.01)
+        assert design.basis.startswith("nothing on record")
+
+
+def test_more_arms_ask_for_more(config):
+    one = planned(config, "matrix.axes={algorithm.params.learning_rate: [0.05]}").design
+    four = planned(config, "matrix.axes={algorithm.params.learning_rate: [0.05, 0.04, 0.03, 0.02]}").design
+    assert four.level == pytest.approx(0.05 / 4)
+    assert four.smallest_detectable_effect > one.smallest_detectable_effect
+    assert four.tasks_needed > one.tasks_needed
+
+
+def test_too_few_clusters_are_told_before_anything_is_spent(config):
+    lines = [
+        {
+            "task_id": f"t{i}",
+            "instruction": "say a",
+            "metadata": {"page": str(i % 4)},
+            "verifier": {"name": "exact_match", "expected": "a"},
+        }
+        for i in range(20)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (config.parent / "tasks.jsonl").write_text(text, encoding="utf-8")
+    design = planned(config, "metadata.benchmark[0].cluster_key=page").design
+    assert (design.units, design.clustered, design.smallest_p) == (4, True, 0.125)
+    assert design.smallest_detectable_effect is None
+    assert any("nothing can win" in note for note in design.notes)
+
+
+def test_the_floor_of_seeds_is_told_where_an_arm_is_the_baseline(config):
+    names = [arm.arm for arm in planned(config).arms]
+    baseline = f"metadata.baseline={names[0]}"
+    two, four = planned(config, baseline).design, planned(config, baseline, "n_repeats=4").design
+    assert (two.claim, two.permutation_floor) == ("checkpoint", pytest.approx(1 / 3))
+    assert (four.claim, four.permutation_floor) == ("recipe", pytest.approx(2 / 70))
+    several = planned(
+        config, baseline, "n_repeats=4", "matrix.axes={algorithm.params.learning_rate: [0.05, 0.01, 0.02]}"
+    )
+    assert any("so it isn't made" in note for note in several.design.notes)
+
+
+def test_scores_on_record_tell_floor_ceiling_time_and_that_it_was_run_before(config):
+    result = ran(config)
+    found = planned(config)
+    untrained = next(e for e in result.arms[0].evaluations if e.benchmark == "val" and e.step == 0)
+    rewards = [rewards[0] for rewards in untrained.task_rewards.values()]
+    assert found.design.tasks_at_floor == rewards.count(0.0)
+    assert found.design.tasks_at_ceiling == rewards.count(1.0)
+    assert found.design.baseline_score == pytest.approx(sum(rewards) / 20)
+    assert "on record" in found.design.basis
+    assert (found.cost_usd, found.arms[0].cost_usd) == (0.0, 0.0)
+    assert found.seconds > 0
+    near = {each.arm: each for each in found.neighbours if not each.differences}
+    assert set(near) == {arm.arm for arm in found.arms}
+    assert all(each.same_seeds and each.experiment_id == result.experiment_id for each in near.values())
+    other = planned(config, "base_seed=7").neighbours
+    assert not any(each.same_seeds for each in other)
+
+
+def test_what_differs_from_a_near_run_is_named(config):
+    ran(config)
+    changed = planned(config, "base_run.algorithm.params.batch_size=3").neighbours
+    nearest = changed[0]
+    assert [(each.path, each.one, each.other) for each in nearest.differences] == [
+        ("algorithm.params.batch_size", "3", "4")
+    ]
+    with (config.parent / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"prompt": "say z", "completion": "z"}) + "\n")
+    assert [each.path for each in planned(config).neighbours[0].differences] == ["data.rows"]
+
+
+def test_money_is_by_the_price_of_training_and_unknown_without_one(config, monkeypatch):
+    monkeypatch.setattr(MockBackend, "free", False)
+    found = planned(config)
+    assert (found.cost_usd, found.arms[0].cost_usd) == (None, None)
+    assert "no price of training evsys/tiny is known" in found.arms[0].unknown
+    prices = '[models."evsys/tiny"]\nprompt = 1.0\ncompletion = 1.0\ntraining = 2.0\n'
+    (config.parent / "prices.toml").write_text(prices, encoding="utf-8")
+    priced = planned(config)
+    assert priced.arms[0].cost_usd == pytest.approx(priced.arms[0].trained_tokens * 2e-6)
+    assert any("unverified" in warning for warning in priced.warnings)
+
+
+def test_no_success_metric_has_no_design(config):
+    found = planned(
+        config, "metadata.success_metric=null", "metadata.minimum_effect=null", "metadata.benchmark=[]"
+    )
+    assert (found.design, found.scorings) == (None, ())
+
+
+def test_the_document_is_as_published(config):
+    tree = json.loads(json.dumps(result_tree(planned(config))))
+    jsonschema.validate(tree, result_schema("plan"))
+    validate_result(tree, "plan")
+
+
+def test_scoring_is_free_where_nobody_is_paid_and_never_with_a_judge(config, monkeypatch):
+    assert [scoring.cost_usd for scoring in planned(config).scorings] == [0.0, 0.0]
+    from evsys_verifiers_std.verifiers import ExactMatch
+
+    monkeypatch.setattr(ExactMatch, "free", False, raising=False)
+    assert [scoring.cost_usd for scoring in planned(config).scorings] == [None, None]
+
+
+def test_an_algorithm_that_samples_on_the_way_has_steps_and_no_tokens_and_no_price(config):
+    rl = (
+        "base_run.algorithm={kind: rl, params: {steps: 3, batch_size: 2}}",
+        "base_run.data={path: tasks.jsonl}",
+    )
+    found = planned(config, *rl)
+    assert {(arm.steps, arm.trained_tokens, arm.cost_usd) for arm in found.arms} == {(3, None, None)}
+    assert "algorithm rl makes its tokens on the way" in found.arms[0].unknown

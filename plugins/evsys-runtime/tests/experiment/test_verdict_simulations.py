@@ -1,0 +1,241 @@
+"""How often the verdict is wrong where the truth is known: simulated experiments, few here, many with `-m slow`.
+
+The bounds of the fast share leave room for its simulation error (three of its standard errors); the slow one has thousands of
+experiments each, and the bounds that are promised.
+"""
+
+import attrs
+import numpy as np
+import pytest
+
+from evsys.types import ArmResult, EvaluationResult, MetricValue
+from evsys_runtime.experiment.verdict.conclude import Question, conclude
+from evsys_runtime.experiment.verdict.paired import Pair, holm, paired_differences, wild_bootstrap
+from evsys_runtime.experiment.verdict.recipe import recipe_claim
+
+QUESTION = Question(
+    benchmark="val",
+    metric="mean_reward",
+    direction="max",
+    task_value=lambda rewards: sum(rewards) / len(rewards),
+)
+LEVEL = 0.05
+MOST_SIGMA = 3.0
+
+
+def room(share, trials):
+    return MOST_SIGMA * (share * (1 - share) / trials) ** 0.5
+
+
+def scored(step, rewards, clusters=None):
+    """A scoring of tasks with these rewards, [n] or [n, k]."""
+    rows = {f"t{i:04d}": tuple(np.atleast_1d(r).astype(float).tolist()) for i, r in enumerate(rewards)}
+    return EvaluationResult(
+        benchmark="val",
+        split="val",
+        step=step,
+        status="completed",
+        metrics={"mean_reward": MetricValue(value=float(np.mean([np.mean(r) for r in rows.values()])))},
+        tasks=len(rows),
+        num_samples=len(next(iter(rows.values()))),
+        scored=len(rows),
+        task_rewards=rows,
+        clusters={task: str(c) for task, c in zip(rows, clusters, strict=True)} if clusters is not None else {},
+        benchmark_hash="b",
+        verifier_hash="v",
+    )  # fmt: skip
+
+
+def trained(name, before, after, repeat=0, clusters=None):
+    return ArmResult(
+        run_id=f"{name}-s{repeat}",
+        arm=name,
+        repeat=repeat,
+        seed=repeat,
+        status="completed",
+        identity=name,
+        evaluations=(scored(0, before, clusters), scored(10, after, clusters)),
+    )
+
+
+def outcomes(rng, chance, tasks):
+    """One 0/1 outcome a task."""
+    return (rng.random(tasks) < chance).astype(float)
+
+
+def share(trials, *, fast):
+    """A test's trials: few by default, many with `-m slow`."""
+    return [pytest.param(fast, id="few"), pytest.param(trials, id="many", marks=pytest.mark.slow)]
+
+
+def clustered_null(rng, groups):
+    """Differences of equal arms on clusters of unequal size whose tasks have much in common."""
+    clusters = np.repeat(np.arange(groups), rng.integers(1, 12, groups))
+    return rng.normal(size=groups)[clusters] + rng.normal(size=len(clusters)), clusters
+
+
+@pytest.mark.parametrize("trials", share(6000, fast=500))
+@pytest.mark.parametrize("groups", [8, 9, 12, 20, 40, 100])
+def test_one_comparison_of_equal_arms_is_significant_in_3_to_7_of_100(groups, trials):
+    rng = np.random.default_rng(groups)
+    rejected = np.mean(
+        [
+            wild_bootstrap(*clustered_null(rng, groups), draws=1000, seed=seed).p_value <= LEVEL
+            for seed in range(trials)
+        ]
+    )
+    allowed = room(LEVEL, trials) if trials < 1000 else 0.0
+    assert 0.03 - allowed <= rejected <= 0.07 + allowed
+
+
+@pytest.mark.parametrize("trials", share(20_000, fast=3000))
+@pytest.mark.parametrize("tasks", [10, 30, 200])
+def test_mcnemar_of_equal_arms_is_significant_in_at_most_7_of_100(tasks, trials):
+    rng = np.random.default_rng(tasks)
+    found = paired_differences(
+        [
+            Pair(arm=outcomes(rng, chance, tasks), baseline=outcomes(rng, chance, tasks))
+            for chance in rng.uniform(0.1, 0.9, trials)
+        ],
+        binary=True,
+    )
+    assert np.mean([one.p_value <= LEVEL for one in found]) <= 0.07
+
+
+@pytest.mark.parametrize("trials", share(2000, fast=60))
+@pytest.mark.parametrize("arms", [2, 5, 20])
+def test_a_family_of_equal_arms_has_a_false_find_in_at_most_5_of_100(arms, trials):
+    """They share a baseline and its luck, so their comparisons are correlated."""
+    rng = np.random.default_rng(arms)
+    wrong = 0
+    for seed in range(trials):
+        tasks = rng.normal(size=60)
+        baseline = tasks + rng.normal(size=60)
+        pairs = [Pair(arm=tasks + rng.normal(size=60), baseline=baseline) for _ in range(arms)]
+        found = paired_differences(pairs, draws=2000, seed=seed)
+        wrong += min(holm([one.p_value for one in found])) <= LEVEL
+    assert wrong / trials <= LEVEL + room(LEVEL, trials)
+
+
+@pytest.mark.parametrize("trials", share(3000, fast=300))
+@pytest.mark.parametrize("groups", [8, 20, 60])
+def test_intervals_hold_the_truth_in_at_least_93_of_100(groups, trials):
+    rng = np.random.default_rng(100 + groups)
+    held = 0
+    for seed in range(trials):
+        noise, clusters = clustered_null(rng, groups)
+        found = wild_bootstrap(noise + 0.4, clusters, draws=1000, seed=seed)
+        held += found.low <= 0.4 <= found.high
+    assert held / trials >= 0.93 - (room(0.05, trials) if trials < 1000 else 0.0)
+
+
+@pytest.mark.parametrize("trials", share(3000, fast=250))
+@pytest.mark.parametrize("runs", [(4, 1), (4, 4), (6, 5)], ids=str)
+@pytest.mark.parametrize("by_seed", [0.0, 0.2, 1.0])
+def test_equal_recipes_are_told_apart_in_at_most_7_of_100_however_much_their_runs_differ(
+    runs, by_seed, trials
+):
+    rng = np.random.default_rng(sum(runs))
+    wrong = 0
+    for seed in range(trials):
+        tasks = rng.normal(size=40)
+        arm, base = (
+            tasks + by_seed * rng.normal(size=(count, 1)) * (count > 1) + 0.5 * rng.normal(size=(count, 40))
+            for count in runs
+        )
+        (checkpoint,) = paired_differences(
+            [Pair(arm=arm.mean(axis=0), baseline=base.mean(axis=0))], draws=400, seed=seed
+        )
+        wrong += recipe_claim(checkpoint, arm, base).p_value <= LEVEL
+    assert wrong / trials <= 0.07 + (room(LEVEL, trials) if trials < 1000 else 0.0)
+
+
+@pytest.mark.parametrize("trials", share(2000, fast=60))
+@pytest.mark.parametrize("samples", [1, 4])
+def test_training_that_changes_nothing_is_never_supported(trials, samples):
+    """A learning rate of 0 scores as the untrained model does, whatever that is and however many repeats."""
+    rng = np.random.default_rng(samples)
+    for _ in range(trials):
+        tasks, repeats = int(rng.integers(10, 80)), int(rng.integers(1, 6))
+        same = (rng.random((tasks, samples)) < rng.random()).astype(float)
+        for minimum in (0.0, 0.05):
+            conclusion = conclude(
+                attrs.evolve(QUESTION, minimum_effect=minimum),
+                [trained("a", same, same, repeat) for repeat in range(repeats)],
+            )
+            assert conclusion.verdict in ("INCONCLUSIVE", "REFUTED")
+
+
+@pytest.mark.parametrize("trials", share(1000, fast=60))
+def test_a_harmful_recipe_is_refuted(trials):
+    """From 60 % solved to 30 % on 100 tasks, one run or five: a loss, and never a win."""
+    rng = np.random.default_rng(3)
+    refuted = 0
+    for trial in range(trials):
+        before = outcomes(rng, 0.6, 100)
+        repeats = [
+            trained("a", before, outcomes(rng, 0.3, 100), repeat) for repeat in range((1, 5)[trial % 2])
+        ]
+        verdict = conclude(QUESTION, repeats).verdict
+        assert verdict in ("REFUTED", "INCONCLUSIVE")
+        refuted += verdict == "REFUTED"
+    assert refuted / trials >= 0.95
+
+
+@pytest.mark.parametrize("trials", share(1000, fast=80))
+def test_twenty_equal_arms_have_a_false_winner_in_at_most_5_of_100_sweeps(trials):
+    rng = np.random.default_rng(4)
+    wrong = 0
+    for _ in range(trials):
+        hardness = rng.random(40)
+        before = outcomes(rng, hardness, 40)
+        conclusion = conclude(
+            QUESTION, [trained(f"a{i}", before, outcomes(rng, hardness, 40)) for i in range(20)]
+        )
+        assert conclusion.verdict != "SUPPORTED"
+        wrong += any(c.outcome == "win" for c in conclusion.comparisons)
+    assert wrong / trials <= LEVEL + room(LEVEL, trials)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_swapping_arms_mirrors_the_verdict(seed, repeats):
+    rng = np.random.default_rng(seed)
+    before = rng.random(40)
+    arms = {
+        name: [trained(name, before, np.clip(rng.normal(mean, 0.3, 40), 0, 1), r) for r in range(repeats)]
+        for name, mean in (("a", 0.5), ("b", 0.5 + 0.05 * seed))
+    }
+    results = [result for group in arms.values() for result in group]
+    one = conclude(attrs.evolve(QUESTION, baseline="a", minimum_effect=0.02), results)
+    two = conclude(attrs.evolve(QUESTION, baseline="b", minimum_effect=0.02), results)
+    mirrored = {"win": "loss", "loss": "win"}
+    assert one.comparisons[0].claim == ("recipe" if repeats == 4 else "checkpoint")
+    for mine, theirs in zip(
+        (*one.comparisons, *one.checkpoints), (*two.comparisons, *two.checkpoints), strict=True
+    ):
+        assert mine.outcome == mirrored.get(theirs.outcome, theirs.outcome)
+        assert mine.effect == pytest.approx(-theirs.effect)
+        assert mine.p_corrected == pytest.approx(theirs.p_corrected)
+        assert (mine.low, mine.high) == pytest.approx((-theirs.high, -theirs.low))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_the_order_of_tasks_changes_no_bit(seed, repeats):
+    rng = np.random.default_rng(seed)
+    clusters = rng.integers(0, 15, 50) if seed % 2 else None
+    results = [trained("a", rng.random(50), rng.random(50) + 0.1, r, clusters) for r in range(repeats)]
+
+    def shuffled(evaluation):
+        order = rng.permutation(list(evaluation.task_rewards))
+        return attrs.evolve(
+            evaluation,
+            task_rewards={task: evaluation.task_rewards[task] for task in order},
+            clusters={task: evaluation.clusters[task] for task in order if evaluation.clusters},
+        )
+
+    mixed = [attrs.evolve(result, evaluations=tuple(map(shuffled, result.evaluations))) for result in results]
+    one, two = conclude(QUESTION, results), conclude(QUESTION, mixed)
+    assert one.comparisons == two.comparisons
+    assert one.checkpoints == two.checkpoints
