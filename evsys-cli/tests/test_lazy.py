@@ -133,9 +133,9 @@ def test_what_is_planned_is_said_to_be(evsys, name):
 
 def test_plugins_that_are_planned_answer_alike_wherever_they_are_named(evsys, config):
     text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("kind: sft", "kind: rl"), encoding="utf-8")
-    words = "algorithm 'rl' is not in this version"
-    assert evsys("schema", "algorithm", "rl").err == f"{words}\n"
+    config.write_text(text.replace("kind: sft", "kind: opd"), encoding="utf-8")
+    words = "algorithm 'opd' is not in this version"
+    assert evsys("schema", "algorithm", "opd").err == f"{words}\n"
     assert words in evsys("validate", config).err
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from evsys_cli.commands.run import _interrupted
+from evsys_cli.running import _interrupted
 from evsys_runtime.record.result_schemas import validate_result
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and descriptors")
@@ -122,7 +122,9 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
     found = facts(config.parent)
     assert (found["status"], found["exit_code"]) == ("cancelled", 128 + number)
     (record,) = config.parent.glob(".evsys/experiments/*")
-    assert err.endswith(f"Interrupted; cancelled, record: {record}\n")
+    assert err.endswith(
+        f"Interrupted; cancelled, record: {record}\nTo go on with it: evsys resume {record}\n"
+    )
     if arguments:
         document = json.loads(out)
         validate_result(document, "experiment_result")
@@ -134,10 +136,11 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_on_a_terminal_an_interruption_is_told_below_the_live_line(terminal, monkeypatch, capsys):
-    result = SimpleNamespace(status="cancelled", directory="there")
+    result = SimpleNamespace(status="cancelled", directory="over there", dry=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     assert _interrupted(result, 130, KeyboardInterrupt(), as_json=False) == 130
-    assert capsys.readouterr().err == "\n" * terminal + "Interrupted; cancelled, record: there\n"
+    said = "Interrupted; cancelled, record: over there\nTo go on with it: evsys resume 'over there'\n"
+    assert capsys.readouterr().err == "\n" * terminal + said
 
 
 def test_an_interrupt_before_anything_is_on_record_says_that(evsys, config, monkeypatch):

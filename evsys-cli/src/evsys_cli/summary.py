@@ -79,9 +79,14 @@ def _compared(conclusion: Conclusion, width: int) -> Iterator[str]:
         word = "higher" if conclusion.direction == "max" else "lower"
         yield f"{conclusion.metric}, {word} is better"
         yield from _laid_out(comparison_table(conclusion), width)
-        methods = dict.fromkeys(f"{c.method}, {c.n_tasks} tasks, {c.reason}" for c in compared)
+        methods: dict[str, list[str]] = {}
+        for c in compared:
+            methods.setdefault(f"{c.method}, {c.n_tasks} tasks, {c.reason}", []).append(c.arm)
+        told = (
+            methods if len(methods) == 1 else [f"{', '.join(arms)}: {how}" for how, arms in methods.items()]
+        )
         correction = f"; p corrected for {len(conclusion.comparisons)} arms" if conclusion.correction else ""
-        yield f"  {'; '.join(methods)}{correction}"
+        yield f"  {'; '.join(told)}{correction}"
         yield ""
 
 

@@ -20,8 +20,14 @@ class CommandInfo(NamedTuple):
 
 COMMANDS: dict[str, CommandInfo] = {
     "run": CommandInfo("evsys_cli.commands.run:run", "Validate, train, score and conclude an experiment."),
+    "resume": CommandInfo(
+        "evsys_cli.commands.resume:resume", "Go on with an experiment that isn't complete."
+    ),
     "validate": CommandInfo(
         "evsys_cli.commands.validate:validate", "Find every problem of an experiment file, spending nothing."
+    ),
+    "plan": CommandInfo(
+        "evsys_cli.commands.plan:plan", "Tell what an experiment takes and can detect, spending nothing."
     ),
     "eval": CommandInfo(
         "evsys_cli.commands.eval:evaluate", "Score a checkpoint or an API model without training."
@@ -39,6 +45,9 @@ COMMANDS: dict[str, CommandInfo] = {
         "evsys_cli.commands.history:history", "List past experiments and what came of them."
     ),
     "show": CommandInfo("evsys_cli.commands.show:show", "Show a past experiment, or a run of it, in full."),
+    "compare": CommandInfo(
+        "evsys_cli.commands.compare:compare", "Set two past experiments, or two runs, side by side."
+    ),
     "reindex": CommandInfo(
         "evsys_cli.commands.reindex:reindex", "Make the index of past experiments again from their files."
     ),
@@ -46,6 +55,12 @@ COMMANDS: dict[str, CommandInfo] = {
         "evsys_cli.commands.cache:cache", "Explain what came from the cache of results, and empty it."
     ),
     "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
+    "backend": CommandInfo(
+        "backend", "Try what a server does with a small training.", "evsys-backend-tinker"
+    ),
+    "serve": CommandInfo(
+        "serve", "Serve models to clients of the Tinker protocol and of OpenAI's.", "evsys-server"
+    ),
     "init-project": CommandInfo(
         "evsys_cli.commands.init_project:init_project", "Write a new project whose first run works."
     ),
@@ -65,17 +80,10 @@ COMMANDS: dict[str, CommandInfo] = {
 
 PLANNED = frozenset(
     {
-        "backend",
         "benchmark upload",
-        "compare",
         "context",
         "dashboard",
         "deploy",
-        "plan",
-        "resume",
-        "run --resume",
-        "serve",
-        "validate --online",
     }
 )
 """Commands and options of later versions: known, so that asking for one gets a straight answer."""

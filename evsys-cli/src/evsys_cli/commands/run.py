@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from evsys_cli.output import for_terminal, telling, terminal_width
-from evsys_runtime.commands import json_option, print_json
-
-if TYPE_CHECKING:
-    from evsys.types import ExperimentResult
+from evsys_runtime.commands import json_option
 
 __all__ = ["run"]
-
-INTERRUPTED = 130
-UNPRINTED = 1
 
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path, readable=False))
+@click.option("--resume", is_flag=True, help="Go on with the newest run of this file that isn't complete.")
 @click.option("--dry", is_flag=True, help="A few steps and a few tasks, every rollout kept; no verdict.")
 @click.option(
     "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file for this run."
@@ -39,6 +31,7 @@ UNPRINTED = 1
 def run(
     config: Path,
     *,
+    resume: bool,
     dry: bool,
     overrides: tuple[str, ...],
     fail_fast: bool,
@@ -53,67 +46,26 @@ def run(
     The record goes to `.evsys/experiments/` in the project. Exit codes: 0 done (a refuted hypothesis is a result), 1 a
     run or an evaluation failed or the result is invalid, 2 the config is wrong, 3 a plugin is wrong, 4 the data is
     wrong, 5 stopped by the budget, 130 interrupted, 128 and its number for another signal. A run that is interrupted
-    keeps what it has, with the status `cancelled`.
+    keeps what it has, with the status `cancelled`; `evsys resume` goes on with it.
     """
-    import asyncio
-
+    from evsys_cli.running import carry_out
     from evsys_runtime.experiment import Experiment
-    from evsys_runtime.experiment.interrupts import Terminated
 
-    experiment = Experiment.from_yaml(
-        config,
-        overrides=overrides,
-        dry=dry,
-        fail_fast=fail_fast,
-        quiet=quiet,
-        skip_grader_check=skip_grader_check,
-        no_cache=no_cache,
-    )
-    try:
-        result = experiment.run()
-    except (KeyboardInterrupt, asyncio.CancelledError) as exc:
-        return _interrupted(experiment.result, INTERRUPTED, exc, as_json=as_json)
-    except Terminated as exc:
-        return _interrupted(experiment.result, exc.exit_code, exc, as_json=as_json)
-    except Exception:
-        if experiment.result is not None:
-            with telling():
-                click.echo(f"{experiment.result.status}; record: {experiment.result.directory}", err=True)
-        raise
-    return _printed(result, as_json=as_json, verbose=verbose)
+    if resume:
+        if dry:
+            raise click.UsageError("a dry run is never resumed")
+        from evsys_cli.commands.resume import changed, of_config, telling_of
 
-
-def _interrupted(result: ExperimentResult | None, code: int, cause: BaseException, *, as_json: bool) -> int:
-    """Say where what was done so far is kept."""
-    if result is None:
-        from evsys_cli.errors import Interrupted
-
-        raise Interrupted("Interrupted before anything was recorded.", code) from cause
-    with telling():
-        if sys.stderr is not None and sys.stderr.isatty():
-            click.echo(err=True)  # below the live line, in which the cursor still stands
-        click.echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
-    if as_json:
-        _printed(result, as_json=True)
-    return code
-
-
-def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) -> int:
-    """Print the result, and return the exit code: what can't be printed is on record all the same."""
-    try:
-        if as_json:
-            from evsys_runtime.record.result_schemas import result_tree
-
-            print_json(result_tree(result))
-        else:
-            from evsys_cli.summary import summary_lines
-
-            click.echo(for_terminal(summary_lines(result, width=terminal_width(), verbose=verbose)))
-    except OSError as exc:
-        with telling():
-            click.echo(
-                f"The result can't be printed ({exc.strerror}); it is on record: {result.directory}", err=True
-            )
-        # Who closes a pipe has read enough; a full disk lacks what was asked for.
-        return result.exit_code if isinstance(exc, BrokenPipeError) else result.exit_code or UNPRINTED
-    return result.exit_code
+        flags = changed(fail_fast=fail_fast, skip_grader_check=skip_grader_check, no_cache=no_cache)
+        experiment = telling_of(of_config(config, overrides=overrides, quiet=quiet, **flags), quiet=quiet)
+    else:
+        experiment = Experiment.from_yaml(
+            config,
+            overrides=overrides,
+            dry=dry,
+            fail_fast=fail_fast,
+            quiet=quiet,
+            skip_grader_check=skip_grader_check,
+            no_cache=no_cache,
+        )
+    return carry_out(experiment, as_json=as_json, verbose=verbose)

@@ -1,0 +1,70 @@
+"""`evsys compare`: two experiments on record, or two runs, side by side."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evsys_cli.output import for_terminal, telling, terminal_width
+from evsys_cli.records import CountedFromTheEnd, experiment_names, indexed, records_folder, records_option
+from evsys_runtime.commands import json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys_runtime.experiment.planning.compare import Named
+    from evsys_runtime.record.index import Index
+
+__all__ = ["compare"]
+
+NOT_COMPARABLE = 1
+
+
+@click.command(cls=CountedFromTheEnd)
+@click.argument("one", shell_complete=experiment_names)
+@click.argument("other", shell_complete=experiment_names)
+@records_option
+@json_option
+def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int:
+    """Set OTHER beside ONE: where their configs differ, their metrics on the tasks that both scored, what they took.
+
+    Each is an experiment, as `evsys show` takes it, or EXPERIMENT/RUN. Arms of two experiments belong together by their names, or
+    where each has one only. What was scored on other tasks, or by another verifier, isn't compared; where nothing can be, the exit code is 1.
+    """
+    from evsys_cli.project import known_here
+    from evsys_runtime.experiment.planning.compare import NOTHING_IN_COMMON
+    from evsys_runtime.experiment.planning.compare import compare as compared
+
+    with ExitStack() as stack:
+        opened: dict[Path, Index] = {}
+        first, second = (_named(text, records, opened, stack) for text in (one, other))
+        found = compared(first, second, known_here().registry)
+    if as_json:
+        from evsys_runtime.record.result_schemas import result_tree
+
+        print_json(result_tree(found))
+    else:
+        from evsys_cli.compare_lines import compare_lines
+
+        with telling():
+            for warning in found.warnings:
+                click.echo(f"warning: {warning}", err=True)
+        click.echo(for_terminal(compare_lines(found, width=terminal_width())))
+    return NOT_COMPARABLE if NOTHING_IN_COMMON in found.warnings else 0
+
+
+def _named(text: str, records: Path | None, opened: dict[Path, Index], stack: ExitStack) -> Named:
+    """What a text means; the index of each folder is opened once."""
+    from evsys_runtime.experiment.planning.compare import Named
+    from evsys_runtime.record.experiment_names import experiment_called, folder_called
+
+    place = folder_called(text)
+    experiments = records_folder(records) if place is None else place[0].parent
+    if experiments not in opened:
+        opened[experiments] = stack.enter_context(indexed(experiments))
+    index = opened[experiments]
+    if place is not None:
+        return Named(index=index, experiment_id=place[0].name, run=place[1])
+    name, _, run = text.partition("/")
+    return Named(index=index, experiment_id=experiment_called(name, index), run=run or None)

@@ -1,0 +1,46 @@
+"""`evsys plan`: what an experiment will take, and what it will be able to tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evsys_cli.output import for_terminal, telling, terminal_width
+from evsys_cli.records import indexed
+from evsys_runtime.commands import json_option, print_json
+
+__all__ = ["plan"]
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path, readable=False))
+@click.option(
+    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first."
+)
+@click.option("--no-data", is_flag=True, help="Read no training rows, and run no transform.")
+@json_option
+def plan(config: Path, *, overrides: tuple[str, ...], no_data: bool, as_json: bool) -> None:
+    """Tell what CONFIG will take (steps, tokens, time, money), which effect its verdict can detect, and what is on record like it.
+
+    Training rows are read through their transforms, as `data preview` does it. Nothing is trained, sampled or paid for.
+    """
+    from evsys_runtime.config.validate import load_experiment
+    from evsys_runtime.experiment.plan_secrets import refuse_secrets
+    from evsys_runtime.experiment.planning.plan import plan_experiment
+
+    checked = load_experiment(config, overrides=overrides, records=False)
+    refuse_secrets(checked)
+    with indexed(checked.project_root / checked.experiment.output_dir) as index:
+        found = plan_experiment(checked, index, read_rows=not no_data)
+    if as_json:
+        from evsys_runtime.record.result_schemas import result_tree
+
+        print_json(result_tree(found))
+        return
+    from evsys_cli.plan_lines import plan_lines
+
+    with telling():
+        for warning in found.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    click.echo(for_terminal(plan_lines(found, width=terminal_width())))

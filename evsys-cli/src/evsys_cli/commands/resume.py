@@ -1,0 +1,120 @@
+"""`evsys resume`: go on with an experiment that was cut off, or that isn't complete for another reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evsys_cli.output import telling
+from evsys_cli.records import CountedFromTheEnd, experiment_names, indexed, records_folder, records_option
+from evsys_runtime.commands import json_option
+
+if TYPE_CHECKING:
+    from evsys_runtime.experiment import Experiment
+
+__all__ = ["changed", "of_config", "resume", "telling_of"]
+
+
+@click.command(cls=CountedFromTheEnd)
+@click.argument("experiment", required=False, shell_complete=experiment_names)
+@click.option(
+    "--fork",
+    is_flag=True,
+    help="Make a new experiment that begins from its checkpoints, whatever has changed since.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Another budget, watchdog or max_concurrent_arms, or a secret that it was launched with; with --fork anything.",
+)
+@click.option(
+    "--fail-fast", is_flag=True, help="At the first arm that fails cancel the others, and skip what is left."
+)
+@click.option(
+    "--no-cache", is_flag=True, help="Score everything that is left anew, and keep no result for later."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no log lines.")
+@click.option("-v", "--verbose", is_flag=True, help="List every scoring of every run at the end.")
+@records_option
+@json_option
+def resume(
+    experiment: str | None,
+    *,
+    fork: bool,
+    overrides: tuple[str, ...],
+    fail_fast: bool,
+    no_cache: bool,
+    quiet: bool,
+    verbose: bool,
+    records: Path | None,
+    as_json: bool,
+) -> int:
+    """Go on with EXPERIMENT after a crash, Ctrl-C, or a failure; by default with the newest that isn't complete.
+
+    Runs that are complete are kept as they are. Others go on from their last checkpoint, and what was trained to the end but
+    not scored is only scored. What its results depend on may not have changed since, except with --fork.
+
+    EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or -2 for the one before.
+    Exit codes are those of `evsys run`; 0 also where there is nothing to do.
+    """
+    from evsys_cli.running import carry_out
+    from evsys_runtime.experiment import Experiment
+
+    flags = changed(fail_fast=fail_fast, no_cache=no_cache)
+    directory = _directory(experiment, records)
+    found = (Experiment.fork if fork else Experiment.resume)(
+        directory, overrides=overrides, quiet=quiet, **flags
+    )
+    return carry_out(telling_of(found, quiet=quiet), as_json=as_json, verbose=verbose)
+
+
+def changed(**flags: bool) -> dict[str, Any]:
+    """The flags that are given; for the others what the experiment was launched with holds."""
+    return {name: True for name, given in flags.items() if given}
+
+
+def telling_of(experiment: Experiment, *, quiet: bool) -> Experiment:
+    """The experiment, once it is said which one it is."""
+    if experiment.forks is not None and not quiet:
+        with telling():
+            click.echo(f"Branching off from {experiment.forks.name}", err=True)
+    if experiment.resumes is not None and not (quiet or experiment.resumes.complete):
+        with telling():
+            click.echo(f"Resuming {experiment.resumes.directory.name}", err=True)
+    return experiment
+
+
+def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Experiment:
+    """The newest run of an experiment file, as it is now and with the same `--set` options, that isn't complete."""
+    from evsys_runtime.config.validate import load_experiment
+    from evsys_runtime.experiment import Experiment
+    from evsys_runtime.experiment.unfinished import hidden, newest_unfinished
+    from evsys_runtime.record.hashing import digest_bytes
+
+    plan = load_experiment(config, overrides=overrides, has_store=options.get("store") is not None)
+    directory = newest_unfinished(
+        plan.project_root / plan.experiment.output_dir,
+        config_hash=digest_bytes(plan.document.text.encode("utf-8")),
+        overrides=overrides,
+    )
+    return Experiment.resume(directory, overrides=hidden(overrides), **options)
+
+
+def _directory(experiment: str | None, records: Path | None) -> Path:
+    """The folder of the experiment that is meant."""
+    from evsys_runtime.experiment.unfinished import newest_unfinished
+    from evsys_runtime.record.experiment_names import experiment_called, folder_called
+
+    if experiment is None:
+        return newest_unfinished(records_folder(records))
+    place = folder_called(experiment)
+    if place is not None:
+        return place[0]
+    experiments = records_folder(records)
+    with indexed(experiments) as index:
+        return experiments / experiment_called(experiment, index)

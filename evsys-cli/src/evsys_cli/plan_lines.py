@@ -1,0 +1,173 @@
+"""A plan in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from evsys_cli.output import table_lines
+from evsys_runtime.experiment.verdict.tables import number
+
+if TYPE_CHECKING:
+    from evsys_runtime.record.plans import Design, Difference, Neighbour, Planned, PlannedArm
+
+__all__ = ["count_words", "difference_words", "money_words", "plan_lines", "time_words"]
+
+UNKNOWN = "unknown"
+MOST_DIFFERENCES = 3
+
+
+def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
+    """The whole plan.
+
+    Args:
+        found: the plan.
+        width: of the terminal.
+    """
+    side = f", {found.concurrent} at once" if found.concurrent > 1 and found.runs > 1 else ""
+    yield f"{found.name}: {_count(len(found.arms), 'arm')}, {_count(found.runs, 'run')}{side}"
+    yield ""
+    columns = ("runs", "rows", "steps", "tokens", "time", "cost")
+    yield from table_lines("training, a run", columns, [_arm_row(arm) for arm in found.arms], width=width)
+    yield ""
+    if found.scorings:
+        rows = [
+            (
+                f"{scoring.benchmark} ({scoring.split})",
+                str(scoring.tasks),
+                count_words(scoring.scorings),
+                count_words(scoring.rollouts),
+                count_words(scoring.tokens),
+                time_words(scoring.seconds),
+                money_words(scoring.cost_usd),
+            )
+            for scoring in found.scorings
+        ]
+        columns = ("tasks", "scorings", "rollouts", "tokens", "time", "cost")
+        yield from table_lines("scoring, all runs", columns, rows, width=width)
+        yield ""
+    yield (
+        f"in all: steps {count_words(found.steps)}, tokens trained {count_words(found.trained_tokens)}, "
+        f"time {time_words(found.seconds)}{' one run after another' if found.seconds is not None else ''}, cost {money_words(found.cost_usd)}"
+    )
+    reasons: dict[str, list[str]] = {}
+    for arm in found.arms:
+        for reason in arm.unknown:
+            reasons.setdefault(reason, []).append(arm.arm)
+    for reason, arms in reasons.items():
+        whose = "" if len(arms) == len(found.arms) else f" ({', '.join(arms)})"
+        yield f"  {reason}{whose}"
+    yield ""
+    if found.design is None:
+        yield "no success metric: nothing will be decided"
+    else:
+        yield from _design(found.design)
+    yield ""
+    yield from _neighbours(found.neighbours)
+
+
+def _arm_row(arm: PlannedArm) -> tuple[str, ...]:
+    return (
+        arm.arm,
+        str(arm.runs),
+        count_words(arm.rows),
+        count_words(arm.steps),
+        count_words(arm.trained_tokens),
+        time_words(arm.seconds),
+        money_words(arm.cost_usd),
+    )
+
+
+def _design(design: Design) -> Iterator[str]:
+    word = "higher" if design.direction == "max" else "lower"
+    yield f"{design.metric} ({word} is better), {_count(design.comparisons, 'arm')} against {design.baseline}"
+    of = f"{_count(design.tasks, 'task')}" + (f" in {design.units} clusters" if design.clustered else "")
+    yield f"  {of}, {_count(design.runs, 'run')} an arm, each at p <= {design.level:.2g}"
+    if design.smallest_detectable_effect is not None:
+        yield (
+            f"  smallest effect that is found with 80 % power: {number(design.smallest_detectable_effect)}, "
+            f"judging by {design.basis}"
+        )
+    if design.minimum_effect > 0:
+        yield f"  {_wanted(design)}"
+    if design.baseline_score is not None:
+        yield (
+            f"  the baseline has {number(design.baseline_score)} on record; {design.tasks_at_floor} tasks are at the floor, "
+            f"{design.tasks_at_ceiling} at the ceiling"
+        )
+    if design.permutation_floor is not None:
+        yield f"  a permutation of seeds gives p = {design.permutation_floor:.2g} at best"
+    yield from (f"  {note}" for note in design.notes)
+
+
+def _wanted(design: Design) -> str:
+    """Whether the design shows the effect that is aimed at, and what would."""
+    seen, needed = design.smallest_detectable_effect, []
+    if design.tasks_needed is not None:
+        needed.append(f"about {design.tasks_needed:,} tasks")
+    if design.runs_needed is not None and (seen is None or seen > design.minimum_effect):
+        needed.append(f"about {design.runs_needed:,} runs an arm on the tasks that there are")
+    if seen is not None and seen <= design.minimum_effect:
+        return f"that shows a minimum_effect of {design.minimum_effect:g}, for which {needed[0]} would do"
+    return f"too few to show a minimum_effect of {design.minimum_effect:g}: {' or '.join(needed)} would"
+
+
+def _neighbours(found: tuple[Neighbour, ...]) -> Iterator[str]:
+    if not found:
+        yield "nothing like it is on record"
+        return
+    yield "on record"
+    for near in found:
+        what = f"{near.experiment_id}/{near.other_arm}"
+        ended = ", ".join(
+            part
+            for part in (
+                near.status,
+                None if near.score is None else f"score {number(near.score)}",
+                near.outcome,
+                near.verdict,
+            )
+            if part
+        )
+        if near.differences:
+            shown = [difference_words(each) for each in near.differences[:MOST_DIFFERENCES]]
+            yield f"  {near.arm} is near {what} ({ended}): {'; '.join(shown)}"
+        else:
+            seeds = "with the same seeds" if near.same_seeds else "with other seeds"
+            yield f"  {near.arm} was run before, {seeds}: {what} ({ended})"
+
+
+def difference_words(difference: Difference) -> str:
+    """A key with its value on both sides."""
+    return f"{difference.path} {difference.one or 'not set'}, there {difference.other or 'not set'}"
+
+
+def count_words(value: int | None) -> str:
+    """A number with commas, or that it isn't known."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def time_words(seconds: float | None) -> str:
+    """Seconds in the unit that fits."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def money_words(cost: float | None) -> str:
+    """US dollars; none, or not known."""
+    return (
+        UNKNOWN
+        if cost is None
+        else "none"
+        if not cost
+        else f"${cost:.2f}"
+        if cost >= 0.01
+        else f"${cost:.2g}"
+    )
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -1,0 +1,100 @@
+"""An experiment carried out from the command line: what is printed, and the exit code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from evsys_cli.output import for_terminal, telling, terminal_width
+from evsys_runtime.commands import print_json
+
+if TYPE_CHECKING:
+    from evsys.types import ExperimentResult
+    from evsys_runtime.experiment import Experiment
+
+__all__ = ["carry_out"]
+
+INTERRUPTED = 130
+UNPRINTED = 1
+
+
+def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
+    """Run an experiment and print how it ended; returns the exit code."""
+    import asyncio
+
+    from evsys_runtime.experiment.interrupts import Abandoned, Terminated
+
+    try:
+        result = experiment.run()
+    except Abandoned:
+        _leave(experiment)
+    except (KeyboardInterrupt, asyncio.CancelledError) as exc:
+        return _interrupted(experiment.result, INTERRUPTED, exc, as_json=as_json)
+    except Terminated as exc:
+        return _interrupted(experiment.result, exc.exit_code, exc, as_json=as_json)
+    except Exception:
+        if experiment.result is not None:
+            with telling():
+                click.echo(f"{experiment.result.status}; record: {experiment.result.directory}", err=True)
+        raise
+    code = _printed(result, as_json=as_json, verbose=verbose)
+    if not experiment.nothing_to_do:
+        return code
+    with telling():
+        click.echo(f"Nothing to do: {result.experiment_id} is complete.", err=True)
+    return 0 if code == result.exit_code else code
+
+
+def _leave(experiment: Experiment) -> NoReturn:
+    """End the process here and now, whatever its threads are at."""
+    with telling():
+        click.echo("\nStopped at once.", err=True)
+        if experiment.record is not None:
+            click.echo(_to_go_on(str(experiment.record.directory)), err=True)
+    os._exit(INTERRUPTED)
+
+
+def _to_go_on(directory: str) -> str:
+    return f"To go on with it: evsys resume {shlex.quote(directory)}"
+
+
+def _interrupted(result: ExperimentResult | None, code: int, cause: BaseException, *, as_json: bool) -> int:
+    """Say where what was done so far is kept."""
+    if result is None:
+        from evsys_cli.errors import Interrupted
+
+        raise Interrupted("Interrupted before anything was recorded.", code) from cause
+    with telling():
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo(err=True)  # below the live line, in which the cursor still stands
+        click.echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
+        if not result.dry:
+            click.echo(_to_go_on(result.directory), err=True)
+    if as_json:
+        _printed(result, as_json=True)
+    return code
+
+
+def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) -> int:
+    """Print the result, and return the exit code: what can't be printed is on record all the same."""
+    try:
+        if as_json:
+            from evsys_runtime.record.result_schemas import result_tree
+
+            print_json(result_tree(result))
+        else:
+            from evsys_cli.summary import summary_lines
+
+            click.echo(for_terminal(summary_lines(result, width=terminal_width(), verbose=verbose)))
+    except OSError as exc:
+        with telling():
+            click.echo(
+                f"The result can't be printed ({exc.strerror}); it is on record: {result.directory}", err=True
+            )
+        # Who closes a pipe has read enough; a full disk lacks what was asked for.
+        return result.exit_code if isinstance(exc, BrokenPipeError) else result.exit_code or UNPRINTED
+    return result.exit_code

@@ -1,0 +1,92 @@
+"""`evsys plan` and `evsys compare`: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+
+from evsys_cli.plan_lines import money_words, time_words
+from evsys_runtime.record.result_schemas import result_schema
+
+
+@pytest.fixture
+def decided(config):
+    """The config with something to decide."""
+    text = config.read_text(encoding="utf-8").replace(
+        "metadata:\n", "metadata:\n  success_metric: val.mean_reward\n  minimum_effect: 0.2\n"
+    )
+    config.write_text(text, encoding="utf-8")
+    return config
+
+
+def test_a_plan_tells_steps_and_the_smallest_effect_and_writes_no_record(evsys, decided):
+    outcome = evsys("plan", decided)
+    assert outcome.code == 0
+    assert "trial: 1 arm, 1 run\n" in outcome.out
+    assert "smallest effect that is found with 80 % power" in outcome.out
+    assert "minimum_effect of 0.2" in outcome.out
+    assert outcome.out.endswith("nothing like it is on record\n")
+    assert not list(decided.parent.glob(".evsys/experiments/*"))
+
+
+def test_a_plan_knows_what_was_run_before_and_what_differs(evsys, decided):
+    assert evsys("run", decided, "--quiet").code == 0
+    assert "run was run before, with the same seeds: " in evsys("plan", decided).out
+    near = evsys("plan", decided, "--set", "run.algorithm.params.steps=3").out
+    assert "algorithm.params.steps 3, there 4" in near
+
+
+def test_a_plan_as_a_document(evsys, decided):
+    document = evsys("plan", decided, "--json").json
+    jsonschema.validate(document, result_schema("plan"))
+    assert document["arms"][0]["steps"] == 4
+    without = evsys("plan", decided, "--no-data", "--json").json
+    assert (without["arms"][0]["rows"], without["arms"][0]["steps"]) == (None, 4)
+
+
+def test_an_invalid_file_has_no_plan(evsys, decided):
+    decided.write_text("version: 1\nname: trial\nrunn: {}\n", encoding="utf-8")
+    assert evsys("plan", decided).code == 2
+
+
+def test_two_experiments_side_by_side(evsys, decided):
+    for steps in (4, 2):
+        assert evsys("run", decided, "--quiet", "--set", f"run.algorithm.params.steps={steps}").code == 0
+    outcome = evsys("compare", "-2", "last")
+    assert outcome.code == 0
+    assert "algorithm.params.steps: 4 -> 2\n" in outcome.out
+    assert "val.mean_reward" in outcome.out
+    document = evsys("compare", "-2", "last/run-s0", "--json").json
+    jsonschema.validate(document, result_schema("compare"))
+    assert [side["steps"] for side in (document["one"], document["other"])] == [4, 2]
+
+
+def test_nothing_in_common_ends_with_one_and_says_why(evsys, decided):
+    assert evsys("run", decided, "--quiet").code == 0
+    tasks = decided.parent / "tasks.jsonl"
+    tasks.write_text(tasks.read_text(encoding="utf-8").replace("say a", "say b"), encoding="utf-8")
+    assert evsys("run", decided, "--quiet").code == 0
+    outcome = evsys("compare", "-2", "last")
+    assert outcome.code == 1
+    assert "can't be compared: its tasks aren't the same on both sides" in outcome.out
+    assert "nothing was scored on the same tasks" in outcome.err
+
+
+def test_what_is_not_on_record_is_refused(evsys, decided):
+    assert evsys("run", decided, "--quiet").code == 0
+    assert evsys("compare", "last", "nowhere").code == 2
+    assert evsys("compare", "last/run-s9", "last").code == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(None, "unknown"), (4.21, "4.2 s"), (600.0, "10 min"), (9000.0, "2.5 h")]
+)
+def test_times_have_the_unit_that_fits(seconds, words):
+    assert time_words(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"), [(None, "unknown"), (0.0, "none"), (1.234, "$1.23"), (0.0042, "$0.0042")]
+)
+def test_money_is_never_rounded_to_nothing(cost, words):
+    assert money_words(cost) == words
