@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -98,7 +101,7 @@ def curved_loss(examples) -> Loss:
     return loss
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def families() -> Path:
     """Folder of the small checkpoints, one for each family; `scripts/make_families.py` made them."""
     return Path(__file__).parent / "models" / "families"
@@ -107,10 +110,59 @@ def families() -> Path:
 @pytest.fixture(scope="session")
 def gguf_writer() -> ModuleType:
     """Writes GGUF files, from the format's description."""
-    path = Path(__file__).parent / "models" / "gguf_writer.py"
-    spec = importlib.util.spec_from_file_location("gguf_writer", path)
+    return _module(Path(__file__).parent / "models" / "gguf_writer.py")
+
+
+@pytest.fixture(scope="session")
+def engine_numbers() -> ModuleType:
+    """What the engine computes over a table of operations."""
+    return _module(Path(__file__).parent / "support" / "engine_numbers.py")
+
+
+@pytest.fixture(scope="session")
+def routing() -> ModuleType:
+    """A task that the families learn."""
+    return _module(Path(__file__).parent / "support" / "routing.py")
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class Peer:
+    """Asks the other libraries."""
+
+    def __init__(self, folder: Path) -> None:
+        python = os.environ.get("EVSYS_ORACLES_PEER")
+        assert python, "run `nox -s oracles`: it installs the libraries to compare with"
+        self.python, self.folder, self.jobs = python, folder, []
+        folder.mkdir()
+
+    def ask(self, name: str, do: str, **job: object) -> None:
+        self.jobs.append({"name": name, "do": do, **job})
+
+    def run(self) -> None:
+        path = self.folder / "jobs.json"
+        path.write_text(json.dumps(self.jobs, default=str), encoding="utf-8")
+        script = Path(__file__).parent / "support" / "peer.py"
+        done = subprocess.run(
+            [self.python, str(script), str(path), str(self.folder)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+
+    def __getitem__(self, name: str) -> dict[str, np.ndarray]:
+        with np.load(self.folder / f"{name}.npz") as file:
+            return {key: file[key] for key in file}
+
+
+@pytest.fixture(scope="session")
+def make_peer() -> type[Peer]:
+    return Peer

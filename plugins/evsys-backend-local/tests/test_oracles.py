@@ -7,8 +7,6 @@ twice: for models and their numbers, then for what they make of the files that w
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -82,35 +80,6 @@ SPLITS = [
 MESSAGES = [{"role": "user", "content": "turn: abc"}]
 
 
-class Peer:
-    """Asks the other libraries."""
-
-    def __init__(self, folder: Path) -> None:
-        python = os.environ.get("EVSYS_ORACLES_PEER")
-        assert python, "run `nox -s oracles`: it installs the libraries to compare with"
-        self.python, self.folder, self.jobs = python, folder, []
-        folder.mkdir()
-
-    def ask(self, name: str, do: str, **job: object) -> None:
-        self.jobs.append({"name": name, "do": do, **job})
-
-    def run(self) -> None:
-        path = self.folder / "jobs.json"
-        path.write_text(json.dumps(self.jobs, default=str), encoding="utf-8")
-        script = Path(__file__).parent / "support" / "peer.py"
-        done = subprocess.run(
-            [self.python, str(script), str(path), str(self.folder)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-
-    def __getitem__(self, name: str) -> dict[str, np.ndarray]:
-        with np.load(self.folder / f"{name}.npz") as file:
-            return {key: file[key] for key in file}
-
-
 def tokens_of(seed=0, length=LENGTH, vocab=VOCAB):
     return np.random.default_rng(seed).integers(0, vocab, length).tolist()
 
@@ -131,9 +100,9 @@ def adapter_of(home):
 
 
 @pytest.fixture(scope="module")
-def first(homes, gguf_writer, tmp_path_factory) -> Peer:
+def first(homes, gguf_writer, make_peer, tmp_path_factory):
     """Numbers of the libraries alone."""
-    peer = Peer(tmp_path_factory.mktemp("first") / "out")
+    peer = make_peer(tmp_path_factory.mktemp("first") / "out")
     for seed, (name, made) in enumerate(MADE.items()):
         config = {**BASE, **made["config"]}
         settings = {**made, "config": config, "seed": seed, "model": homes[name]}
@@ -203,9 +172,9 @@ def likelihood(_, logprobs):
 
 
 @pytest.fixture(scope="module")
-def second(written, homes, tmp_path_factory) -> Peer:
+def second(written, homes, make_peer, tmp_path_factory):
     """What the libraries make of the files that were written here."""
-    peer = Peer(tmp_path_factory.mktemp("second") / "out")
+    peer = make_peer(tmp_path_factory.mktemp("second") / "out")
     for name, home in homes.items():
         folder, tokens = written[name]["folder"], tokens_of()
         peer.ask(f"{name}-adapter", "logits", model=home, adapter=folder / "adapter", tokens=tokens)
@@ -371,7 +340,7 @@ def test_text_is_split_for_llama_3_as_by_transformers(first, tmp_path, gguf_writ
 
 
 @pytest.fixture(scope="module")
-def smollm2(tmp_path_factory):
+def smollm2(make_peer, tmp_path_factory):
     """The fetched model's folder, with what transformers reads out of its GGUF file."""
     try:
         weights = load_base("smollm2-135m")
@@ -379,7 +348,7 @@ def smollm2(tmp_path_factory):
         pytest.skip(str(error))
     from evsys_backend_local.models.resolve import resolve
 
-    peer = Peer(tmp_path_factory.mktemp("smollm2") / "out")
+    peer = make_peer(tmp_path_factory.mktemp("smollm2") / "out")
     exported = peer.folder.with_name("exported")
     export_model("smollm2-135m", exported)
     tokens = tokens_of(3, 60, weights.shape.vocab)

@@ -14,6 +14,7 @@ NEED_HARBOR = {
     "test_folders_kept.py",
     "test_harness.py",
     "test_native.py",
+    "test_training.py",
 }
 
 

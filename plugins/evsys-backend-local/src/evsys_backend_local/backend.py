@@ -12,6 +12,7 @@ import attrs
 from evsys import option
 from evsys.errors import BackendError, ConfigError, Problem
 from evsys.types import Checkpoint, ModelSpec
+from evsys_backend_local.engine.devices import Device, computes_on_gpu, require_device
 from evsys_backend_local.engine.limits import MAX_CONTEXT, MAX_TREE_ROWS, PREFIX_CACHE_MB
 
 if TYPE_CHECKING:
@@ -19,19 +20,29 @@ if TYPE_CHECKING:
     from evsys_backend_local.client import LocalTrainingClient
     from evsys_backend_local.engine.threads import DaemonExecutor
 
-__all__ = ["LocalBackend", "LocalConfig"]
+__all__ = ["LocalBackend", "LocalConfig", "offered"]
+
+#: Rows of a micro-batch: on a CPU they stay in its caches; a GPU wants more to do at a time.
+CPU_ROWS, GPU_ROWS = 256, 2048
 
 
 @attrs.frozen(kw_only=True)
 class LocalConfig:
     """Where and how the model runs on this machine. What is trained belongs to the algorithm."""
 
-    workers: int | None = option(
-        None, "Worker threads; by default one a CPU. Results depend on it in the last bits.", ge=1
+    device: Device = option(
+        "auto",
+        "What computes: numpy on the CPU (`cpu`), or torch on a GPU (`cuda`), which torch must be installed for. `auto` is the GPU "
+        "where torch is installed and finds one, else the CPU.",
     )
-    micro_batch_rows: int = option(
-        256,
-        "Tokens that a worker computes at a time; bounds memory.",
+    workers: int | None = option(
+        None,
+        "Worker threads; by default one a CPU, on a GPU one. Results depend on it in the last bits.",
+        ge=1,
+    )
+    micro_batch_rows: int | None = option(
+        None,
+        f"Tokens that a worker computes at a time; bounds memory. By default {CPU_ROWS}, on a GPU {GPU_ROWS}.",
         ge=32,
         le=MAX_TREE_ROWS,
         source="local-engine measurements: 256 to 512",
@@ -53,11 +64,17 @@ class LocalConfig:
     )
 
 
+def offered(*, on_gpu: bool) -> frozenset[str]:
+    """Capabilities by device: torch doesn't promise the same bits on every GPU and in every version."""
+    return LocalBackend.capabilities - {"deterministic"} if on_gpu else LocalBackend.capabilities
+
+
 class LocalBackend:
-    """Trains LoRA adapters, or all weights of small models, with the numpy engine of this package."""
+    """Trains LoRA adapters, or all weights of small models, with the engine of this package: over numpy, or torch on a GPU."""
 
     Config = LocalConfig
-    capabilities: ClassVar[frozenset[str]] = frozenset(
+    free: ClassVar[bool] = True  # nothing that it does is paid for
+    capabilities: frozenset[str] = frozenset(
         {
             "concurrent_runs",
             "custom_loss",
@@ -88,6 +105,8 @@ class LocalBackend:
 
     def __init__(self, **fields: Any) -> None:
         self.config = LocalConfig(**fields)
+        require_device(self.config.device)
+        self.capabilities = offered(on_gpu=computes_on_gpu(self.config.device))
         self._executor: DaemonExecutor | None = None
 
     @staticmethod
@@ -113,6 +132,7 @@ class LocalBackend:
         Raises:
             ConfigError: no such model, or it isn't on this machine.
             BackendError: its architecture isn't supported or its files are damaged.
+            PluginLoadError: the device isn't there.
         """
         import asyncio  # here, so that checking a file stays quick
 

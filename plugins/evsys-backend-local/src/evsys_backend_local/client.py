@@ -19,17 +19,19 @@ from numpy.typing import NDArray
 from evsys.errors import BackendError, ConfigError, Problem
 from evsys.protocols import Renderer, Tokenizer
 from evsys.types import AdamParams, Checkpoint, Datum, ForwardResult, LossFn, ModelSpec, OptimResult
-from evsys_backend_local.backend import LocalBackend, LocalConfig
+from evsys_backend_local.backend import CPU_ROWS, GPU_ROWS, LocalConfig, offered
 from evsys_backend_local.engine import adam
 from evsys_backend_local.engine.abort import Abort, AbortedError
+from evsys_backend_local.engine.arrays import NUMPY
 from evsys_backend_local.engine.batch import Example, Loss
+from evsys_backend_local.engine.devices import select
 from evsys_backend_local.engine.engine import Engine
 from evsys_backend_local.engine.estimate import estimate
 from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.shape import LINEARS
 from evsys_backend_local.engine.state import load_state, save_state
 from evsys_backend_local.engine.trainable import Trainable
-from evsys_backend_local.models.resolve import load_base
+from evsys_backend_local.models.resolve import shared_base
 from evsys_backend_local.sampling import LocalSamplingClient, SampleQueue, torn_down
 from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss
 from evsys_runtime.rendering.resolve import load_renderer
@@ -117,10 +119,12 @@ class LocalTrainingClient:
         executor: Executor,
     ) -> LocalTrainingClient:
         """Load base weights and make, or restore, what is trained. Blocking."""
-        base = load_base(model.name)
+        xp = select(config.device)
+        base = shared_base(model.name)
         _require_context(config, base.shape.max_context, model.name)
         prefixes = PrefixCache(config.prefix_cache_mb << 20)
-        engine = Engine(base, workers=config.workers, max_rows=config.micro_batch_rows, prefixes=prefixes)
+        rows = config.micro_batch_rows or (CPU_ROWS if xp is NUMPY else GPU_ROWS)
+        engine = Engine(base, workers=config.workers, max_rows=rows, prefixes=prefixes, xp=xp)
         lora = model.lora
         if lora.rank is None:
             trainable = engine.create_full()
@@ -154,8 +158,8 @@ class LocalTrainingClient:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Those of the backend."""
-        return LocalBackend.capabilities
+        """Those of the backend on this device."""
+        return offered(on_gpu=self._engine.xp is not NUMPY)
 
     @property
     def max_length(self) -> int:
@@ -171,7 +175,9 @@ class LocalTrainingClient:
             "workers": self._engine.workers,
             "micro_batch_rows": self._engine.max_rows,
             "coalesce": self._queue.coalesce,
-            "dtype": str(self._engine.weights.params.flat.dtype),
+            "device": self._engine.xp.device,
+            **self._engine.xp.versions,
+            "dtype": str(self._engine.weights.params.dtype),
             "parameters": self._engine.shape.parameters,
             "blas": blas_info(),
         }
@@ -192,6 +198,7 @@ class LocalTrainingClient:
             max_rows=self._engine.max_rows,
             longest=max((len(datum.tokens) for datum in data), default=0),
             rank=None if self._model.lora is None else self._model.lora.rank,
+            xp=self._engine.xp,
         )
         return {"seconds": expected.seconds, "peak_bytes": float(expected.peak_bytes)}
 

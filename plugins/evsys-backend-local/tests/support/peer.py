@@ -1,8 +1,9 @@
-"""What other libraries compute, for `test_oracles`: runs in an environment of theirs and imports nothing of evsys.
+"""What other libraries compute, for `test_oracles`: runs in an environment of theirs.
 
     python peer.py JOBS.json FOLDER
 
 does each job of the list and writes its arrays to `FOLDER/NAME.npz`. Texts and versions go to `FOLDER/NAME.json`.
+The job `engine` alone takes evsys's sources along: its engine computes with torch there.
 """
 
 import json
@@ -167,6 +168,39 @@ def jax_gradients(job):
     return peer_jax.gradients(job)
 
 
+def engine(job):
+    """What evsys's engine computes over torch's CPU tensors; its sources are read from the folders `path`."""
+    sys.path += job["path"]
+    import engine_numbers
+
+    from evsys_backend_local.engine.torch_arrays import torch_arrays
+
+    given = {key: job[key] for key in ("home", "folder", "dtype", "full") if key in job}
+    return getattr(engine_numbers, job["what"])(torch_arrays("cpu"), **given)
+
+
+def engine_without_numbers(job):
+    """The engine on torch's device without numbers: whatever reads one, but by `host`, fails. On a GPU it would wait there."""
+    sys.path += job["path"]
+    import attrs
+    import engine_numbers
+    import torch
+
+    from evsys_backend_local.engine import torch_arrays
+
+    types = {torch.float32: np.float32, torch.int64: np.int64}
+    table = attrs.evolve(
+        torch_arrays.torch_arrays("meta"),
+        host=lambda x: np.zeros(tuple(x.shape), types[x.dtype]),
+        norm=lambda x: 1.0,
+        search=lambda values, number: 2,
+        free_bytes=lambda: None,
+    )
+    torch_arrays.torch_arrays = lambda name: table
+    given = {key: job[key] for key in ("home", "folder", "dtype", "full")}
+    return {name: np.array(array.shape) for name, array in engine_numbers.trained(table, **given).items()}
+
+
 def versions(job):
     """Versions of what is installed, as text."""
     import importlib.metadata
@@ -185,6 +219,8 @@ JOBS = {
     for job in (
         *(
             dequantise,
+            engine,
+            engine_without_numbers,
             gradients,
             greedy,
             jax_gradients,

@@ -37,6 +37,7 @@ class MockBackend:
     name: ClassVar[str] = "mock"
     Config: ClassVar[type] = MockConfig
     simulated: ClassVar[bool] = True
+    free: ClassVar[bool] = True  # nothing that it does is paid for
     capabilities: frozenset[str] = frozenset(
         {
             "custom_loss",

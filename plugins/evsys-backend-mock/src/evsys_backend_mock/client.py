@@ -83,8 +83,8 @@ class MockTrainingClient:
         self._closed = False
 
     def forward(self, data: Sequence[Datum]) -> Awaitable[ForwardResult]:
-        """Logprobs of the targets, float64, in the targets' shapes."""
-        return _Done(lambda: self._forward(data)[2])
+        """Logprobs of the targets, in the targets' shapes."""
+        return _Done(lambda: _told(self._forward(data)[2]))
 
     def forward_backward(
         self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
@@ -119,7 +119,8 @@ class MockTrainingClient:
         targets = [self._checked(datum, i) for i, datum in enumerate(data)]
         features = Features.joined([self._features.of(np.asarray(d.tokens, dtype=np.int64)) for d in data])
         padded = _stacked(targets)
-        found = self._model.logprobs(features, padded)
+        # Told in float32 as by every backend, so that they are the same behind a server; losses go on in float64.
+        found = self._model.logprobs(features, padded).astype(np.float32).astype(np.float64)
         edges = np.cumsum([len(array) for array in targets])[:-1]
         logprobs = [
             rows[:, : array.shape[1]].reshape(np.shape(datum.loss_inputs["target_tokens"]))
@@ -140,9 +141,7 @@ class MockTrainingClient:
         self._give_columns(targets[slopes != 0])
         gradient = self._model.gradient(features, targets, slopes)
         self._gradient = gradient if self._gradient is None else self._gradient + gradient
-        return ForwardResult(
-            logprobs=forward.logprobs, loss=result.loss, metrics=result.metrics, tokens=forward.tokens
-        )
+        return attrs.evolve(_told(forward), loss=result.loss, metrics=result.metrics)
 
     def _give_columns(self, trained: NDArray[np.int64]) -> None:
         """Tokens that are trained for the first time get columns of their own; their moments start at zero."""
@@ -197,6 +196,11 @@ class MockTrainingClient:
     def _check_open(self) -> None:
         if self._closed:
             raise BackendError("the training client is closed")
+
+
+def _told(result: ForwardResult) -> ForwardResult:
+    """A result as it is told."""
+    return attrs.evolve(result, logprobs=[array.astype(np.float32) for array in result.logprobs])
 
 
 def _stacked[D: np.generic](arrays: Sequence[NDArray[D]]) -> NDArray[D]:

@@ -49,6 +49,11 @@ class _Request:
     waiting: asyncio.Future[None]
 
 
+def _told(logprob: float) -> float:
+    """A logprob as every backend tells it, in float32, so that it is the same behind a server."""
+    return float(np.float32(logprob))
+
+
 class MockSampler:
     """A `SamplingClient` over a snapshot of the model.
 
@@ -120,7 +125,7 @@ class MockSampler:
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logprob of each token given those before it, [N]; entry 0 is NaN."""
         array = self._checked(tokens)
-        return np.concatenate([[np.nan], self._teacher_forced(array)]).astype(np.float32)
+        return np.concatenate([np.full(1, np.nan, np.float32), self._teacher_forced(array)])
 
     async def close(self) -> None:
         """Refuse further calls. Safe to call twice."""
@@ -144,10 +149,10 @@ class MockSampler:
             self._unseeded += 1
         return [np.random.default_rng([*key, i]) for i in range(n)]
 
-    def _teacher_forced(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _teacher_forced(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         if len(tokens) == 1:
-            return np.zeros(0)
-        return self._model.logprobs(self._features.of(tokens[:-1]), tokens[1:])
+            return np.zeros(0, np.float32)
+        return self._model.logprobs(self._features.of(tokens[:-1]), tokens[1:]).astype(np.float32)
 
     def _draw_waiting(self) -> None:
         """Serve the requests that wait, at least one, and come back for what is left."""
@@ -182,9 +187,10 @@ class MockSampler:
         params = sequence.params
         token, logprob = self._drawing.draw(columns, params, sequence.rng)
         sequence.tokens.append(token)
-        sequence.logprobs.append(logprob)
+        sequence.logprobs.append(_told(logprob))
         if params.top_logprobs:
-            sequence.top.append(self._drawing.likeliest(columns, params.top_logprobs))
+            top = self._drawing.likeliest(columns, params.top_logprobs)
+            sequence.top.append({token: _told(logprob) for token, logprob in top.items()})
         sequence.context.push(token)
         if self._stops(token, sequence):
             sequence.finish = "stop"

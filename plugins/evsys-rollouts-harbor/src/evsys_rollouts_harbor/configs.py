@@ -12,6 +12,7 @@ import attrs
 
 from evsys.errors import RolloutError
 from evsys.types import HarborTask, Message
+from evsys_rollouts_harbor.addresses import with_address
 from evsys_rollouts_harbor.api import (
     EnvironmentType,
     TrialAgentConfig,
@@ -84,7 +85,7 @@ class Settings:
                 import_path=f"{_HERE}.bridges:PolicyAgent",
                 override_timeout_sec=live.timeout_seconds + BACKSTOP_SECONDS + waiting,
             )
-        params = self.harness.params
+        params = with_address(self.harness.params, live.address)
         fields = {name: value for name, value in params.items() if name in _AGENT_FIELDS}
         own = _own_timeout(live.task.path)
         return TrialAgentConfig(

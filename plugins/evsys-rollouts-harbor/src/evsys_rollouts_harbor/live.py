@@ -9,7 +9,8 @@ import asyncio
 import itertools
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,11 @@ from evsys.types import (
     Score,
     Usage,
 )
+from evsys_rollouts_harbor.addresses import mentions_address
 from evsys_rollouts_harbor.gate import Gate
 from evsys_rollouts_harbor.loops import OtherLoop
 from evsys_rollouts_harbor.trajectories import read_left
+from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.recording import (
     Acted,
     RecordingModel,
@@ -38,6 +41,7 @@ from evsys_runtime.evaluation.recording import (
     agent_context,
     finish_rollout,
     judged,
+    reachable,
 )
 from evsys_runtime.evaluation.scheduling import Job
 
@@ -88,10 +92,12 @@ class LiveRollout:
     score: Score | NoScore | None = None
     result: Any = None
     details: list[Any] = attrs.field(factory=list)
+    address: Any = None
     model: RecordingModel = attrs.field(init=False)
     _context: AgentContext = attrs.field(init=False)
     _unjudged: Rollout | None = None
     _verdict: asyncio.Task[Rollout] | None = None
+    _reach: Callable[[], Awaitable[Any]] | None = None
 
     @property
     def own_verifier(self) -> bool:
@@ -103,7 +109,9 @@ class LiveRollout:
         self.place = next(_numbers)
         shown = re.sub(r"[^A-Za-z0-9]+", "-", self.job.task.task_id).strip("-")[:40] or "task"
         self.name = f"{shown}_s{self.job.sample_index}_{_process}-{self.place:x}"
-        self._context, self.model = self._fresh()
+        job = self.job
+        self._context = agent_context(self.policy, job.task_index, job.sample_index, max_turns=self.max_turns)
+        self.model = RecordingModel(self.policy.model, self._context.sampling)
         _table[self.name] = self
         if self.gate is not None:
             self.gate.expect(self.place)
@@ -120,7 +128,7 @@ class LiveRollout:
         """A new attempt: forget what the one before said, but not what it cost."""
         if self.attempts:
             self.earlier = self.rollout().usage
-            self._context, self.model = self._fresh()
+            self.model.restart()
         self.attempts += 1
         self.acted, self.score, self.details, self.result = [], None, [], result
         self._unjudged = self._verdict = None
@@ -228,11 +236,28 @@ class LiveRollout:
     def _with_earlier(self, usage: Usage, seconds: float) -> Usage:
         return attrs.evolve(self.earlier + usage, seconds=seconds)
 
-    def _fresh(self) -> tuple[AgentContext, RecordingModel]:
-        """What an agent is told and whom it asks, in one attempt."""
-        job = self.job
-        context = agent_context(self.policy, job.task_index, job.sample_index, max_turns=self.max_turns)
-        return context, RecordingModel(self.policy.model, context.seed)
+    # --- an address of its own --------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def reached(self, harness: HarnessAgent | None) -> AsyncIterator[None]:
+        """Let the rollout have an address while the block goes on, on the caller's loop; `harness` may want it from the start."""
+        async with reachable(self.policy, self.model) as self._reach:
+            try:
+                if harness is not None and mentions_address(harness.params):
+                    self.address = await self.reach()
+                yield
+            finally:
+                self._reach = None
+
+    async def reach(self) -> Any:
+        """The rollout's address, at which the model answers chat completions; called on the caller's loop.
+
+        Raises:
+            RolloutError: there is none.
+        """
+        if self._reach is None:
+            raise RolloutError("the rollout is over, and with it its address")
+        return await self._reach()
 
 
 async def _outcome_of(verdict: asyncio.Task[Rollout]) -> Rollout:

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from evsys.errors import PLUGIN_FAILURES
+from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys.types import NoScore, Policy, Rollout, RolloutLimits
 from evsys_rollouts_harbor.folders import Folders, forget_loggers
 from evsys_rollouts_harbor.gate import Gate
@@ -116,7 +116,12 @@ class Trials:
         )
         live.open()
         try:
-            return await self._there.run(lambda: self._trial(live))
+            async with live.reached(self.harness):
+                return await self._there.run(lambda: self._trial(live))
+        except EvsysError as exc:  # it has no address
+            from evsys_rollouts_harbor.outcomes import with_escaped
+
+            return with_escaped(live, exc)
         finally:
             live.close()
 

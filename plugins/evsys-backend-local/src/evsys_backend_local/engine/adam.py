@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
-import numpy as np
+import math
 
-from evsys_backend_local.engine.params import Array
+import attrs
+
+from evsys_backend_local.engine.arrays import Array, arrays_of
 
 
 @attrs.frozen(kw_only=True)
@@ -31,9 +32,10 @@ class Adam:
 
     def __init__(self, like: Array) -> None:
         self.step = 0
-        self.m = np.zeros_like(like)
-        self.v = np.zeros_like(like)
-        self._scratch = np.empty_like(like)
+        self._xp = arrays_of(like)
+        self.m = self._xp.zeros_like(like)
+        self.v = self._xp.zeros_like(like)
+        self._scratch = self._xp.empty_like(like)
 
     def update(self, values: Array, gradient: Array, params: AdamParams) -> float:
         """Update ``values`` in place; ``gradient`` is scaled in place when clipped.
@@ -44,31 +46,31 @@ class Adam:
         Raises:
             FloatingPointError: the gradient holds NaN or infinity; nothing is changed.
         """
-        with np.errstate(over="ignore", invalid="ignore"):
-            norm = float(np.sqrt(np.dot(gradient, gradient)))
-        if not np.isfinite(norm):
+        xp = self._xp
+        norm = xp.norm(gradient)
+        if not math.isfinite(norm):
             # The square of a float32 above 1e19 overflows; tell that from a broken gradient.
-            norm = float(np.linalg.norm(gradient.astype(np.float64)))
-        if not np.isfinite(norm):
+            norm = xp.norm64(gradient)
+        if not math.isfinite(norm):
             raise FloatingPointError("the gradient holds NaN or infinity, so no optimiser step was made")
         if params.grad_clip and norm > params.grad_clip:
             gradient *= params.grad_clip / norm
         self.step += 1
         scratch = self._scratch
         self.m *= params.beta1
-        np.multiply(gradient, 1 - params.beta1, out=scratch)
+        xp.multiply(gradient, 1 - params.beta1, out=scratch)
         self.m += scratch
         self.v *= params.beta2
-        np.multiply(gradient, gradient, out=scratch)
+        xp.multiply(gradient, gradient, out=scratch)
         scratch *= 1 - params.beta2
         self.v += scratch
         if params.weight_decay:
             values *= 1 - params.learning_rate * params.weight_decay
         # values -= lr * (m / c1) / (sqrt(v / c2) + eps), with the usual bias corrections c1 and c2
-        np.divide(self.v, 1 - params.beta2**self.step, out=scratch)
-        np.sqrt(scratch, out=scratch)
+        xp.divide(self.v, 1 - params.beta2**self.step, out=scratch)
+        xp.sqrt(scratch, out=scratch)
         scratch += params.eps
-        np.divide(self.m, scratch, out=scratch)
+        xp.divide(self.m, scratch, out=scratch)
         scratch *= params.learning_rate / (1 - params.beta1**self.step)
         values -= scratch
         return norm

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.packing import Block, Pack
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.workspace import Workspace
 
@@ -45,6 +45,9 @@ class Attention:
         self.past = past
         self.group = shape.heads // shape.kv_heads
         self.scale = shape.head_dim**-0.5
+        xp = self.xp = ws.xp
+        self.masks = [xp.put(block.mask) for block in pack.blocks]
+        self.outside = [xp.put(block.outside) for block in pack.blocks]
         sizes = [shape.heads * (block.end - block.start) * block.keys for block in pack.blocks]
         self.offsets = np.concatenate([[0], np.cumsum(sizes)]).tolist()
 
@@ -52,22 +55,23 @@ class Attention:
         """Write the attended values of all heads to ``out`` ``[rows, heads, head_dim]``."""
         kv, group, width = self.shape.kv_heads, self.group, self.shape.head_dim
         for index, block in enumerate(self.pack.blocks):
-            _, keys, values = self._operands(layer, qkv, block)
+            _, keys, values = self._operands(layer, qkv, index)
             probabilities = self._probabilities(layer, index, qkv, keys)
             rows = block.end - block.start
             mixed = self.ws.take("attn_out", kv, group * rows, width)
-            np.matmul(probabilities, values, out=mixed)
+            self.xp.matmul(probabilities, values, out=mixed)
             target = out[block.start : block.end].reshape(rows, kv, group, width)
-            target[...] = mixed.reshape(kv, group, rows, width).transpose(2, 0, 1, 3)
+            target[...] = self.xp.permute(mixed.reshape(kv, group, rows, width), (2, 0, 1, 3))
 
     def backward(self, layer: int, qkv: Array, out: Array, d_out: Array, d_qkv: Array) -> None:
         """Write the gradient of ``qkv`` to ``d_qkv``, from the output ``out`` and its gradient ``d_out``."""
-        shape, kv, group, width = self.shape, self.shape.kv_heads, self.group, self.shape.head_dim
+        xp, shape, kv, group = self.xp, self.shape, self.shape.kv_heads, self.group
+        width = shape.head_dim
         d_qkv[:, shape.heads :] = 0
         d_keys, d_values = d_qkv[:, shape.heads : shape.heads + kv], d_qkv[:, shape.heads + kv :]
         for index, block in enumerate(self.pack.blocks):
             rows = block.end - block.start
-            queries, keys, values = self._operands(layer, qkv, block)
+            queries, keys, values = self._operands(layer, qkv, index)
             if self.keep:
                 begin, end = self.offsets[index], self.offsets[index + 1]
                 probabilities = self.ws.take((layer, "p"), self.offsets[-1])[begin:end]
@@ -76,43 +80,44 @@ class Attention:
                 probabilities = self._probabilities(layer, index, qkv, keys)
             d_mixed = self._by_kv_head(d_out, block, "attn_d_out")
             mixed = self._by_kv_head(out, block, "attn_o")
-            delta = np.einsum("krd,krd->kr", d_mixed, mixed)[..., None]
+            delta = xp.einsum("krd,krd->kr", d_mixed, mixed)[..., None]
             d_scores = self.ws.take("attn_ds", *probabilities.shape)
-            np.matmul(d_mixed, values.transpose(0, 2, 1), out=d_scores)
+            xp.matmul(d_mixed, values.swapaxes(1, 2), out=d_scores)
             d_scores -= delta
             d_scores *= probabilities
             d_queries = self.ws.take("attn_dq", kv, group * rows, width)
-            np.matmul(d_scores, keys, out=d_queries)
+            xp.matmul(d_scores, keys, out=d_queries)
             d_queries *= self.scale
             target = d_qkv[block.start : block.end, : shape.heads].reshape(rows, kv, group, width)
-            target[...] = d_queries.reshape(kv, group, rows, width).transpose(2, 0, 1, 3)
+            target[...] = xp.permute(d_queries.reshape(kv, group, rows, width), (2, 0, 1, 3))
             # Queries carry the scale already, so the key gradient has it too.
-            self._scatter(d_keys, np.matmul(d_scores.transpose(0, 2, 1), queries), block)
-            self._scatter(d_values, np.matmul(probabilities.transpose(0, 2, 1), d_mixed), block)
+            self._scatter(d_keys, xp.matmul(d_scores.swapaxes(1, 2), queries), index)
+            self._scatter(d_values, xp.matmul(probabilities.swapaxes(1, 2), d_mixed), index)
 
-    def _operands(self, layer: int, qkv: Array, block: Block) -> tuple[Array, Array, Array]:
+    def _operands(self, layer: int, qkv: Array, index: int) -> tuple[Array, Array, Array]:
         """Scaled queries ``[kv, group * rows, d]``, keys and values ``[kv, keys, d]`` of one block."""
-        heads, kv = self.shape.heads, self.shape.kv_heads
+        heads, kv, block = self.shape.heads, self.shape.kv_heads, self.pack.blocks[index]
         queries = self._by_kv_head(qkv[:, :heads], block, "attn_q")
         queries *= self.scale
         both = qkv[block.start : block.end, heads:]
         before = [] if self.past is None or not block.past else list(self.past(layer, block))
         if len(block.outside):
-            before.append(qkv[block.outside, heads:])
+            before.append(qkv[self.outside[index], heads:])
         if before:
-            both = np.concatenate([*before, both])
-        return queries, both[:, :kv].transpose(1, 0, 2), both[:, kv:].transpose(1, 0, 2)
+            both = self.xp.concatenate([*before, both])
+        return queries, both[:, :kv].swapaxes(0, 1), both[:, kv:].swapaxes(0, 1)
 
     def _by_kv_head(self, x: Array, block: Block, key: str) -> Array:
         """Copy rows of a block ``[rows, heads, d]`` to ``[kv, group * rows, d]``."""
         rows, kv, width = block.end - block.start, self.shape.kv_heads, self.shape.head_dim
         copy = self.ws.take(key, kv, self.group, rows, width)
-        copy[...] = x[block.start : block.end].reshape(rows, kv, self.group, width).transpose(1, 2, 0, 3)
+        own = x[block.start : block.end].reshape(rows, kv, self.group, width)
+        copy[...] = self.xp.permute(own, (1, 2, 0, 3))
         return copy.reshape(kv, self.group * rows, width)
 
     def _probabilities(self, layer: int, index: int, qkv: Array, keys: Array) -> Array:
         """Softmax of the scores of one block, ``[kv, group * rows, keys]``."""
-        block = self.pack.blocks[index]
+        xp, block = self.xp, self.pack.blocks[index]
         rows, kv = block.end - block.start, self.shape.kv_heads
         if self.keep:
             memory = self.ws.take((layer, "p"), self.offsets[-1])[
@@ -122,19 +127,18 @@ class Attention:
             memory = self.ws.take("p", self.shape.heads * rows * block.keys)
         scores = memory.reshape(kv, self.group * rows, block.keys)
         queries = self.ws.take("attn_q", kv, self.group * rows, self.shape.head_dim)
-        np.matmul(queries, keys.transpose(0, 2, 1), out=scores)
+        xp.matmul(queries, keys.swapaxes(1, 2), out=scores)
         by_row = scores.reshape(kv * self.group, rows, block.keys)
-        by_row += block.mask
-        by_row -= by_row.max(axis=-1, keepdims=True)
-        np.exp(by_row, out=by_row)
+        by_row += self.masks[index]
+        by_row -= xp.amax(by_row, axis=-1, keepdims=True)
+        xp.exp(by_row, out=by_row)
         by_row /= by_row.sum(axis=-1, keepdims=True)
         return scores
 
-    @staticmethod
-    def _scatter(target: Array, gradient: Array, block: Block) -> None:
+    def _scatter(self, target: Array, gradient: Array, index: int) -> None:
         """Add ``[kv, keys, d]`` to the rows of ``target`` that the keys came from; each occurs once."""
-        by_key = gradient.transpose(1, 0, 2)
+        block, by_key = self.pack.blocks[index], gradient.swapaxes(0, 1)
         outside = len(block.outside)
         if outside:
-            target[block.outside] += by_key[:outside]
+            target[self.outside[index]] += by_key[:outside]
         target[block.start : block.end] += by_key[outside:]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evsys_backend_local.engine.abort import Abort
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.estimate import activation_bytes
 from evsys_backend_local.engine.head import Head
 from evsys_backend_local.engine.limits import ContextTooLongError
@@ -18,7 +19,6 @@ from evsys_backend_local.engine.lora import LoraGrads, LoraParams
 from evsys_backend_local.engine.memory import require_memory
 from evsys_backend_local.engine.model import Forward
 from evsys_backend_local.engine.packing import IntArray, Pack, pack_sequences
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.engine.weights import BaseWeights
@@ -135,6 +135,7 @@ class Batch:
         self.pool = pool
         self.max_rows = max_rows
         self.dtype = pool.workspaces[0].dtype
+        self.xp = pool.workspaces[0].xp
         positions = [_trained_positions(example) for example in examples]
         self.active = [index for index, where in enumerate(positions) if len(where)]
         # What follows the last trained position influences nothing.
@@ -258,6 +259,7 @@ class Batch:
             needed - held,
             f"the activations of {len(largest)} sequences of up to {max(largest)} tokens",
             hint="lower max_length, or the workers in backend.params: each keeps a sequence in memory",
+            free=self.xp.free_bytes,
         )
 
     def _separable(

@@ -12,10 +12,10 @@ import attrs
 import numpy as np
 
 from evsys_backend_local.engine import ops
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.lora import GroupLora, LoraParams
 from evsys_backend_local.engine.packing import MASKED, IntArray
 from evsys_backend_local.engine.panels import ModelPanels
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.weights import BaseWeights, LayerWeights
 from evsys_backend_local.engine.workspace import Workspace
 
@@ -118,6 +118,7 @@ class Decoder:
         self.capacity = capacity
         self.rope = rope
         self.ws = ws
+        self.xp = ws.xp
         self.generated = 0
         self.slots = arrange(prompt_of, np.arange(len(prompt_of)))
         self._own: list[tuple[Array, Array]] = []
@@ -133,8 +134,9 @@ class Decoder:
         if np.array_equal(prompts, np.arange(len(self.cache.lengths))):
             self._prompts = list(zip(self.cache.keys, self.cache.values, strict=True))
         else:
+            chosen = self.xp.put(prompts)
             self._prompts = [
-                (keys[prompts, :, :longest], values[prompts, :, :longest])
+                (keys[chosen, :, :longest], values[chosen, :, :longest])
                 for keys, values in zip(self.cache.keys, self.cache.values, strict=True)
             ]
         self._lengths = lengths
@@ -146,9 +148,9 @@ class Decoder:
         hidden = keys >= lengths
         if self.shape.window is not None:
             hidden |= keys <= lengths + self.generated - self.shape.window
-        self._hidden = (
-            np.where(hidden, MASKED, 0).astype(self.ws.dtype)[:, None, None] if hidden.any() else None
-        )
+        self._hidden = None
+        if hidden.any():
+            self._hidden = self.xp.put(np.where(hidden, MASKED, 0).astype(self.ws.dtype)[:, None, None])
 
     def retire(self, alive: IntArray) -> bool:
         """Keep only the samples ``alive`` (ascending); returns whether they moved."""
@@ -162,7 +164,7 @@ class Decoder:
         moved = self.slots.samples.reshape(-1)
         # An idle slot copies the first sample of its group: any valid numbers will do.
         first = np.repeat(self.slots.samples[:, 0], self.slots.samples.shape[1])
-        source = old_place[np.where(moved >= 0, moved, first)]
+        source = self.xp.put(old_place[np.where(moved >= 0, moved, first)])
         self._own = [(keys[source], values[source]) for keys, values in self._own]
         self._gather_prompts()
         return True
@@ -175,7 +177,7 @@ class Decoder:
         shape, fresh = self.shape, not self._own
         size = (self.slots.samples.size, shape.kv_heads, room, shape.head_dim)
         for layer in range(shape.layers):
-            keys, values = np.empty(size, self.ws.dtype), np.empty(size, self.ws.dtype)
+            keys, values = (self.xp.empty(size, self.ws.dtype) for _ in range(2))
             if fresh:
                 self._own.append((keys, values))
                 continue
@@ -193,9 +195,10 @@ class Decoder:
         rows = self.slots.samples.size
         per_group = self.slots.samples.shape[1]
         positions = np.repeat(self.cache.lengths[self.slots.prompts] + self.generated, per_group)
-        cos, sin = self.rope[0][positions][:, None], self.rope[1][positions][:, None]
+        at = self.xp.put(positions)
+        cos, sin = self.rope[0][at][:, None], self.rope[1][at][:, None]
         x = ws.take("decode_x", rows, shape.dim)
-        np.take(self.weights.embed, tokens, axis=0, out=x)
+        self.xp.take(self.weights.embed, self.xp.put(tokens), out=x)
         normed = ws.take("decode_normed", rows, shape.dim)
         for layer, weights in enumerate(self.weights.layers):
             ops.rms_norm(x, weights.attn_norm, shape.norm_eps, normed)
@@ -219,9 +222,9 @@ class Decoder:
             flat += weights.qkv_bias
         qkv = flat.reshape(len(flat), heads + 2 * kv, shape.head_dim)
         if weights.q_norm is not None and weights.k_norm is not None:
-            ops.rms_norm(qkv[:, :heads].copy(), weights.q_norm, shape.norm_eps, qkv[:, :heads])
+            ops.rms_norm(self.xp.copy(qkv[:, :heads]), weights.q_norm, shape.norm_eps, qkv[:, :heads])
             keys = qkv[:, heads : heads + kv]
-            ops.rms_norm(keys.copy(), weights.k_norm, shape.norm_eps, keys)
+            ops.rms_norm(self.xp.copy(keys), weights.k_norm, shape.norm_eps, keys)
         ops.rotate(qkv[:, : heads + kv], cos, sin)
         own_keys, own_values = self._own[layer]
         own_keys[:, :, self.generated] = qkv[:, heads : heads + kv]
@@ -230,39 +233,40 @@ class Decoder:
 
     def _attend(self, layer: int, qkv: Array) -> Array:
         """Softmax over the prompt's and the sample's own keys together, without joining them in memory."""
-        shape, now = self.shape, self.generated + 1
+        xp, shape, now = self.xp, self.shape, self.generated + 1
         kv, width = shape.kv_heads, shape.head_dim
         groups, per_group = self.slots.samples.shape
         share = shape.heads // kv
         rows = groups * per_group
         queries = qkv[:, : shape.heads].reshape(rows, kv, share, width) * width**-0.5
-        by_group = queries.reshape(groups, per_group, kv, share, width).transpose(0, 2, 1, 3, 4)
+        by_group = queries.reshape(groups, per_group, kv, share, width).swapaxes(1, 2)
         by_group = by_group.reshape(groups, kv, per_group * share, width)
         prompt_keys, prompt_values = self._prompts[layer]
         oldest = 0 if shape.window is None else max(0, now - shape.window)
         own_keys, own_values = (part[:, :, oldest:now] for part in self._own[layer])
-        prompt_scores = np.matmul(by_group, prompt_keys.transpose(0, 1, 3, 2))
+        prompt_scores = xp.matmul(by_group, prompt_keys.swapaxes(2, 3))
         if self._hidden is not None:
             prompt_scores += self._hidden
-        own_scores = np.matmul(queries, own_keys.transpose(0, 1, 3, 2))
+        own_scores = xp.matmul(queries, own_keys.swapaxes(2, 3))
 
         def to_group(x: Array) -> Array:
-            split = x.reshape(groups, per_group, kv, share, 1).transpose(0, 2, 1, 3, 4)
+            split = x.reshape(groups, per_group, kv, share, 1).swapaxes(1, 2)
             return split.reshape(groups, kv, per_group * share, 1)
 
         def to_row(x: Array) -> Array:
-            split = x.reshape(groups, kv, per_group, share, x.shape[-1]).transpose(0, 2, 1, 3, 4)
+            split = x.reshape(groups, kv, per_group, share, x.shape[-1]).swapaxes(1, 2)
             return split.reshape(rows, kv, share, x.shape[-1])
 
-        top = np.maximum(
-            to_row(prompt_scores.max(axis=-1, keepdims=True)), own_scores.max(axis=-1, keepdims=True)
+        top = xp.maximum(
+            to_row(xp.amax(prompt_scores, axis=-1, keepdims=True)),
+            xp.amax(own_scores, axis=-1, keepdims=True),
         )
         prompt_scores -= to_group(top)
-        np.exp(prompt_scores, out=prompt_scores)
+        xp.exp(prompt_scores, out=prompt_scores)
         own_scores -= top
-        np.exp(own_scores, out=own_scores)
+        xp.exp(own_scores, out=own_scores)
         total = to_row(prompt_scores.sum(axis=-1, keepdims=True)) + own_scores.sum(axis=-1, keepdims=True)
-        mixed: Array = to_row(np.matmul(prompt_scores, prompt_values)) + np.matmul(own_scores, own_values)
+        mixed: Array = to_row(xp.matmul(prompt_scores, prompt_values)) + xp.matmul(own_scores, own_values)
         mixed /= total
         return mixed.reshape(rows, shape.q_width)
 
@@ -270,7 +274,7 @@ class Decoder:
         """``x W^T`` plus the adapter's part."""
         out = self.ws.take(("decode", name), len(x), len(weight))
         if self.panels is None:
-            np.matmul(x, weight.T, out=out)
+            self.xp.matmul(x, weight.T, out=out)
         else:
             self.panels.layers[layer][name].multiply(x, out)
         group: GroupLora | None = None if self.lora is None else self.lora.layers[layer].get(name)
@@ -285,7 +289,7 @@ def final_logits(weights: BaseWeights, x: Array, ws: Workspace, panels: ModelPan
     ops.rms_norm(x, weights.final_norm, weights.shape.norm_eps, normed)
     logits = ws.take("final_logits", len(x), weights.shape.vocab)
     if panels is None:
-        np.matmul(normed, weights.head.T, out=logits)
+        ws.xp.matmul(normed, weights.head.T, out=logits)
     else:
         panels.head.multiply(normed, logits)
     return logits

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from evsys_backend_local.engine.arrays import Array, arrays_of
 from evsys_backend_local.engine.packing import IntArray
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.workspace import Workspace
 
 #: Tokens per block of the two-level search.
@@ -22,11 +22,12 @@ def log_normaliser(logits: Array, ws: Workspace) -> tuple[Array, Array, Array]:
     """Maximum ``[B, 1]``, ``exp(logits - max)`` ``[B, V padded]`` and its sum ``[B, 1]``; zeros pad the last block."""
     rows, vocab = logits.shape
     padded = -(-vocab // BLOCK) * BLOCK
-    top = logits.max(axis=-1, keepdims=True)
+    xp = ws.xp
+    top = xp.amax(logits, axis=-1, keepdims=True)
     weights = ws.take("draw", rows, padded)
     weights[:, vocab:] = 0
-    np.subtract(logits, top, out=weights[:, :vocab])
-    np.exp(weights[:, :vocab], out=weights[:, :vocab])
+    xp.subtract(logits, top, out=weights[:, :vocab])
+    xp.exp(weights[:, :vocab], out=weights[:, :vocab])
     return top, weights, weights[:, :vocab].sum(axis=-1, keepdims=True)
 
 
@@ -49,29 +50,31 @@ def reshape_distribution(
         top_k: ``[B]``; 0 keeps all tokens.
         top_p: ``[B]``; 1 keeps all tokens. Kept is the smallest set of likeliest tokens that reaches the mass.
     """
-    vocab = logits.shape[1]
+    xp, vocab = arrays_of(logits), logits.shape[1]
     for row in np.flatnonzero((temperature != 1) & (temperature != 0)):
-        weights[row, :vocab] = np.exp((logits[row] - top[row]) / temperature[row])
+        weights[row, :vocab] = xp.exp((logits[row] - top[row]) / temperature[row])
     for row in np.flatnonzero(((top_k > 0) & (top_k < vocab)) | (top_p < 1)):
         own = weights[row, :vocab]
-        order = np.argsort(-own, kind="stable")
+        order = xp.order(-own)
         kept = vocab if top_k[row] <= 0 else min(int(top_k[row]), vocab)
-        mass = np.cumsum(own[order[:kept]], dtype=np.float64)
-        kept = min(kept, int(np.searchsorted(mass, top_p[row] * mass[-1])) + 1)
+        mass = xp.cumsum64(own[order[:kept]])
+        kept = min(kept, int(xp.search(mass, mass[-1] * float(top_p[row]))) + 1)
         own[order[kept:]] = 0
 
 
 def draw(weights: Array, uniform: NDArray[np.float64]) -> IntArray:
-    """Inverse-CDF draw from unnormalised ``weights`` ``[B, V padded]`` with one number a row, sums in float64."""
-    rows = len(weights)
+    """Inverse-CDF draw from unnormalised ``weights`` ``[B, V padded]`` with one of numpy's numbers a row,
+    sums in float64.
+    """
+    xp, rows = arrays_of(weights), len(weights)
     blocks = weights.reshape(rows, -1, BLOCK)
-    mass = blocks.sum(axis=-1, dtype=np.float64)
-    outer = np.cumsum(mass, axis=-1)
-    wanted = uniform * outer[:, -1]
-    block = np.minimum((outer <= wanted[:, None]).sum(axis=-1), outer.shape[1] - 1)
-    at = np.arange(rows)
-    inner = np.cumsum(blocks[at, block], axis=-1, dtype=np.float64)
+    mass = xp.sum64(blocks)
+    outer = xp.cumsum64(mass)
+    wanted = xp.put(uniform) * outer[:, -1]
+    block = xp.clip((outer <= wanted[:, None]).sum(axis=-1), None, outer.shape[1] - 1)
+    at = xp.put(np.arange(rows))
+    inner = xp.cumsum64(blocks[at, block])
     # Rounding may leave a remainder beyond the block's own mass; stay on a token that has some.
-    rest = np.clip(wanted - (outer[at, block] - mass[at, block]), 0, np.nextafter(inner[:, -1], 0))
-    chosen: IntArray = block * BLOCK + (inner <= rest[:, None]).sum(axis=-1)
-    return chosen
+    rest = xp.clip(wanted - (outer[at, block] - mass[at, block]), 0, None)
+    rest = xp.minimum(rest, xp.below(inner[:, -1]))
+    return xp.host(block * BLOCK + (inner <= rest[:, None]).sum(axis=-1))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evsys.errors import BackendError
 from evsys_backend_local.engine import ops, panels, sampler
 from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.adam import AdamParams
+from evsys_backend_local.engine.arrays import NUMPY, Array, Arrays
 from evsys_backend_local.engine.attention import default_block_rows
 from evsys_backend_local.engine.batch import Batch, BatchResult, Example, Loss
 from evsys_backend_local.engine.lora import LoraParams
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.shape import LINEARS, ModelShape
@@ -33,10 +35,11 @@ class Engine:
 
     Args:
         weights: the base model.
-        workers: worker threads, by default one a CPU. Results depend on it in the last bits.
+        workers: worker threads, by default one a CPU (one in all where ``xp`` shares operations among threads itself). Results depend on it in the last bits.
         max_rows: rows (tokens after sharing) that one worker computes at a time; bounds memory.
         block_rows: query rows of an attention block, by default chosen by the model's width.
         prefixes: what is kept of prompts from one call of ``sample`` to the next.
+        xp: what computes; weights are copied there if they lie elsewhere.
     """
 
     def __init__(
@@ -47,17 +50,21 @@ class Engine:
         max_rows: int = 256,
         block_rows: int | None = None,
         prefixes: PrefixCache | None = None,
+        xp: Arrays = NUMPY,
     ) -> None:
+        self.xp = xp
+        weights = weights.on(xp)
         self.weights = weights
         self.shape: ModelShape = weights.shape
         self.max_rows = max_rows
         self.block_rows = block_rows or default_block_rows(self.shape)
-        dtype = weights.params.flat.dtype
-        self.pool = WorkerPool(workers or cpu_count(), dtype)
+        dtype = weights.params.dtype
+        self.pool = WorkerPool(workers or xp.workers or cpu_count(), dtype, xp)
         shape = self.shape
-        self.rope = ops.rope_table(
+        cos, sin = ops.rope_table(
             shape.max_context, shape.head_dim, shape.rope_theta, dtype, shape.rope_factors
         )
+        self.rope = (xp.put(cos), xp.put(sin))
         self._base = Snapshot(weights=weights, lora=None, version=0)
         self.prefixes = prefixes or PrefixCache()
         self._panels: panels.ModelPanels | None = None
@@ -81,16 +88,14 @@ class Engine:
         Raises:
             ValueError: unknown or no target module, or a rank below 1.
         """
-        dtype = self.weights.params.flat.dtype
-        lora = LoraParams(self.shape, rank=rank, alpha=alpha, targets=targets, dtype=dtype)
+        dtype = self.weights.params.dtype
+        lora = LoraParams(self.shape, rank=rank, alpha=alpha, targets=targets, dtype=dtype, xp=self.xp)
         lora.initialise(seed)
         return Trainable(self.weights, lora)
 
     def create_full(self) -> Trainable:
         """A copy of the base weights, all of them trained. Takes four times their memory."""
-        copy = BaseWeights.allocate(self.shape, self.weights.params.flat.dtype)
-        copy.params.flat[...] = self.weights.params.flat
-        return Trainable(copy, None)
+        return Trainable(self.weights.copy(), None)
 
     def batch(self, data: Sequence[Example], *, share: bool = True) -> Batch:
         """Check and pack examples."""
@@ -103,7 +108,8 @@ class Engine:
     ) -> list[Array]:
         """Logprobs of the targets, one array an example in the shape of its targets; 0 where the mask is False."""
         batch = self.batch(data)
-        batch.forward(model, self.rope, abort)
+        with self._within_memory():
+            batch.forward(model, self.rope, abort)
         return batch.logprobs
 
     def forward_backward(
@@ -134,7 +140,8 @@ class Engine:
                 f"none of the {len(data)} examples has a position with a loss; check the mask or weights, and "
                 "whether truncation cut the answers off"
             )
-        value, metrics = batch.forward_backward(model, self.rope, loss, separable=separable, abort=abort)
+        with self._within_memory():
+            value, metrics = batch.forward_backward(model, self.rope, loss, separable=separable, abort=abort)
         return BatchResult(
             value=value, logprobs=batch.logprobs, metrics=metrics, rows=batch.rows, tokens=batch.tokens
         )
@@ -152,17 +159,28 @@ class Engine:
         """
         if not requests:
             return []
-        return sampler.sample(
-            model,
-            requests,
-            self.pool,
-            self.rope,
-            max_rows=self.max_rows,
-            block_rows=self.block_rows,
-            abort=abort or Abort(),
-            prefixes=self.prefixes,
-            panels=self._panels_of(model),
-        )
+        with self._within_memory():
+            return sampler.sample(
+                model,
+                requests,
+                self.pool,
+                self.rope,
+                max_rows=self.max_rows,
+                block_rows=self.block_rows,
+                abort=abort or Abort(),
+                prefixes=self.prefixes,
+                panels=self._panels_of(model),
+            )
+
+    @contextmanager
+    def _within_memory(self) -> Iterator[None]:
+        try:
+            yield
+        except self.xp.out_of_memory as exc:
+            raise BackendError(
+                f"no memory is left on {self.xp.device}: {exc}",
+                hint="lower micro_batch_rows, prefix_cache_mb or max_length in backend.params, or sample fewer at a time",
+            ) from exc
 
     def _panels_of(self, model: Trainable | Snapshot) -> panels.ModelPanels | None:
         """The base weights in panels, made on first use; None for a model that has weights of its own."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
+from evsys_backend_local.engine.arrays import NUMPY, Arrays
 from evsys_backend_local.engine.attention import default_block_rows
 from evsys_backend_local.engine.decode import KV_BYTES
 from evsys_backend_local.engine.head import CHUNK_ROWS, KEEP_BYTES
@@ -27,21 +28,25 @@ _REST_BYTES = 72 << 20
 PROMPTS = 16
 
 
-def measure_roof(seconds: float = 0.06, clock: Callable[[], float] = time.perf_counter) -> float:
+def measure_roof(
+    seconds: float = 0.06, clock: Callable[[], float] = time.perf_counter, xp: Arrays = NUMPY
+) -> float:
     """Float32 operations per second and core of a matrix product (1024 x 576 x 1536), best of what fits the time.
 
-    By the wall's clock it is what this machine gives now; by ``time.thread_time``, what it gives when nobody else computes.
+    Of a GPU, operations per second of it all. By the wall's clock it is what this machine gives now; by ``time.thread_time``, what it gives when nobody else computes.
     """
     rng = np.random.default_rng(0)
-    x = rng.random((1024, 576), np.float32)
-    w = rng.random((1536, 576), np.float32)
-    out = np.empty((1024, 1536), np.float32)
+    x = xp.put(rng.random((1024, 576), np.float32))
+    w = xp.put(rng.random((1536, 576), np.float32))
+    out = xp.empty((1024, 1536), np.float32)
     best = np.inf
     with blas_threads(1):
-        np.matmul(x, w.T, out=out)
+        xp.matmul(x, w.T, out=out)
+        xp.wait()
         end = clock() + seconds
         while (start := clock()) < end:
-            np.matmul(x, w.T, out=out)
+            xp.matmul(x, w.T, out=out)
+            xp.wait()
             best = min(best, clock() - start)
     return 2.0 * 1024 * 576 * 1536 / best
 
@@ -76,23 +81,29 @@ def trained_bytes(shape: ModelShape, *, workers: int, rank: int | None, itemsize
     return (7 + workers) * count * itemsize
 
 
-def sampling_bytes(shape: ModelShape, *, length: int, full: bool) -> int:
+def sampling_bytes(shape: ModelShape, *, length: int, full: bool, xp: Arrays = NUMPY) -> int:
     """Bytes that sampling adds in float32: panels, and keys and values of prompts, kept and in use.
 
     Args:
         shape: the model.
         length: tokens of a prompt. ``PROMPTS`` of them are taken to be answered at a time.
         full: all weights are trained, of which there are no panels.
+        xp: what computes; only numpy has panels.
     """
     base = 4 * shape.parameters
     keys = PROMPTS * length * 2 * shape.layers * shape.kv_width * 4
-    return (
-        (base if pay_for(base) and not full else 0) + min(keys, KV_BYTES) + min(keys, PREFIX_CACHE_MB << 20)
-    )
+    panels = base if xp is NUMPY and pay_for(base) and not full else 0
+    return panels + min(keys, KV_BYTES) + min(keys, PREFIX_CACHE_MB << 20)
 
 
 def training_bytes(
-    shape: ModelShape, *, rows: int, workers: int, rank: int | None, length: int | None = None
+    shape: ModelShape,
+    *,
+    rows: int,
+    workers: int,
+    rank: int | None,
+    length: int | None = None,
+    xp: Arrays = NUMPY,
 ) -> int:
     """Bytes at the peak of a run that trains in float32 and samples in between.
 
@@ -102,10 +113,11 @@ def training_bytes(
         workers: worker threads; each has a pack of its own in memory.
         rank: of the adapter; None trains the whole model.
         length: of the longest sequence, by default ``rows``.
+        xp: what computes.
     """
     base = 4 * shape.parameters
     adapted = trained_bytes(shape, workers=workers, rank=rank)
-    sampled = sampling_bytes(shape, length=length or rows, full=rank is None)
+    sampled = sampling_bytes(shape, length=length or rows, full=rank is None, xp=xp)
     return base + adapted + workers * activation_bytes(shape, rows) + sampled + _REST_BYTES
 
 
@@ -127,6 +139,7 @@ def estimate(
     longest: int = 0,
     rank: int | None = 32,
     roof: float | None = None,
+    xp: Arrays = NUMPY,
 ) -> Estimate:
     """Time and memory of a training run.
 
@@ -139,10 +152,11 @@ def estimate(
         longest: tokens of the longest sequence, which isn't split.
         rank: of the adapter; None trains all weights.
         roof: operations per second and core, measured now when None (less than 0.1 s).
+        xp: what computes.
     """
-    roof = measure_roof() if roof is None else roof
+    roof = measure_roof(xp=xp) if roof is None else roof
     share = shape.dim / (shape.dim + _HALF_WIDTH)
     seconds = steps * training_operations(shape, rows, full=rank is None) / (roof * workers * share)
     largest = max(min(rows, max_rows), longest)
-    peak = training_bytes(shape, rows=largest, workers=workers, rank=rank, length=longest or None)
+    peak = training_bytes(shape, rows=largest, workers=workers, rank=rank, length=longest or None, xp=xp)
     return Estimate(seconds=seconds, peak_bytes=peak)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from evsys_backend_local.engine import ops
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.packing import IntArray
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.weights import BaseWeights
 from evsys_backend_local.engine.workspace import Workspace
 
@@ -49,11 +49,13 @@ class Head:
         self.place = place
         self.targets = targets
         shape = weights.shape
-        self.x = x[rows]
+        self.xp = ws.xp
+        self._at = ws.xp.put(rows)
+        self.x = x[self._at]
         self.hidden = ws.take("head_hidden", *self.x.shape)
         self.inverse = ops.rms_norm(self.x, weights.final_norm, shape.norm_eps, self.hidden)
         self.keep = len(rows) * shape.vocab * ws.dtype.itemsize <= KEEP_BYTES
-        self.total = np.empty((len(rows), 1), ws.dtype)
+        self.total = ws.xp.empty((len(rows), 1), ws.dtype)
         #: Pairs sorted by row make a chunk of rows a range of pairs.
         self._order = np.argsort(place, kind="stable")
         self._bounds = np.searchsorted(place[self._order], np.arange(0, len(rows) + CHUNK_ROWS, CHUNK_ROWS))
@@ -75,55 +77,58 @@ class Head:
             logits = self.ws.take("logits", len(self.rows), vocab)[part]
         else:
             logits = self.ws.take("logits", part.stop - part.start, vocab)
-        np.matmul(self.hidden[part], self.weights.head.T, out=logits)
+        self.xp.matmul(self.hidden[part], self.weights.head.T, out=logits)
         return logits
 
     def logprobs(self) -> Array:
-        """Logprobs of the targets, ``[P, K]``."""
+        """Logprobs of the targets, ``[P, K]``, as numpy's."""
+        xp = self.xp
         out = np.empty(self.targets.shape, self.ws.dtype)
         for part, pairs in self._chunks():
             logits = self._logits(part)
-            logits -= logits.max(axis=-1, keepdims=True)
-            out[pairs] = logits[(self.place[pairs] - part.start)[:, None], self.targets[pairs]]
-            np.exp(logits, out=logits)
+            rows = xp.put(self.place[pairs] - part.start)
+            logits -= xp.amax(logits, axis=-1, keepdims=True)
+            found = logits[rows[:, None], xp.put(self.targets[pairs])]
+            xp.exp(logits, out=logits)
             self.total[part] = logits.sum(axis=-1, keepdims=True)
-            out[pairs] -= np.log(self.total[part])[self.place[pairs] - part.start]
+            found -= xp.log(self.total[part])[rows]
+            out[pairs] = xp.host(found)
         return out
 
     def backward(self, gradient: Array, full_grads: BaseWeights | None) -> Array:
-        """Gradient of the residual stream ``[rows of the pack, dim]`` from d(loss)/d(logprob) ``[P, K]``.
+        """Gradient of the residual stream ``[rows of the pack, dim]`` from d(loss)/d(logprob) ``[P, K]``,
+        which is numpy's.
 
         With g the gradient of a pair, ``d hidden = sum_k g_k E[target_k] - (sum_k g_k) softmax E``.
         """
-        weights, ws = self.weights, self.ws
+        weights, ws, xp = self.weights, self.ws, self.xp
         count = len(self.rows)
-        mass = np.bincount(self.place, weights=gradient.sum(axis=1), minlength=count).astype(ws.dtype)[
-            :, None
-        ]
+        summed = np.bincount(self.place, weights=gradient.sum(axis=1), minlength=count)
+        mass = xp.put(summed.astype(ws.dtype)[:, None])
         d_hidden = ws.take("head_d_hidden", *self.hidden.shape)
         for part, pairs in self._chunks():
             if self.keep:
                 share = ws.take("logits", count, weights.shape.vocab)[part]
             else:
                 share = self._logits(part)
-                share -= share.max(axis=-1, keepdims=True)
-                np.exp(share, out=share)
-            np.matmul(share, weights.head, out=d_hidden[part])
+                share -= xp.amax(share, axis=-1, keepdims=True)
+                xp.exp(share, out=share)
+            xp.matmul(share, weights.head, out=d_hidden[part])
             d_hidden[part] *= -mass[part] / self.total[part]
-            pull = np.einsum("pk,pkd->pd", gradient[pairs], weights.head[self.targets[pairs]])
+            own, targets = gradient[pairs], self.targets[pairs]
+            pull = xp.einsum("pk,pkd->pd", xp.put(own), weights.head[xp.put(targets)])
             # Pairs are sorted by row: sum the runs of equal rows, then add each row once.
             rows, starts = np.unique(self.place[pairs], return_index=True)
-            d_hidden[rows] += np.add.reduceat(pull, starts, axis=0)
+            d_hidden[xp.put(rows)] += xp.sum_runs(pull, starts)
             if full_grads is not None:
                 share *= -mass[part] / self.total[part]
-                np.add.at(
-                    share, ((self.place[pairs] - part.start)[:, None], self.targets[pairs]), gradient[pairs]
-                )
+                flat = (self.place[pairs] - part.start)[:, None] * weights.shape.vocab + targets
+                xp.add_at(share.reshape(-1), flat.reshape(-1), xp.put(own.reshape(-1)))
                 full_grads.head[...] += share.T @ self.hidden[part]
         if full_grads is not None:
             full_grads.final_norm[...] += (d_hidden * self.x * self.inverse).sum(axis=0)
         ops.rms_norm_backward(d_hidden, self.x, self.inverse, weights.final_norm, d_hidden)
         d_x = ws.take("d_x", self.total_rows, weights.shape.dim)
         d_x[...] = 0
-        d_x[self.rows] = d_hidden
+        d_x[self._at] = d_hidden
         return d_x

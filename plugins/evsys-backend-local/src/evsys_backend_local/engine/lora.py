@@ -11,7 +11,8 @@ import attrs
 import numpy as np
 from numpy.typing import DTypeLike
 
-from evsys_backend_local.engine.params import Array, FlatParams, Spec
+from evsys_backend_local.engine.arrays import NUMPY, Array, Arrays
+from evsys_backend_local.engine.params import FlatParams, Spec
 from evsys_backend_local.engine.shape import FUSED, LINEARS, PARENT, ModelShape
 
 
@@ -54,6 +55,7 @@ class LoraParams:
         alpha: float = 32.0,
         targets: Sequence[str] = LINEARS,
         dtype: DTypeLike = np.float32,
+        xp: Arrays = NUMPY,
     ) -> None:
         unknown = sorted(set(targets) - set(LINEARS))
         if unknown:
@@ -66,7 +68,7 @@ class LoraParams:
         self.rank = rank
         self.alpha = float(alpha)
         self.targets: tuple[str, ...] = tuple(name for name in LINEARS if name in set(targets))
-        self.params = FlatParams(self._specs(), dtype, zero=True)
+        self.params = FlatParams(self._specs(), dtype, zero=True, xp=xp)
         self.layers: list[dict[str, GroupLora]] = [self._groups(layer) for layer in range(shape.layers)]
 
     @property
@@ -80,7 +82,7 @@ class LoraParams:
         for name, array in self.params.items():
             if name.endswith("lora_A"):
                 bound = 1 / np.sqrt(array.shape[1])
-                array[...] = rng.uniform(-bound, bound, array.shape)
+                array[...] = self.params.xp.put(rng.uniform(-bound, bound, tuple(array.shape)))
             else:
                 array[...] = 0
         self.refresh()
@@ -91,12 +93,17 @@ class LoraParams:
             for group in groups.values():
                 for member in group.members:
                     b = self.params[f"layers.{layer}.{PARENT[member.name]}.{member.name}.lora_B"]
-                    np.multiply(b, self.scale, out=group.b[member.outputs, member.ranks])
+                    self.params.xp.multiply(b, self.scale, out=group.b[member.outputs, member.ranks])
 
     def copy(self) -> LoraParams:
         """Independent copy."""
         other = LoraParams(
-            self.shape, rank=self.rank, alpha=self.alpha, targets=self.targets, dtype=self.params.flat.dtype
+            self.shape,
+            rank=self.rank,
+            alpha=self.alpha,
+            targets=self.targets,
+            dtype=self.params.dtype,
+            xp=self.params.xp,
         )
         other.params.flat[...] = self.params.flat
         other.refresh()
@@ -133,7 +140,7 @@ class LoraParams:
                 stems = [f"layers.{layer}.{PARENT[member.name]}.{member.name}" for member in members]
                 groups[fused] = GroupLora(
                     a=self.params.fused([stem + ".lora_A" for stem in stems]),
-                    b=np.zeros((column, len(members) * self.rank), self.params.flat.dtype),
+                    b=self.params.xp.zeros((column, len(members) * self.rank), self.params.dtype),
                     members=tuple(members),
                 )
         return groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from evsys.errors import BackendError
@@ -30,9 +31,11 @@ def available_bytes() -> int | None:
     return _physical()
 
 
-def require_memory(needed: int, what: str, *, hint: str) -> None:
-    """Raise :class:`NotEnoughMemoryError` if ``needed`` bytes for ``what`` are more than are free."""
-    available = available_bytes()
+def require_memory(
+    needed: int, what: str, *, hint: str, free: Callable[[], int | None] | None = None
+) -> None:
+    """Raise :class:`NotEnoughMemoryError` if ``needed`` bytes for ``what`` are more than are free, by default here."""
+    available = (free or available_bytes)()
     if available is not None and needed > available:
         raise NotEnoughMemoryError(
             f"{what} need {needed / 1e9:.1f} GB of memory, {available / 1e9:.1f} GB are free",

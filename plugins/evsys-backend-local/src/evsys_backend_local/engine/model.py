@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from evsys_backend_local.engine import ops
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.attention import Attention, Past
 from evsys_backend_local.engine.lora import GroupLora, LoraGrads, LoraParams
 from evsys_backend_local.engine.packing import Pack
 from evsys_backend_local.engine.panels import ModelPanels
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.weights import BaseWeights, LayerWeights
 from evsys_backend_local.engine.workspace import Workspace
 
@@ -60,8 +58,10 @@ class Forward:
         self.pack = pack
         self.ws = ws
         self.keep = keep
-        self.cos = rope[0][pack.positions][:, None]
-        self.sin = rope[1][pack.positions][:, None]
+        xp = self.xp = ws.xp
+        self.tokens = xp.put(pack.tokens)
+        positions = xp.put(pack.positions)
+        self.cos, self.sin = (table[positions][:, None] for table in rope)
         scores = sum((block.end - block.start) * block.keys for block in pack.blocks)
         size = scores * self.shape.heads * self.shape.layers * ws.dtype.itemsize
         self.attention = Attention(
@@ -86,7 +86,7 @@ class Forward:
     def _layers(self, layers: Sequence[LayerWeights], kv_sink: KvSink | None) -> Array:
         rows, dim = self.pack.rows, self.shape.dim
         x = self._take(0, "x0", rows, dim)
-        np.take(self.weights.embed, self.pack.tokens, axis=0, out=x)
+        self.xp.take(self.weights.embed, self.tokens, out=x)
         for layer, weights in enumerate(layers):
             middle = self._attention_half(layer, weights, x, kv_sink)
             x = self._mlp_half(layer, weights, middle)
@@ -158,15 +158,15 @@ class Forward:
     def _linear(self, layer: int, name: str, x: Array, weight: Array, out: Array) -> None:
         """``out = x W^T`` plus the adapter's part."""
         if self.panels is None:
-            np.matmul(x, weight.T, out=out)
+            self.xp.matmul(x, weight.T, out=out)
         else:
             self.panels.layers[layer][name].multiply(x, out)
         group = self._group(layer, name)
         if group is not None:
             low = self._take(layer, name + "_low", x.shape[0], group.a.shape[0])
-            np.matmul(x, group.a.T, out=low)
+            self.xp.matmul(x, group.a.T, out=low)
             extra = self.ws.take("lora", *out.shape)
-            np.matmul(low, group.b.T, out=extra)
+            self.xp.matmul(low, group.b.T, out=extra)
             out += extra
 
     def backward(self, d_x: Array, lora_grads: LoraGrads | None, full_grads: BaseWeights | None) -> None:
@@ -183,7 +183,7 @@ class Forward:
             self._mlp_backward(layer, weights, d_x, lora_grads, full)
             self._attention_backward(layer, weights, d_x, lora_grads, full)
         if full_grads is not None:
-            np.add.at(full_grads.embed, self.pack.tokens, d_x)
+            self.xp.add_at(full_grads.embed, self.pack.tokens, d_x)
 
     def _mlp_backward(
         self,
@@ -304,14 +304,14 @@ class Forward:
     ) -> None:
         """Gradient of :meth:`_linear`: writes ``d_x`` unless None, adds to the accumulators."""
         if d_x is not None:
-            np.matmul(dy, weight, out=d_x)
+            self.xp.matmul(dy, weight, out=d_x)
         group = self._group(layer, name)
         if group is not None:
             low = self._take(layer, name + "_low", x.shape[0], group.a.shape[0])
             d_low = dy @ group.b
             if d_x is not None:
                 extra = self.ws.take("lora", *d_x.shape)
-                np.matmul(d_low, group.a, out=extra)
+                self.xp.matmul(d_low, group.a, out=extra)
                 d_x += extra
             if grads is not None:
                 grads.add(layer, name, x=x, low=low, dy=dy, d_low=d_low)

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.arrays import Array, arrays_of
 
 
 def rms_norm(x: Array, gain: Array, eps: float, out: Array) -> Array:
     """``out = x / sqrt(mean(x^2) + eps) * gain`` over the last axis; returns the inverse root ``[..., 1]``."""
-    mean_square = np.einsum("...d,...d->...", x, x)[..., None]
+    xp = arrays_of(x)
+    mean_square = xp.einsum("...d,...d->...", x, x)[..., None]
     mean_square /= x.shape[-1]
     mean_square += eps
-    inverse: Array = 1.0 / np.sqrt(mean_square)
-    np.multiply(x, inverse, out=out)
+    inverse: Array = 1.0 / xp.sqrt(mean_square)
+    xp.multiply(x, inverse, out=out)
     out *= gain
     return inverse
 
@@ -29,8 +30,9 @@ def rms_norm_backward(dy: Array, x: Array, inverse: Array, gain: Array, out: Arr
 
     With g = dy * gain: ``dx = inverse * g - x * inverse^3 * mean(g * x)``.
     """
-    np.multiply(dy, gain, out=out)
-    coefficient = np.einsum("...d,...d->...", out, x)[..., None]
+    xp = arrays_of(x)
+    xp.multiply(dy, gain, out=out)
+    coefficient = xp.einsum("...d,...d->...", out, x)[..., None]
     coefficient *= inverse**3 / x.shape[-1]
     out *= inverse
     out -= x * coefficient
@@ -43,7 +45,7 @@ def rope_table(
     dtype: np.dtype[np.generic],
     factors: Sequence[float] | None = None,
 ) -> tuple[Array, Array]:
-    """Cosines and sines ``[positions, head_dim / 2]`` of the rotary embedding, computed in float64.
+    """Cosines and sines ``[positions, head_dim / 2]`` of the rotary embedding, computed in float64 by numpy.
 
     ``factors`` ``[head_dim / 2]`` divide the frequencies.
     """
@@ -75,14 +77,15 @@ def rotate(x: Array, cos: Array, sin: Array, *, inverse: bool = False) -> None:
 
 def silu_gate(gate: Array, up: Array, sigmoid: Array, out: Array) -> None:
     """``out = gate * sigmoid(gate) * up``; leaves the sigmoid in its buffer for the backward pass."""
-    np.multiply(gate, -1, out=sigmoid)
+    xp = arrays_of(gate)
+    xp.multiply(gate, -1, out=sigmoid)
     with np.errstate(
         over="ignore"
     ):  # exp overflows to infinity for gate < -88: the sigmoid is then 0, as it should
-        np.exp(sigmoid, out=sigmoid)
+        xp.exp(sigmoid, out=sigmoid)
     sigmoid += 1
-    np.reciprocal(sigmoid, out=sigmoid)
-    np.multiply(gate, sigmoid, out=out)
+    xp.reciprocal(sigmoid, out=sigmoid)
+    xp.multiply(gate, sigmoid, out=out)
     out *= up
 
 
@@ -93,10 +96,11 @@ def silu_gate_backward(
 
     ``d_up = d * silu`` and ``d_gate = d * up * (s + silu - silu * s)`` with ``silu = gate * s``.
     """
-    np.multiply(gate, sigmoid, out=d_gate)
-    np.multiply(d_out, d_gate, out=d_up)
+    xp = arrays_of(gate)
+    xp.multiply(gate, sigmoid, out=d_gate)
+    xp.multiply(d_out, d_gate, out=d_up)
     d_out *= up
-    np.multiply(d_gate, sigmoid, out=scratch)
+    xp.multiply(d_gate, sigmoid, out=scratch)
     d_gate -= scratch
     d_gate += sigmoid
     d_gate *= d_out

@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.arrays import Array
 
 IntArray = NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.arrays import NUMPY, Array
 from evsys_backend_local.engine.weights import BaseWeights, LayerWeights
 from evsys_backend_local.engine.workers import blas_info
 
@@ -86,8 +86,8 @@ def _layer(weights: LayerWeights) -> dict[str, Panels]:
 
 def pay(weights: BaseWeights) -> bool:
     """Whether panels make decoding faster here. Depends on the model and the BLAS alone, so results don't vary."""
-    flat = weights.params.flat
-    return flat.dtype == np.float32 and pay_for(flat.nbytes)
+    params = weights.params
+    return params.xp is NUMPY and params.dtype == np.float32 and pay_for(params.flat.nbytes)
 
 
 def pay_for(nbytes: int) -> bool:

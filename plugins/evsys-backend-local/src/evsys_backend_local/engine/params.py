@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-Array = NDArray[Any]
+from evsys_backend_local.engine.arrays import NUMPY, Array, Arrays
+
 Spec = tuple[str, tuple[int, ...]]
 
 
@@ -20,10 +20,14 @@ class FlatParams:
     neighbours be seen as one larger matrix (see :meth:`fused`).
     """
 
-    def __init__(self, specs: Sequence[Spec], dtype: DTypeLike, *, zero: bool = False) -> None:
+    def __init__(
+        self, specs: Sequence[Spec], dtype: DTypeLike, *, zero: bool = False, xp: Arrays = NUMPY
+    ) -> None:
+        self.xp = xp
+        self.dtype = np.dtype(dtype)
         self.specs: tuple[Spec, ...] = tuple(specs)
         sizes = [prod(shape) for _, shape in self.specs]
-        self.flat: Array = np.zeros(sum(sizes), dtype) if zero else np.empty(sum(sizes), dtype)
+        self.flat: Array = (xp.zeros if zero else xp.empty)(sum(sizes), self.dtype)
         self._offsets: dict[str, int] = {}
         self._views: dict[str, Array] = {}
         offset = 0
@@ -59,16 +63,34 @@ class FlatParams:
             if self._offsets[name] != offset:
                 raise ValueError(f"{name} does not follow its neighbours {names} in the buffer")
             rows += self._views[name].shape[0]
-            offset += self._views[name].size
+            offset += prod(self._views[name].shape)
         tail = self._views[names[0]].shape[1:]
         return self.flat[first:offset].reshape(rows, *tail)
 
     def like(self, *, zero: bool = True) -> FlatParams:
         """New arrays of the same names, shapes and type."""
-        return FlatParams(self.specs, self.flat.dtype, zero=zero)
+        return FlatParams(self.specs, self.dtype, zero=zero, xp=self.xp)
+
+    def on(self, xp: Arrays) -> FlatParams:
+        """These where another table computes; the same object if that is this one's."""
+        if xp is self.xp:
+            return self
+        moved = FlatParams(self.specs, self.dtype, xp=xp)
+        for name, array in self.host_items():  # one by one: there may be no room for all of them twice
+            moved[name][...] = xp.put(array)
+        return moved
+
+    @property
+    def host(self) -> Array:
+        """All numbers, as numpy's."""
+        return self.xp.host(self.flat)
+
+    def host_items(self) -> Iterator[tuple[str, Array]]:
+        """``(name, array)`` in storage order, as numpy's: views where numpy computes, else copies."""
+        return ((name, self.xp.host(view)) for name, view in self._views.items())
 
     def assign(self, values: Mapping[str, Array], *, what: str) -> None:
-        """Copy ``values`` in; names and shapes must match exactly, else ``ValueError`` naming ``what``."""
+        """Copy numpy's ``values`` in; names and shapes must match exactly, else ``ValueError`` naming ``what``."""
         missing = sorted(set(self._views) - set(values))
         extra = sorted(set(values) - set(self._views))
         if missing or extra:
@@ -77,4 +99,4 @@ class FlatParams:
             value = values[name]
             if value.shape != view.shape:
                 raise ValueError(f"{what}: {name} has shape {value.shape}, expected {view.shape}")
-            view[...] = value
+            view[...] = self.xp.put(value)

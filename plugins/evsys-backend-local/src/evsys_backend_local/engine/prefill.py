@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys_backend_local.engine.abort import Abort
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.decode import PromptCache
 from evsys_backend_local.engine.head import Head
 from evsys_backend_local.engine.model import Forward
 from evsys_backend_local.engine.packing import Block, IntArray, Pack, pack_sequences
 from evsys_backend_local.engine.panels import ModelPanels
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.prefix_cache import Key, PrefixCache, digests
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.engine.workspace import Workspace
@@ -86,35 +86,36 @@ class Prefill:
 
     def run(self, prompts: Sequence[IntArray], scored: Sequence[bool]) -> Prefilled:
         """Compute prompts of at least one token; ``scored`` says of which the tokens' logprobs are wanted."""
-        shape, dtype = self.shape, self.ws.dtype
+        shape, dtype, xp = self.shape, self.ws.dtype, self.ws.xp
         lengths = np.asarray([len(prompt) for prompt in prompts], np.int64)
         size = (len(prompts), shape.kv_heads, int(lengths.max()), shape.head_dim)
-        keys = [np.zeros(size, dtype) for _ in range(shape.layers)]
-        values = [np.zeros(size, dtype) for _ in range(shape.layers)]
-        last = np.empty((len(prompts), shape.dim), dtype)
+        keys = [xp.zeros(size, dtype) for _ in range(shape.layers)]
+        values = [xp.zeros(size, dtype) for _ in range(shape.layers)]
+        last = xp.empty((len(prompts), shape.dim), dtype)
         logprobs: dict[int, NDArray[np.float32]] = {}
         paths = [self._path(prompt, wanted) for prompt, wanted in zip(prompts, scored, strict=True)]
         for member, path in enumerate(paths):
             for place, chunk in enumerate(self._chunks[name] for name in path):
                 at = slice(place * self.chunk, (place + 1) * self.chunk)
                 for layer, both in enumerate(chunk):
-                    keys[layer][member, :, at] = both[:, : shape.kv_heads].transpose(1, 0, 2)
-                    values[layer][member, :, at] = both[:, shape.kv_heads :].transpose(1, 0, 2)
+                    keys[layer][member, :, at] = both[:, : shape.kv_heads].swapaxes(0, 1)
+                    values[layer][member, :, at] = both[:, shape.kv_heads :].swapaxes(0, 1)
         past = [len(path) * self.chunk for path in paths]
         for pack in self._packs(prompts, past):
+            places = [(member, xp.put(rows)) for member, rows in zip(pack.members, pack.rows_of, strict=True)]
 
-            def store(layer: int, k: Array, v: Array, pack: Pack = pack) -> None:
-                for member, rows in zip(pack.members, pack.rows_of, strict=True):
+            def store(layer: int, k: Array, v: Array, places: Sequence[tuple[int, Array]] = places) -> None:
+                for member, rows in places:
                     at = slice(past[member], past[member] + len(rows))
-                    keys[layer][member, :, at] = k[rows].transpose(1, 0, 2)
-                    values[layer][member, :, at] = v[rows].transpose(1, 0, 2)
+                    keys[layer][member, :, at] = k[rows].swapaxes(0, 1)
+                    values[layer][member, :, at] = v[rows].swapaxes(0, 1)
 
             x = self._forward(pack, paths).run(store)
-            for member, rows in zip(pack.members, pack.rows_of, strict=True):
-                last[member] = x[rows[-1]]
+            for member, rows in places:
+                last[member : member + 1] = x[rows[-1:]]
                 if scored[member]:
                     before = [self._streams[name] for name in paths[member]]
-                    logprobs[member] = self._score(np.concatenate([*before, x[rows]]), prompts[member])
+                    logprobs[member] = self._score(xp.concatenate([*before, x[rows]]), prompts[member])
         return Prefilled(
             cache=PromptCache(keys=keys, values=values, lengths=lengths), last=last, logprobs=logprobs
         )
@@ -138,7 +139,8 @@ class Prefill:
     def _compute(self, prompt: IntArray, path: Sequence[bytes], *, scored: bool = False) -> Array:
         """Keys and values ``[layers, chunk, 2 * kv_heads, head_dim]`` of the last chunk of ``path``."""
         shape, end = self.shape, len(path) * self.chunk
-        made = np.empty((shape.layers, self.chunk, 2 * shape.kv_heads, shape.head_dim), self.ws.dtype)
+        size = (shape.layers, self.chunk, 2 * shape.kv_heads, shape.head_dim)
+        made = self.ws.xp.empty(size, self.ws.dtype)
 
         def store(layer: int, k: Array, v: Array) -> None:
             made[layer, :, : shape.kv_heads] = k
@@ -147,7 +149,7 @@ class Prefill:
         [pack] = self._packs([prompt[:end]], [end - self.chunk])
         forward = self._forward(pack, [path[:-1]])
         if scored:
-            self._streams[path[-1]] = forward.run(store).copy()
+            self._streams[path[-1]] = self.ws.xp.copy(forward.run(store))
         else:
             forward.keys(store)
         return made

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import attrs
 import numpy as np
 
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.limits import PREFIX_CACHE_MB
 from evsys_backend_local.engine.packing import IntArray
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.trainable import Snapshot
 
 #: Tokens of a chunk: fewer are reused more finely, more are multiplied faster.

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys_backend_local.engine.abort import Abort
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.decode import KV_BYTES, Decoder, final_logits, split_by_memory
 from evsys_backend_local.engine.draw import draw, log_normaliser, reshape_distribution, uniforms
 from evsys_backend_local.engine.limits import ContextTooLongError
 from evsys_backend_local.engine.packing import IntArray
 from evsys_backend_local.engine.panels import ModelPanels
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.prefill import Prefill
 from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.shape import ModelShape
@@ -176,7 +176,7 @@ class _Wave:
         self.prefill = prefill
         self.abort = prefill.abort
         self.panels = prefill.panels
-        self.rope, self.ws = prefill.rope, prefill.ws
+        self.rope, self.ws, self.xp = prefill.rope, prefill.ws, prefill.ws.xp
         self.weights, self.lora = prefill.model.weights, prefill.model.lora
         self.requests = requests
         self.owner = np.repeat(np.arange(len(requests)), [request.n for request in requests])
@@ -204,7 +204,7 @@ class _Wave:
             [np.asarray(request.prompt, np.int64) for request in self.requests],
             [request.prompt_logprobs for request in self.requests],
         )
-        logits = final_logits(self.weights, prompts.last, self.ws, self.panels)[self.owner]
+        logits = final_logits(self.weights, prompts.last, self.ws, self.panels)[self.xp.put(self.owner)]
         everyone = np.arange(len(self.owner))
         chosen = self._choose(logits, everyone)
         alive = self._record(everyone, chosen)
@@ -226,17 +226,18 @@ class _Wave:
                 places = decoder.slots.samples.reshape(-1)
                 logits = decoder.step(next_token[np.maximum(places, 0)])
                 active = np.flatnonzero(np.isin(places, alive))
-                chosen = self._choose(
-                    logits if len(active) == len(places) else logits[active], places[active]
-                )
+                if len(active) < len(places):
+                    logits = logits[self.xp.put(active)]
+                chosen = self._choose(logits, places[active])
                 next_token[places[active]] = chosen
                 alive = self._record(places[active], chosen)
         return self._collect(prompts.logprobs)
 
     def _choose(self, logits: Array, samples: IntArray) -> IntArray:
         """Draw one token for each of ``samples`` from ``logits`` ``[len(samples), vocab]`` and note its logprob."""
+        xp = self.xp
         top, weights, total = log_normaliser(logits, self.ws)
-        normaliser = np.log(total)
+        normaliser = xp.log(total)
         if not self.plain:
             reshape_distribution(
                 weights,
@@ -251,9 +252,9 @@ class _Wave:
         chosen = draw(weights, uniform)
         greedy = np.flatnonzero(self.temperature[samples] == 0)
         if len(greedy):
-            chosen[greedy] = logits[greedy].argmax(axis=-1)
-        rows = np.arange(len(samples))
-        logprobs = (logits[rows, chosen] - top[:, 0]) - normaliser[:, 0]
+            chosen[greedy] = xp.host(logits[xp.put(greedy)].argmax(axis=-1))
+        rows = xp.put(np.arange(len(samples)))
+        logprobs = xp.host((logits[rows, xp.put(chosen)] - top[:, 0]) - normaliser[:, 0])
         if not np.isfinite(logprobs).all():
             raise FloatingPointError(
                 "the model's logits hold NaN or infinity; the weights are damaged or diverged"
@@ -263,7 +264,7 @@ class _Wave:
             wanted = self.requests[self.owner[sample]].top_logprobs
             if wanted:
                 self.top[sample].append(
-                    _likeliest(logits[row], float(top[row, 0] + normaliser[row, 0]), wanted)
+                    _likeliest(xp.host(logits[row]), float(xp.host(top[row] + normaliser[row])[0]), wanted)
                 )
         return chosen
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from evsys.errors import ConfigError, DataError
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.lora import LoraParams
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.models.adapter import SavedAdapter, read_adapter, write_adapter
 from evsys_backend_local.models.safetensors import SafetensorsFile, write_safetensors
@@ -27,7 +27,7 @@ def save_weights(model: Trainable | Snapshot, directory: Path) -> list[str]:
     """Write the trained weights into ``directory`` (made if needed); returns the names of the files."""
     directory.mkdir(parents=True, exist_ok=True)
     if model.lora is None:
-        write_safetensors(directory / FULL, dict(model.weights.params.items()), {"format": "pt"})
+        write_safetensors(directory / FULL, dict(model.weights.params.host_items()), {"format": "pt"})
         return [FULL]
     return write_adapter(model.lora, model.weights.name, directory)
 
@@ -39,7 +39,8 @@ def save_state(model: Trainable, directory: Path) -> Mapping[str, Any]:
         JSON values for the record: ``files``, ``optimizer_steps`` and the ``digest`` of the trained weights.
     """
     names = save_weights(model, directory)
-    arrays = {"m": model.adam.m, "v": model.adam.v, "grad": model.grad.flat}
+    host = model.params.xp.host
+    arrays = {"m": host(model.adam.m), "v": host(model.adam.v), "grad": model.grad.host}
     write_safetensors(directory / OPTIMISER, arrays, {"step": str(model.adam.step)})
     return {"files": [*names, OPTIMISER], "optimizer_steps": model.adam.step, "digest": model.digest}
 
@@ -114,5 +115,5 @@ def _load_optimiser(model: Trainable, directory: Path) -> None:
     for name, target in (("m", model.adam.m), ("v", model.adam.v), ("grad", model.grad.flat)):
         if name not in file or file[name].shape != target.shape:
             raise DataError(f"optimiser state {name} is missing or has another size", source=str(file.path))
-        target[...] = file[name]
+        target[...] = model.params.xp.put(file[name])
     model.adam.step = int(file.metadata["step"])

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import attrs
 
 from evsys_backend_local.engine.adam import Adam, AdamParams
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.lora import LoraGrads, LoraParams
-from evsys_backend_local.engine.params import Array, FlatParams
+from evsys_backend_local.engine.params import FlatParams
 from evsys_backend_local.engine.weights import BaseWeights
 
 
@@ -35,8 +36,8 @@ class Snapshot:
 
 
 def _digest(weights: BaseWeights, lora: LoraParams | None) -> str:
-    flat = weights.params.flat if lora is None else lora.params.flat
-    return "sha256:" + hashlib.sha256(flat).hexdigest()
+    params = weights.params if lora is None else lora.params
+    return "sha256:" + hashlib.sha256(params.host).hexdigest()
 
 
 class Trainable:
@@ -73,8 +74,7 @@ class Trainable:
         """``count`` zeroed gradient accumulators, one a worker, reused between calls."""
         while len(self._accumulators) < count:
             if self.lora is None:
-                shape, dtype = self.weights.shape, self.params.flat.dtype
-                self._accumulators.append(BaseWeights.allocate(shape, dtype, zero=True))
+                self._accumulators.append(self.weights.like(zero=True))
             else:
                 self._accumulators.append(LoraGrads(self.lora))
         chosen = self._accumulators[:count]
@@ -100,9 +100,7 @@ class Trainable:
         """Frozen copy for sampling."""
         if self.lora is not None:
             return Snapshot(weights=self.weights, lora=self.lora.copy(), version=self.version)
-        copy = BaseWeights.allocate(self.weights.shape, self.params.flat.dtype)
-        copy.params.flat[...] = self.params.flat
-        return Snapshot(weights=copy, lora=None, version=self.version)
+        return Snapshot(weights=self.weights.copy(), lora=None, version=self.version)
 
     def load_params(self, values: dict[str, Array], *, what: str) -> None:
         """Replace the trained parameters."""

@@ -6,7 +6,8 @@ import attrs
 import numpy as np
 from numpy.typing import DTypeLike
 
-from evsys_backend_local.engine.params import Array, FlatParams, Spec
+from evsys_backend_local.engine.arrays import NUMPY, Array, Arrays
+from evsys_backend_local.engine.params import FlatParams, Spec
 from evsys_backend_local.engine.shape import FUSED, PARENT, ModelShape
 
 
@@ -74,9 +75,11 @@ class BaseWeights:
         self.layers = [self._layer(index) for index in range(shape.layers)]
 
     @classmethod
-    def allocate(cls, shape: ModelShape, dtype: DTypeLike = np.float32, *, zero: bool = False) -> BaseWeights:
+    def allocate(
+        cls, shape: ModelShape, dtype: DTypeLike = np.float32, *, zero: bool = False, xp: Arrays = NUMPY
+    ) -> BaseWeights:
         """Uninitialised (or zero) arrays for ``shape``; fill them through ``params``."""
-        return cls(shape, FlatParams(weight_specs(shape), dtype, zero=zero))
+        return cls(shape, FlatParams(weight_specs(shape), dtype, zero=zero, xp=xp))
 
     @classmethod
     def random(cls, shape: ModelShape, seed: int, dtype: DTypeLike = np.float32) -> BaseWeights:
@@ -93,6 +96,24 @@ class BaseWeights:
                 scale = 0.02 / (np.sqrt(2 * shape.layers) if residual else 1)
                 array[...] = rng.normal(0, scale, array.shape)
         return weights
+
+    def on(self, xp: Arrays) -> BaseWeights:
+        """These where another table computes; the same object if that is this one's."""
+        if xp is self.params.xp:
+            return self
+        moved = BaseWeights(self.shape, self.params.on(xp))
+        moved.name = self.name
+        return moved
+
+    def like(self, *, zero: bool = False) -> BaseWeights:
+        """New arrays for a model of the same shape."""
+        return BaseWeights(self.shape, self.params.like(zero=zero))
+
+    def copy(self) -> BaseWeights:
+        """Independent copy, without the name."""
+        other = self.like()
+        other.params.flat[...] = self.params.flat
+        return other
 
     def _layer(self, index: int) -> LayerWeights:
         prefix = f"model.layers.{index}."

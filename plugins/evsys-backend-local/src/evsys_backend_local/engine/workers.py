@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike
 from threadpoolctl import ThreadpoolController
 
 from evsys_backend_local.engine.abort import Abort
+from evsys_backend_local.engine.arrays import NUMPY, Arrays
 from evsys_backend_local.engine.threads import DaemonExecutor
 from evsys_backend_local.engine.workspace import Workspace
 
@@ -91,11 +92,11 @@ class WorkerPool:
     run; the caller sums results in worker order. Same items and same count therefore give the same bits.
     """
 
-    def __init__(self, count: int, dtype: DTypeLike) -> None:
+    def __init__(self, count: int, dtype: DTypeLike, xp: Arrays = NUMPY) -> None:
         if count < 1:
             raise ValueError(f"worker count must be at least 1, got {count}")
         self.count = count
-        self.workspaces = [Workspace(dtype) for _ in range(count)]
+        self.workspaces = [Workspace(dtype, xp) for _ in range(count)]
         self._executor = DaemonExecutor(count, "evsys-local-worker")
 
     def deal(self, costs: Sequence[float]) -> list[list[int]]:

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from numpy.typing import DTypeLike
 
-from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.arrays import NUMPY, Array, Arrays
 
 
 class Workspace:
@@ -18,7 +18,8 @@ class Workspace:
     matrix product of the same size.
     """
 
-    def __init__(self, dtype: DTypeLike) -> None:
+    def __init__(self, dtype: DTypeLike, xp: Arrays = NUMPY) -> None:
+        self.xp = xp
         self.dtype = np.dtype(dtype)
         self._buffers: dict[object, Array] = {}
         self._children: list[Workspace] = []
@@ -26,7 +27,7 @@ class Workspace:
     def child(self, index: int) -> Workspace:
         """Further workspace of the same worker, for a pass that must outlive the next one."""
         while len(self._children) <= index:
-            self._children.append(Workspace(self.dtype))
+            self._children.append(Workspace(self.dtype, self.xp))
         return self._children[index]
 
     def release(self) -> None:
@@ -38,8 +39,8 @@ class Workspace:
         """Contiguous uninitialised array of ``shape`` under ``key``."""
         size = prod(shape)
         buffer = self._buffers.get(key)
-        if buffer is None or buffer.size < size:
-            buffer = np.empty(size, self.dtype)
+        if buffer is None or len(buffer) < size:
+            buffer = self.xp.empty(size, self.dtype)
             self._buffers[key] = buffer
         return buffer[:size].reshape(shape)
 

@@ -15,8 +15,8 @@ import attrs
 import numpy as np
 
 from evsys.errors import ConfigError, DataError
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.lora import LoraParams
-from evsys_backend_local.engine.params import Array
 from evsys_backend_local.engine.shape import LINEARS, ModelShape
 from evsys_backend_local.models.safetensors import SafetensorsFile, write_safetensors
 
@@ -100,7 +100,7 @@ def is_adapter(folder: Path) -> bool:
 
 def write_adapter(lora: LoraParams, base: str, folder: Path) -> list[str]:
     """Write an adapter for the model ``base``; returns the names of the files."""
-    arrays = {peft_name(name): array for name, array in lora.params.items()}
+    arrays = {peft_name(name): array for name, array in lora.params.host_items()}
     write_safetensors(folder / ADAPTER, arrays, {"format": "pt"})
     settings = {
         "peft_type": "LORA",

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from evsys.errors import DataError
-from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.models.quantised import PACKINGS, kind_name
 
 _MAGIC = b"GGUF"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from evsys.errors import DataError
-from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.weights import BaseWeights
 from evsys_backend_local.models.families import (

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.arrays import Array
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +49,37 @@ def load_base(name: str | Path, dtype: DTypeLike = "float32") -> BaseWeights:
         weights = load_weights(folder, dtype)
     weights.name = str(name)
     return weights
+
+
+def shared_base(name: str | Path) -> BaseWeights:
+    """Base weights that nobody writes to: the same object for all who hold those of one model, as its files are now.
+
+    Raises:
+        ConfigError, DataError: see `load_base`.
+    """
+    folder = resolve(name)
+    files = () if folder is None else tuple(sorted(_signature(path) for path in _files(folder)))
+    key = (str(name), files)
+    with _SHARING:
+        weights = _SHARED.get(key)
+        if weights is None:
+            weights = _SHARED[key] = load_base(name)
+    return weights
+
+
+_SHARING = threading.Lock()
+_SHARED: weakref.WeakValueDictionary[tuple[str, tuple[object, ...]], BaseWeights] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [folder] if folder.is_file() else [path for path in folder.iterdir() if path.is_file()]
+
+
+def _signature(path: Path) -> tuple[str, int, int]:
+    status = path.stat()
+    return path.name, status.st_mtime_ns, status.st_size
 
 
 def model_shape(name: str | Path) -> ModelShape:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys.errors import DataError
-from evsys_backend_local.engine.params import Array
+from evsys_backend_local.engine.arrays import Array
 
 #: Element types of the format that NumPy has. BF16 is widened to float32 on reading.
 _TYPES: dict[str, str] = {
