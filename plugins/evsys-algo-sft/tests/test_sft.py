@@ -278,3 +278,48 @@ async def test_preview_shows_tokens_with_weights_and_counts_what_would_be_droppe
         assert decode(tokens[weights > 0]) == "there<|im_end|>"
         assert decode(tokens).startswith("<|im_start|>user\nhi<|im_end|>")
         assert dropped == {"longer than max_length (50 tokens)": 1}
+
+
+async def test_a_rejected_answer_isnt_passed_over_in_silence(run):
+    (row,) = chat_rows([("q", "a")])
+    pair = ChatMessagesRow(
+        messages=row.messages, rejected=(*row.messages[:1], Message(role="assistant", content="b"))
+    )
+    async with run.attempt(Rows([pair])) as ctx:
+        result = await SFT(batch_size=1, steps=1, learning_rate=1e-3).train(ctx)
+    assert (
+        "1 of 1 rows have a rejected answer, which sft doesn't use; dpo learns from both" in result.warnings
+    )
+
+
+async def test_rows_that_are_kept_out_are_measured_and_not_trained(run):
+    pairs = questions()
+    async with run.attempt(chat_rows(pairs)) as ctx:
+        algorithm = SFT(batch_size=8, steps=30, learning_rate=5e-3, held_out=6, held_out_every=10)
+        await algorithm.train(ctx)
+        measured = [(step, values) for step, values in run.metrics() if "held_out_nll" in values]
+        assert [step for step, _ in measured] == [10, 20, 30]
+        first, *_, last = [values["held_out_nll"] for _, values in measured]
+        assert last < first
+        trained = {row for _, _, rows in run.batches() for row in rows}
+        assert len(trained) == len(pairs) - 6
+        # The end token of each answer has a loss and no text.
+        out = [row for i, row in enumerate(chat_rows(pairs)) if f"row-{i}" not in trained]
+        count = sum(len(row.messages[1].content.encode()) for row in out)
+        tokens = sum(row.weight for row in algorithm._held_out.rows)
+        bits = measured[-1][1]["held_out_bits_per_byte"]
+        assert bits == pytest.approx(last * tokens / np.log(2) / count)
+
+
+async def test_measuring_changes_nothing_of_the_training(new_run):
+    weights = []
+    for every in (1, 100):
+        run = new_run(f"every-{every}")
+        await run.train(SFT(**SHORT, held_out=0.25, held_out_every=every), chat_rows())
+        weights.append(run.weights())
+    assert weights[0] == weights[1]
+
+
+async def test_keeping_everything_out_is_an_error(run):
+    with pytest.raises(DataError, match=r"36 kept out \(held_out: 40\)"):
+        await run.train(SFT(**SHORT, held_out=40), chat_rows())

@@ -24,6 +24,7 @@ from evsys_runtime.training.params import TrainingParams
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
     from evsys.types import ForwardResult, RunContext
+    from evsys_algo_sft.held_out import HeldOut
 
 __all__ = ["SFT", "SFTParams"]
 
@@ -51,21 +52,39 @@ class SFT(BaseAlgorithm):
             choices=("all_assistant", "last_assistant", "all"),
             source="evsys training defaults",
         )
+        held_out: float = option(
+            0.0,
+            "Rows kept out of the training, a number or below 1 a share; their NLL and bits per byte are metrics.",
+            ge=0,
+        )
+        held_out_every: int = option(
+            50,
+            "Steps between two measurements of the rows that are kept out; the last step has one, too.",
+            ge=1,
+        )
 
     shape: ClassVar[str] = "chat"
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
     _rendered: list[RenderedRow]
+    _held_out: HeldOut | None
 
     @property
     def rows(self) -> int:
         """Rows that are left to train on."""
         return len(self._rendered)
 
+    def rows_trained(self, rows: int) -> int:
+        """Without those that are kept out."""
+        from evsys_algo_sft.held_out import kept_out
+
+        return rows - len(kept_out(rows, self.config.held_out, 0))
+
     async def setup(self, ctx: RunContext) -> None:
-        """Render every row once, drop what can't be trained, and say so."""
+        """Render every row once, drop what can't be trained, keep out what is only measured, and say so."""
         import asyncio  # here, so that `evsys schema` stays quick
 
+        from evsys_algo_sft.held_out import HeldOut, kept_out
         from evsys_runtime.training.health import check_rows, trained_share_warning
 
         self.ctx = ctx
@@ -78,7 +97,16 @@ class SFT(BaseAlgorithm):
                 await asyncio.sleep(0)  # thousands of rows take seconds; others may go on meanwhile
         for reason, count in report.dropped.items():
             self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
-        check_rows(self.rows, self.config.batch_size, report.dropped)
+        if report.pairs:
+            self.warn(
+                f"{report.pairs} of {len(ctx.data)} rows have a rejected answer, which sft doesn't use; dpo learns from both"
+            )
+        out = kept_out(len(self._rendered), self.config.held_out, ctx.seeds("held_out"))
+        measured = [row for place, row in enumerate(self._rendered) if place in out]
+        self._rendered = [row for place, row in enumerate(self._rendered) if place not in out]
+        self._held_out = HeldOut(measured, ctx.clients.policy.tokenizer) if measured else None
+        kept = {f"kept out (held_out: {self.config.held_out:g})": len(measured)}
+        check_rows(self.rows, self.config.batch_size, {**report.dropped, **kept})
         odd = trained_share_warning(
             report.trained_tokens, report.tokens, everything_is_meant=self.config.train_on == "all"
         )
@@ -101,6 +129,12 @@ class SFT(BaseAlgorithm):
         """`nll`: the negative log-likelihood per trained token, whatever loss a subclass trains with."""
         nll = mean_nll(batch.data, result.logprobs)
         return {} if nll is None else {"nll": nll}
+
+    async def measure(self, step: int, *, last: bool) -> Mapping[str, float]:
+        """The rows that are kept out, every `held_out_every` steps and at the end."""
+        if self._held_out is None or not (last or step % self.config.held_out_every == 0):
+            return {}
+        return await self._held_out.measure(self.ctx.clients.policy, self.config.batch_size)
 
     # --- what `evsys data preview` shows --------------------------------------------------------------------------
 

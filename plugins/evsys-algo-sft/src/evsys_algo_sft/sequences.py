@@ -21,11 +21,15 @@ __all__ = ["RenderReport", "RenderedRow", "mean_nll", "render_rows"]
 
 @attrs.define(kw_only=True)
 class RenderReport:
-    """What became of the rows: how many were dropped and why, and how many tokens are trained of how many."""
+    """What became of the rows: how many were dropped and why, and how many tokens are trained of how many.
+
+    `pairs` counts rows with a rejected answer, which isn't used.
+    """
 
     dropped: dict[str, int] = attrs.field(factory=dict)
     tokens: int = 0
     trained_tokens: int = 0
+    pairs: int = 0
 
     def drop(self, reason: str) -> None:
         """Count a row that is left out."""
@@ -76,6 +80,7 @@ def render_rows(
 
     for number, row in enumerate(rows):
         row_id = row.row_id or str(number)
+        report.pairs += row.rejected is not None
         try:
             pairs = renderer.render_training(row.messages, row.tools, train_on)
         except DataError as error:
