@@ -22,6 +22,7 @@ def test_all_of_them_pass_every_check(report):
 @pytest.mark.parametrize(
     ("plugin", "check"),
     [
+        ("evsys-algo-rl/rl", "TestAlgorithm::test_same_seed_same_batches"),
         ("evsys-algo-sft/sft", "TestAlgorithm::test_resumes_exactly"),
         ("evsys-backend-local/local", "TestBackend::test_gradient_of_a_built_in_is_that_of_the_callable"),
         ("evsys-backend-local/local", "TestBackend::test_trains_all_weights"),

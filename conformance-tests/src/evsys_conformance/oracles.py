@@ -26,6 +26,7 @@ PARAMS: Mapping[str, Mapping[str, float]] = {
     "importance_sampling": {},
     "ppo": {"clip_low": 0.2, "clip_high": 0.28},
     "cispo": {"clip_high": 0.28},
+    "gspo": {"clip_low": 3e-4, "clip_high": 4e-4},
     "dro": {"beta": 0.05},
 }
 """The settings at which the formulas are taken."""
@@ -79,6 +80,16 @@ def _cispo(lp: Any, q: Any, a: Any, m: Any) -> tuple[Any, Any]:
     return -m * weight * lp, -m * weight
 
 
+def _gspo(lp: Any, q: Any, a: Any, m: Any) -> tuple[Any, Any]:
+    spoken = m != 0
+    count = max(int(spoken.sum()), 1)
+    ratio = np.exp(np.sum(np.where(spoken, lp - q, 0.0)) / count)
+    low, high = 1 - PARAMS["gspo"]["clip_low"], 1 + PARAMS["gspo"]["clip_high"]
+    free, held = ratio * a, np.clip(ratio, low, high) * a
+    pull = np.sum(-m * np.where(free <= held, free, 0.0))
+    return -m * np.minimum(free, held), np.where(spoken, pull / count, 0.0)
+
+
 def _dro(lp: Any, q: Any, a: Any, m: Any) -> tuple[Any, Any]:
     beta = PARAMS["dro"]["beta"]
     return -m * (lp * a - beta / 2 * (lp - q) ** 2), -m * (a - beta * (lp - q))
@@ -90,4 +101,5 @@ ORACLES: Mapping[str, Oracle] = {
     "ppo": _oracle(_ppo),
     "cispo": _oracle(_cispo),
     "dro": _oracle(_dro),
+    "gspo": _oracle(_gspo),
 }

@@ -13,6 +13,9 @@ from evsys.types import ChatMessagesRow, Datum, HarborTask, Message, PromptExamp
 __all__ = ["Rows", "datums", "rows", "with_policy_inputs"]
 
 _ANSWERS = {"mail": "SEND", "song": "PLAY", "rain": "LOOK", "bug": "FILE"}
+_ANSWERS_IN_TURN = dict(zip(_ANSWERS.values(), [*list(_ANSWERS.values())[1:], "SEND"], strict=True))
+"""A wrong answer for each right one."""
+
 _QUESTIONS = ("please {} now", "a {} for bob", "what about {}?")
 _PAIRS = [(question.format(word), answer) for question in _QUESTIONS for word, answer in _ANSWERS.items()]
 
@@ -27,7 +30,7 @@ class Rows(list[Any]):
 
 
 def rows(shape: str) -> Rows:
-    """The task as rows of a shape: chat, prompt or task.
+    """The task as rows of a shape: chat, pair, prompt or task.
 
     Raises:
         ValueError: there is no such shape.
@@ -38,13 +41,18 @@ def rows(shape: str) -> Rows:
         match shape:
             case "chat":
                 found.append(ChatMessagesRow(messages=(asked, said), row_id=f"row-{i}"))
+            case "pair":
+                worse = Message(role="assistant", content=_ANSWERS_IN_TURN[answer])
+                found.append(
+                    ChatMessagesRow(messages=(asked, said), rejected=(asked, worse), row_id=f"row-{i}")
+                )
             case "prompt":
                 found.append(PromptExample(prompt=(asked,), demonstration=(said,), row_id=f"row-{i}"))
             case "task":
                 verifier = VerifierSpec(name="exact_match", expected=answer)
                 found.append(HarborTask(task_id=f"row-{i}", instruction=question, verifier=verifier))
             case _:
-                raise ValueError(f"an algorithm's `shape` is chat, prompt or task, not {shape!r}")
+                raise ValueError(f"an algorithm's `shape` is chat, pair, prompt or task, not {shape!r}")
     return found
 
 

@@ -1,0 +1,177 @@
+"""`algorithm.kind: dpo`: learn from pairs of answers of which one was preferred.
+
+Nothing is sampled, and there is no reward model: the loss (`losses.py`) raises the chosen answer's likelihood against the rejected one's,
+measured from where the model starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from evsys import option
+from evsys.errors import boundary
+from evsys.types import ChatMessagesRow, TrainingBatch
+from evsys_algo_dpo.losses import preference_loss
+from evsys_algo_dpo.pairs import RenderedPair, render_pairs
+from evsys_algo_dpo.reference import References, ask, from_text, to_text
+from evsys_runtime.training.algorithm import BaseAlgorithm
+from evsys_runtime.training.params import TrainingParams
+
+if TYPE_CHECKING:
+    from evsys.protocols import Renderer
+    from evsys.types import RunContext
+
+__all__ = ["DPO", "DPOParams"]
+
+_DPO = "Direct Preference Optimization, https://arxiv.org/abs/2305.18290"
+_SIMPO = "SimPO, https://arxiv.org/abs/2405.14734"
+_BETA = {"dpo": 0.1, "ipo": 0.1, "simpo": 2.0}
+
+
+class DPO(BaseAlgorithm):
+    """Direct preference optimisation, and its variants `ipo` and `simpo`."""
+
+    @attrs.frozen(kw_only=True)
+    class Config(TrainingParams):
+        """Params of `dpo`."""
+
+        learning_rate: float | None = option(
+            1e-5,
+            "Peak learning rate; larger ones drive both answers' likelihood down.",
+            ge=0,
+            source="DPO with LoRA, evsys training defaults",
+        )
+        loss: str = option(
+            "dpo",
+            "How a pair is judged; `simpo` needs no reference.",
+            choices=("dpo", "ipo", "simpo"),
+            source=_DPO,
+        )
+        beta: float | None = option(
+            None,
+            "How much the difference counts: 0.1 for dpo and ipo, 2 for simpo by default. Smaller lets the model move farther.",
+            gt=0,
+            source=f"{_DPO}; {_SIMPO}",
+        )
+        label_smoothing: float = option(
+            0.0,
+            "Share of pairs that are taken to be labelled the wrong way round; for dpo.",
+            ge=0,
+            lt=0.5,
+            source="A note on DPO with noisy preferences & relationship to IPO, E. Mitchell, 2023",
+        )
+        gamma: float = option(
+            1.0, "By how much simpo wants the chosen answer to be better.", ge=0, source=_SIMPO
+        )
+        length_normalised: bool | None = option(
+            None,
+            "Compare means over the answers' tokens rather than sums; by default simpo does.",
+            source=_SIMPO,
+        )
+
+        def __attrs_post_init__(self) -> None:
+            TrainingParams.__attrs_post_init__(self)
+            if self.label_smoothing and self.loss != "dpo":
+                raise ValueError(f"label_smoothing: {self.loss} has none; set 'loss' to dpo, or leave it out")
+
+    shape: ClassVar[str] = "pair"
+    prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
+
+    _pairs: Sequence[RenderedPair]
+    _references: References | None
+
+    @property
+    def rows(self) -> int:
+        """Pairs that are left to train on."""
+        return len(self._pairs)
+
+    async def setup(self, ctx: RunContext) -> None:
+        """Render every pair, drop what can't be trained, and ask the reference about those that the run will see."""
+        from evsys_runtime.training.health import check_rows
+
+        self.ctx = ctx
+        dropped: dict[str, int] = {}
+        pairs: list[RenderedPair] = []
+        for pair in render_pairs(ctx.data, ctx.clients.policy.renderer, self._limit(ctx), dropped):
+            pairs.append(pair)
+            if len(pairs) % 64 == 0:
+                ctx.heartbeat()
+                await asyncio.sleep(0)  # thousands of pairs take seconds; others may go on meanwhile
+        self._pairs = pairs
+        for reason, count in dropped.items():
+            self.warn(f"{count} of {len(ctx.data)} pairs were left out: {reason}")
+        check_rows(self.rows, self.config.batch_size, dropped)
+        await super().setup(ctx)
+        # A run that resumes gets them with the algorithm's state.
+        first = ctx.checkpoints.restored is None and self.config.loss != "simpo"
+        self._references = await self._asked(ctx) if first else None
+
+    async def build_batch(self, step_idx: int) -> TrainingBatch:
+        """The next pairs in their seeded order, both sides of each."""
+        taken = self.take_rows(step_idx)
+        pairs = [self._pairs[i] for i in taken]
+        known = [None if self._references is None else self._references[i] for i in taken]
+        return TrainingBatch(
+            data=[d for place, pair in enumerate(pairs) for d in pair.data(place, known[place])],
+            loss_fn=preference_loss,
+            loss_params=self._loss_params(),
+            row_ids=tuple(pair.row_id for pair in pairs),
+            metrics={"epoch": step_idx * self.config.batch_size / self.rows, "pairs": float(len(pairs))},
+        )
+
+    def _loss_params(self) -> dict[str, Any]:
+        config = self.config
+        normalised = config.length_normalised
+        return {
+            "kind": config.loss,
+            "beta": _BETA[config.loss] if config.beta is None else config.beta,
+            "label_smoothing": config.label_smoothing,
+            "gamma": config.gamma,
+            "length_normalised": config.loss == "simpo" if normalised is None else normalised,
+        }
+
+    def state(self) -> Mapping[str, Any]:
+        """What the reference thinks of each answer."""
+        return {} if self._references is None else {"references": to_text(self._references)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what the first attempt had asked."""
+        if "references" in state:
+            self._references = from_text(state["references"], self._taken(self.ctx).items())
+
+    def _taken(self, ctx: RunContext) -> dict[int, RenderedPair]:
+        """The pairs that some step takes, by number; those that none does would cost for nothing."""
+        total = self.total_steps() if ctx.max_steps is None else min(self.total_steps(), ctx.max_steps)
+        taken = {row for step in range(total) for row in self.take_rows(step)}
+        return {row: self._pairs[row] for row in sorted(taken)}
+
+    async def _asked(self, ctx: RunContext) -> References:
+        kind = ctx.config.get("backend", {}).get("kind", type(ctx.clients.policy).__name__)
+        with boundary("backend", str(kind), ctx.run_id):
+            return await ask(ctx, self._taken(ctx), self.config.batch_size)
+
+    # --- what `evsys data preview` shows --------------------------------------------------------------------------
+
+    def preview(
+        self, rows: Iterable[ChatMessagesRow], renderer: Renderer, dropped: dict[str, int] | None = None
+    ) -> Iterator[RenderedPair]:
+        """Pairs as they would be trained: tokens with their weights, the chosen side first.
+
+        Args:
+            rows: typed rows.
+            renderer: of the model.
+            dropped: filled on the way with the reasons of pairs that are left out, and how often each was one.
+        """
+        yield from render_pairs(rows, renderer, self.config.max_length, {} if dropped is None else dropped)
+
+    def _limit(self, ctx: RunContext) -> int | None:
+        """The longest sequence that may be trained: what the params and the backend's model allow."""
+        limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+
+DPOParams = DPO.Config

@@ -1,0 +1,129 @@
+"""From preference rows to pairs of token sequences: rendered once, a pair kept or left out as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import DataError
+from evsys.types import ChatMessagesRow, Datum, Message
+from evsys_algo_dpo.losses import CHOSEN, REJECTED
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from evsys.protocols import Renderer
+
+__all__ = ["RenderedPair", "Side", "render_pairs"]
+
+type Side = tuple[tuple[NDArray[np.int64], NDArray[np.float32]], ...]
+"""Token ids and weights of one answer's conversation; several sequences where the template rewrites history between turns."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class RenderedPair:
+    """A pair as it is trained; only the messages in which its sides differ have weights."""
+
+    row_id: str
+    chosen: Side
+    rejected: Side
+
+    @property
+    def sequences(self) -> Side:
+        """Those of the chosen side, then those of the rejected one."""
+        return (*self.chosen, *self.rejected)
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights that predictions have."""
+        return float(sum(weights[1:].sum() for _, weights in self.sequences))
+
+    def data(self, place: int, references: Sequence[float] | None = None) -> Iterator[Datum]:
+        """Its sequences shifted by one.
+
+        Args:
+            place: which pair of the batch it is; a batch over the end of an epoch may have a row twice.
+            references: the reference's logprob of each sequence.
+        """
+        sides = [CHOSEN] * len(self.chosen) + [REJECTED] * len(self.rejected)
+        for number, ((tokens, weights), side) in enumerate(zip(self.sequences, sides, strict=True)):
+            inputs: dict[str, NDArray[Any]] = {"target_tokens": tokens[1:], "weights": weights[1:]}
+            meta: dict[str, Any] = {"row_id": self.row_id, "pair": place, "side": side}
+            if references is not None:
+                meta["ref_logprob"] = references[number]
+            yield Datum(tokens=tokens[:-1], loss_inputs=inputs, meta=meta)
+
+
+def render_pairs(
+    rows: Iterable[ChatMessagesRow],
+    renderer: Renderer,
+    max_length: int | None,
+    dropped: dict[str, int],
+) -> Iterator[RenderedPair]:
+    """Render rows one by one.
+
+    Args:
+        rows: typed rows of the shape `pair`.
+        renderer: of the model.
+        max_length: longest sequence in tokens; a pair with a longer one is dropped whole.
+        dropped: counts pairs that are left out, by reason.
+
+    Raises:
+        DataError: a row is no pair, or can't be rendered; names the row.
+    """
+    for number, row in enumerate(rows):
+        row_id = row.row_id or str(number)
+        if row.rejected is None:
+            hint = "give each row `chosen` and `rejected`"
+            raise DataError(f"row {row_id} has no rejected answer, so it is no pair", hint=hint)
+        shared = _shared(row.messages, row.rejected)
+        try:
+            chosen = _side(row.messages, shared, row.tools, renderer)
+            rejected = _side(row.rejected, shared, row.tools, renderer)
+        except DataError as error:
+            raise DataError(
+                f"row {row_id}: {error.message}", source=error.source, line=error.line, hint=error.hint
+            ) from error
+        reason = _unusable(row, chosen, rejected, max_length)
+        if reason is not None:
+            dropped[reason] = dropped.get(reason, 0) + 1
+            continue
+        yield RenderedPair(row_id=row_id, chosen=chosen, rejected=rejected)
+
+
+def _unusable(row: ChatMessagesRow, chosen: Side, rejected: Side, max_length: int | None) -> str | None:
+    """Why a pair can't be trained on; None where it can."""
+    if row.messages == row.rejected:
+        return "both sides say the same"
+    longest = max((len(tokens) for tokens, _ in (*chosen, *rejected)), default=0)
+    if max_length is not None and longest > max_length:
+        return f"longer than max_length ({max_length} tokens)"
+    if not all(sum(weights[1:].sum() for _, weights in side) > 0 for side in (chosen, rejected)):
+        return "one side without a trainable token"
+    return None
+
+
+def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """How many messages both conversations begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _side(
+    messages: Sequence[Message], shared: int, tools: tuple[Mapping[str, Any], ...], renderer: Renderer
+) -> Side:
+    """One side's sequences; what both sides say is no reason to prefer one, so it has no weight."""
+    import numpy as np
+
+    said = tuple(
+        attrs.evolve(message, weight=0.0) if place < shared and message.role == "assistant" else message
+        for place, message in enumerate(messages)
+    )
+    return tuple(
+        (np.array(tokens, dtype=np.int64), np.array(weights, dtype=np.float32))
+        for tokens, weights in renderer.render_training(said, tools, "all_assistant")
+        if len(tokens) > 1
+    )

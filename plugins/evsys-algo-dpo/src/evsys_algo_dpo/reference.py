@@ -1,0 +1,69 @@
+"""What the reference thinks of each answer: the model that a run starts from, asked before its first step.
+
+One number a sequence is all that the losses need. They go into each checkpoint, since a run that resumes has other weights by then.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import batched
+from typing import TYPE_CHECKING
+
+from evsys.errors import StoreError
+from evsys_algo_dpo.losses import weighted_sum
+
+if TYPE_CHECKING:
+    from evsys.types import RunContext
+    from evsys_algo_dpo.pairs import RenderedPair
+
+__all__ = ["References", "ask", "from_text", "to_text"]
+
+type References = Mapping[int, Sequence[float]]
+"""By the number of a pair, the logprob of each of its sequences: the weighted sum over its tokens."""
+
+
+async def ask(ctx: RunContext, pairs: Mapping[int, RenderedPair], pairs_at_once: int) -> References:
+    """Ask the weights as they are now.
+
+    Args:
+        ctx: the run, before its first step.
+        pairs: what the run trains on, by number.
+        pairs_at_once: how many are computed in one forward pass.
+    """
+    found: dict[int, Sequence[float]] = {}
+    for chunk in batched(pairs.items(), pairs_at_once):
+        data = [datum for number, pair in chunk for datum in pair.data(number)]
+        forward = await ctx.clients.policy.forward(data)
+        ctx.heartbeat()
+        sums = map(weighted_sum, data, forward.logprobs)
+        for number, pair in chunk:
+            found[number] = [next(sums) for _ in pair.sequences]
+    return found
+
+
+def to_text(references: References) -> str:
+    """As a checkpoint keeps them: float64 in base64, in the order of the pairs' numbers."""
+    import numpy as np
+
+    values = [value for _, sums in sorted(references.items()) for value in sums]
+    return base64.b64encode(np.array(values, dtype="<f8").tobytes()).decode("ascii")
+
+
+def from_text(text: str, pairs: Iterable[tuple[int, RenderedPair]]) -> References:
+    """What `to_text` made, for the same pairs in the order of their numbers.
+
+    Raises:
+        StoreError: it is of other pairs.
+    """
+    import numpy as np
+
+    known = np.frombuffer(base64.b64decode(text), dtype="<f8").tolist()
+    counts = {number: len(pair.sequences) for number, pair in pairs}
+    if sum(counts.values()) != len(known):
+        raise StoreError(
+            f"the checkpoint knows what the reference thinks of {len(known)} sequences, and the run has {sum(counts.values())}",
+            hint="start a new run: the reference can't be asked any more, since the weights have been trained",
+        )
+    values = iter(known)
+    return {number: [next(values) for _ in range(count)] for number, count in counts.items()}
