@@ -1,0 +1,325 @@
+"""`algorithm.kind: rl`: do more of what verifiers like.
+
+A step takes tasks, lets the policy as it is now try each of them several times, has every rollout judged, and makes what did
+better than its group likelier, what did worse unlikelier:
+
+    loss = - sum_t share_t * min(...) of ratio_t * advantage      ratio_t = policy(token t) / sampler(token t)
+
+Tokens and their logprobs are the sampler's own. Params choose the advantage, the loss and the shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from evsys import current_registry
+from evsys.types import TrainingBatch, Usage
+from evsys_algo_rl.params import BUILTIN_SETTINGS, RLParams
+from evsys_runtime.training.algorithm import BaseAlgorithm
+
+if TYPE_CHECKING:
+    from evsys.errors import AlgorithmError
+    from evsys.protocols import SamplingClient
+    from evsys.types import ForwardResult, HarborTask, ModelSpec, RunContext, RunResult
+    from evsys_algo_rl.groups import TaskGroup
+    from evsys_algo_rl.pipeline import Taken
+
+__all__ = ["RL"]
+
+
+class RL(BaseAlgorithm):
+    """Reinforcement learning from verified rewards, on tasks: rows with an instruction and a verifier.
+
+    To change what is learnt from a step's groups, override `batch_of`; to choose other tasks, `task_at`.
+    """
+
+    # Written here, so that type checkers let a subclass's Config inherit from it.
+    @attrs.frozen(kw_only=True)
+    class Config(RLParams):
+        """Params of `rl`."""
+
+    config: RLParams
+
+    shape: ClassVar[str] = "task"
+    prefetch: ClassVar[bool] = False  # `Pipeline` has rollouts run ahead, as far as staleness allows
+
+    async def setup(self, ctx: RunContext) -> None:
+        """Look at the tasks, and make what the batches are made with. Nothing is sampled yet."""
+        from evsys_algo_rl.collapse import CollapseDetector  # here, so that `evsys schema` stays quick
+        from evsys_algo_rl.flat import FlatSteps
+        from evsys_algo_rl.pipeline import Pipeline
+        from evsys_algo_rl.reference import Reference
+        from evsys_algo_rl.tasks import check_tasks
+        from evsys_runtime.training.health import check_rows
+
+        check_rows(len(ctx.data), 1, {})
+        await super().setup(ctx)
+        check_tasks(ctx)
+        limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
+        self._max_length = min((limit for limit in limits if limit is not None), default=None)
+        most = self.config.max_staleness
+        self._staleness = most if most is not None else int(not ctx.deterministic)
+        at_once = max(1, self.config.n_concurrent // self.config.group_size)
+        self._pipeline = Pipeline(self._sample, max_staleness=self._staleness, key=self._row, at_once=at_once)
+        self._reference = await Reference.of(ctx) if self.config.kl_coef else None
+        self._pending: list[TrainingBatch] = []
+        self._packed: list[str] = []
+        self._flat = FlatSteps(self.config.max_flat_steps)
+        self._collapse = CollapseDetector()
+        self._collapsed: str | None = None
+        self._used = Usage()
+        self._last = self.total_steps()
+        if self.config.temperature != 1.0:
+            self.warn("temperature isn't 1: ratios and KL compare the policy with what it would say at 1")
+
+    async def build_batch(self, step_idx: int) -> TrainingBatch:
+        """Tasks, rollouts, rewards, advantages, data: the batch of one optimiser step.
+
+        With `substeps` one sampling serves several steps, each with groups of its own.
+        """
+        from evsys_algo_rl.pending import pack
+
+        if not self._pending:
+            snapshot = await self.ctx.clients.policy.sampling_client()
+            await self._pipeline.begin(snapshot, step_idx // self.config.substeps)
+            parts = self._parts(step_idx)
+            taken = await self._pipeline.take(
+                sum(parts),
+                ahead=self._ahead(step_idx + len(parts)),
+                refill=round(self.config.max_refill * sum(parts)) if self.config.filter_groups else 0,
+                skip=self._unwanted,
+            )
+            await self._tell(taken, step_idx)
+            self._pending = [
+                await self.batch_of(groups, step_idx + i)
+                for i, groups in enumerate(_divided(taken.groups, parts))
+            ]
+            self._pending[0].metrics |= self._sampling_metrics(taken)
+            self._packed = [pack(batch) for batch in self._pending[1:]]
+        else:
+            self._packed.pop(0)
+        return self._pending.pop(0)
+
+    async def batch_of(self, groups: Sequence[TaskGroup], step_idx: int) -> TrainingBatch:
+        """What is learnt from some groups.
+
+        Raises:
+            AlgorithmError: no rollout of them can be learnt from.
+        """
+        from evsys_algo_rl.batches import make_data, objective
+        from evsys_algo_rl.health import rollout_metrics
+
+        if not any(group.members for group in groups):
+            raise _nothing_left(groups, step_idx)
+        references = None if self._reference is None else await self._reference.logprobs(groups)
+        loss_fn, loss_params = objective(self.config, groups)
+        return TrainingBatch(
+            data=make_data(groups, self.config, references),
+            loss_fn=loss_fn,
+            loss_params=loss_params,
+            row_ids=tuple(group.task_id for group in groups),
+            metrics={
+                **rollout_metrics(groups, self.config.advantage),
+                "staleness_mean": sum(step_idx - group.version for group in groups) / len(groups),
+                "staleness_max": float(max(step_idx - group.version for group in groups)),
+            },
+        )
+
+    def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
+        """How far policy and sampler are apart; and whether it makes sense to go on."""
+        from evsys_algo_rl.health import mismatch_warning, ratio_metrics
+
+        found = ratio_metrics(batch.data, result)
+        measured = {**batch.metrics, **found}
+        if mismatch := mismatch_warning(measured):
+            self.warn(mismatch)
+        self._judge_step(measured)
+        return found
+
+    def _judge_step(self, metrics: Mapping[str, float]) -> None:
+        """Say what is wrong with a step, and stop the run where it stays so."""
+        flat = self._flat.add(metrics)
+        if flat is not None:
+            self.ctx.request_stop(flat)
+        collapse = self._collapse.add(metrics)
+        if collapse is None or self._collapsed is not None:
+            return
+        self.warn(f"training collapsed: {collapse}")
+        if self.config.on_collapse == "stop":
+            self._collapsed = collapse
+            self.ctx.request_stop(f"collapsed: {collapse}")
+
+    # --- rollouts -----------------------------------------------------------------------------------------------------
+
+    async def _sample(
+        self, positions: Sequence[int], snapshot: SamplingClient, call: int
+    ) -> AsyncIterator[TaskGroup]:
+        """Run the tasks at some positions of the data's order, and judge each group when it is whole."""
+        from evsys.types import RolloutLimits, SamplingParams
+        from evsys_algo_rl.groups import judge
+        from evsys_runtime.training.rollout_groups import run_groups
+
+        config, version = self.config, snapshot.version
+        groups = run_groups(
+            self.ctx,
+            [self.task_at(position) for position in positions],
+            config.group_size,
+            snapshot=snapshot,
+            sampling=SamplingParams(max_tokens=config.max_tokens, temperature=config.temperature, seed=call),
+            limits=RolloutLimits(
+                n_concurrent=config.n_concurrent,
+                timeout_seconds=config.timeout_seconds,
+                max_turns=config.max_turns,
+                wave=self.ctx.deterministic,
+                keep="errors",
+            ),
+            step=version,
+        )
+        try:
+            async for group in groups:
+                yield judge(
+                    group.task.task_id,
+                    group.rollouts,
+                    config,
+                    position=positions[group.place],
+                    version=version,
+                    max_length=self._max_length,
+                )
+                self.ctx.heartbeat()
+        finally:
+            await groups.aclose()
+
+    def task_at(self, position: int) -> HarborTask:
+        """The task at a position of the data's order."""
+        task: HarborTask = self.ctx.data[self._row(position)]
+        return task
+
+    def _row(self, position: int) -> int:
+        return self.order.take(position, 1)[0]
+
+    def _parts(self, step_idx: int) -> list[int]:
+        """How many groups each step of this sampling gets."""
+        last = min(step_idx + self.config.substeps, self._last)
+        return [len(self.take_rows(step)) for step in range(step_idx, last)]
+
+    def _ahead(self, step_idx: int) -> int:
+        """How many groups may be sampled for the steps from this one on."""
+        last = min(
+            step_idx + self.config.substeps * self._staleness, self._last, self.ctx.max_steps or self._last
+        )
+        return sum(len(self.take_rows(step)) for step in range(step_idx, last))
+
+    def _unwanted(self, group: TaskGroup) -> bool:
+        """True for a group that is to be replaced by another."""
+        return self.config.filter_groups and group.flat(self.config.advantage)
+
+    async def _tell(self, taken: Taken, step_idx: int) -> None:
+        """Count what rollouts took, and show them to who listens."""
+        from evsys_algo_rl.spent import spent
+
+        groups = [*taken.groups, *taken.flat]
+        rollouts = tuple(rollout for group in groups for rollout in group.rollouts)
+        self._used += spent(rollouts)
+        await self.ctx.hooks.emit(
+            "evsys_rollouts_finished", ctx=self.ctx, step=step_idx + 1, phase="training", rollouts=rollouts
+        )
+
+    def _sampling_metrics(self, taken: Taken) -> dict[str, float]:
+        found = {
+            "groups_filtered": float(len(taken.flat)),
+            "groups_stale": float(taken.stale),
+            "rollout_wait/seconds": taken.wait_seconds,
+            "sampler_idle/seconds": taken.idle_seconds,
+        }
+        if taken.flat:  # those that were left out count as well
+            found["zero_variance_share"] = len(taken.flat) / (len(taken.flat) + len(taken.groups))
+        return found
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    async def train(self, ctx: RunContext) -> RunResult:
+        """Train until done, until somebody asks for a stop, or until nothing is learnt any more."""
+        try:
+            result = await super().train(ctx)
+        finally:
+            await self._close()
+        result = attrs.evolve(result, usage=result.usage + self._used)
+        if self._collapsed is None:
+            return result
+        return attrs.evolve(result, status="collapsed", stop_reason=self._collapsed)
+
+    async def _close(self) -> None:
+        for part in (getattr(self, "_pipeline", None), getattr(self, "_reference", None)):
+            if part is not None:
+                await part.close()
+
+    def validate_model(self, model: ModelSpec) -> Iterable[str]:
+        """What can be known to be wrong before anything is prepared: a loss that nobody has."""
+        from evsys.errors import PluginError
+
+        yield from super().validate_model(model)
+        if self.config.loss not in BUILTIN_SETTINGS:
+            try:
+                current_registry().get("loss", self.config.loss)
+            except PluginError as error:
+                yield f"loss: {error.message}"
+
+    def state(self) -> Mapping[str, Any]:
+        """Where it is in the data, what is sampled and not yet trained, and what the detectors have seen."""
+        return {
+            "pipeline": self._pipeline.state(),
+            "pending": list(self._packed),
+            "flat": self._flat.state(),
+            "collapse": self._collapse.state(),
+            "collapsed": self._collapsed,
+            "used": attrs.asdict(self._used),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        from evsys_algo_rl.pending import unpack
+
+        if not state:
+            return
+        self._pipeline.load_state(**state["pipeline"])
+        self._packed = list(state["pending"])
+        self._pending = [unpack(text, self.config) for text in self._packed]
+        self._flat.load_state(state["flat"])
+        self._collapse.load_state(state["collapse"])
+        self._collapsed = state["collapsed"]
+        if self._collapsed is not None:  # nothing good comes of going on from there
+            self.ctx.request_stop(f"collapsed: {self._collapsed}")
+        self._used = Usage(**state["used"])
+
+
+def _divided(groups: Sequence[TaskGroup], parts: Sequence[int]) -> list[list[TaskGroup]]:
+    """Groups for each step of a sampling; where some are missing, all steps have some as long as that is possible."""
+    steps = min(len(parts), len(groups))
+    if len(groups) == sum(parts):
+        ends = [sum(parts[: i + 1]) for i in range(steps)]
+    else:
+        ends = [round(len(groups) * (i + 1) / steps) for i in range(steps)]
+    return [list(groups[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _nothing_left(groups: Sequence[TaskGroup], step_idx: int) -> AlgorithmError:
+    """The error that says what became of all rollouts of a batch."""
+    from evsys.errors import AlgorithmError
+
+    reasons: dict[str, int] = {}
+    for group in groups:
+        for reason, count in group.lost.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    count = sum(len(group.rollouts) for group in groups)
+    told = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
+    example = next((r.error for group in groups for r in group.rollouts if r.error is not None), None)
+    example = example or next(
+        (getattr(r.score, "reason", None) for group in groups for r in group.rollouts), None
+    )
+    hint = "the agent never called the model" if reasons.get("no_turns") == count else example
+    return AlgorithmError(
+        f"none of the {count} rollouts of step {step_idx + 1} can be learnt from: {told}", hint=hint
+    )

@@ -1,0 +1,77 @@
+"""Detectors: each is silent on a healthy run, and speaks up where its own trouble lasts."""
+
+import math
+
+import pytest
+
+from evsys_algo_rl.collapse import WINDOW, CollapseDetector
+from evsys_algo_rl.flat import FlatSteps
+
+HEALTHY = {
+    "reward": 0.6,
+    "entropy": 0.4,
+    "kl_sampler_trainer": 1e-3,
+    "length_mean": 40.0,
+    "truncated_share": 0.05,
+    "repetition": 0.1,
+    "zero_variance_share": 0.2,
+}
+
+
+def said(steps, detector=None):
+    detector = detector or CollapseDetector()
+    return [detector.add({**HEALTHY, **step}) for step in steps]
+
+
+def test_a_healthy_run_is_left_in_peace():
+    assert said([{"reward": 0.1 + 0.02 * n} for n in range(40)]) == [None] * 40
+
+
+@pytest.mark.parametrize(
+    ("trouble", "told"),
+    [
+        ({"entropy": 0.0, "reward": 0.2}, "makes no choices any more"),
+        ({"kl_sampler_trainer": 2.0}, "sampler and trainer drift apart"),
+        ({"length_mean": 200.0, "truncated_share": 0.9}, "answers grew from 40 to 200 tokens"),
+        ({"repetition": 0.95, "reward": 0.2}, "answers repeat themselves: 95%"),
+        ({"reward": 0.1}, "the reward fell from 0.6 to 0.1"),
+    ],
+)
+def test_trouble_that_lasts_is_told(trouble, told):
+    found = said([{}] * 10 + [trouble] * WINDOW)
+    assert found[: 10 + WINDOW - 1] == [None] * (10 + WINDOW - 1)
+    assert told in found[-1]
+
+
+@pytest.mark.parametrize("trouble", [{"entropy": 0.0}, {"kl_sampler_trainer": 2.0}, {"reward": 0.0}])
+def test_a_single_odd_step_is_nothing(trouble):
+    assert said([{}] * 10 + [trouble] * (WINDOW - 1) + [{}] * 10) == [None] * (19 + WINDOW)
+
+
+def test_numbers_that_are_none_are_told_at_once():
+    assert said([{}, {"kl_sampler_trainer": math.nan}])[-1] == "kl_sampler_trainer is nan"
+
+
+def test_a_policy_that_is_certain_and_right_has_learnt_its_task():
+    assert said([{"entropy": 0.0, "reward": 1.0, "repetition": 0.9}] * 20) == [None] * 20
+
+
+def test_what_was_seen_goes_on_from_a_checkpoint():
+    steps = [{}] * 10 + [{"reward": 0.0}] * WINDOW
+    detector = CollapseDetector()
+    said(steps[:12], detector)
+    resumed = CollapseDetector()
+    resumed.load_state(detector.state())
+    assert said(steps[12:], resumed)[-1] == said(steps)[-1]
+
+
+def test_flat_steps_are_counted_in_a_row():
+    flat = FlatSteps(3)
+    found = [flat.add({"zero_variance_share": share, "reward": 0.0}) for share in (1, 1, 0.9, 1, 1, 1)]
+    assert found[:5] == [None] * 5
+    assert "in the last 3 steps no group had rewards that differ (their mean is 0)" in found[5]
+    assert "too hard" in found[5]
+
+
+def test_a_solved_task_is_told_as_that():
+    assert "the tasks are solved" in FlatSteps(1).add({"zero_variance_share": 1.0, "reward": 1.0})
