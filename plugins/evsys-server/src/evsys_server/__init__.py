@@ -1,0 +1,1 @@
+"""The Tinker protocol over any backend that runs in process."""

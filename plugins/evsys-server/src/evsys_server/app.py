@@ -1,0 +1,170 @@
+"""The server, in this process: for the command, for tests, and for whoever wants one beside other work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from evsys import Registry, current_registry
+from evsys.errors import ConfigError
+from evsys_runtime.record.logging import configure, run_logger
+from evsys_runtime.serving.routes import Bounds, chat_routes
+from evsys_server.catalogue import ServerCatalogue
+from evsys_server.checkpoints import CheckpointStore
+from evsys_server.engine import Engine
+from evsys_server.handlers import Handlers
+from evsys_server.limits import Limits
+from evsys_server.promises import Promises
+from evsys_server.samplers import Samplers
+from evsys_server.service import Service
+from evsys_server.sessions import Sessions
+
+if TYPE_CHECKING:
+    from evsys.protocols import Log
+
+__all__ = ["make_app", "make_service"]
+
+SHUTDOWN_SECONDS = 5.0
+
+
+@asynccontextmanager
+async def make_service(
+    *,
+    backend: str,
+    models: Sequence[str],
+    directory: Path,
+    params: Mapping[str, Any] | None = None,
+    deterministic: bool = False,
+    limits: Limits | None = None,
+    log: Log | None = None,
+    registry: Registry | None = None,
+) -> AsyncIterator[Service]:
+    """What a server does, without its routes.
+
+    Args:
+        backend: kind of the backend, such as `local` or `mock`.
+        models: base models that are served.
+        directory: where checkpoints lie; a later server on the same folder finds them.
+        params: of the backend, as in an experiment file.
+        deterministic: results don't depend on what else is asked meanwhile; slower where many sample at once.
+        limits: what it takes on.
+        log: told of sessions and failures; by default failures are shown on standard error.
+        registry: where the backend is found; the current one by default.
+
+    Raises:
+        EvsysError: the backend or one of the models isn't there, or can't be prepared.
+    """
+    limits = limits or Limits()
+    store = CheckpointStore(directory / "checkpoints")
+    engine = Engine(
+        registry or current_registry(),
+        backend,
+        params or {},
+        models,
+        directory,
+        deterministic=deterministic,
+    )
+    service = Service(
+        engine=engine,
+        store=store,
+        samplers=Samplers(engine, store, most_live=limits.live_samplers),
+        sessions=Sessions(),
+        promises=Promises(),
+        limits=limits,
+        log=log or run_logger(None, configure(console_level="warning")),
+    )
+    sweeping = None
+    try:
+        await engine.start()
+        sweeping = asyncio.get_running_loop().create_task(service.sweep())
+        yield service
+    finally:
+        if sweeping is not None:
+            sweeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await sweeping
+        await service.close()
+
+
+@asynccontextmanager
+async def make_app(
+    *,
+    backend: str = "mock",
+    models: Sequence[str] = ("evsys/tiny",),
+    directory: Path,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    key: str | None = None,
+    **options: Any,
+) -> AsyncIterator[str]:
+    """Serve while inside; gives the address that clients call `base_url`.
+
+    Args:
+        backend: see `make_service`.
+        models: see `make_service`.
+        directory: see `make_service`.
+        host: address to listen on. One that other machines reach needs a key.
+        port: port to listen on; 0 takes a free one.
+        key: what clients must send; None asks for none.
+        options: the other arguments of `make_service`.
+
+    Raises:
+        ConfigError: a host that other machines reach, without a key; or the port is taken.
+        EvsysError: see `make_service`.
+    """
+    if not key and not _is_loopback(host):
+        raise ConfigError(
+            f"{host} can be reached from other machines, and there is no key",
+            hint="set a key, or listen on 127.0.0.1",
+        )
+    async with make_service(backend=backend, models=models, directory=directory, **options) as service:
+        runner = web.AppRunner(
+            application(service, key),
+            handler_cancellation=True,
+            shutdown_timeout=SHUTDOWN_SECONDS,
+            access_log=None,
+        )
+        await runner.setup()
+        try:
+            try:
+                await web.TCPSite(runner, host, port).start()
+            except OSError as exc:
+                raise ConfigError(
+                    f"can't listen on {host}:{port}: {exc}", hint="choose another port"
+                ) from exc
+            address = runner.addresses[0]
+            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+            yield f"http://{shown}:{address[1]}"
+        finally:
+            await runner.cleanup()
+
+
+def application(service: Service, key: str | None = None) -> web.Application:
+    """The routes of a service: the Tinker protocol, and chat completions under `/v1`."""
+    handlers = Handlers(service, key=key)
+    app = web.Application()
+    app.add_routes(handlers.routes())
+
+    async def end_all(_: web.Application) -> None:
+        await service.end_all()
+
+    app.on_shutdown.append(end_all)  # before connections are waited for: those that poll get their answer
+    bounds = Bounds(body_bytes=service.limits.body_bytes, waiting=service.limits.sampling)
+    app.add_routes(chat_routes(ServerCatalogue(service), key=key, bounds=bounds, log=service.log))
+    return app
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,136 @@
+"""`evsys serve`: a server on this machine, until it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from evsys_runtime.commands import json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys.protocols import Log
+
+__all__ = ["serve"]
+
+KEY = "EVSYS_SERVE_KEY"
+
+
+@click.command()
+@click.option("--backend", default="local", show_default=True, help="Backend that computes: local, mock, ...")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    help="Base model to serve; may be given several times. By default evsys/tiny.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=8410, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+)
+@click.option(
+    "--key-env",
+    default=KEY,
+    show_default=True,
+    metavar="NAME",
+    help="Environment variable with the key that clients must send. Needed where other machines reach the address.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".evsys/server"),
+    show_default=True,
+    help="Where checkpoints and the log lie.",
+)
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the backend, as JSON or text.",
+)
+@click.option(
+    "--deterministic",
+    is_flag=True,
+    help="Answer each sample request by itself, so that results don't depend on what else is asked. Slower.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No log lines.")
+@json_option
+def serve(
+    *,
+    backend: str,
+    models: tuple[str, ...],
+    host: str,
+    port: int,
+    key_env: str,
+    directory: Path,
+    params: tuple[str, ...],
+    deterministic: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Serve base models to clients of the Tinker protocol, and to OpenAI clients under /v1.
+
+    Prints a line once it listens, with --json as one document, and stops at Ctrl-C. Checkpoints stay in the directory
+    and are found by the next server.
+    """
+    import asyncio
+
+    from evsys_runtime.record.files import make_directory
+    from evsys_runtime.record.logging import configure, run_logger
+
+    settings = _settings(params)
+    log = run_logger(
+        make_directory(directory) / "server.log.jsonl", configure(console_level=None if quiet else "info")
+    )
+    options = {
+        "backend": backend,
+        "models": tuple(dict.fromkeys(models)) or ("evsys/tiny",),
+        "params": settings,
+        "host": host,
+        "port": port,
+        "key": os.environ.get(key_env) or None,
+        "directory": directory,
+        "deterministic": deterministic,
+    }
+    asyncio.run(_serve(options, log, as_json=as_json))
+
+
+async def _serve(options: dict[str, Any], log: Log, *, as_json: bool) -> None:
+    import asyncio
+    import contextlib
+    import signal
+
+    from evsys_server.app import make_app
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows has no handlers; there Ctrl-C cancels
+            loop.add_signal_handler(number, stopped.set)
+    async with make_app(log=log, **options) as base_url:
+        ready = {"base_url": base_url, "openai_base_url": f"{base_url}/v1", "pid": os.getpid()}
+        if as_json:
+            print_json({**ready, "backend": options["backend"], "models": list(options["models"])})
+        else:
+            models = ", ".join(options["models"])
+            click.echo(f"Serving {models} on {base_url} (OpenAI clients: {base_url}/v1). Ctrl-C stops.")
+        await stopped.wait()
+        log.info("server.stopping")
+
+
+def _settings(params: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for param in params:
+        name, sign, value = param.partition("=")
+        if not name or not sign:
+            raise click.BadParameter(f"{param!r} isn't NAME=VALUE", param_hint="--param")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

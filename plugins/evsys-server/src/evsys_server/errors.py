@@ -1,0 +1,38 @@
+"""How a request ends that isn't answered: at once with a status, or later as a failure of what was promised."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from evsys.errors import EvsysError, StoreError
+
+__all__ = ["Category", "RefusedError", "category_of", "message_of"]
+
+type Category = Literal["user", "server", "unknown"]
+
+
+class RefusedError(Exception):
+    """A request that is refused at once: the HTTP status, and why."""
+
+    def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+
+def category_of(error: Exception) -> Category:
+    """Whose fault a failure is: typed errors say what the request should be like, all else is a fault of ours.
+
+    Clients give up after their own, and may try again after the server's, such as a full disk.
+    """
+    if isinstance(error, StoreError):
+        return "server"
+    return "user" if isinstance(error, RefusedError | EvsysError | ValueError) else "server"
+
+
+def message_of(error: Exception) -> str:
+    """What the client is told."""
+    if isinstance(error, RefusedError | EvsysError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,40 @@
+"""What a server takes on: bounds on bodies, queues, memory and time."""
+
+from __future__ import annotations
+
+import attrs
+
+__all__ = ["Limits"]
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """Bounds. Whatever exceeds one is refused with the status that clients wait upon (429), or can't (413).
+
+    Attributes:
+        body_bytes: longest body; then status 413.
+        sessions: sessions that last at once; then 429.
+        outstanding: requests whose answers nobody has fetched yet; then 429.
+        sampling: samples that are drawn or wait for it at once; then 429.
+        waiting: training requests of one model that wait for their turn; then 429.
+        waiting_bytes: bytes of those.
+        models: models that are trained at once; then 400.
+        live_samplers: snapshots kept in memory; others are restored when they are asked.
+        unnamed_samplers: snapshots without a name that a session keeps on disk; the least recently used goes first.
+        poll_seconds: how long a request for an answer is held; clients ask again.
+        patience_seconds: how long a model waits for a request that is missing in its order.
+        session_seconds: how long a session lasts without a sign of life.
+    """
+
+    body_bytes: int = 64 << 20
+    sessions: int = 1024
+    outstanding: int = 16384
+    sampling: int = 4096
+    waiting: int = 1024
+    waiting_bytes: int = 1 << 30
+    models: int = 64
+    live_samplers: int = 8
+    unnamed_samplers: int = 32
+    poll_seconds: float = 20.0
+    patience_seconds: float = 360.0
+    session_seconds: float = 300.0

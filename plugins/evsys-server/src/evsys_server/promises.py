@@ -1,0 +1,133 @@
+"""What was promised and how it ended: clients get an id at once and fetch the answer by it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable
+from typing import Any
+
+import attrs
+
+from evsys_server.errors import Category, category_of, message_of
+
+__all__ = ["JSON", "PROTOBUF", "Answer", "Promise", "Promises", "failure", "json_answer", "proto_answer"]
+
+JSON = "application/json"
+PROTOBUF = "application/x-protobuf"
+
+
+@attrs.frozen
+class Answer:
+    """A body as it is sent."""
+
+    body: bytes
+    content_type: str = JSON
+    failed: bool = False
+
+
+def json_answer(document: dict[str, Any]) -> Answer:
+    """A JSON document."""
+    return Answer(json.dumps(document, allow_nan=False).encode())
+
+
+def proto_answer(message: bytes) -> Answer:
+    """A binary message."""
+    return Answer(message, PROTOBUF)
+
+
+def failure(message: str, category: Category) -> Answer:
+    """What ended otherwise than it should."""
+    return attrs.evolve(json_answer({"error": message, "category": category}), failed=True)
+
+
+@attrs.define(eq=False)
+class Promise:
+    """One request on its way. `more` are further fields of the reply that names it."""
+
+    id: str
+    session_id: str
+    more: dict[str, Any] = attrs.field(factory=dict)
+    answer: Answer | None = None
+    _waiting: asyncio.Future[None] | None = None
+
+    def reply(self) -> Answer:
+        """What the client gets at once, each time that it sends the request."""
+        return json_answer({"request_id": self.id, **self.more})
+
+    def settle(self, answer: Answer) -> None:
+        """End it; only the first end counts."""
+        if self.answer is None:
+            self.answer = answer
+            if self._waiting is not None and not self._waiting.done():
+                self._waiting.set_result(None)
+
+    async def fulfil(self, work: Awaitable[Answer]) -> None:
+        """Wait for the work and end as it ends."""
+        try:
+            self.settle(await work)
+        except Exception as exc:  # what a backend raises is the client's answer
+            self.settle(failure(message_of(exc), category_of(exc)))
+
+    async def wait(self, seconds: float) -> Answer | None:
+        """The answer, or None if there is none in time."""
+        if self.answer is None:
+            if self._waiting is None:
+                self._waiting = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._waiting,), timeout=seconds)
+        return self.answer
+
+
+class Promises:
+    """Promises by id. Those whose answer was fetched are kept a while: a reply may be lost, and is fetched again.
+
+    Args:
+        keep: most fetched answers that are kept.
+        keep_bytes: most bytes of fetched answers that are kept.
+    """
+
+    def __init__(self, *, keep: int = 4096, keep_bytes: int = 256 << 20) -> None:
+        self._promises: dict[str, Promise] = {}
+        self._fetched: OrderedDict[str, int] = OrderedDict()
+        self._fetched_bytes = 0
+        self._keep = keep
+        self._keep_bytes = keep_bytes
+
+    @property
+    def outstanding(self) -> int:
+        """Promises whose answer nobody has fetched yet."""
+        return len(self._promises) - len(self._fetched)
+
+    def find(self, id: str) -> Promise | None:
+        """The promise of this id, None where there is none any more."""
+        return self._promises.get(id)
+
+    def open(self, id: str, session_id: str, **more: Any) -> Promise:
+        """Promise something."""
+        promise = self._promises[id] = Promise(id, session_id, more)
+        return promise
+
+    def fetched(self, promise: Promise) -> None:
+        """Note that the answer goes out; the oldest of these are forgotten."""
+        if promise.id not in self._promises or promise.answer is None:
+            return
+        if promise.id not in self._fetched:
+            size = len(promise.answer.body)
+            self._fetched[promise.id] = size
+            self._fetched_bytes += size
+        while len(self._fetched) > self._keep or (
+            self._fetched_bytes > self._keep_bytes and len(self._fetched) > 1
+        ):
+            oldest = next(iter(self._fetched))
+            self._forget(oldest)
+
+    def end_session(self, session_id: str, why: str) -> None:
+        """End what a session still waits for. Its answers are kept a while, fetched or not, and no longer count."""
+        for promise in [p for p in self._promises.values() if p.session_id == session_id]:
+            promise.settle(failure(why, "user"))
+            self.fetched(promise)
+
+    def _forget(self, id: str) -> None:
+        self._promises.pop(id, None)
+        self._fetched_bytes -= self._fetched.pop(id, 0)

@@ -1,0 +1,158 @@
+"""Arrays on the wire: one array (dense, or compressed sparse rows), and one field of many examples in a row.
+
+Bytes are little-endian. Floating point is float32; int32 widens to int64 and bfloat16 to float32 when read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evsys_server.wire.fields import (
+    WireError,
+    content,
+    fields,
+    integer,
+    integers,
+    length_delimited,
+    repeated,
+    signed,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["batched_tensor", "read_batched_tensor", "read_tensor", "tensor"]
+
+_FLOAT32, _INT64, _INT32, _BFLOAT16 = 1, 2, 3, 4
+_STORED = {_FLOAT32: "<f4", _INT64: "<i8", _INT32: "<i4", _BFLOAT16: "<u2"}
+
+MOST_ELEMENTS = 1 << 26
+"""Largest array that a sparse one may stand for: a few bytes could claim any size."""
+
+
+def read_tensor(message: memoryview) -> NDArray[Any]:
+    """An array, int64 or float32, in its shape.
+
+    Raises:
+        WireError: its bytes, its shape and its type contradict each other.
+    """
+    dense: memoryview | None = None
+    sparse: memoryview | None = None
+    dtype, shape = 0, []
+    for field, value in fields(message):
+        if field == 1:
+            dense = content(value)
+        elif field == 2:
+            sparse = content(value)
+        elif field == 3:
+            dtype = signed(value)
+        elif field == 4:
+            shape += repeated(value)
+    if any(size < 0 for size in shape):
+        raise WireError(f"a tensor has the shape {shape}")
+    if sparse is not None:
+        return _from_sparse(sparse, dtype, shape)
+    values = _values(dense if dense is not None else memoryview(b""), dtype)
+    wanted = shape or [len(values)]
+    if math.prod(wanted) != len(values):
+        raise WireError(f"a tensor of the shape {wanted} has {len(values)} values")
+    return values.reshape(wanted)
+
+
+def _values(data: memoryview, dtype: int) -> NDArray[Any]:
+    stored = _STORED.get(dtype)
+    if stored is None:
+        raise WireError(f"a tensor has the unknown type {dtype}")
+    found = _buffer(data, stored)
+    if dtype == _BFLOAT16:  # the upper half of a float32
+        return (found.astype(np.uint32) << 16).view(np.float32)
+    return found.astype(np.int64) if dtype == _INT32 else found
+
+
+def _buffer(data: memoryview, stored: str) -> NDArray[Any]:
+    size = np.dtype(stored).itemsize
+    if len(data) % size:
+        raise WireError(f"a tensor has {len(data)} bytes, which are no values of {size} bytes")
+    return np.frombuffer(data, dtype=stored)
+
+
+def _from_sparse(message: memoryview, dtype: int, shape: Sequence[int]) -> NDArray[Any]:
+    parts = {1: memoryview(b""), 2: memoryview(b""), 3: memoryview(b"")}
+    for field, value in fields(message):
+        if field in parts:
+            parts[field] = content(value)
+    values = _values(parts[1], dtype)
+    starts, columns = _buffer(parts[2], "<i8"), _buffer(parts[3], "<i8")
+    if len(shape) != 2 or math.prod(shape) > MOST_ELEMENTS:
+        raise WireError(f"a sparse tensor has the shape {list(shape)}")
+    rows, width = shape
+    if (
+        len(starts) != rows + 1
+        or starts[0] != 0
+        or starts[-1] != len(values)
+        or len(columns) != len(values)
+        or (np.diff(starts) < 0).any()
+        or (len(columns) and not 0 <= columns.min() <= columns.max() < width)
+    ):
+        raise WireError("the indices of a sparse tensor contradict its shape")
+    found = np.zeros((rows, width), values.dtype)
+    found[np.repeat(np.arange(rows), np.diff(starts)), columns] = values
+    return found
+
+
+def tensor(array: NDArray[Any]) -> bytes:
+    """A dense array as a message: integers as int64, all else as float32."""
+    dtype, stored = _stored(array)
+    return b"".join(
+        (length_delimited(1, stored.tobytes()), integer(3, dtype), integers(4, tuple(array.shape)))
+    )
+
+
+def batched_tensor(arrays: Sequence[NDArray[Any]]) -> bytes:
+    """One field of many examples: their arrays one after the other, all of one shape behind the first axis."""
+    trailing = arrays[0].shape[1:]
+    pieces = [_stored(array) for array in arrays]
+    data = b"".join(stored.tobytes() for _, stored in pieces)
+    offsets = np.cumsum([0, *(stored.nbytes for _, stored in pieces)], dtype="<i8").tobytes()
+    return b"".join(
+        (
+            length_delimited(1, data),
+            length_delimited(2, offsets),
+            integer(3, pieces[0][0]),
+            integers(4, trailing),
+        )
+    )
+
+
+def _stored(array: NDArray[Any]) -> tuple[int, NDArray[Any]]:
+    if np.issubdtype(array.dtype, np.integer):
+        return _INT64, array.astype("<i8", copy=False)
+    return _FLOAT32, array.astype("<f4", copy=False)
+
+
+def read_batched_tensor(message: memoryview) -> list[NDArray[Any]]:
+    """The arrays of a field of many examples.
+
+    Raises:
+        WireError: the offsets lead outside.
+    """
+    data = offsets = memoryview(b"")
+    dtype, trailing = 0, []
+    for field, value in fields(message):
+        if field == 1:
+            data = content(value)
+        elif field == 2:
+            offsets = content(value)
+        elif field == 3:
+            dtype = signed(value)
+        elif field == 4:
+            trailing += repeated(value)
+    places = [int(place) for place in _buffer(offsets, "<i8")]
+    if any(not 0 <= start <= end <= len(data) for start, end in pairwise(places)):
+        raise WireError("the offsets of a field lead outside its values")
+    return [_values(data[start:end], dtype).reshape(-1, *trailing) for start, end in pairwise(places)]

@@ -1,0 +1,255 @@
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+from wire_client import PROTOBUF, FailedError, WireClient, WireError, datum
+
+from evsys.errors import ConfigError, EvsysError
+from evsys_runtime.rendering.resolve import load_renderer
+from evsys_server.app import SHUTDOWN_SECONDS, make_app
+from evsys_server.limits import Limits
+from evsys_server.promises import Promise
+
+
+async def _serve(folder: Path, **options) -> None:
+    async with make_app(directory=folder, **options):
+        pass
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "evsys.invalid"])
+@pytest.mark.parametrize("key", [None, ""])
+def test_an_address_that_others_reach_needs_a_key(tmp_path: Path, host, key):
+    with pytest.raises(ConfigError, match="can be reached from other machines"):
+        asyncio.run(_serve(tmp_path, host=host, key=key))
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match="choose another port"):
+            asyncio.run(_serve(tmp_path, port=taken.getsockname()[1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "nobody"}, "nobody"),
+        ({"backend": "local", "models": ["none/such"]}, "not in the cache"),
+        ({"backend": "local", "params": {"worker": 3}}, "worker"),
+    ],
+)
+def test_what_cant_be_served_is_told_before_it_listens(tmp_path: Path, options, message):
+    with pytest.raises(EvsysError, match=message):
+        asyncio.run(_serve(tmp_path, **options))
+
+
+def test_a_key_is_asked_for_and_the_watcher_needs_none(with_server):
+    async def work(client):
+        statuses = {}
+        for name, headers in (("wrong", {"X-API-Key": "tml-other"}), ("none", {"X-API-Key": ""})):
+            with pytest.raises(WireError) as refused:
+                await client.call("GET", "get_server_capabilities", headers=headers)
+            statuses[name] = refused.value.status
+        statuses["right"] = len((await client.call("GET", "get_server_capabilities"))["supported_models"])
+        health = await client.call("GET", "healthz", headers={"X-API-Key": ""})
+        openai = client.url.replace("/api/v1", "/v1/models")
+        async with client.session.get(openai) as response:
+            statuses["openai"] = response.status
+        async with client.session.get(openai, headers={"Authorization": "Bearer tml-secret"}) as response:
+            statuses["bearer"] = response.status
+        return statuses, health
+
+    statuses, health = with_server(work, key="tml-secret")
+    assert statuses == {"wrong": 401, "none": 401, "right": 1, "openai": 401, "bearer": 200}
+    assert health == {"status": "ok"}
+
+
+def test_clients_are_told_how_to_talk(with_server):
+    async def work(client):
+        config = await client.post("client/config", sdk_version="0.38.0")
+        return config, await client.post("client/dynamic_config"), await client.post("telemetry", events=[])
+
+    config, dynamic, telemetry = with_server(work)
+    assert config["proto_compress_fwdbwd"] is False
+    assert dynamic == {}
+    assert telemetry == {"status": "accepted"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("asample", b"{", 400),
+        ("asample", b"[]", 400),
+        ("asample", b"{}", 400),
+        ("create_model", b'{"session_id": 3}', 400),
+        ("optim_step", b'{"model_id": "x", "seq_id": 1}', 404),
+        ("optim_step", b'{"model_id": "x", "seq_id": true}', 400),
+        ("optim_step", b'{"model_id": "x", "seq_id": 0}', 400),
+        ("retrieve_future", b'{"request_id": "nothing"}', 410),
+        ("create_session", b'"' + b"x" * 5000 + b'"', 413),
+    ],
+)
+def test_bodies_that_cant_be_are_refused(with_server, path, body, status):
+    async def work(client):
+        async with client.session.post(f"{client.url}/{path}", data=body) as response:
+            return response.status, set(await response.json())
+
+    assert with_server(work, limits=Limits(body_bytes=4000)) == (status, {"error", "category"})
+
+
+def test_an_answer_that_takes_longer_is_asked_for_again(with_server):
+    async def work(client):
+        model = await client.new_model()
+        promise = await model.send(model.request([datum()], seq_id=2))
+        body = {"request_id": promise["request_id"]}
+        async with client.session.post(f"{client.url}/retrieve_future", json=body) as response:
+            return response.status, await response.json()
+
+    status, answer = with_server(work, limits=Limits(poll_seconds=0.01))
+    assert status == 408
+    assert (answer["type"], answer["queue_state"]) == ("try_again", "active")
+
+
+def test_a_binary_answer_isnt_forced_on_who_cant_read_it(with_server):
+    async def work(client):
+        model = await client.new_model()
+        promise = await model.send(model.request([datum()]))
+        await client.fetch(promise)
+        statuses = []
+        for accept in ("application/json", PROTOBUF):
+            async with client.session.post(
+                f"{client.url}/retrieve_future",
+                json={"request_id": promise["request_id"]},
+                headers={"Accept": accept},
+            ) as response:
+                statuses.append(response.status)
+        return statuses
+
+    assert with_server(work) == [406, 200]
+
+
+def test_a_reply_that_was_lost_is_fetched_again(with_server):
+    async def work(client):
+        model = await client.new_model()
+        promise = await model.send(model.request([datum()]))
+        return [await client.fetch(promise) for _ in range(3)]
+
+    one, two, three = with_server(work)
+    assert one == two == three
+
+
+def test_a_model_that_learned_answers_openai_clients(with_server):
+    async def work(client):
+        model = await client.new_model()
+        path = (await model.call("save_weights_for_sampler", path="chat"))["path"]
+        openai = client.url.replace("/api/v1", "/v1")
+        answers = {}
+        async with client.session.get(f"{openai}/models") as response:
+            names = [one["id"] for one in (await response.json())["data"]]
+        for name in (*names, "tinker://x:train:0/sampler_weights/none"):
+            body = {
+                "model": name,
+                "messages": [{"role": "user", "content": "hi"}],
+                "max_tokens": 4,
+                "seed": 1,
+            }
+            async with client.session.post(f"{openai}/chat/completions", json=body) as response:
+                answers[name] = response.status, (await response.json()).get("choices")
+        return path, names, answers
+
+    path, names, answers = with_server(work)
+    assert names == ["evsys/tiny", path]
+    assert [status for status, _ in answers.values()] == [200, 200, 404]
+    assert answers["evsys/tiny"] == answers[path]  # untrained
+
+
+def test_tokenizer_and_template_are_to_be_had(with_server, tmp_path: Path):
+    async def work(client):
+        found = await client.call("GET", "evsys/models/evsys/tiny/rendering")
+        with pytest.raises(WireError):
+            await client.call("GET", "evsys/models/other/rendering")
+        return found
+
+    found = with_server(work)
+    assert found["model"] == "evsys/tiny"
+    assert "<|im_start|>" in found["files"]["chat_template.jinja"]
+
+
+def test_tokenizer_files_of_a_model_make_a_renderer_elsewhere(tmp_path: Path, monkeypatch):
+    from evsys_server.rendering import rendering_files
+
+    tokenizers = pytest.importorskip("tokenizers")
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    for folder in (source, copy):
+        folder.mkdir()
+    words = {"hi": 0, "[UNK]": 1, "</s>": 2}
+    tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]")).save(
+        str(source / "tokenizer.json")
+    )
+    (source / "tokenizer_config.json").write_text('{"eos_token": "</s>"}', encoding="utf-8")
+    (source / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
+    (source / "model.safetensors").write_bytes(b"weights")
+    files = rendering_files(str(source))
+    for name, content in files.items():
+        (copy / name).write_text(content, encoding="utf-8")
+    assert sorted(files) == ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
+    assert load_renderer(copy).tokenizer.encode("hi") == load_renderer(source).tokenizer.encode("hi") == [0]
+
+
+def test_a_compressed_body_is_refused(with_server):
+    async def work(client):
+        async with client.session.post(
+            f"{client.url}/forward_backward",
+            data=b"\x28\xb5\x2f\xfd",
+            headers={"Content-Encoding": "zstd", "Content-Type": PROTOBUF},
+        ) as response:
+            return response.status
+
+    assert with_server(work) in {400, 415}
+
+
+def test_a_client_that_goes_away_leaves_the_server_as_it_was(with_server):
+    async def work(client):
+        model = await client.new_model()
+        promise = await model.send(model.request([datum()], seq_id=2))
+        async with aiohttp.ClientSession() as other:
+            with pytest.raises(TimeoutError):
+                async with other.post(
+                    f"{client.url}/retrieve_future",
+                    json={"request_id": promise["request_id"]},
+                    timeout=aiohttp.ClientTimeout(total=0.05),
+                ):
+                    pass
+        await model.forward_backward([datum()], seq_id=1)
+        return await client.fetch(promise)
+
+    assert with_server(work)
+
+
+def test_who_waits_when_the_server_stops_is_told_at_once(tmp_path: Path, monkeypatch):
+    async def main():
+        arrived, wait = asyncio.Event(), Promise.wait
+
+        async def noticed(self, seconds):
+            arrived.set()
+            return await wait(self, seconds)
+
+        async with aiohttp.ClientSession() as session:
+            async with make_app(directory=tmp_path) as base_url:
+                client = WireClient(base_url, session)
+                model = await client.new_model()
+                waiting = await model.send(model.request([datum()], seq_id=2))
+                monkeypatch.setattr(Promise, "wait", noticed)
+                fetching = asyncio.create_task(client.fetch(waiting))
+                await arrived.wait()
+                began = time.perf_counter()
+            seconds = time.perf_counter() - began
+            with pytest.raises(FailedError, match="has ended"):
+                await fetching
+            return seconds
+
+    assert asyncio.run(main()) < SHUTDOWN_SECONDS  # the connections weren't waited for
