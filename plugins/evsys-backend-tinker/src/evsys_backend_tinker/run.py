@@ -1,0 +1,272 @@
+"""One run on a server: its session, its model, and how both are made again and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from evsys.errors import BackendError, EvsysError
+from evsys_backend_tinker.client import TinkerTrainingClient
+from evsys_backend_tinker.http_json import JsonApi, UnreachableError
+from evsys_backend_tinker.meter import Meter
+from evsys_backend_tinker.pauses import Relay, heard_by
+from evsys_backend_tinker.preflight import SECONDS, Server, look_at
+from evsys_backend_tinker.probes import lacking
+from evsys_backend_tinker.rendering import model_renderer
+from evsys_backend_tinker.sdk import Ended, Session, is_lost, resolve, said, status_of
+from evsys_backend_tinker.selftest import TOLERANCE
+from evsys_backend_tinker.state import SavedState, starting_point
+from evsys_backend_tinker.states import States
+from evsys_backend_tinker.stream import Stream
+from evsys_backend_tinker.targets import any_of_each, target_flags
+from evsys_backend_tinker.waiting import Waiting
+from evsys_runtime.accounting.limiter import Limits, shared_limiter
+from evsys_runtime.accounting.prices import load_prices
+from evsys_runtime.data.scope import current_scope
+
+if TYPE_CHECKING:
+    from evsys.protocols import Log, Renderer
+    from evsys.types import Checkpoint, ModelSpec
+    from evsys_backend_tinker.config import TinkerConfig
+
+__all__ = ["Run"]
+
+_EVERY = 5.0  # seconds between two looks at whether the server answers
+
+
+class Run:
+    """A run's side of a server.
+
+    Args:
+        config: `backend.params`.
+        base_url: the server's address.
+        key: the key.
+        log: of the run.
+    """
+
+    def __init__(
+        self, config: TinkerConfig, *, base_url: str, key: str | None, log: Log | None = None
+    ) -> None:
+        self.config = config
+        self.log = log
+        self.api = JsonApi(base_url=base_url, key=key)
+        self._key = key
+        self._waiting = Waiting(
+            api=self.api,
+            deadlines=config.deadlines,
+            dead_after=config.dead_after,
+            log=log,
+            every=min(_EVERY, config.dead_after / 4),
+        )
+        self._session: Session | None = None
+        self._stream: Stream | None = None
+        self._states: States | None = None
+        self._meter = Meter()
+        self._relaying = False
+
+    async def look(self, model: ModelSpec) -> Server:
+        """Ask the server whether it can train `model`.
+
+        Raises:
+            ConfigError: it can't, or there is no such server.
+        """
+        server: Server = await self._waiting.in_thread(
+            lambda: look_at(self.api, model.name, version=version("tinker")), "connect"
+        )
+        return server
+
+    async def start(
+        self,
+        model: ModelSpec,
+        seed: int,
+        restore: Checkpoint | None,
+        capabilities: frozenset[str],
+        *,
+        name: str,
+    ) -> TinkerTrainingClient:
+        """Make the model and everything around it.
+
+        Raises:
+            ConfigError: something about the server isn't right.
+            BackendError: the server failed.
+        """
+        server = await self.look(model)
+        start = starting_point(model, restore)
+        self._meter.price = load_prices(current_scope().project_root).models.get(model.name)
+        Relay.start()
+        self._relaying = True
+        made = await self._make(lambda: self._open(model, seed, start, name), start)
+        info = await self._make(lambda: resolve(made.get_info()), None)
+        renderer = await self._make(lambda: self._renderer(model, info, server), None)
+        states = self._states = States(
+            server=server,
+            ttl=self.config.ttl,
+            final_ttl=self.config.final_ttl,
+            keep=self.config.keep_states,
+            log=self.log,
+        )
+
+        def reopen() -> Any:
+            self._close("errored", "the server lost the model")
+            latest = start if states.latest is None else SavedState(path=states.latest, with_optimizer=True)
+            return self._open(model, seed, latest, name)
+
+        self._stream = Stream(
+            model=made,
+            reopen=reopen,
+            waiting=self._waiting,
+            replay_steps=self.config.replay_steps,
+            log=self.log,
+        )
+        client = TinkerTrainingClient(
+            stream=self._stream,
+            states=states,
+            renderer=renderer,
+            tokenizer=renderer.tokenizer,
+            limiter=shared_limiter(
+                _service(self.api.base_url, self._key), Limits(concurrency=self.config.samples_at_once)
+            ),
+            meter=self._meter,
+            capabilities=capabilities - lacking(self._waiting.api.base_url),
+            facts=self._facts(server, made),
+            max_length=server.max_length(model.name),
+            one_seed=self.config.preset.one_seed,
+            first=0 if start is None else start.step,
+            log=self.log,
+        )
+        await self._compare(client, start)
+        return client
+
+    async def end(self, error: BaseException | None) -> None:
+        """End the session, and tell the server how the run ended. Says in the log what couldn't be done, and raises nothing of it."""
+        how, detail = _how(error)
+        if self._stream is not None:
+            self._stream.close("the training client is closed")
+        if self._states is not None and not self._waiting.silent:
+            await self._states.finish(self._waiting.in_thread)
+        if self.log is not None and any(self._meter.counts.values()):
+            self.log.info("server.used", server=self.api.base_url, **self._meter.counts)
+        try:
+            await self._waiting.in_thread(lambda: self._close(how, detail), "close")
+        except EvsysError as failure:
+            self._tell("session.not_ended", reason=failure.message)
+        finally:
+            if self._relaying:
+                self._relaying = False
+                Relay.stop()
+
+    # --- in threads -----------------------------------------------------------------------------------------------
+
+    def _open(self, model: ModelSpec, seed: int, start: SavedState | None, name: str) -> Any:
+        """A session with its model; blocks."""
+        session = Session(
+            base_url=self._waiting.api.base_url,
+            key=self._key,
+            metadata={"evsys_run": name},
+            telemetry=self.config.telemetry,
+        )
+        self._session = session
+        session.open()
+        if start is not None:
+            return session.from_state(start.path, with_optimizer=start.with_optimizer)
+        return session.create_model(
+            model.name,
+            rank=int(model.lora.rank or 0),
+            seed=seed,
+            **self._adapter(model, name),
+        )
+
+    def _adapter(self, model: ModelSpec, name: str) -> dict[str, Any]:
+        """What is trained, as the server takes it; a server of ours is told what the protocol has no place for."""
+        metadata, lora = {"evsys_run": name}, model.lora
+        if not self.config.preset.own_lora:
+            return {"flags": target_flags(lora.targets), "metadata": metadata}
+        metadata["evsys.lora_alpha"] = repr(lora.alpha)
+        if "all-linear" not in lora.targets:
+            metadata["evsys.target_modules"] = ",".join(lora.targets)
+        return {"flags": any_of_each(lora.targets), "metadata": metadata}
+
+    def _renderer(self, model: ModelSpec, info: Any, server: Server) -> Renderer:
+        return model_renderer(
+            model,
+            api=server.api(),
+            tokenizer=self.config.tokenizer,
+            tokenizer_id=getattr(info.model_data, "tokenizer_id", None),
+            seconds=SECONDS,
+        )
+
+    def _close(self, how: Ended, detail: str | None) -> None:
+        """End the session, if there is one; blocks. A server that doesn't answer, or has forgotten it, is told nothing."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            session.close(how, detail, seconds=self.config.deadlines.close, tell=not self._waiting.silent)
+        except Exception as error:  # whatever the client raises, the run is over all the same
+            if not is_lost(error):
+                self._tell("session.not_ended", reason=said(error))
+
+    # --- small things ---------------------------------------------------------------------------------------------
+
+    async def _make(self, call: Callable[[], Any], start: SavedState | None) -> Any:
+        """Make a blocking call of the client, with its failures in words."""
+        try:
+            with heard_by(self.log):
+                return await self._waiting.in_thread(call, "create")
+        except (EvsysError, asyncio.CancelledError):
+            raise
+        except UnreachableError as error:
+            raise BackendError(f"the server at {self.api.base_url} can't be reached: {error}") from error
+        except Exception as error:
+            if start is not None and (is_lost(error) or "checkpoint" in said(error).lower()):
+                raise BackendError(
+                    f"the state {start.path} can't be loaded: {said(error)}",
+                    hint="it may have expired (backend.params.ttl) or been deleted; start from another checkpoint",
+                ) from error
+            status = status_of(error)
+            where = f" ({status})" if status is not None else ""
+            raise BackendError(
+                f"the server at {self.api.base_url} didn't make the model{where}: {said(error)}"
+            ) from error
+
+    async def _compare(self, client: TinkerTrainingClient, start: SavedState | None) -> None:
+        """See that a restored model is the one that was saved."""
+        if start is None or start.check is None:
+            return
+        distance = await client.differs_from(start.check)
+        if distance is not None and distance > TOLERANCE:
+            raise BackendError(
+                f"the server restored other weights than were saved in {start.path}: logprobs differ by up to {distance:.3g}",
+                hint="start from another checkpoint, and report it to whoever runs the server",
+            )
+
+    def _facts(self, server: Server, made: Any) -> dict[str, Any]:
+        return {
+            "server": self.api.base_url,
+            "provider": self.config.provider,
+            "client": version("tinker"),
+            "session": None if self._session is None else self._session.id,
+            "model": str(made.model_id),
+            "served": None if server.models is None else sorted(server.models),
+        }
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        if self.log is not None:
+            self.log.warning(event, server=self.api.base_url, **facts)
+
+
+def _how(error: BaseException | None) -> tuple[Ended, str | None]:
+    if error is None:
+        return "success", None
+    if isinstance(error, Exception):
+        return "errored", type(error).__name__
+    return "interrupted", type(error).__name__
+
+
+def _service(base_url: str, key: str | None) -> str:
+    """The limiter's name of an account on a server; the key itself is in no name."""
+    account = hashlib.sha256((key or "").encode()).hexdigest()[:16]
+    return f"tinker:{base_url}:{account}"

@@ -1,0 +1,183 @@
+"""Sampling from a frozen snapshot on the server."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+
+from evsys.errors import BackendError, EvsysError
+from evsys.types import SampledSequence, SampleResult, SamplingParams
+from evsys_backend_tinker import convert
+from evsys_backend_tinker.pauses import heard_by
+from evsys_backend_tinker.sdk import as_future, is_lost, said, tinker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from numpy.typing import NDArray
+
+    from evsys.protocols import Log, Tokenizer
+    from evsys_backend_tinker.meter import Meter
+    from evsys_backend_tinker.waiting import Waiting
+    from evsys_runtime.accounting.limiter import Limiter
+
+__all__ = ["Snapshot", "TinkerSampler"]
+
+
+@attrs.define(kw_only=True, eq=False)
+class Snapshot:
+    """The client's sampling client, replaced where the server lost it.
+
+    `renew` brings it back after a loss; `generation` says how often that was done.
+    """
+
+    inner: Any
+    generation: int
+    renew: Callable[[int, Exception], Awaitable[None]]
+    closed: bool = False
+
+
+class TinkerSampler:
+    """A `SamplingClient` on the server.
+
+    Args:
+        snapshot: the client's sampling client.
+        tokenizer: of the model.
+        version: optimiser steps behind the weights.
+        waiting: waits for outcomes.
+        limiter: bounds the calls of all runs of this process that use the server.
+        meter: counts tokens.
+        one_seed: the server derives the seed of each sample of a call itself.
+        log: is told of what the client says.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        *,
+        tokenizer: Tokenizer,
+        version: int,
+        waiting: Waiting,
+        limiter: Limiter,
+        meter: Meter,
+        one_seed: bool,
+        log: Log | None,
+    ) -> None:
+        self.version = version
+        self._snapshot = snapshot
+        self._tokenizer = tokenizer
+        self._waiting = waiting
+        self._limiter = limiter
+        self._meter = meter
+        self._one_seed = one_seed
+        self._log = log
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
+        """Draw `n` continuations.
+
+        Raises:
+            BackendError: the client is closed, a parameter isn't usable, or the server failed.
+        """
+        tokens = self._checked(prompt)
+        if n < 1 or params.max_tokens < 1:
+            raise BackendError(f"n and max_tokens must be at least 1, got {n} and {params.max_tokens}")
+        if params.seed is None or n == 1 or self._one_seed:
+            responses = [await self._draw(tokens, params, n, params.seed)]
+        else:
+            seeds = [convert.derived_seed(params.seed, index) for index in range(n)]
+            async with asyncio.TaskGroup() as group:
+                drawing = [group.create_task(self._draw(tokens, params, 1, seed)) for seed in seeds]
+            responses = [task.result() for task in drawing]
+        first = responses[0]
+        sequences = self._sequences(responses, params, n)
+        self._meter.sampled(prompt=len(tokens), completion=sum(len(one.tokens) for one in sequences))
+        return SampleResult(
+            sequences=sequences,
+            prompt_logprobs=convert.prompt_logprobs(first.prompt_logprobs, len(tokens))
+            if params.prompt_logprobs
+            else None,
+            top_prompt_logprobs=convert.top_prompt_logprobs(first.topk_prompt_logprobs, len(tokens))
+            if params.top_prompt_logprobs
+            else None,
+        )
+
+    async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Logprob of each token given those before it, [N]; entry 0 is NaN."""
+        ids = self._checked(tokens)
+        values = await self._call(
+            lambda inner: inner.compute_logprobs(tinker().ModelInput.from_ints(ids)), len(ids)
+        )
+        found = convert.prompt_logprobs(values, len(ids))
+        self._meter.sampled(prompt=len(ids), completion=0)
+        return np.array([math.nan if value is None else value for value in found], np.float32)
+
+    async def close(self) -> None:
+        """Refuse further calls. The server frees the snapshot with the session."""
+        self._snapshot.closed = True
+
+    def sampling_cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """US dollars of a sample; None where no price is known."""
+        return self._meter.sampling_cost(prompt_tokens, completion_tokens)
+
+    async def _draw(self, tokens: list[int], params: SamplingParams, n: int, seed: int | None) -> Any:
+        stops = list(dict.fromkeys((*params.stop_token_ids, *self._tokenizer.eos_token_ids)))
+        texts = [self._tokenizer.decode([token]) for token in stops] if params.stop else []
+        more: dict[str, Any] = {}
+        if params.prompt_logprobs or params.top_prompt_logprobs:
+            more["include_prompt_logprobs"] = True
+        if params.top_prompt_logprobs:
+            more["topk_prompt_logprobs"] = params.top_prompt_logprobs
+        if params.top_logprobs:
+            more["topk_sample_logprobs"] = params.top_logprobs
+        package = tinker()
+        wanted = convert.sampling_params(params, stops, texts, seed)
+        return await self._call(
+            lambda inner: inner.sample(package.ModelInput.from_ints(tokens), n, wanted, **more),
+            len(tokens) + n * params.max_tokens,
+        )
+
+    async def _call(self, make: Callable[[Any], Any], tokens: int) -> Any:
+        async with self._limiter.slot(tokens):
+            while True:
+                generation = self._snapshot.generation
+                try:
+                    with heard_by(self._log):
+                        future = as_future(make(self._snapshot.inner))
+                    try:
+                        return await self._waiting.for_call(future, "sample")
+                    finally:
+                        if not future.done():
+                            future.cancel()
+                except EvsysError:
+                    raise
+                except Exception as error:
+                    if not is_lost(error):
+                        raise BackendError(f"sampling failed on the server: {said(error)}") from error
+                    await self._snapshot.renew(generation, error)
+
+    def _sequences(self, responses: Sequence[Any], params: SamplingParams, n: int) -> list[SampledSequence]:
+        found = [
+            convert.sampled(sequence, bool(params.top_logprobs))
+            for response in responses
+            for sequence in response.sequences
+        ]
+        if len(found) != n:
+            raise BackendError(f"the server gave {len(found)} samples of {n}")
+        return found
+
+    def _checked(self, prompt: Sequence[int]) -> list[int]:
+        if self._snapshot.closed:
+            raise BackendError("the sampling client is closed")
+        tokens = [int(token) for token in prompt]
+        if not tokens:
+            raise BackendError("the prompt has no tokens")
+        outside = [token for token in tokens if not 0 <= token < self._tokenizer.vocab_size]
+        if outside:
+            size = self._tokenizer.vocab_size
+            raise BackendError(f"the prompt has a token outside the vocabulary of {size}: {outside[0]}")
+        return tokens

@@ -1,0 +1,121 @@
+"""Saving states of one run on the server, and how long each is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import BackendError, EvsysError
+from evsys_backend_tinker.http_json import UnreachableError
+from evsys_backend_tinker.sdk import status_of
+from evsys_backend_tinker.state import delete, exists, fresh_name, saved_state, set_ttl
+from evsys_backend_tinker.stream import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evsys.protocols import Log
+    from evsys_backend_tinker.preflight import Server
+    from evsys_backend_tinker.stream import Stream
+
+__all__ = ["States"]
+
+_SECONDS = 10.0  # for calls about states that are saved already
+_TAKEN = 409
+
+
+@attrs.define(kw_only=True, eq=False)
+class States:
+    """The states that a run has saved.
+
+    Args:
+        server: where they are.
+        ttl: seconds that a state stays; None keeps it.
+        final_ttl: the same for the last one, from the end of the run.
+        keep: older states than the last so many are deleted; None deletes none.
+        log: of the run.
+    """
+
+    server: Server
+    ttl: int | None
+    final_ttl: int | None
+    keep: int | None
+    log: Log | None = None
+    latest: str | None = None
+    _paths: list[str] = attrs.field(factory=list)
+
+    async def save(
+        self, stream: Stream, *, version: int, check: Mapping[str, Any] | None
+    ) -> Mapping[str, Any]:
+        """Save a state behind all calls so far; what a checkpoint keeps of it.
+
+        Raises:
+            BackendError: the server didn't save it.
+        """
+        name = fresh_name(version)
+        address: dict[str, str] = {}
+
+        def make(model: Any) -> Any:
+            # Where the first answer to a save is lost, its second is refused: the name is taken, by itself.
+            address["path"] = f"tinker://{model.model_id}/weights/{name}"
+            return model.save_state(name, ttl_seconds=self.ttl)
+
+        call = Call(kind="save", make=make, convert=lambda output: str(output.path), what="save_state")
+        try:
+            path = await stream.submit(call)
+        except BackendError as error:
+            if status_of(error) != _TAKEN or not await self._is_there(stream, address["path"]):
+                raise
+            path = address["path"]
+        stream.saved(call)
+        self.latest = path
+        self._paths.append(path)
+        await self._drop_old(stream)
+        return saved_state(path, base_url=self.server.base.base_url, ttl=self.ttl, check=check)
+
+    async def finish(self, in_thread: Callable[[Callable[[], Any], Any], Any]) -> None:
+        """The run is over: its last state stays for `final_ttl`. `in_thread` makes a blocking call with a deadline."""
+        path = self._paths[-1] if self._paths else None
+        if path is None or self.final_ttl == self.ttl:
+            return
+        await self._try(
+            in_thread,
+            lambda: set_ttl(self.server.api(), path, self.final_ttl, seconds=_SECONDS),
+            "state.ttl_failed",
+            path,
+        )
+
+    async def _is_there(self, stream: Stream, path: str) -> bool:
+        try:
+            return bool(
+                await stream.waiting.in_thread(
+                    lambda: exists(self.server.api(), path, seconds=_SECONDS), "save"
+                )
+            )
+        except UnreachableError:
+            return False
+
+    async def _drop_old(self, stream: Stream) -> None:
+        while self.keep is not None and len(self._paths) > self.keep:
+            path = self._paths.pop(0)
+            await self._try(
+                stream.waiting.in_thread,
+                partial(self._delete, path),
+                "state.delete_failed",
+                path,
+            )
+
+    def _delete(self, path: str) -> str | None:
+        return delete(self.server.api(), path, seconds=_SECONDS)
+
+    async def _try(self, in_thread: Any, call: Callable[[], str | None], event: str, path: str) -> None:
+        """Do what may fail without harm: a state that stays longer, or shorter, than was asked is told of."""
+        try:
+            wrong = await in_thread(call, "close")
+        except (UnreachableError, EvsysError) as error:
+            wrong = str(error)
+        if wrong is not None and self.log is not None:
+            self.log.warning(event, state=path, reason=wrong)

@@ -1,0 +1,367 @@
+"""The calls on one model: submitted at once, in order, and repeated where the server lost the model.
+
+A server that restarts, or drops a session, forgets everything since the last saved state. All calls since then are kept, so the
+model is made again from that state and they are repeated, in their order: nothing is skipped, and nothing is done twice, since
+the state holds none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+
+from evsys.errors import BackendError, EvsysError
+from evsys.protocols import Log
+from evsys_backend_tinker.daemon import in_daemon_thread
+from evsys_backend_tinker.pauses import heard_by
+from evsys_backend_tinker.sdk import as_future, is_lost, is_rejected, said
+from evsys_backend_tinker.waiting import Kind, Waiting
+
+__all__ = ["Call", "Stream"]
+
+_ROWS = 3  # losses in a row, without a call done between them, before a run is given up
+
+_NOT_DONE = "it was not done: a call before it was refused"
+
+
+@attrs.define(kw_only=True, eq=False)
+class Call:
+    """A call on the model.
+
+    Attributes:
+        kind: which deadline it has.
+        make: calls the client; what it returns is the call's outcome or a future of it.
+        convert: the outcome as evsys has it.
+        changes: it changes the model, so it is repeated with it.
+        steps: optimiser steps that it does.
+        again: asked when the model is made again: is a call that is done wanted anew, as a snapshot in use is?
+        blocking: `make` blocks until the outcome is there; calls behind it wait, since its place in the order isn't known before.
+        what: its name in messages.
+    """
+
+    kind: Kind
+    make: Callable[[Any], Any]
+    convert: Callable[[Any], Any]
+    changes: bool = False
+    steps: int = 0
+    again: Callable[[], bool] = lambda: False
+    renew: Callable[[Any], None] = lambda _outcome: None
+    blocking: bool = False
+    what: str = "call"
+    number: int = 0
+    done: bool = False
+    failed: Exception | None = None
+    inflight: asyncio.Future[Any] | None = None
+    repeating: asyncio.Future[None] | None = None
+    sent: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+
+@attrs.define(kw_only=True, eq=False)
+class Stream:
+    """The calls of one run on its model, in order. Used in one event loop.
+
+    Args:
+        model: the client's training client.
+        reopen: makes the model again from the last state; blocks.
+        waiting: waits for outcomes.
+        replay_steps: optimiser steps that may be repeated; with more since the last state, a loss ends the run.
+        log: is told of a model that is made again.
+
+    Attributes:
+        generation: how often the model was made again.
+        steps: optimiser steps that were submitted and not taken back.
+        closed: why no more calls are taken.
+    """
+
+    model: Any
+    reopen: Callable[[], Any]
+    waiting: Waiting
+    replay_steps: int
+    log: Log | None = None
+    generation: int = 0
+    steps: int = 0
+    closed: str | None = None
+    _since: list[Call] = attrs.field(factory=list)
+    _count: int = 0
+    _unsaved: int = 0
+    _forgotten: bool = False
+    _barrier: Call | None = None
+    _reopening: asyncio.Task[None] | None = None
+    _in_a_row: int = 0
+    _suspect: Exception | None = None
+
+    def submit(self, call: Call) -> Awaitable[Any]:
+        """Submit a call behind all earlier ones; its outcome is awaited later.
+
+        Raises:
+            BackendError: the client is closed.
+        """
+        if self.closed is not None:
+            raise BackendError(self.closed)
+        self._count += 1
+        call.number = self._count
+        self._since.append(call)
+        self._unsaved += call.steps
+        self.steps += call.steps
+        if self._suspect is not None and self._reopening is None:
+            self._start_reopening(self._suspect)
+        self._send_waiting()
+        task = asyncio.ensure_future(self._outcome(call))
+        task.add_done_callback(_looked_at)
+        return task
+
+    def saved(self, call: Call) -> None:
+        """A state holds what `call` saved: no step before it is ever repeated. A gradient that no step has used isn't in it."""
+        last = max((one.number for one in self._since if one.steps and one.number < call.number), default=0)
+        self._since = [
+            one for one in self._since if one.number > call.number or (one.changes and one.number > last)
+        ]
+        self._unsaved = sum(one.steps for one in self._since)
+        self._forgotten = False
+
+    async def renewed(self, generation: int, error: Exception) -> None:
+        """See that the model of `generation`, which turned out to be lost, is made again.
+
+        Raises:
+            BackendError: it can't be.
+        """
+        if self.generation == generation and self._reopening is None:
+            self._start_reopening(error)
+        if self._reopening is None:
+            return
+        try:
+            await asyncio.shield(self._reopening)
+        except asyncio.CancelledError:
+            if _own_task_cancelled() or self.closed is None:
+                raise
+            raise BackendError(self.closed) from None
+
+    async def made_again(self, call: Call) -> None:
+        """Wait until a call that is done was made again with the model.
+
+        Raises:
+            BackendError: it isn't among those that are.
+        """
+        if call not in self._since or call.repeating is None:
+            raise BackendError(
+                f"{call.what}: the server lost it, and a later state was saved, so it can't be made again"
+            )
+        await asyncio.shield(call.repeating)
+
+    def close(self, reason: str) -> None:
+        """Take no more calls; what is under way is let go."""
+        self.closed = reason
+        if self._reopening is not None:
+            self._reopening.cancel()
+        for call in self._since:
+            call.sent.set()
+            if call.inflight is not None and not call.inflight.done():
+                call.inflight.cancel()
+
+    # --- sending --------------------------------------------------------------------------------------------------
+
+    def _send_waiting(self) -> None:
+        """Send what may be sent, in order: nothing while the model is made again or a blocking call is under way."""
+        if self._reopening is not None or self._barrier is not None or self._suspect is not None:
+            return
+        for call in self._since:
+            if call.inflight is None and call.failed is None:
+                self._send(call)
+                if call.blocking:
+                    self._barrier = call
+                    return
+
+    def _send(self, call: Call) -> None:
+        model = self.model
+        try:
+            with heard_by(self.log):
+                if call.blocking:
+                    call.inflight = asyncio.wrap_future(
+                        in_daemon_thread(lambda: call.make(model), f"tinker-{call.kind}")
+                    )
+                else:
+                    call.inflight = as_future(call.make(model))
+        except Exception as error:  # the client's own checks of a call, before anything is sent
+            call.inflight = asyncio.get_running_loop().create_future()
+            call.inflight.set_exception(error)
+        call.inflight.add_done_callback(_looked_at)
+        if call.blocking:
+            call.inflight.add_done_callback(lambda over: self._lift(call, over))
+        call.sent.set()
+
+    def _lift(self, call: Call, over: asyncio.Future[Any]) -> None:
+        if self._barrier is call and call.inflight is over:
+            self._barrier = None
+            if self.closed is None:
+                self._send_waiting()
+
+    # --- outcomes -------------------------------------------------------------------------------------------------
+
+    async def _outcome(self, call: Call) -> Any:
+        while True:
+            await call.sent.wait()
+            if call.failed is not None:
+                raise call.failed
+            if call.inflight is None:
+                raise BackendError(self.closed or "the call was let go")
+            generation, inflight = self.generation, call.inflight
+            try:
+                found = call.convert(await self.waiting.for_call(inflight, call.kind))
+            except asyncio.CancelledError:
+                if _own_task_cancelled() or not inflight.cancelled():
+                    raise
+                if self.closed is not None and call.failed is None:
+                    raise BackendError(self.closed) from None
+            except EvsysError as error:
+                self._refuse(call, error)
+                raise
+            except Exception as error:
+                if not is_lost(error):
+                    self._refuse(call, error)
+                    raise _told(call, error) from error
+                if call not in self._since:
+                    text = f"{call.what}: the server lost its result, though the last state holds what it did"
+                    raise BackendError(text) from error
+                await self.renewed(generation, error)
+            else:
+                if call.failed is not None:  # what it builds on was refused meanwhile
+                    raise call.failed
+                call.done, self._in_a_row = True, 0
+                self._forget()
+                return found
+
+    def _refuse(self, call: Call, error: Exception) -> None:
+        """A call failed. Where it was to change the model, those behind it are taken back: nothing is built on a gap.
+
+        The client goes on after a refusal, but a server may wait for ever for the refused call's place in the order to be
+        filled. So the model is made again before anything else is done with it.
+        """
+        behind = [one for one in self._since if one.number > call.number]
+        taken_back = behind if call.changes else []
+        self.steps -= call.steps + sum(one.steps for one in taken_back)
+        self._since = [one for one in self._since if one is not call and one not in taken_back]
+        self._unsaved = sum(one.steps for one in self._since)
+        for one in taken_back:
+            self._fail(one, BackendError(f"{one.what}: {_NOT_DONE}", refused=said(error)))
+        if call.changes or is_rejected(error):
+            self._suspect = error
+            if len(taken_back) < len(behind) and self._reopening is None:
+                self._start_reopening(error)
+
+    @staticmethod
+    def _fail(call: Call, error: Exception) -> None:
+        call.failed = error
+        call.sent.set()
+        if call.inflight is not None and not call.inflight.done():
+            call.inflight.cancel()
+
+    def _forget(self) -> None:
+        """Let go of what is repeated no more: reading calls that are done, and everything where it is too much."""
+        if self._unsaved > self.replay_steps:
+            self._forgotten = True
+        self._since = [
+            one
+            for one in self._since
+            if not one.done or (not self._forgotten and (one.changes or one.again()))
+        ]
+
+    # --- making the model again -----------------------------------------------------------------------------------
+
+    def _start_reopening(self, error: Exception) -> None:
+        self._reopening = asyncio.ensure_future(self._reopen(error))
+        self._reopening.add_done_callback(_looked_at)
+
+    async def _reopen(self, error: Exception) -> None:
+        try:
+            self._in_a_row += 1
+            self._check_possible(error)
+            await self.waiting.until_there()
+            self._since = [one for one in self._since if not one.done or one.changes or one.again()]
+            repeated = [one for one in self._since if one.done]
+            if self.log is not None:
+                self.log.warning(
+                    "model.reopened",
+                    reason=said(error),
+                    steps_repeated=sum(one.steps for one in repeated),
+                )
+            with heard_by(self.log):
+                self.model = await self.waiting.in_thread(self.reopen, "create")
+        except Exception as failure:
+            told = self._give_up(failure, error)
+            if told is failure:
+                raise
+            raise told from failure
+        finally:
+            self._reopening = None
+        self.generation += 1
+        self._suspect, self._barrier = None, None
+        for one in self._since:
+            old, one.inflight = one.inflight, None
+            one.sent.clear()
+            if old is not None and not old.done():
+                old.cancel()
+        self._send_waiting()
+        for one in repeated:
+            one.repeating = asyncio.ensure_future(self._repeated(one))
+            one.repeating.add_done_callback(_looked_at)
+
+    def _check_possible(self, error: Exception) -> None:
+        if self._in_a_row > _ROWS:
+            raise BackendError(f"the server lost the model {_ROWS} times in a row: {said(error)}")
+        if self._forgotten or self._unsaved > self.replay_steps:
+            raise BackendError(
+                f"the server lost the model, and {self._unsaved} steps since its last state are more than are repeated "
+                f"({self.replay_steps}): {said(error)}",
+                hint="resume the run, which goes on from its last checkpoint; algorithm.params.save_every saves more often",
+            )
+
+    def _give_up(self, failure: Exception, error: Exception) -> BackendError:
+        """Nothing can be done with the model any more: whoever waits for a call is told why."""
+        told = (
+            failure
+            if isinstance(failure, BackendError)
+            else BackendError(
+                f"the server lost the model ({said(error)}), and it can't be made again: {said(failure)}"
+            )
+        )
+        self.closed = str(told)
+        for one in self._since:
+            self._fail(one, told)
+        return told
+
+    async def _repeated(self, call: Call) -> None:
+        """Wait for a call that is made again; what it gives is known, but it has to be done."""
+        await call.sent.wait()
+        generation, inflight = self.generation, call.inflight
+        if inflight is None or call.failed is not None:
+            return
+        try:
+            outcome = await self.waiting.for_call(inflight, call.kind)
+            call.renew(outcome)
+        except EvsysError as error:
+            self._give_up(error, error)
+        except Exception as error:
+            if is_lost(error):
+                await self.renewed(generation, error)
+            else:
+                self._give_up(error, error)
+
+
+def _told(call: Call, error: Exception) -> BackendError:
+    if is_rejected(error):
+        return BackendError(f"the server refused {call.what}: {said(error)}")
+    return BackendError(f"{call.what} failed on the server: {said(error)}")
+
+
+def _own_task_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _looked_at(future: asyncio.Future[Any]) -> None:
+    """Nobody needs to await every call: a failure is told where it is awaited, and is no fault where it isn't."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,149 @@
+"""Waiting for a server: for so long by kind of call, and no longer than it answers at all.
+
+The client polls for a result without any limit, also where the server is gone. So each wait looks, every few seconds, whether
+the server still answers, and ends where it hasn't for a time, or where the call has taken longer than its kind may.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+import attrs
+
+from evsys.errors import BackendError
+from evsys.protocols import Log
+from evsys_backend_tinker.config import Deadlines
+from evsys_backend_tinker.daemon import in_daemon_thread
+from evsys_backend_tinker.http_json import JsonApi, UnreachableError
+from evsys_runtime.accounting.clock import Clock, SystemClock
+
+__all__ = ["HEALTH", "Kind", "Waiting"]
+
+Kind = Literal["connect", "create", "train", "save", "sample", "close"]
+HEALTH = "/api/v1/healthz"
+
+_FIRST_WORD = 30.0  # seconds of waiting after which the log is told; then after twice as many, and so on
+_PROBE_SECONDS = 5.0
+
+
+@attrs.define(kw_only=True, eq=False)
+class Waiting:
+    """Waits for the calls of one run.
+
+    Args:
+        api: the server, for asking whether it answers.
+        deadlines: by kind of call.
+        dead_after: seconds without an answer after which the server is taken to be down.
+        log: is told of long waits, and of a server that stops and starts to answer.
+        every: seconds between two looks.
+        clock: what measures time.
+    """
+
+    api: JsonApi
+    deadlines: Deadlines = attrs.field(factory=Deadlines)
+    dead_after: float = 120.0
+    log: Log | None = None
+    every: float = 5.0
+    clock: Clock = attrs.field(factory=SystemClock)
+    _silent_since: float | None = None
+    _why: str = ""
+    _looked: float = float("-inf")
+    _looking: asyncio.Lock | None = None
+
+    @property
+    def silent(self) -> bool:
+        """True while the server was seen not to answer."""
+        return self._silent_since is not None
+
+    async def for_call(self, future: asyncio.Future[Any], kind: Kind) -> Any:
+        """The call's result. The call itself goes on where the wait is given up: whoever submitted it decides what becomes of it.
+
+        Raises:
+            BackendError: it took too long, or the server has stopped to answer.
+            Exception: what the call ended with.
+        """
+        started, word = self.clock.now(), _FIRST_WORD
+        deadline = getattr(self.deadlines, kind)
+        while not future.done():
+            waited = self.clock.now() - started
+            if waited >= deadline:
+                raise BackendError(
+                    f"the server at {self.api.base_url} hasn't finished a call ({kind}) within {deadline:g} s",
+                    hint=f"it may be paused; raise backend.params.deadlines.{kind} to wait longer",
+                )
+            await asyncio.wait({future}, timeout=min(self.every, deadline - waited))
+            if future.done():
+                break
+            await self.look()
+            if self.clock.now() - started >= word:
+                self._tell("call.waiting", call=kind, seconds=round(self.clock.now() - started))
+                word *= 2
+        return future.result()
+
+    async def in_thread(self, call: Callable[[], Any], kind: Kind) -> Any:
+        """The result of a blocking call, made in a thread."""
+        future = asyncio.wrap_future(in_daemon_thread(call, f"tinker-{kind}"))
+        future.add_done_callback(_looked_at)  # where the wait is given up, nobody wants to know how it ended
+        return await self.for_call(future, kind)
+
+    async def look(self) -> None:
+        """Ask the server whether it is there, unless somebody has just asked.
+
+        Raises:
+            BackendError: it hasn't answered for `dead_after` seconds.
+        """
+        if self._looking is None:
+            self._looking = asyncio.Lock()
+        async with self._looking:
+            if self.clock.now() - self._looked >= self.every:
+                await self._ask()
+                self._looked = self.clock.now()
+        if self._silent_since is None:
+            return
+        silent = self.clock.now() - self._silent_since
+        if silent >= self.dead_after:
+            raise BackendError(
+                f"the server at {self.api.base_url} hasn't answered for {silent:.0f} s ({self._why})",
+                hint="start it again and resume the run, or raise backend.params.dead_after",
+            )
+
+    async def until_there(self) -> None:
+        """Return when the server answers.
+
+        Raises:
+            BackendError: it hasn't for `dead_after` seconds.
+        """
+        self._looked = float("-inf")
+        await self.look()
+        while self._silent_since is not None:
+            await asyncio.sleep(self.every)
+            await self.look()
+
+    async def _ask(self) -> None:
+        call = in_daemon_thread(lambda: self.api.get(HEALTH, seconds=_PROBE_SECONDS), "tinker-health")
+        try:
+            answer = await asyncio.wrap_future(call)
+        except UnreachableError as error:
+            why: str | None = str(error)
+        else:
+            why = f"it answers {answer.reason}" if answer.status >= 500 else None
+        if why is None:
+            if self._silent_since is not None:
+                self._tell("server.back", seconds=round(self.clock.now() - self._silent_since))
+            self._silent_since = None
+        else:
+            self._why = why
+            if self._silent_since is None:
+                self._silent_since = self.clock.now()
+                self._tell("server.silent", reason=why)
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        if self.log is not None:
+            self.log.warning(event, server=self.api.base_url, **facts)
+
+
+def _looked_at(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,82 @@
+"""States that are left on a server."""
+
+import datetime as dt
+import json
+
+import pytest
+from click.testing import CliRunner
+from small_server import small_server
+
+from evsys import Registry, use_registry
+from evsys.errors import BackendError
+from evsys_backend_tinker import installed
+from evsys_backend_tinker.commands import backend
+from evsys_backend_tinker.http_json import JsonApi
+from evsys_backend_tinker.reaper import left_states
+from evsys_backend_tinker.state import checkpoint_resource
+
+NOW = dt.datetime(2026, 11, 28, tzinfo=dt.UTC)
+LIST = "/api/v1/checkpoints?limit=100&offset={}"
+
+
+def row(name: str, saved: str, **more) -> dict:
+    return {
+        "checkpoint_id": f"weights/{name}",
+        "tinker_path": f"tinker://run/weights/{name}",
+        "time": saved,
+        **more,
+    }
+
+
+ROWS = [
+    row("step-8-00000001", "2026-11-27T12:00:00Z", size_bytes=7, expires_at="2026-12-04T12:00:00Z"),
+    row("step-4-0000000a", "2026-11-01T12:00:00", size_bytes=None),
+    row("mine", "2026-01-01T00:00:00Z"),
+    {**row("step-4-0000000b", "2026-11-01T12:00:00Z"), "checkpoint_id": "sampler_weights/step-4-0000000b"},
+]
+PAGES = {
+    LIST.format(0): (200, {"checkpoints": ROWS[:3], "cursor": {"offset": 0, "limit": 100, "total_count": 4}}),
+    LIST.format(3): (200, {"checkpoints": ROWS[3:], "cursor": {"offset": 3, "limit": 100, "total_count": 4}}),
+}
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"), [(0, ["step-4-0000000a", "step-8-00000001"]), (7, ["step-4-0000000a"]), (99, [])]
+)
+def test_only_states_that_evsys_named_are_found_the_oldest_first(days: int, expected: list[str]):
+    with small_server(PAGES) as small:
+        found = left_states(JsonApi(base_url=small.base_url), older_than=dt.timedelta(days=days), now=NOW)
+    assert [one.path.rpartition("/")[2] for one in found] == expected
+
+
+@pytest.mark.parametrize("answer", [(404, {}), (200, {"something": "else"}), (200, b"<html>")])
+def test_a_server_that_lists_nothing_is_said_so(answer):
+    with (
+        small_server({LIST.format(0): answer}) as small,
+        pytest.raises(BackendError, match="doesn't list its states"),
+    ):
+        left_states(JsonApi(base_url=small.base_url), older_than=dt.timedelta(0), now=NOW)
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_the_command_deletes_only_when_asked_to(monkeypatch: pytest.MonkeyPatch, delete: bool):
+    monkeypatch.setattr(installed, "version", lambda _name: "0.30.4")
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "0.30.4")
+    places = [checkpoint_resource(one["tinker_path"]) for one in ROWS[:2]]
+    well = {"/api/v1/healthz": (200, {}), "/api/v1/client/config": (200, {})}
+    with (
+        small_server({**well, **PAGES, places[0]: (200, {}), places[1]: (500, {"error": "no"})}) as small,
+        use_registry(Registry()),
+    ):
+        arguments = [
+            "states",
+            "--param",
+            f"base_url={small.base_url}",
+            "--json",
+            *(["--delete"] if delete else []),
+        ]
+        result = CliRunner().invoke(backend, arguments)
+        deleted = [path for method, path, _, _ in small.asked if method == "DELETE"]
+    assert sorted(deleted) == (sorted(places) if delete else [])
+    assert result.exit_code == int(delete)  # one couldn't be deleted
+    assert [one["deleted"] for one in json.loads(result.stdout)["states"]] == [False, delete]

@@ -1,0 +1,162 @@
+"""Waiting for calls: as long as their kind may take, and no longer than the server answers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from evsys.errors import BackendError
+from evsys_backend_tinker.config import Deadlines
+from evsys_backend_tinker.http_json import Answer, UnreachableError
+from evsys_backend_tinker.waiting import Waiting
+
+
+class Clock:
+    """Time that passes by `pace` seconds at each look."""
+
+    def __init__(self, pace: float) -> None:
+        self.time = 0.0
+        self.pace = pace
+
+    def now(self) -> float:
+        self.time += self.pace
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Server:
+    """A server that answers as its list says, and then as the last of them."""
+
+    base_url = "http://127.0.0.1:1"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+        self.exhausted = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+
+    def get(self, path: str, *, seconds: float) -> Answer:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if len(self.answers) == 1:
+            self.loop.call_soon_threadsafe(self.exhausted.set)
+        if isinstance(answer, Exception):
+            raise answer
+        return Answer(status=answer, body=b"{}")
+
+
+class Log:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def warning(self, event: str, **_facts: Any) -> None:
+        self.events.append(event)
+
+
+def waiting(
+    server: Server, *, pace: float = 1.0, log: Log | None = None, dead_after: float = 10.0
+) -> Waiting:
+    return Waiting(
+        api=server,
+        deadlines=Deadlines(train=50.0, save=5.0),
+        dead_after=dead_after,
+        log=log,
+        every=0.001,
+        clock=Clock(pace),
+    )
+
+
+def never() -> asyncio.Future:
+    return asyncio.get_running_loop().create_future()
+
+
+def test_a_result_that_is_there_is_given_without_a_look_at_the_server():
+    async def run() -> tuple[str, int]:
+        server, done = Server(200), never()
+        done.set_result("it")
+        return await waiting(server).for_call(done, "train"), server.asked
+
+    assert asyncio.run(run()) == ("it", 0)
+
+
+def test_each_kind_of_call_has_its_own_deadline():
+    async def run() -> None:
+        made = waiting(Server(200))
+        with pytest.raises(BackendError, match=r"\(save\) within 5 s.*deadlines\.save"):
+            await made.for_call(never(), "save")
+        with pytest.raises(BackendError, match=r"\(train\) within 50 s"):
+            await made.for_call(never(), "train")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("down", [UnreachableError("nothing listens there"), 503])
+def test_a_server_that_stops_to_answer_ends_the_wait_long_before_the_deadline(down: Any):
+    async def run() -> list[str]:
+        log = Log()
+        made = waiting(Server(200, down), log=log)
+        with pytest.raises(BackendError, match=r"hasn't answered for \d+ s"):
+            await made.for_call(never(), "train")
+        assert made.clock.time < 45
+        assert made.silent
+        return log.events
+
+    assert asyncio.run(run()) == ["server.silent"]
+
+
+def test_a_server_that_comes_back_is_waited_for():
+    async def run() -> tuple[str, list[str]]:
+        log, result = Log(), never()
+        server = Server(UnreachableError("nothing listens there"), UnreachableError("still"), 200)
+        made = waiting(server, pace=0.5, log=log)
+        task = asyncio.ensure_future(made.for_call(result, "train"))
+        await server.exhausted.wait()
+        await made.until_there()
+        result.set_result("late")
+        return await task, log.events
+
+    assert asyncio.run(run()) == ("late", ["server.silent", "server.back"])
+
+
+def test_a_long_wait_is_told_of_less_and_less_often():
+    async def run() -> list[str]:
+        log = Log()
+        made = Waiting(
+            api=Server(200), deadlines=Deadlines(train=500.0), log=log, every=0.001, clock=Clock(2.0)
+        )
+        with pytest.raises(BackendError):
+            await made.for_call(never(), "train")
+        return log.events
+
+    assert asyncio.run(run()) == ["call.waiting"] * 5  # after 30, 60, 120, 240 and 480 seconds
+
+
+def test_many_waits_ask_the_server_once_between_them():
+    async def run() -> int:
+        server = Server(200)
+        made = Waiting(api=server, deadlines=Deadlines(train=0.3), every=0.1)
+        await asyncio.gather(*(made.for_call(never(), "train") for _ in range(50)), return_exceptions=True)
+        return server.asked
+
+    assert asyncio.run(run()) <= 4
+
+
+def test_a_blocking_call_whose_wait_is_given_up_leaves_nothing_to_complain_of():
+    async def run() -> None:
+        made = Waiting(api=Server(200), deadlines=Deadlines(close=0.05), every=0.01)
+
+        def fails_late() -> None:
+            import time
+
+            time.sleep(0.2)
+            raise ValueError("too late")
+
+        with pytest.raises(BackendError, match="close"):
+            await made.in_thread(fails_late, "close")
+        await asyncio.sleep(0.3)
+
+    asyncio.run(run())
