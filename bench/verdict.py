@@ -1,0 +1,106 @@
+"""What the statistics of a verdict cost: every arm against the baseline on the same tasks; prints one JSON document.
+
+    python bench/verdict.py [--arms 20] [--tasks 1000] [--draws 10000] [--rounds 5] [--peers ENVIRONMENT] [--check]
+
+With `--peers` scipy's percentile bootstrap resamples the same differences, in an environment that has it: an interval of each arm, without a test.
+The least of several rounds counts.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from evsys_runtime.experiment.verdict.paired import Pair, holm, paired_differences
+
+# Seconds for 20 arms, 1,000 tasks, 10,000 draws.
+BUDGETS = {"verdict": 1.0}
+
+
+def main() -> None:
+    """Measure what the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--arms", type=int, default=20)
+    parser.add_argument("--tasks", type=int, default=1_000)
+    parser.add_argument("--draws", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (the least counts)")
+    parser.add_argument("--peers", type=Path, help="an environment that has scipy")
+    parser.add_argument("--check", action="store_true", help="end with 1 if a budget is exceeded")
+    options = parser.parse_args()
+    scores = simulated(options.arms, options.tasks)
+    rounds = [measured(scores, options.draws) for _ in range(options.rounds)]
+    wall, cpu = (min(each[name] for each in rounds) for name in ("wall", "cpu"))
+    peer = None if options.peers is None else beside(options.peers, scores, options.draws)
+    document = {
+        "name": "evsys",
+        "version": metadata.version("evsys-runtime"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cpus": os.cpu_count(),
+        "arms": options.arms,
+        "tasks": options.tasks,
+        "draws": options.draws,
+        "unit": "seconds",
+        "budgets": BUDGETS,
+        "results": {"verdict": {"wall": wall, "cpu": cpu}},
+        "peers": None if peer is None else {"scipy": compared(peer, rounds[0]["intervals"])},
+    }
+    print(json.dumps(document, indent=2))
+    if options.check and wall > BUDGETS["verdict"]:
+        sys.exit("over budget: verdict")
+
+
+def simulated(arms: int, tasks: int) -> np.ndarray:
+    """Scores with partial credit, [arms + 1, tasks], the baseline last; some arms are a little better."""
+    rng = np.random.default_rng(0)
+    hardness = rng.random(tasks)
+    shifts = np.append(np.linspace(0.0, 0.05, arms), 0.0)
+    return np.clip(hardness + shifts[:, None] + rng.normal(0.0, 0.2, (arms + 1, tasks)), 0.0, 1.0)
+
+
+def measured(scores: np.ndarray, draws: int) -> dict:
+    """Tests, intervals and Holm's correction of every arm."""
+    pairs = [Pair(arm=arm, baseline=scores[-1], largest=1.0) for arm in scores[:-1]]
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = paired_differences(pairs, draws=draws)
+    holm([one.p_value for one in found])
+    return {
+        "wall": time.perf_counter() - wall,
+        "cpu": time.process_time() - cpu,
+        "intervals": [[one.low, one.high] for one in found],
+    }
+
+
+def beside(environment: Path, scores: np.ndarray, draws: int) -> dict:
+    """The same differences by scipy, in a process of its own."""
+    python = environment / ("Scripts" if os.name == "nt" else "bin") / "python"
+    script = Path(__file__).parent / "peers" / "scipy_bootstrap.py"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scores.npy"
+        np.save(path, scores)
+        said = subprocess.run(
+            [str(python), str(script), str(path), str(draws)], check=True, capture_output=True, text=True
+        )
+    return json.loads(said.stdout)
+
+
+def compared(peer: dict, ours: list) -> dict:
+    """The figures of scipy, and how far its intervals' ends are from ours, as a part of their width."""
+    theirs, own = np.array(peer.pop("intervals")), np.array(ours)
+    widths = own[:, 1] - own[:, 0]
+    return {
+        **peer,
+        "largest_difference_of_ends": float(np.abs(theirs - own).max(axis=1).max() / widths.min()),
+    }
+
+
+if __name__ == "__main__":
+    main()
