@@ -26,9 +26,11 @@ MEMBERS = sorted(
 )
 OUTSIDE = ["plugins/evsys-sdk/tests/stranger", "docs/kinds"]
 ORACLES = ["torch", "transformers", "peft", "gguf", "jax"]
+BESIDE_TORCH = ["attrs", "jinja2", "numpy", "threadpoolctl"]  # what evsys's engine itself needs
 HARBOR = ["0.25.0", "0.26.0"]
+TINKER = ["0.25.0", "0.38.0"]
 SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
-PEERS = ["hydra-core>=1.3", "inspect-ai", "llm"]
+PEERS = ["hydra-core>=1.3", "inspect-ai", "llm", "scipy"]
 LOGGING_PEERS = [
     "trackio==0.43.0",
     "wandb==0.31.0",
@@ -89,19 +91,20 @@ def slow(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT_PYTHON)
 def oracles(session: nox.Session) -> None:
-    """Compare the local engine with torch, transformers, peft, gguf and jax, in an environment of their own.
+    """Compare the local engine with torch, transformers, peft, gguf and jax, and over torch, in an environment of their own.
 
     It gets the CPU build of torch: uv knows the index. Where your environment names an index or links itself (UV_INDEX,
     UV_FIND_LINKS, ...), that is asked instead. Arguments are further requirements, such as `-- torch==2.13.0`;
-    `-- --python 3.12` chooses the interpreter of these libraries, `-- --peer PYTHON` takes one that has them.
+    `-- --python 3.12` chooses the interpreter of these libraries, `-- --peer PYTHON` takes one that has them; before 3.12 the engine
+    over torch is skipped.
     """
     _sync(session, "--all-packages", "--group=test")
     options, requirements = _options(session, "--peer", "--python")
     peer = options.get("--peer")
     if peer is None:
         python = options.get("--python", str(session.python))
-        peer = _cpu_torch(session, "oracles", python, [*ORACLES, *requirements])
-    tests = "plugins/evsys-backend-local/tests/test_oracles.py"
+        peer = _cpu_torch(session, "oracles", python, [*ORACLES, *BESIDE_TORCH, *requirements])
+    tests = "plugins/evsys-backend-local/tests"
     session.run("python", "-m", "pytest", "-m", "oracles", tests, env={"EVSYS_ORACLES_PEER": peer})
 
 
@@ -109,21 +112,18 @@ def oracles(session: nox.Session) -> None:
 @nox.parametrize("version", HARBOR)
 def harbor(session: nox.Session, version: str) -> None:
     """Run the tests of evsys-rollouts-harbor, and its conformance, on each version of Harbor that it takes."""
-    _sync(session, "--inexact", "--all-packages", "--group=test")
-    environment = session.virtualenv.location
-    pins = [pin for pin in _constraints("constraint") if not pin.startswith("harbor==")]
-    with tempfile.TemporaryDirectory(prefix="evsys-harbor-") as folder:
-        # outside the repository, whose own pins name one version of Harbor
-        names = Path(folder, "constraints.txt")
-        names.write_text("\n".join([*pins, ""]), encoding="utf-8")
-        with session.chdir(folder):
-            _uv(
-                session,
-                *("pip", "install", "--quiet", f"--python={environment}", f"harbor=={version}"),
-                env={"UV_CONSTRAINT": str(names)},
-            )
+    _sync_with(session, "harbor", version)
     session.run("python", "-m", "pytest", "plugins/evsys-rollouts-harbor", *session.posargs)
     session.run("python", "-m", "pytest", "-q", "--evsys-conformance", "evsys-rollouts-harbor")
+
+
+@nox.session(python=DEFAULT_PYTHON)
+@nox.parametrize("version", TINKER)
+def tinker(session: nox.Session, version: str) -> None:
+    """Run the tests of the server and of the tinker backend with the official client, the oldest and the newest that they take."""
+    _sync_with(session, "tinker", version)
+    folders = ["plugins/evsys-server", "plugins/evsys-backend-tinker"]
+    session.run("python", "-m", "pytest", *folders, *session.posargs)
 
 
 @nox.session(python=DEFAULT_PYTHON)
@@ -147,6 +147,17 @@ def loggers(session: nox.Session) -> None:
             *("--evsys-conformance", "evsys-loggers"),
             env={"TRACKIO_DIR": folder},
         )
+
+
+@nox.session(python=DEFAULT_PYTHON)
+def openai(session: nox.Session) -> None:
+    """Train through the official `openai` client, which runs in a process and an environment of its own."""
+    _sync(session, "--all-packages", "--group=test")
+    python = _outside(session, "openai", str(session.python), ["openai"])
+    tests = "plugins/evsys-algo-rl/tests/test_harnesses.py"
+    session.run(
+        "python", "-m", "pytest", tests, "-k", "openai", *session.posargs, env={"EVSYS_OPENAI_PYTHON": python}
+    )
 
 
 @nox.session(python=DEFAULT_PYTHON)
@@ -222,10 +233,11 @@ def bench(session: nox.Session) -> None:
 
     Three scripts have peers, in the versions above, that are installed only where the script is picked by name, for `--python` if
     given: `local` torch (its CPU build), jax and TRL, which are gigabytes; `evaluation` inspect-ai and verifiers, and it gets
-    evsys beside Harbor; `log_record` trackio, wandb, mlflow and tensorboard. `-- local --peer PYTHON` takes a Python that has them.
+    evsys beside Harbor; `log_record` trackio, wandb, mlflow and tensorboard. `-- local --peer PYTHON` takes a Python that has them;
+    `-- local --only tiny --repeats 1` is the least of it.
     """
     _sync(session, "--all-packages", "--group=test")
-    options, words = _options(session, "--peer", "--python")
+    options, words = _options(session, "--peer", "--python", "--only", "--repeats")
     named = [word for word in words if not word.startswith("-")]
     known = sorted(path.stem for path in (ROOT / "bench").glob("*.py"))
     if set(named) - set(known):
@@ -247,6 +259,9 @@ def bench(session: nox.Session) -> None:
     if "local" in chosen:
         peer = options.get("--peer") or _cpu_torch(session, "training", python, TRAINING_PEERS)
         arguments["local"] = ["--peers", peer]
+    if "local" in named:
+        less = [word for name in ("--only", "--repeats") if name in options for word in (name, options[name])]
+        arguments["local"] = [*arguments.get("local", []), *less]
     if "evaluation" in chosen:
         peer = options.get("--peer") or _outside(session, "evaluation", python, EVALUATION_PEERS)
         arguments["evaluation"] = ["--peers", peer, "--harbor", _beside_harbor(session)]
@@ -299,6 +314,23 @@ def _sync(session: nox.Session, *arguments: str) -> None:
         *arguments,
         env={"UV_PROJECT_ENVIRONMENT": environment},
     )
+
+
+def _sync_with(session: nox.Session, package: str, version: str) -> None:
+    """Install everything with its tests, and one version of a package that the pins have another version of, or none."""
+    _sync(session, "--inexact", "--all-packages", "--group=test")
+    environment = session.virtualenv.location
+    pins = [pin for pin in _constraints("constraint") if not pin.startswith(f"{package}==")]
+    with tempfile.TemporaryDirectory(prefix=f"evsys-{package}-") as folder:
+        # outside the repository, whose own pins name one version
+        names = Path(folder, "constraints.txt")
+        names.write_text("\n".join([*pins, ""]), encoding="utf-8")
+        with session.chdir(folder):
+            _uv(
+                session,
+                *("pip", "install", "--quiet", f"--python={environment}", f"{package}=={version}"),
+                env={"UV_CONSTRAINT": str(names)},
+            )
 
 
 def _uv(

@@ -10,7 +10,14 @@ from house import ROOT, Distribution, Import, distributions, imports
 ALL = distributions()
 OURS = {dist.import_name: dist.name for dist in ALL}
 STANDARD_SET = {
-    *("evsys-algo-sft", "evsys-backend-local", "evsys-backend-mock", "evsys-cli"),
+    *(
+        "evsys-algo-dpo",
+        "evsys-algo-rl",
+        "evsys-algo-sft",
+        "evsys-backend-local",
+        "evsys-backend-mock",
+        "evsys-cli",
+    ),
     *("evsys-core", "evsys-runtime", "evsys-std", "evsys-verifiers-std"),
 }
 
@@ -31,11 +38,15 @@ REACH = {
     "evsys-rollouts-harbor": 2,
     "evsys-std": 2,
     "evsys-verifiers-std": 2,
+    "evsys-algo-dpo": 3,
+    "evsys-algo-rl": 3,
     "evsys-algo-sft": 3,
+    "evsys-backend-tinker": 3,
+    "evsys-server": 3,
 }
 
 # Imported inside functions when the user has them, and never a dependency of ours.
-WHEN_INSTALLED = {"evsys-runtime": {"torch", "jax"}}
+WHEN_INSTALLED = {"evsys-runtime": {"torch", "jax"}, "evsys-backend-local": {"torch"}}
 
 DISTRIBUTION_OF = {
     "ruamel": "ruamel.yaml",
@@ -81,7 +92,11 @@ def test_declared_dependencies_point_one_way(dist: Distribution):
 @pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)
 def test_extras_name_no_plugin_but_in_the_sdk_and_the_conformance_suite(dist: Distribution):
     extras = {
-        "evsys-sdk": STANDARD_SET | {"evsys-conformance", "evsys-loggers", "evsys-rollouts-harbor"},
+        "evsys-sdk": STANDARD_SET
+        | {
+            *("evsys-backend-tinker", "evsys-conformance", "evsys-loggers"),
+            *("evsys-rollouts-harbor", "evsys-server"),
+        },
         "evsys-conformance": {"evsys-core", "evsys-runtime", "evsys-backend-mock"},
     }.get(dist.name, set())
     for requirements in dist.pyproject["project"].get("optional-dependencies", {}).values():

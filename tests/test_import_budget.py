@@ -105,6 +105,7 @@ def test_completing_a_name_imports_no_plugin(words: str, monkeypatch: pytest.Mon
     [
         ("schema",),
         ("schema", "transform", "filter"),
+        ("schema", "algorithm", "rl"),
         ("schema", "algorithm", "sft"),
         ("schema", "metric", "pass@3"),
     ],
@@ -114,8 +115,9 @@ def test_schema_imports_core_and_that_plugin(arguments: tuple[str, ...]):
     assert tops(modules) & (HEAVY | {"asyncio", "numpy", "pluggy", "ruamel", "structlog"}) == set()
 
 
-def test_validate_imports_no_array_library():
-    modules = modules_of("validate", str(ROOT / "examples/quickstart/config.yaml"))
+@pytest.mark.parametrize("name", ["quickstart", "rl_word_length"])
+def test_validate_imports_no_array_library(name: str):
+    modules = modules_of("validate", str(ROOT / "examples" / name / "config.yaml"))
     assert tops(modules) & (HEAVY | {"asyncio", "numpy", "structlog", "pydantic"}) == set()
 
 

@@ -23,6 +23,7 @@ HOSTS = {
         "thinkingmachines.ai",
         "tinker-docs.thinkingmachines.ai",
         "openreview.net",
+        "protobuf.dev",
     ),
 }
 

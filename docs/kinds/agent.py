@@ -2,7 +2,8 @@
 `Rollout`. The engine around it records what the model said and has the result judged.
 
 A function is enough; a class has params. Without an agent, `chat` asks the model once. An agent class of another library is
-named by `import_path`.
+named by `import_path`. A program that takes a base URL gets one by `await ctx.endpoint()`: whatever acts can be
+[trained](../harnesses.md), too.
 
 ## In an experiment file
 

@@ -155,7 +155,10 @@ def test_one_ctrl_c_ends_a_run_whose_transform_hangs(lab):
         assert process.poll() is None
         os.sched_yield()
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1].strip() == f"Interrupted; cancelled, record: {lab.record()}"
+    assert process.communicate(timeout=30)[1].splitlines() == [
+        f"Interrupted; cancelled, record: {lab.record()}",
+        f"To go on with it: evsys resume {lab.record()}",
+    ]
     assert process.returncode == 130
     assert lab.facts()["status"] == "cancelled"
     lab.nothing_is_half_written()
@@ -373,7 +376,7 @@ def test_one_name_of_two_distributions_is_an_error_with_both_spellings(lab, site
 def test_an_unknown_plugin_says_what_is_close_for_each_kind(lab):
     for old, new, said in (
         ("kind: mock", "kind: mok", r"no backend is called 'mok'; did you mean 'mock'\?"),
-        ("kind: sft", "kind: rl", r"algorithm 'rl' is not in this version"),
+        ("kind: sft", "kind: opd", r"algorithm 'opd' is not in this version"),
         ("kind: sft", "kind: sft2", r"no algorithm is called 'sft2'; did you mean 'sft'\?"),
         (
             "kind: jsonl_to_chat",

@@ -24,6 +24,8 @@ SURFACE = {
     "evsys.types": """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum
         EvaluationResult ExperimentResult HarborTask LoraSpec LossResult Message ModelSpec NoScore PromptExample Rollout
         RunContext RunResult SamplingParams Score ToolCall TrainingBatch Turn Usage VerifierSpec""",
+    "evsys_algo_dpo": "DPO",
+    "evsys_algo_rl": "RL",
     "evsys_algo_sft": "SFT",
     "evsys_runtime.experiment": "Experiment arun_experiment run_experiment schema_for",
     "evsys_runtime.losses": "loss",

@@ -71,6 +71,8 @@ if TYPE_CHECKING:
         Usage,
         VerifierSpec,
     )
+    from evsys_algo_dpo import DPO
+    from evsys_algo_rl import RL
     from evsys_algo_sft import SFT
     from evsys_runtime.experiment import Experiment, arun_experiment, run_experiment, schema_for
     from evsys_runtime.losses import loss
@@ -100,6 +102,8 @@ _HOME: dict[str, str] = {
     "BaseAlgorithm": "evsys_runtime.training.algorithm",
     "TrainingLoop": "evsys_runtime.training.loop",
     "TrainingParams": "evsys_runtime.training.params",
+    "DPO": "evsys_algo_dpo",
+    "RL": "evsys_algo_rl",
     "SFT": "evsys_algo_sft",
     "Workspace": "evsys_runtime.record.workspace",
     "loss": "evsys_runtime.losses",
@@ -173,6 +177,8 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
     "BaseAlgorithm",
     "TrainingLoop",
     "TrainingParams",
+    "DPO",
+    "RL",
     "SFT",
     "Workspace",
     "loss",

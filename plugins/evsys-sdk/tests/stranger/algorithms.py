@@ -8,11 +8,14 @@ import attrs
 import numpy as np
 
 from evsys_sdk import (
+    DPO,
+    RL,
     SFT,
     AdamParams,
     BaseAlgorithm,
     ChatMessagesRow,
     Datum,
+    HarborTask,
     LoraSpec,
     RunContext,
     RunResult,
@@ -51,6 +54,26 @@ class Focal(SFT):
         assert_type(self.config.batch_size, int)
         assert_type(self.config.train_on, str)
         batch.loss_fn = partial(focal_loss, gamma=self.config.gamma)
+        return batch
+
+
+@register_algorithm("in_order")
+class InOrder(RL):
+    """`rl` on the tasks in the order of their file."""
+
+    def task_at(self, position: int) -> HarborTask:
+        task: HarborTask = self.ctx.data[position % len(self.ctx.data)]
+        assert_type(super().task_at(position), HarborTask)
+        return task
+
+
+@register_algorithm("pairs_backwards")
+class PairsBackwards(DPO):
+    """`dpo` on the pairs of a batch in turn."""
+
+    async def build_batch(self, step_idx: int) -> TrainingBatch:
+        batch = await super().build_batch(step_idx)
+        batch.data = batch.data[::-1]
         return batch
 
 

@@ -1,0 +1,57 @@
+"""The examples of reinforcement learning: rehearsed on the mock backend, and learned by evsys/tiny in the slow tests."""
+
+import runpy
+
+import pytest
+
+NAMES = ("rl_word_length", "rl_lookup")
+REHEARSAL = ("run.backend.kind=mock", "run.algorithm.params.steps=2", "run.algorithm.params.group_size=4")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def learnt(request, example):
+    return example(request.param)
+
+
+def test_its_script_writes_the_data_that_is_there(learnt):
+    files = runpy.run_path(str(learnt.folder / "make_data.py"))["files"]()
+    data = learnt.folder / "data"
+    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+
+
+def test_no_held_out_word_is_trained(learnt, read):
+    train, held_out = (read(learnt.folder / f"data/{part}.jsonl") for part in ("train", "held_out"))
+    assert (len(train), len(held_out)) == (400, 100)
+    assert {row["word"] for row in train} & {row["word"] for row in held_out} == set()
+
+
+def test_a_rehearsal_on_the_mock_backend_runs_the_same_file(learnt, read):
+    result = learnt.run(*REHEARSAL)
+    assert (result.status, result.exit_code) == ("completed", 0)
+    before, after = result.arms[0].evaluations
+    assert (before.tasks, after.tasks, after.no_score) == (100, 100, 0)
+    lines = read(learnt.folder / result.arms[0].run_dir / "training/rollouts.jsonl")
+    assert len(lines) == 2 * 8 * 4
+    turns = {len(line["rollout"]["turns"]) for line in lines}
+    assert turns == ({2} if learnt.folder.name == "rl_lookup" else {1})
+
+
+def test_a_rehearsal_that_has_nothing_to_learn_says_so_and_stops(example):
+    result = example("rl_word_length").run(
+        "run.backend.kind=mock", "run.algorithm.params.max_flat_steps=2", "run.algorithm.params.group_size=4"
+    )
+    run = result.arms[0].run
+    assert run.steps == 2
+    assert "no group had rewards that differ (their mean is 0)" in run.stop_reason
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_evsys_tiny_learns_from_rewards_alone(learnt, score, seed):
+    result = learnt.run(f"run.seed={seed}")
+    before = result.arms[0].evaluations[0].metrics["mean_reward"]
+    assert before.value <= 0.1
+    assert score(result, -1) > before.high
+    assert score(result, -1) >= 0.9
+    assert result.conclusion.verdict == "SUPPORTED"
