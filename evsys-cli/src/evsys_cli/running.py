@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evsys.types import ExperimentResult
     from evsys_runtime.experiment import Experiment
 
-__all__ = ["carry_out"]
+__all__ = ["carry_out", "to_go_on"]
 
 INTERRUPTED = 130
 UNPRINTED = 1
@@ -54,12 +54,13 @@ def _leave(experiment: Experiment) -> NoReturn:
     with telling():
         click.echo("\nStopped at once.", err=True)
         if experiment.record is not None:
-            click.echo(_to_go_on(str(experiment.record.directory)), err=True)
+            click.echo(to_go_on(str(experiment.record.directory)), err=True)
     os._exit(INTERRUPTED)
 
 
-def _to_go_on(directory: str) -> str:
-    return f"To go on with it: evsys resume {shlex.quote(directory)}"
+def to_go_on(experiment: str) -> str:
+    """The line that says how an experiment is taken up again, named by its folder or its id."""
+    return f"To go on with it: evsys resume {shlex.quote(experiment)}"
 
 
 def _interrupted(result: ExperimentResult | None, code: int, cause: BaseException, *, as_json: bool) -> int:
@@ -73,7 +74,7 @@ def _interrupted(result: ExperimentResult | None, code: int, cause: BaseExceptio
             click.echo(err=True)  # below the live line, in which the cursor still stands
         click.echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
         if not result.dry:
-            click.echo(_to_go_on(result.directory), err=True)
+            click.echo(to_go_on(result.directory), err=True)
     if as_json:
         _printed(result, as_json=True)
     return code

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from evsys.types import Conclusion, ExperimentResult, Usage
+from evsys_cli.running import to_go_on
 from evsys_cli.summary import summary_lines
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.experiment.verdict.prose import evaluation_line
@@ -21,6 +22,8 @@ _UNFINISHED = {
     "running": "it is still running",
     "crashed": "its process ended without a word",
 }
+_GO_ON = frozenset({"budget_stopped", "cancelled", "crashed", "failed", "partial", "stalled"})
+"""Statuses of experiments of which something may be left to do."""
 
 
 def shown_lines(found: Shown, *, width: int, verbose: bool) -> list[str]:
@@ -39,6 +42,8 @@ def shown_lines(found: Shown, *, width: int, verbose: bool) -> list[str]:
     if past.seconds is None:  # how long it took is known at its end
         lines[-1] = f"{past.status}; record: {found.directory}"
     lines += _without_result(found.runs)
+    if past.status in _GO_ON and not past.dry:
+        lines.append(to_go_on(past.experiment_id))
     return [*lines, *_files(found.files)]
 
 

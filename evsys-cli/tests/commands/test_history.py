@@ -297,6 +297,7 @@ def test_an_experiment_whose_process_is_gone_is_shown_as_crashed_with_what_it_ha
     assert "NO VERDICT: its process ended without a word" in outcome.out
     assert "two-s0: crashed\n" in outcome.out
     assert f"crashed; record: {folder}\n" in outcome.out
+    assert f"To go on with it: evsys resume {ids['bad']}\n" in outcome.out
     assert re.search(r"^  one  +\d\.\d+ \[", outcome.out, re.MULTILINE)
     assert evsys("history", "--status", "crashed", "--json").json["total"] == 1
 
