@@ -18,9 +18,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _as_on_a_terminal() -> None:
-    """Let Ctrl-C reach the tests that are about it, and the processes they start: a shell's background jobs ignore it."""
+    """Let Ctrl-C and hanging up reach the tests that are about them, and the processes they start: a shell's background jobs
+    ignore the one, what nohup started the other.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if (hang_up := getattr(signal, "SIGHUP", None)) and signal.getsignal(hang_up) is signal.SIG_IGN:
+        signal.signal(hang_up, signal.SIG_DFL)
 
 
 def _without_deadlines() -> None:
