@@ -1,4 +1,5 @@
 import asyncio
+import os
 import socket
 import time
 from pathlib import Path
@@ -7,7 +8,7 @@ import aiohttp
 import pytest
 from wire_client import PROTOBUF, FailedError, WireClient, WireError, datum
 
-from evsys.errors import ConfigError, EvsysError
+from evsys.errors import ConfigError, EvsysError, StoreError
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_server.app import SHUTDOWN_SECONDS, make_app
 from evsys_server.limits import Limits
@@ -66,6 +67,81 @@ def test_a_key_is_asked_for_and_the_watcher_needs_none(with_server):
     statuses, health = with_server(work, key="tml-secret")
     assert statuses == {"wrong": 401, "none": 401, "right": 1, "openai": 401, "bearer": 200}
     assert health == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8410", "10.0.0.1", "", "[", "localhost.evil.example"]
+)
+@pytest.mark.parametrize("path", ["/api/v1/checkpoints", "/api/v1/healthz", "/v1/models"])
+def test_without_a_key_a_name_that_was_led_here_is_refused(with_server, host, path):
+    async def work(client):
+        url = client.url.replace("/api/v1", path)
+        async with client.session.get(url, headers={"Host": host}) as response:
+            return response.status, await response.json()
+
+    status, body = with_server(work)
+    assert status == 403
+    assert "start it with a key" in str(body["error"])
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("http://127.0.0.1.evil.example", 403),
+        ("http://localhost:3000", 200),
+        ("http://[::1]:3000", 200),
+    ],
+)
+def test_without_a_key_pages_of_others_are_refused(with_server, origin, status):
+    async def work(client):
+        headers = {"Origin": origin, "Content-Type": "text/plain"}
+        async with client.session.post(f"{client.url}/create_session", data="{}", headers=headers) as answer:
+            return answer.status
+
+    assert with_server(work) == status
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1:8410", "127.9.9.9", "[::1]:80"])
+def test_without_a_key_this_machine_is_served_by_any_of_its_names(with_server, host):
+    async def work(client):
+        return await client.call("GET", "healthz", headers={"Host": host})
+
+    assert with_server(work)
+
+
+def test_with_a_key_any_name_may_lead_here(with_server):
+    async def work(client):
+        headers = {"Host": "models.example", "Origin": "http://page.example"}
+        return await client.call("GET", "checkpoints", headers=headers)
+
+    assert with_server(work, key="tml-secret")
+
+
+def test_a_second_server_on_a_folder_is_refused_and_takes_nothing_away(tmp_path: Path):
+    def checkpoints():
+        return sorted(tmp_path.rglob("checkpoint.json"))
+
+    async def main():
+        async with make_app(directory=tmp_path) as base_url, aiohttp.ClientSession() as session:
+            model = await WireClient(base_url, session).new_model()
+            await model.sampler()
+            before = checkpoints()
+            with pytest.raises(StoreError, match=f"is in use by process {os.getpid()} on "):
+                await _serve(tmp_path)
+            return before, checkpoints()
+
+    before, after = asyncio.run(main())
+    assert len(before) == 1
+    assert after == before
+    asyncio.run(_serve(tmp_path))  # the folder is free again
+
+
+def test_a_server_that_couldnt_start_leaves_the_folder_free(tmp_path: Path):
+    with pytest.raises(EvsysError):
+        asyncio.run(_serve(tmp_path, backend="nobody"))
+    asyncio.run(_serve(tmp_path))
 
 
 def test_clients_are_told_how_to_talk(with_server):

@@ -2,6 +2,7 @@ import asyncio
 import errno
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,111 @@ def test_what_belongs_to_a_session_isnt_found_by_the_next_store(tmp_path: Path):
     save(CheckpointStore(tmp_path), session="s")
     assert CheckpointStore(tmp_path).all() == []
     assert not list(tmp_path.rglob("checkpoint.json"))
+
+
+class Log:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict]] = []
+
+    def _say(self, event: str, **fields) -> None:
+        self.said.append((event, fields))
+
+    debug = info = warning = error = _say
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[:50],
+        lambda text: "[]",
+        lambda text: text.replace('"run"', '"ran"'),
+        lambda text: text.replace('"seed":', '"seed": "x", "sead":'),
+        lambda text: text.replace('"format": 1', '"format": 99'),
+    ],
+)
+def test_a_damaged_checkpoint_is_left_out_with_a_warning_and_left_where_it_is(tmp_path: Path, damage):
+    store = CheckpointStore(tmp_path)
+    good, bad = save(store, "good"), save(store, "bad")
+    manifest = tmp_path / bad.folder / "checkpoint.json"
+    text = manifest.read_text(encoding="utf-8")
+    assert damage(text) != text
+    manifest.write_text(damage(text), encoding="utf-8")
+    log = Log()
+    assert CheckpointStore(tmp_path, log=log).all() == [good]
+    ((event, fields),) = log.said
+    assert (event, fields["path"]) == ("checkpoint.left_out", str(manifest))
+    assert manifest.exists()
+
+
+def test_a_manifest_cant_name_a_folder_that_isnt_its_own(tmp_path: Path):
+    store = CheckpointStore(tmp_path / "store")
+    saved = save(store)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    manifest = tmp_path / "store" / saved.folder / "checkpoint.json"
+    fields = json.loads(manifest.read_text(encoding="utf-8"))
+    manifest.write_text(json.dumps({**fields, "folder": "../precious"}), encoding="utf-8")
+    CheckpointStore(tmp_path / "store").delete(saved.path)
+    assert precious.exists()
+    assert not manifest.exists()
+
+
+def test_a_save_that_is_cancelled_waits_for_the_thread_that_writes_and_leaves_nothing(tmp_path: Path):
+    started, go_on = threading.Event(), threading.Event()
+
+    class Slow(Writer):
+        async def save_state(self, directory: Path):
+            def write():
+                started.set()
+                go_on.wait(10)
+                directory.mkdir(exist_ok=True)  # brings back what was removed meanwhile
+                (directory / "w").write_text("late", encoding="utf-8")
+
+            await asyncio.to_thread(write)
+            return {}
+
+    async def main():
+        store = CheckpointStore(tmp_path)
+        saving = asyncio.create_task(store.save(draft(store), Slow()))
+        await asyncio.to_thread(started.wait, 10)
+        saving.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await saving
+        return store.all()
+
+    assert asyncio.run(main()) == []  # which ends after all threads have
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(tmp_path.rglob("w"))
+
+
+def test_clients_arent_told_where_the_server_keeps_its_files(with_server, tmp_path: Path):
+    async def first(client):
+        return (await (await trained(client)).call("save_weights_for_sampler", path="s"))["path"]
+
+    path, log = with_server(first), Log()
+    for weights in (tmp_path / "server").rglob("*.npz"):
+        weights.unlink()
+
+    async def second(client):
+        session = await client.new_session()
+        made = await client.post(
+            "create_sampling_session", session_id=session, sampling_session_seq_id=0, model_path=path
+        )
+        with pytest.raises(FailedError) as failed:
+            await Sampler(client, made["sampling_session_id"]).sample([1])
+        body = {"model": path, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+        openai = client.url.replace("/api/v1", "/v1/chat/completions")
+        async with client.session.post(openai, json=body) as response:
+            return str(failed.value), response.status, await response.text()
+
+    told, status, openai = with_server(second, log=log)
+    assert status == 500
+    for message in (told, openai):
+        assert ".npz" in message
+        assert str(tmp_path) not in message
+    assert any(str(tmp_path) in fields.get("reason", "") for _, fields in log.said)

@@ -133,6 +133,44 @@ def test_sessions_are_listed_and_found(with_server):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        {"limit": "x"},
+        {"limit": 10**30},
+        {"statuses": "abc"},
+        {"statuses": 5},
+        {"statuses": ["active"]},
+        {"statuses": {"type": "active"}},
+        {"statuses": [{"type": "client_finished", "reasons": 5}]},
+        {"statuses": [{"type": "client_finished", "reasons": "success"}]},
+        {"display_name": 5},
+        {"session_id": ["a"]},
+        {"user_metadata": []},
+    ],
+)
+@pytest.mark.parametrize("sessions", [0, 1])
+def test_a_search_for_what_cant_be_is_refused(with_server, body, sessions):
+    async def work(client):
+        for _ in range(sessions):
+            await client.post(f"sessions/{await client.new_session()}/finish", reason={"type": ["odd"]})
+        with pytest.raises(WireError) as refused:
+            await client.post("sessions/search", **body)
+        return refused.value.status
+
+    assert with_server(work) == 400
+
+
+@pytest.mark.parametrize("fields", [{"display_name": 5}, {"user_metadata": "x"}, {"project_id": {}}])
+def test_a_session_that_would_spoil_every_search_isnt_made(with_server, fields):
+    async def work(client):
+        with pytest.raises(WireError, match="400"):
+            await client.post("create_session", **fields)
+        return (await client.post("sessions/search"))["sessions"]
+
+    assert with_server(work) == []
+
+
+@pytest.mark.parametrize(
     "path", ["training_runs/x", "training_runs/x/checkpoints", "sessions/x", "samplers/x:sample:0"]
 )
 def test_what_isnt_there_is_told(with_server, path):

@@ -265,3 +265,37 @@ def test_a_checkpoint_that_was_deleted_isnt_sampled_any_more(with_server):
 
     with pytest.raises(FailedError, match="may have expired or been deleted"):
         with_server(work)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"topk_sample_logprobs": 21}, "topk_sample_logprobs: at most 20, got 21"),
+        ({"topk_prompt_logprobs": 10**7}, "topk_prompt_logprobs: at most 20"),
+        ({"params": {"top_k": 10**30}}, "top_k: expected a whole number"),
+        ({"params": {"stop": [10**30]}}, "stop: tokens must be"),
+        ({"params": {"seed": 10**40}}, "seed: expected a whole number"),
+        ({"params": {"temperature": 10**400}}, "temperature: expected a number"),
+        ({"prompt": {"chunks": [{"tokens": [10**30]}]}}, "prompt: tokens must be whole numbers"),
+        ({"prompt": {"chunks": [{"tokens": [1, -1]}]}}, "prompt: tokens must be whole numbers"),
+        ({"prompt": {"chunks": [{"tokens": [True]}]}}, "prompt: tokens must be whole numbers"),
+    ],
+)
+def test_numbers_that_cant_be_are_the_clients_fault(with_server, fields, message):
+    async def work(client):
+        sampler = await base_sampler(client)
+        body = sampler.body(PROMPT, **{key: value for key, value in fields.items() if key == "params"})
+        with pytest.raises(WireError, match=message) as refused:
+            await client.post("asample", **{**body, **{k: v for k, v in fields.items() if k != "params"}})
+        await sampler.sample(PROMPT)
+        return refused.value.status, refused.value.body["category"]
+
+    assert with_server(work) == (400, "user")
+
+
+def test_twenty_of_the_likeliest_tokens_may_be_asked_for(with_server):
+    async def work(client):
+        return await (await base_sampler(client)).sample(PROMPT, topk_sample_logprobs=20)
+
+    (sequence,) = with_server(work).sequences
+    assert {len(top) for top in sequence.top_logprobs} == {20}

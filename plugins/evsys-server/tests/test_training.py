@@ -5,6 +5,7 @@ import pytest
 from wire_client import FailedError, WireError, datum
 
 from evsys_server.limits import Limits
+from evsys_server.wire.fields import entries, integer, integers, length_delimited, text
 
 
 def test_a_model_learns(with_server):
@@ -116,6 +117,106 @@ def test_examples_that_cant_be_are_refused_by_their_place(with_server):
     assert "datum 1: token 1000000 is outside the vocabulary" in outside
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("load_weights", {}),
+        ("load_weights", {"path": "tinker://x", "optimizer": "yes"}),
+        ("optim_step", {"adam_params": {"learning_rate": 10**400}}),
+        ("optim_step", {"adam_params": {"learning_rate": "fast"}}),
+        ("optim_step", {"adam_params": 5}),
+        ("save_weights", {"path": 5}),
+        ("save_weights", {"path": "a", "ttl_seconds": 10**400}),
+        ("save_weights_for_sampler", {}),
+    ],
+)
+def test_whatever_is_wrong_with_a_request_it_has_had_its_turn(with_server, path, body):
+    async def work(client):
+        model = await client.new_model()
+        with pytest.raises(FailedError) as failed:
+            await model.call(path, **body)
+        async with asyncio.timeout(10):
+            await model.forward_backward([datum()])
+        return failed.value.category
+
+    assert with_server(work) == "user"
+
+
+def test_a_body_that_is_refused_unread_has_had_its_turn_however_it_comes_in_pieces(with_server):
+    async def work(client):
+        model = await client.new_model()
+        body = model.request([datum("x" * 3000)])
+
+        async def pieces():
+            for piece in (body[:3], body[3:20], body[20:]):
+                yield piece
+                await asyncio.sleep(0.01)  # each in a packet of its own
+
+        async with client.session.post(f"{client.url}/forward_backward", data=pieces()) as response:
+            status = response.status
+        async with asyncio.timeout(10):
+            await model.forward_backward([datum()])
+        return status
+
+    assert with_server(work, limits=Limits(body_bytes=4000)) == 413
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"learning_rate": -1},
+        {"learning_rate": 1e308},
+        {"beta1": 5},
+        {"beta1": 1.0},
+        {"beta2": -0.1},
+        {"eps": -1},
+        {"eps": 0},
+        {"weight_decay": -1},
+        {"weight_decay": 1e308},
+    ],
+)
+def test_optimiser_settings_that_cant_be_meant_are_refused_and_change_nothing(with_server, params):
+    async def work(client):
+        model = await client.new_model()
+        before = await model.forward_backward([datum()])
+        (name,) = params
+        with pytest.raises(FailedError, match=f"{name}: must be ") as failed:
+            await model.optim_step(**params)
+        after = await model.forward_backward([datum()], forward_only=True)
+        return failed.value.category, before.metrics, after.metrics
+
+    category, before, after = with_server(work)
+    assert category == "user"
+    assert after == before
+
+
+@pytest.mark.parametrize("alpha", ["nan", "inf", "-1", "0", "x"])
+def test_an_alpha_that_cant_be_meant_is_refused(with_server, alpha):
+    async def work(client):
+        await client.new_model(user_metadata={"evsys.lora_alpha": alpha})
+
+    with pytest.raises(WireError, match="evsys.lora_alpha must be a number above 0"):
+        with_server(work)
+
+
+def test_a_few_bytes_that_claim_much_memory_are_refused(with_server):
+    empty = length_delimited(2, np.zeros(2, "<i8").tobytes())
+    sparse = length_delimited(2, empty) + integer(3, 2) + integers(4, (1, 1 << 24))
+    example = length_delimited(1, length_delimited(1, length_delimited(1, b"\1\0\0\0"))) + entries(
+        2, {"target_tokens": length_delimited(2, sparse)}
+    )
+
+    async def work(client):
+        model = await client.new_model()
+        head, tail = text(1, model.id) + integer(2, model.seq()), text(4, "cross_entropy")
+        with pytest.raises(FailedError, match="send fewer examples") as failed:
+            await client.fetch(await model.send(head + length_delimited(3, example) * 6 + tail))
+        await model.forward_backward([datum()])
+        return failed.value.category
+
+    assert with_server(work) == "user"
+
+
 def test_later_chunks_may_come_before_the_first(with_server):
     async def work(client):
         model, other = await client.new_model(), await client.new_model()
@@ -124,8 +225,8 @@ def test_later_chunks_may_come_before_the_first(with_server):
         step = asyncio.create_task(model.optim_step())
         for promise in promises:
             await client.fetch(promise)
-        for text in ("first one", "second one", "third one"):
-            await other.forward_backward([datum(text)])
+        for words in ("first one", "second one", "third one"):
+            await other.forward_backward([datum(words)])
         return (await step), await other.optim_step()
 
     step, other = with_server(work)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from aiohttp import web
 
 from evsys import Registry, current_registry
 from evsys.errors import ConfigError
+from evsys_runtime.record.lock import ExperimentLock
 from evsys_runtime.record.logging import configure, run_logger
 from evsys_runtime.serving.routes import Bounds, chat_routes
 from evsys_server.catalogue import ServerCatalogue
@@ -21,6 +21,7 @@ from evsys_server.checkpoints import CheckpointStore
 from evsys_server.engine import Engine
 from evsys_server.handlers import Handlers
 from evsys_server.limits import Limits
+from evsys_server.loopback import is_loopback, loopback_only
 from evsys_server.promises import Promises
 from evsys_server.samplers import Samplers
 from evsys_server.service import Service
@@ -59,38 +60,41 @@ async def make_service(
         registry: where the backend is found; the current one by default.
 
     Raises:
+        StoreError: another server has the folder; the message names it.
         EvsysError: the backend or one of the models isn't there, or can't be prepared.
     """
     limits = limits or Limits()
-    store = CheckpointStore(directory / "checkpoints")
-    engine = Engine(
-        registry or current_registry(),
-        backend,
-        params or {},
-        models,
-        directory,
-        deterministic=deterministic,
-    )
-    service = Service(
-        engine=engine,
-        store=store,
-        samplers=Samplers(engine, store, most_live=limits.live_samplers),
-        sessions=Sessions(),
-        promises=Promises(),
-        limits=limits,
-        log=log or run_logger(None, configure(console_level="warning")),
-    )
-    sweeping = None
-    try:
-        await engine.start()
-        sweeping = asyncio.get_running_loop().create_task(service.sweep())
-        yield service
-    finally:
-        if sweeping is not None:
-            sweeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sweeping
-        await service.close()
+    log = log or run_logger(None, configure(console_level="warning"))
+    with ExperimentLock(directory):  # two servers would remove each other's checkpoints
+        store = CheckpointStore(directory / "checkpoints", log=log)
+        engine = Engine(
+            registry or current_registry(),
+            backend,
+            params or {},
+            models,
+            directory,
+            deterministic=deterministic,
+        )
+        service = Service(
+            engine=engine,
+            store=store,
+            samplers=Samplers(engine, store, most_live=limits.live_samplers),
+            sessions=Sessions(),
+            promises=Promises(log=log),
+            limits=limits,
+            log=log,
+        )
+        sweeping = None
+        try:
+            await engine.start()
+            sweeping = asyncio.get_running_loop().create_task(service.sweep())
+            yield service
+        finally:
+            if sweeping is not None:
+                sweeping.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await sweeping
+            await service.close()
 
 
 @asynccontextmanager
@@ -119,7 +123,7 @@ async def make_app(
         ConfigError: a host that other machines reach, without a key; or the port is taken.
         EvsysError: see `make_service`.
     """
-    if not key and not _is_loopback(host):
+    if not key and not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from other machines, and there is no key",
             hint="set a key, or listen on 127.0.0.1",
@@ -149,7 +153,7 @@ async def make_app(
 def application(service: Service, key: str | None = None) -> web.Application:
     """The routes of a service: the Tinker protocol, and chat completions under `/v1`."""
     handlers = Handlers(service, key=key)
-    app = web.Application()
+    app = web.Application(middlewares=() if key else (loopback_only,))
     app.add_routes(handlers.routes())
 
     async def end_all(_: web.Application) -> None:
@@ -159,12 +163,3 @@ def application(service: Service, key: str | None = None) -> web.Application:
     bounds = Bounds(body_bytes=service.limits.body_bytes, waiting=service.limits.sampling)
     app.add_routes(chat_routes(ServerCatalogue(service), key=key, bounds=bounds, log=service.log))
     return app
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
+from evsys.errors import EvsysError
 from evsys.types import SampleResult, SamplingParams
+from evsys_runtime.serving.errors import ApiError
 from evsys_runtime.serving.models import ServedModel
-from evsys_server.errors import RefusedError
+from evsys_server.errors import RefusedError, message_of, reason_of
 from evsys_server.service import Service
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from evsys.protocols import SamplingClient
 
 __all__ = ["ServerCatalogue"]
 
@@ -25,14 +30,26 @@ class _Lent:
         self._source = source
         self.version = 0
 
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[SamplingClient]:
+        async with AsyncExitStack() as lent:
+            try:
+                client = await lent.enter_async_context(self._service.samplers.lend(self._source))
+            except RefusedError as exc:
+                raise ApiError(exc.status, exc.message) from exc
+            except EvsysError as exc:  # its checkpoint can't be read: where that lies is for the log
+                self._service.log.error("request.failed", reason=reason_of(exc), exc_info=exc)
+                raise ApiError(500, message_of(exc), code="internal_error") from exc
+            yield client
+
     async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
         """Draw `n` continuations."""
-        async with self._service.samplers.lend(self._source) as client:
+        async with self._client() as client:
             return await client.sample(prompt, params, n)
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logprob of each token given those before it."""
-        async with self._service.samplers.lend(self._source) as client:
+        async with self._client() as client:
             return await client.compute_logprobs(tokens)
 
     async def close(self) -> None:

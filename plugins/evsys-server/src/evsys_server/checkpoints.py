@@ -12,13 +12,14 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from evsys import structure, unstructure
+from evsys.errors import EvsysError
 from evsys.types import Checkpoint, ModelSpec
 from evsys_runtime.record.files import (
     make_directory,
@@ -33,7 +34,7 @@ from evsys_runtime.record.files import (
 from evsys_server.errors import RefusedError
 
 if TYPE_CHECKING:
-    from evsys.protocols import TrainingClient
+    from evsys.protocols import Log, TrainingClient
 
 __all__ = ["SCHEME", "CheckpointStore", "Kind", "Saved"]
 
@@ -88,16 +89,25 @@ class CheckpointStore:
     Args:
         directory: where they lie.
         clock: seconds since 1970.
+        log: told of folders that are left out, since what their manifest says can't be read.
     """
 
-    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, directory: Path, *, clock: Callable[[], float] = time.time, log: Log | None = None
+    ) -> None:
         self._root = make_directory(directory)
         self._clock = clock
         self._saved: dict[str, Saved] = {}
         for folder in self._root.glob("*/*/"):
             sweep(folder)
         for manifest in self._root.glob("*/*/*/" + MANIFEST):
-            self._take(_read(manifest), manifest.parent)
+            try:
+                saved = _read(manifest, str(manifest.parent.relative_to(self._root)))
+            except EvsysError as exc:  # the folder stays, for whoever knows what became of it
+                if log is not None:
+                    log.warning("checkpoint.left_out", path=str(manifest), reason=exc.message)
+                continue
+            self._take(saved, manifest.parent)
 
     def _take(self, saved: Saved, folder: Path) -> None:
         """Take in what a server before this one left: of two with one address, the later."""
@@ -183,7 +193,7 @@ class CheckpointStore:
         try:
             with storing(temporary):
                 temporary.mkdir()
-                state = dict(await client.save_state(temporary))
+                state = dict(await _to_its_end(client.save_state(temporary)))
             saved = attrs.evolve(
                 draft,
                 state=state,
@@ -192,7 +202,7 @@ class CheckpointStore:
                 folder=str(folder.relative_to(self._root)),
             )
             if durable:
-                await asyncio.to_thread(_sync, temporary)
+                await _to_its_end(asyncio.to_thread(_sync, temporary))
             write_json(temporary / MANIFEST, _manifest(saved))
             with storing(folder):
                 temporary.rename(folder)
@@ -259,6 +269,20 @@ class CheckpointStore:
         shutil.rmtree(gone, ignore_errors=True)
 
 
+async def _to_its_end[T](writing: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives. Who is cancelled meanwhile waits for its end: a thread that goes on writing would bring
+    back what is removed.
+    """
+    task = asyncio.get_running_loop().create_task(writing)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # nobody waits for it any more
+        raise
+
+
 def _sync(folder: Path) -> None:
     """Let what a backend wrote survive a power cut too."""
     with storing(folder):
@@ -267,11 +291,10 @@ def _sync(folder: Path) -> None:
                 sync_file(path)
 
 
-def _read(manifest: Path) -> Saved:
+def _read(manifest: Path, folder: str) -> Saved:
     fields = read_json(manifest)
     fields.pop("format")
-    fields["spec"] = structure(ModelSpec, fields["spec"])
-    return Saved(**fields)
+    return structure(Saved, {**fields, "folder": folder})
 
 
 def _manifest(saved: Saved) -> dict[str, Any]:

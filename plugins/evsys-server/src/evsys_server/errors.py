@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Literal
 
 from evsys.errors import EvsysError, StoreError
 
-__all__ = ["Category", "RefusedError", "category_of", "message_of"]
+__all__ = ["Category", "RefusedError", "category_of", "message_of", "reason_of"]
+
+_FOLDERS = re.compile(r"""(?<![\w:/\\.~-])(?:/|[A-Za-z]:[/\\])(?:[^/\\\s'"]+[/\\])+""")
+"""The folders of an absolute path. A `/` within words, a URL or a checkpoint's address begins none."""
 
 type Category = Literal["user", "server", "unknown"]
 
@@ -31,8 +36,19 @@ def category_of(error: Exception) -> Category:
     return "user" if isinstance(error, RefusedError | EvsysError | ValueError) else "server"
 
 
-def message_of(error: Exception) -> str:
-    """What the client is told."""
+def reason_of(error: Exception) -> str:
+    """What happened, in full, for the server's own log."""
     if isinstance(error, RefusedError | EvsysError):
         return str(error)
     return f"{type(error).__name__}: {error}"
+
+
+def message_of(error: Exception) -> str:
+    """What the client is told: what happened, files by their names alone. Where they lie is nobody's business but the server's."""
+    text = reason_of(error)
+    if isinstance(error, RefusedError):
+        return text  # our own words, with what the client asked for
+    known = error.facts.get("path") if isinstance(error, EvsysError) else getattr(error, "filename", None)
+    if isinstance(known, str) and Path(known).is_absolute():
+        text = text.replace(known, Path(known).name)
+    return _FOLDERS.sub("", text)

@@ -8,9 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from evsys.errors import EvsysError
 from evsys_server import reading
-from evsys_server.errors import RefusedError, category_of, message_of
+from evsys_server.errors import RefusedError, category_of, message_of, reason_of
 from evsys_server.promises import PROTOBUF, Promise
 from evsys_server.rendering import rendering_files
 from evsys_server.responses import answer_response, document_response
@@ -83,8 +82,9 @@ class Handlers:
                 headers = {} if exc.retry_after is None else {"Retry-After": str(exc.retry_after)}
                 return self._failed(exc.status, exc, headers)
             except Exception as exc:  # a fault of ours or of the backend: the client may come again
-                reason = exc.message if isinstance(exc, EvsysError) else message_of(exc)
-                self.service.log.error("request.failed", path=request.path, reason=reason, exc_info=exc)
+                self.service.log.error(
+                    "request.failed", path=request.path, reason=reason_of(exc), exc_info=exc
+                )
                 return self._failed(400 if category_of(exc) == "user" else 500, exc, {})
 
         return handle
@@ -117,7 +117,7 @@ class Handlers:
             parts.append(part)
             size += len(part)
             if size > most:
-                raise _TooLongError(most, parts[0])
+                raise _TooLongError(most, b"".join(parts))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _forward_backward(self, request: web.Request) -> web.StreamResponse:
@@ -152,6 +152,9 @@ class Handlers:
         }
 
     def _create_session(self, body: _Document) -> _Document:
+        for key in ("project_id", "display_name"):
+            reading.text(body, key)
+        reading.metadata(body)
         lasting = len(self.service.sessions.lasting())
         if lasting >= self.service.limits.sessions:
             raise RefusedError(429, f"{lasting} sessions last already; finish one", retry_after=10)

@@ -15,7 +15,7 @@ class Limits:
         body_bytes: longest body; then status 413.
         sessions: sessions that last at once; then 429.
         outstanding: requests whose answers nobody has fetched yet; then 429.
-        sampling: samples that are drawn or wait for it at once; then 429.
+        sampling: sample requests that are drawn or wait for it at once, each of as many samples as it asks for; then 429.
         waiting: training requests of one model that wait for their turn; then 429.
         waiting_bytes: bytes of those.
         models: models that are trained at once; then 400.

@@ -6,11 +6,14 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys_server.errors import Category, category_of, message_of
+from evsys_server.errors import Category, category_of, message_of, reason_of
+
+if TYPE_CHECKING:
+    from evsys.protocols import Log
 
 __all__ = ["JSON", "PROTOBUF", "Answer", "Promise", "Promises", "failure", "json_answer", "proto_answer"]
 
@@ -44,12 +47,15 @@ def failure(message: str, category: Category) -> Answer:
 
 @attrs.define(eq=False)
 class Promise:
-    """One request on its way. `more` are further fields of the reply that names it."""
+    """One request on its way. `more` are further fields of the reply that names it; `log` is told of failures that are
+    the server's, in full.
+    """
 
     id: str
     session_id: str
     more: dict[str, Any] = attrs.field(factory=dict)
     answer: Answer | None = None
+    log: Log | None = None
     _waiting: asyncio.Future[None] | None = None
 
     def reply(self) -> Answer:
@@ -68,7 +74,10 @@ class Promise:
         try:
             self.settle(await work)
         except Exception as exc:  # what a backend raises is the client's answer
-            self.settle(failure(message_of(exc), category_of(exc)))
+            category = category_of(exc)
+            if category == "server" and self.log is not None:
+                self.log.error("request.failed", request=self.id, reason=reason_of(exc), exc_info=exc)
+            self.settle(failure(message_of(exc), category))
 
     async def wait(self, seconds: float) -> Answer | None:
         """The answer, or None if there is none in time."""
@@ -85,14 +94,16 @@ class Promises:
     Args:
         keep: most fetched answers that are kept.
         keep_bytes: most bytes of fetched answers that are kept.
+        log: told of failures that are the server's.
     """
 
-    def __init__(self, *, keep: int = 4096, keep_bytes: int = 256 << 20) -> None:
+    def __init__(self, *, keep: int = 4096, keep_bytes: int = 256 << 20, log: Log | None = None) -> None:
         self._promises: dict[str, Promise] = {}
         self._fetched: OrderedDict[str, int] = OrderedDict()
         self._fetched_bytes = 0
         self._keep = keep
         self._keep_bytes = keep_bytes
+        self._log = log
 
     @property
     def outstanding(self) -> int:
@@ -105,7 +116,7 @@ class Promises:
 
     def open(self, id: str, session_id: str, **more: Any) -> Promise:
         """Promise something."""
-        promise = self._promises[id] = Promise(id, session_id, more)
+        promise = self._promises[id] = Promise(id, session_id, more, log=self._log)
         return promise
 
     def fetched(self, promise: Promise) -> None:

@@ -19,10 +19,16 @@ __all__ = [
     "optional_whole",
     "prompt_tokens",
     "section",
+    "sections",
+    "text",
+    "token_ids",
     "whole",
 ]
 
 _MISSING = object()
+_MOST_WHOLE = (1 << 63) - 1
+_MOST_TOKEN = (1 << 31) - 1
+"""What integers and token ids are in the protocol's binary messages, so JSON may not say more."""
 
 
 def document(body: bytes) -> dict[str, Any]:
@@ -53,14 +59,24 @@ def optional_name(body: Mapping[str, Any], key: str) -> str | None:
     return None if body.get(key) is None else name(body, key)
 
 
+def text(body: Mapping[str, Any], key: str) -> str:
+    """A text, empty where there is none."""
+    value = body.get(key)
+    if value is not None and not isinstance(value, str):
+        raise RefusedError(400, f"{key}: expected a text, got {value!r}")
+    return value or ""
+
+
 def whole(body: Mapping[str, Any], key: str, default: Any = _MISSING, *, low: int | None = 0) -> int:
-    """A whole number, at least `low`."""
+    """A whole number of 64 bits, at least `low`."""
     value = body.get(key)
     if value is None and default is not _MISSING:
         value = default
-    if not isinstance(value, int) or isinstance(value, bool) or (low is not None and value < low):
-        bound = "" if low is None else f" from {low}"
-        raise RefusedError(400, f"{key}: expected a whole number{bound}, got {value!r}")
+    least = -_MOST_WHOLE if low is None else low
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_WHOLE:
+        raise RefusedError(
+            400, f"{key}: expected a whole number from {least} to {_MOST_WHOLE}, got {value!r}"
+        )
     return value
 
 
@@ -69,12 +85,33 @@ def optional_whole(body: Mapping[str, Any], key: str, *, low: int | None = 0) ->
     return None if body.get(key) is None else whole(body, key, low=low)
 
 
-def number(body: Mapping[str, Any], key: str, default: float) -> float:
-    """A finite number."""
+def number(
+    body: Mapping[str, Any],
+    key: str,
+    default: float,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> float:
+    """A finite number, from `low` to `high` and between `above` and `below`."""
     value = body.get(key)
     value = default if value is None else value
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    try:
+        finite = not isinstance(value, bool) and math.isfinite(value)
+    except (TypeError, OverflowError):  # a text; a whole number that no floating-point one comes near
+        finite = False
+    if not finite:
         raise RefusedError(400, f"{key}: expected a number, got {value!r}")
+    for holds, bound in (
+        (value >= low, f"at least {low:g}"),
+        (value <= high, f"at most {high:g}"),
+        (value > above, f"above {above:g}"),
+        (value < below, f"below {below:g}"),
+    ):
+        if not holds:
+            raise RefusedError(400, f"{key}: must be {bound}, got {value!r}")
     return float(value)
 
 
@@ -98,6 +135,16 @@ def section(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value
 
 
+def sections(body: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """A list of objects; empty where there is none."""
+    value = body.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
+        raise RefusedError(400, f"{key}: expected a list of objects, got {value!r}")
+    return value
+
+
 def metadata(body: Mapping[str, Any]) -> dict[str, str]:
     """The client's own words."""
     return {str(key): str(value) for key, value in section(body, "user_metadata").items()}
@@ -107,7 +154,7 @@ def prompt_tokens(prompt: object) -> list[int]:
     """The tokens of a prompt, which comes in chunks.
 
     Raises:
-        RefusedError: a chunk is no text.
+        RefusedError: a chunk is no text, or has what can't be a token.
     """
     chunks = prompt.get("chunks") if isinstance(prompt, Mapping) else None
     if not isinstance(chunks, list):
@@ -118,6 +165,11 @@ def prompt_tokens(prompt: object) -> list[int]:
         if not isinstance(found, list) or chunk.get("type", "encoded_text") != "encoded_text":
             raise RefusedError(400, f"prompt.chunks[{index}]: only encoded_text is served here")
         tokens += found
-    if not set(map(type, tokens)) <= {int}:
-        raise RefusedError(400, "prompt: tokens must be whole numbers")
-    return tokens
+    return token_ids(tokens, "prompt")
+
+
+def token_ids(values: list[Any], key: str) -> list[int]:
+    """The values, if all of them can be token ids."""
+    if not set(map(type, values)) <= {int} or (values and not 0 <= min(values) <= max(values) <= _MOST_TOKEN):
+        raise RefusedError(400, f"{key}: tokens must be whole numbers from 0 to {_MOST_TOKEN}")
+    return values

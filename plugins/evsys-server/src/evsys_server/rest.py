@@ -153,12 +153,9 @@ class Rest:
 
     async def _search(self, request: web.Request) -> web.StreamResponse:
         body = reading.document(await self._body(request))
-        found = [
-            summary
-            for session in self._service.sessions.all()
-            if _matches(summary := self._summary(session), body)
-        ]
-        return document_response({"sessions": found[: reading.whole(body, "limit", 50, low=1)]})
+        limit, matches = reading.whole(body, "limit", 50, low=1), _filter(body)
+        summaries = map(self._summary, self._service.sessions.all())
+        return document_response({"sessions": list(filter(matches, summaries))[:limit]})
 
     def _summary(self, session: Session) -> dict[str, Any]:
         saved = [one for one in self._service.store.all() if one.run in session.models]
@@ -175,18 +172,31 @@ class Rest:
         }
 
 
-def _matches(summary: _Document, body: _Document) -> bool:
-    """Whether a search finds a session. A name and an id are alternatives, all else must hold."""
-    wanted_id, wanted_name = body.get("session_id"), body.get("display_name")
-    name = (summary["display_name"] or "").lower()
-    named = isinstance(wanted_name, str) and all(word in name for word in wanted_name.lower().split())
-    if (wanted_id or wanted_name) and summary["session_id"] != wanted_id and not named:
-        return False
-    words = summary["user_metadata"] or {}
-    if any(words.get(key) != value for key, value in reading.section(body, "user_metadata").items()):
-        return False
-    statuses = body.get("statuses")
-    return not statuses or any(_has_status(summary["status"], status) for status in statuses)
+def _filter(body: _Document) -> Callable[[_Document], bool]:
+    """Whether a search finds a session. A name and an id are alternatives, all else must hold.
+
+    Raises:
+        RefusedError: the search asks for what can't be.
+    """
+    wanted_id, wanted_name = (reading.text(body, key) for key in ("session_id", "display_name"))
+    wanted_words = wanted_name.lower().split()
+    metadata = reading.section(body, "user_metadata")
+    statuses = reading.sections(body, "statuses")
+    for status in statuses:
+        if not isinstance(status.get("reasons") or [], list):
+            raise RefusedError(400, f"statuses: reasons must be a list, got {status['reasons']!r}")
+
+    def matches(summary: _Document) -> bool:
+        name = (summary["display_name"] or "").lower()
+        named = bool(wanted_name) and all(word in name for word in wanted_words)
+        if (wanted_id or wanted_name) and summary["session_id"] != wanted_id and not named:
+            return False
+        words = summary["user_metadata"] or {}
+        if any(words.get(key) != value for key, value in metadata.items()):
+            return False
+        return not statuses or any(_has_status(summary["status"], status) for status in statuses)
+
+    return matches
 
 
 def _has_status(status: _Document, wanted: _Document) -> bool:

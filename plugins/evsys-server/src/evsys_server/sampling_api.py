@@ -19,6 +19,9 @@ from evsys_server.wire.sampling import encode_sample
 __all__ = ["SamplingApi"]
 
 MOST_SAMPLES = 4096
+MOST_LIKELIEST = 20
+"""Of the likeliest tokens that one position may ask for, as OpenAI's protocol has it: each is a row of the answer."""
+
 DEFAULT_TOKENS = 1024
 """Longest answer where neither the request nor the model's context says anything."""
 
@@ -117,6 +120,8 @@ class SamplingApi:
             ("topk_sample_logprobs", top_sampled, "top_logprobs"),
             ("topk_prompt_logprobs", top_prompt, "top_prompt_logprobs"),
         ):
+            if asked > MOST_LIKELIEST:
+                raise RefusedError(400, f"{key}: at most {MOST_LIKELIEST}, got {asked}")
             if asked and capability not in self.service.engine.capabilities:
                 raise RefusedError(400, f"{key}: this backend doesn't tell them")
         prompt_logprobs = reading.flag(body, "prompt_logprobs")
@@ -167,8 +172,8 @@ def _stops(value: object, ends: tuple[int, ...]) -> tuple[tuple[str, ...], tuple
     if isinstance(found, list):
         if all(isinstance(stop, str) and stop for stop in found) and found:
             return tuple(found), ends
-        if all(isinstance(stop, int) and not isinstance(stop, bool) for stop in found):
-            return (), tuple(found)
+        if set(map(type, found)) <= {int}:
+            return (), tuple(reading.token_ids(found, "stop"))
     raise RefusedError(400, "stop: expected a text, a list of texts, or a list of token ids")
 
 

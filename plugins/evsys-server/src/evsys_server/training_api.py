@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -23,6 +24,9 @@ __all__ = ["TrainingApi"]
 ALPHA = "evsys.lora_alpha"
 TARGETS = "evsys.target_modules"
 """Keys of a model's metadata that say what the wire has no field for."""
+
+_MOST_RATE = 1e4
+"""No optimiser setting means more than this; float32 overflows where such a number is squared a few times."""
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _MLP = ("gate_proj", "up_proj", "down_proj")
@@ -51,21 +55,20 @@ class TrainingApi:
 
     def load_weights(self, body: Mapping[str, Any]) -> Promise:
         """Load a checkpoint: onto a model, or as a new one."""
-        path = reading.name(body, "path")
-        optimizer = reading.flag(body, "optimizer")
         if body.get("session_id") is None:
-            return self._in_turn(body, lambda: lambda model: model.load(path, with_optimizer=optimizer))
+            return self._in_turn(body, lambda: _load(body))
         session, number = self._slot(body)
         known = self.service.promises.find(f"{_model_id(session, number)}:0")
         if known is not None:
             return known
+        path, load = reading.name(body, "path"), _load(body)
         saved = self.service.store.find(path)
         base = self.service.samplers.base_of(path)
         wanted = reading.optional_name(body, "base_model") or base
         if wanted != base:
             raise RefusedError(400, f"{path} was trained from {base!r}, not from {wanted!r}")
         model = self._model(session, number, saved.spec, saved.seed, reading.metadata(body))
-        return self._admit(session, model, lambda: model.load(path, with_optimizer=optimizer))
+        return self._admit(session, model, lambda: load(model))
 
     def get_info(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """What a model is."""
@@ -228,7 +231,8 @@ class TrainingApi:
         Args:
             model_id: whose it is.
             seq_id: its place in the order.
-            make: reads the rest; what it raises is the request's answer, in its turn.
+            make: reads the rest in the request's turn, so that until then no more is held than came. Whatever it raises
+                is the answer: once it is known whose request it is and which, nothing keeps it from having its turn.
             size: bytes that it holds while it waits.
         """
         model = self.service.model(model_id)
@@ -241,12 +245,12 @@ class TrainingApi:
         model.last_request = time.time()
         if seq_id != model.turns.next:
             self.service.room_for("training request")
-        try:
-            run = make()
-        except (RefusedError, ValueError) as exc:
-            run = _failing(exc)
+
+        async def run() -> Answer:
+            return await make()(model)
+
         promise = self.service.promises.open(request_id, model.session_id, model_id=model_id)
-        model.turns.add(seq_id, promise, lambda: run(model), size)
+        model.turns.add(seq_id, promise, run, size)
         return promise
 
 
@@ -258,11 +262,9 @@ def _raise(error: Exception) -> _Make:
     raise error
 
 
-def _failing(error: Exception) -> _Make:
-    async def fail(_: TrainedModel) -> Answer:
-        raise error
-
-    return fail
+def _load(body: Mapping[str, Any]) -> _Make:
+    path, optimizer = reading.name(body, "path"), reading.flag(body, "optimizer")
+    return lambda model: model.load(path, with_optimizer=optimizer)
 
 
 def _lora(config: Mapping[str, Any], metadata: Mapping[str, str]) -> LoraSpec:
@@ -278,8 +280,13 @@ def _lora(config: Mapping[str, Any], metadata: Mapping[str, str]) -> LoraSpec:
         )
     try:
         alpha = float(metadata.get(ALPHA, LoraSpec().alpha))
-    except ValueError as exc:
-        raise RefusedError(400, f"user_metadata: {ALPHA} must be a number, got {metadata[ALPHA]!r}") from exc
+    except ValueError:
+        alpha = math.nan
+    if not 0 < alpha <= _MOST_RATE:
+        raise RefusedError(
+            400,
+            f"user_metadata: {ALPHA} must be a number above 0, at most {_MOST_RATE:g}, got {metadata[ALPHA]!r}",
+        )
     return LoraSpec(rank=reading.whole(config, "rank", LoraSpec().rank, low=1), alpha=alpha, targets=targets)
 
 
@@ -288,11 +295,11 @@ def _adam(body: Mapping[str, Any]) -> AdamParams:
         raise RefusedError(400, "optimizer_params: only Adam is served here")
     given = reading.section(body, "adam_params")
     return AdamParams(
-        learning_rate=reading.number(given, "learning_rate", 1e-4),
-        beta1=reading.number(given, "beta1", 0.9),
-        beta2=reading.number(given, "beta2", 0.95),
-        eps=reading.number(given, "eps", 1e-12),
-        weight_decay=reading.number(given, "weight_decay", 0.0),
+        learning_rate=reading.number(given, "learning_rate", 1e-4, low=0.0, high=_MOST_RATE),
+        beta1=reading.number(given, "beta1", 0.9, low=0.0, below=1.0),
+        beta2=reading.number(given, "beta2", 0.95, low=0.0, below=1.0),
+        eps=reading.number(given, "eps", 1e-12, above=0.0, high=_MOST_RATE),
+        weight_decay=reading.number(given, "weight_decay", 0.0, low=0.0, high=_MOST_RATE),
         grad_clip=max(0.0, reading.number(given, "grad_clip_norm", 0.0)),
     )
 

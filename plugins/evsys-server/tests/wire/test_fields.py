@@ -19,7 +19,7 @@ from evsys_server.wire.fields import (
     string,
     text,
 )
-from evsys_server.wire.tensors import read_tensor, tensor
+from evsys_server.wire.tensors import MOST_AXES, MOST_ELEMENTS, Room, read_tensor, tensor
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -45,7 +45,7 @@ def test_any_bytes_are_read_or_refused(data):
     try:
         for _, value in fields(data):
             if not isinstance(value, int):
-                read_tensor(value)
+                read_tensor(value, Room())
     except WireError:
         pass
 
@@ -69,7 +69,7 @@ def test_a_negative_number_takes_ten_bytes_as_the_encoding_says():
 @given(st.lists(st.floats(width=32, allow_nan=False), max_size=20))
 def test_floats_are_float32_on_the_wire(values):
     array = np.array(values, dtype=np.float32)
-    found = read_tensor(memoryview(tensor(array)))
+    found = read_tensor(memoryview(tensor(array)), Room())
     assert found.dtype == np.float32
     assert np.array_equal(found, array)
 
@@ -88,7 +88,7 @@ def sparse(starts, columns, values, shape):
 
 
 def test_a_sparse_tensor_becomes_dense():
-    found = read_tensor(memoryview(sparse([0, 2, 2, 3], [0, 2, 1], [1, 2, 3], (3, 3))))
+    found = read_tensor(memoryview(sparse([0, 2, 2, 3], [0, 2, 1], [1, 2, 3], (3, 3))), Room())
     assert found.tolist() == [[1, 0, 2], [0, 0, 0], [0, 3, 0]]
 
 
@@ -104,14 +104,14 @@ def test_a_sparse_tensor_becomes_dense():
 )
 def test_a_sparse_tensor_whose_indices_lead_outside_is_refused(starts, columns, shape):
     with pytest.raises(WireError):
-        read_tensor(memoryview(sparse(starts, columns, [1, 2, 3], shape)))
+        read_tensor(memoryview(sparse(starts, columns, [1, 2, 3], shape)), Room())
 
 
 def test_bfloat16_and_int32_widen():
     half = length_delimited(1, np.array([0x3F80, 0xC000], "<u2").tobytes()) + integer(3, 4)
     whole = length_delimited(1, np.array([-5, 7], "<i4").tobytes()) + integer(3, 3)
-    assert read_tensor(memoryview(half)).tolist() == [1.0, -2.0]
-    found = read_tensor(memoryview(whole))
+    assert read_tensor(memoryview(half), Room()).tolist() == [1.0, -2.0]
+    found = read_tensor(memoryview(whole), Room())
     assert (found.tolist(), found.dtype) == ([-5, 7], np.int64)
 
 
@@ -126,7 +126,31 @@ def test_bfloat16_and_int32_widen():
 )
 def test_a_tensor_that_contradicts_itself_is_refused(message):
     with pytest.raises(WireError):
-        read_tensor(memoryview(message))
+        read_tensor(memoryview(message), Room())
+
+
+def test_the_sparse_tensors_of_a_request_share_what_they_may_stand_for():
+    room, half = Room(), memoryview(sparse([0, 0], [], [], (1, MOST_ELEMENTS // 2)))
+    for _ in range(2):
+        assert read_tensor(half, room).size == MOST_ELEMENTS // 2
+    with pytest.raises(WireError, match="send fewer examples"):
+        read_tensor(half, room)
+
+
+def test_the_arrays_of_a_request_are_counted():
+    room = Room(pieces=1)
+    read_tensor(memoryview(tensor(np.ones(2))), room)
+    with pytest.raises(WireError, match="examples and arrays"):
+        read_tensor(memoryview(tensor(np.ones(2))), room)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [integers(4, (1,) * (MOST_AXES + 1)), integer(4, 1) * (MOST_AXES + 1), integers(4, (1 << 40,) * 5000)],
+)
+def test_a_tensor_of_too_many_axes_is_refused(shape):
+    with pytest.raises(WireError):
+        read_tensor(memoryview(length_delimited(1, b"\0" * 4) + integer(3, 1) + shape), Room())
 
 
 def test_content_of_a_number_is_refused():

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
 
 from evsys_server.wire.fields import (
@@ -26,21 +27,62 @@ from evsys_server.wire.fields import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["batched_tensor", "read_batched_tensor", "read_tensor", "tensor"]
+__all__ = ["Room", "batched_tensor", "read_batched_tensor", "read_tensor", "tensor"]
 
 _FLOAT32, _INT64, _INT32, _BFLOAT16 = 1, 2, 3, 4
 _STORED = {_FLOAT32: "<f4", _INT64: "<i8", _INT32: "<i4", _BFLOAT16: "<u2"}
 
-MOST_ELEMENTS = 1 << 26
-"""Largest array that a sparse one may stand for: a few bytes could claim any size."""
+MOST_ELEMENTS = 1 << 25
+MOST_PIECES = 1 << 18
+MOST_AXES = 16
 
 
-def read_tensor(message: memoryview) -> NDArray[Any]:
+@attrs.define
+class Room:
+    """What one request may still take, since a few bytes could claim any size: `elements` of its sparse arrays together,
+    and `pieces`, which are its examples, their arrays and the chunks of their tokens.
+    """
+
+    elements: int = MOST_ELEMENTS
+    pieces: int = MOST_PIECES
+
+    def take_piece(self) -> None:
+        """Use up one piece.
+
+        Raises:
+            WireError: there is none left.
+        """
+        self.pieces -= 1
+        if self.pieces < 0:
+            raise WireError(
+                f"a request may have {MOST_PIECES} examples and arrays together; send fewer at a time"
+            )
+
+    def take(self, shape: Sequence[int]) -> None:
+        """Use up what an array of this shape has.
+
+        Raises:
+            WireError: there isn't so much left.
+        """
+        self.elements -= math.prod(shape)
+        if self.elements < 0:
+            raise WireError(
+                f"the sparse tensors of a request may have {MOST_ELEMENTS} elements together, the shape {list(shape)} "
+                "exceeds that; send fewer examples at a time"
+            )
+
+
+def read_tensor(message: memoryview, room: Room) -> NDArray[Any]:
     """An array, int64 or float32, in its shape.
 
+    Args:
+        message: the bytes.
+        room: what the arrays of its request may still take.
+
     Raises:
-        WireError: its bytes, its shape and its type contradict each other.
+        WireError: its bytes, its shape and its type contradict each other, or a sparse one is too large.
     """
+    room.take_piece()
     dense: memoryview | None = None
     sparse: memoryview | None = None
     dtype, shape = 0, []
@@ -52,11 +94,13 @@ def read_tensor(message: memoryview) -> NDArray[Any]:
         elif field == 3:
             dtype = signed(value)
         elif field == 4:
-            shape += repeated(value)
+            shape += repeated(value if isinstance(value, int) else value[: 10 * MOST_AXES])
+            if len(shape) > MOST_AXES:
+                raise WireError(f"a tensor has more than {MOST_AXES} axes")
     if any(size < 0 for size in shape):
         raise WireError(f"a tensor has the shape {shape}")
     if sparse is not None:
-        return _from_sparse(sparse, dtype, shape)
+        return _from_sparse(sparse, dtype, shape, room)
     values = _values(dense if dense is not None else memoryview(b""), dtype)
     wanted = shape or [len(values)]
     if math.prod(wanted) != len(values):
@@ -81,14 +125,14 @@ def _buffer(data: memoryview, stored: str) -> NDArray[Any]:
     return np.frombuffer(data, dtype=stored)
 
 
-def _from_sparse(message: memoryview, dtype: int, shape: Sequence[int]) -> NDArray[Any]:
+def _from_sparse(message: memoryview, dtype: int, shape: Sequence[int], room: Room) -> NDArray[Any]:
     parts = {1: memoryview(b""), 2: memoryview(b""), 3: memoryview(b"")}
     for field, value in fields(message):
         if field in parts:
             parts[field] = content(value)
     values = _values(parts[1], dtype)
     starts, columns = _buffer(parts[2], "<i8"), _buffer(parts[3], "<i8")
-    if len(shape) != 2 or math.prod(shape) > MOST_ELEMENTS:
+    if len(shape) != 2:
         raise WireError(f"a sparse tensor has the shape {list(shape)}")
     rows, width = shape
     if (
@@ -100,6 +144,7 @@ def _from_sparse(message: memoryview, dtype: int, shape: Sequence[int]) -> NDArr
         or (len(columns) and not 0 <= columns.min() <= columns.max() < width)
     ):
         raise WireError("the indices of a sparse tensor contradict its shape")
+    room.take(shape)
     found = np.zeros((rows, width), values.dtype)
     found[np.repeat(np.arange(rows), np.diff(starts)), columns] = values
     return found

@@ -26,7 +26,7 @@ from evsys_server.wire.fields import (
     string,
     text,
 )
-from evsys_server.wire.tensors import batched_tensor, read_batched_tensor, read_tensor, tensor
+from evsys_server.wire.tensors import Room, batched_tensor, read_batched_tensor, read_tensor, tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,7 +92,7 @@ def read_request(body: bytes) -> ForwardBackward:
         ValueError: an example's arrays don't fit each other.
     """
     model_id, loss_fn, seq_id, forward_only = "", "", 0, False
-    data: list[Datum] = []
+    data, room = list[Datum](), Room()
     numbers: dict[str, float | str] = {}
     settings: dict[str, float | str] = {}
     for field, value in fields(body):
@@ -101,7 +101,7 @@ def read_request(body: bytes) -> ForwardBackward:
         elif field == 2:
             seq_id = signed(value)
         elif field == 3:
-            data.append(_datum(content(value), len(data)))
+            data.append(_datum(content(value), len(data), room))
         elif field == 4:
             loss_fn = string(value)
         elif field == 5:
@@ -131,15 +131,17 @@ def _setting(value: int | memoryview | None) -> float | str:
     return 0.0
 
 
-def _datum(message: memoryview, index: int) -> Datum:
+def _datum(message: memoryview, index: int, room: Room) -> Datum:
+    room.take_piece()
     tokens: list[NDArray[np.int64]] = []
     inputs: dict[str, NDArray[Any]] = {}
     for field, value in fields(message):
         if field == 1:
+            room.take_piece()
             tokens.append(_chunk(content(value), index))
         elif field == 2:
             key, found = entry(value)
-            inputs[key] = read_tensor(memoryview(b"") if found is None else content(found))
+            inputs[key] = read_tensor(memoryview(b"") if found is None else content(found), room)
     try:
         joined = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
         return Datum(tokens=joined, loss_inputs=inputs)
