@@ -13,6 +13,7 @@ from toy_training import MODEL, TEXTS, backend, datum, logprobs, step, steps, tr
 from evsys.errors import BackendError, ConfigError
 from evsys.types import Checkpoint, Datum, SamplingParams
 from evsys_backend_tinker.config import Deadlines
+from evsys_runtime.evaluation.failures import failure_of
 
 FORWARD, OPTIM, RESULT = "/forward_backward", "/optim_step", "/retrieve_future"
 
@@ -286,6 +287,94 @@ def test_what_the_client_says_of_a_pause_stands_in_the_log_of_its_run(mock_serve
     asyncio.run(both())
     assert any("paused due to billing" in facts["what"] for facts in paused.told("server.said"))
     assert other.told("server.said") == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(path=FORWARD, how="status", status=500, times=10**6),
+        Fault(path=FORWARD, how="status", status=402, times=10**6),
+        Fault(path=RESULT, how="status", status=402, times=10**6),
+    ],
+    ids=["500 on dispatch", "402 on dispatch", "402 on retrieval"],
+)
+def test_a_call_that_fails_for_ever_ends_by_its_deadline(mock_server, tmp_path: Path, fault: Fault):
+    async def run() -> float:
+        async with proxy_to(mock_server.base_url) as proxy:
+            made = backend(proxy.base_url, deadlines=Deadlines(train=2.0))
+            client = await made.prepare(MODEL, tmp_path, 0)
+            proxy.faults.append(fault)
+            started = time.monotonic()
+            with pytest.raises(BackendError, match=r"a call \(train\) within 2 s"):
+                await step(client, 0)
+            seconds = time.monotonic() - started
+            await made.teardown(client)
+            return seconds
+
+    assert asyncio.run(run()) < 15
+
+
+def test_a_save_that_is_refused_for_ever_ends_by_its_deadline(mock_server, tmp_path: Path):
+    async def run() -> float:
+        async with proxy_to(mock_server.base_url) as proxy:
+            made = backend(proxy.base_url, deadlines=Deadlines(save=2.0))
+            client = await made.prepare(MODEL, tmp_path, 0)
+            proxy.faults.append(Fault(path="/save_weights", how="status", status=409, times=10**6))
+            started = time.monotonic()
+            with pytest.raises(BackendError, match=r"a call \(save\) within 2 s"):
+                await client.save_state(tmp_path)
+            seconds = time.monotonic() - started
+            await made.teardown(client)
+            return seconds
+
+    assert asyncio.run(run()) < 15
+
+
+@pytest.mark.parametrize("status", [400, 401])
+def test_a_refusal_names_no_line_of_the_client(mock_server, tmp_path: Path, status: int):
+    async def run() -> BackendError:
+        async with proxy_to(mock_server.base_url) as proxy:
+            made = backend(proxy.base_url)
+            client = await made.prepare(MODEL, tmp_path, 0)
+            proxy.faults.append(Fault(path=FORWARD, how="status", status=status))
+            with pytest.raises(BackendError, match="injected") as caught:
+                await step(client, 0)
+            await made.teardown(client)
+            return caught.value
+
+    assert failure_of(asyncio.run(run())).place is None
+
+
+@pytest.mark.parametrize("times", [2, 4])
+def test_a_model_that_is_lost_while_it_is_repeated_goes_on_where_it_was(
+    mock_server, tmp_path: Path, times: int
+):
+    async def run() -> list[float]:
+        async with proxy_to(mock_server.base_url) as proxy:
+            made = backend(proxy.base_url)
+            client = await made.prepare(MODEL, tmp_path, 0)
+            await steps(client, 0, 2)
+            proxy.faults.append(Fault(path=FORWARD, how="status", status=404, times=times))
+            await steps(client, 2, 2)
+            found = await logprobs(client)
+            await made.teardown(client)
+            return found
+
+    assert asyncio.run(run()) == asyncio.run(trained(mock_server.base_url, tmp_path))[1]
+
+
+def test_a_model_that_is_lost_for_ever_ends_the_run(mock_server, tmp_path: Path):
+    async def run() -> None:
+        async with proxy_to(mock_server.base_url) as proxy:
+            made = backend(proxy.base_url)
+            client = await made.prepare(MODEL, tmp_path, 0)
+            await steps(client, 0, 2)
+            proxy.faults.append(Fault(path=FORWARD, how="status", status=404, times=10**6))
+            with pytest.raises(BackendError, match="5 times in a row: injected"):
+                await step(client, 2)
+            await made.teardown(client)
+
+    asyncio.run(run())
 
 
 def test_a_wrong_address_is_said_within_seconds(tmp_path: Path):

@@ -1,11 +1,15 @@
 """Calls on a model that is lost, refuses calls, or answers late: in order, none twice, none left out."""
 
 import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from evsys.errors import BackendError
+from evsys_backend_tinker.config import Deadlines
 from evsys_backend_tinker.http_json import Answer
 from evsys_backend_tinker.stream import Call, Stream
 from evsys_backend_tinker.waiting import Waiting
@@ -193,9 +197,9 @@ def test_a_model_that_is_lost_over_and_over_ends_the_run():
     async def run() -> None:
         lost = [Model(breaks=dict.fromkeys(range(1, 9), Gone())) for _ in range(9)]
         made = stream(lost[0], *lost[1:])
-        with pytest.raises(BackendError, match="3 times in a row"):
+        with pytest.raises(BackendError, match="5 times in a row"):
             await made.submit(gradient(1))
-        with pytest.raises(BackendError, match="3 times in a row"):
+        with pytest.raises(BackendError, match="5 times in a row"):
             made.submit(gradient(2))
 
     asyncio.run(run())
@@ -327,3 +331,169 @@ def test_a_closed_stream_lets_go_of_what_is_under_way():
             made.submit(gradient(2))
 
     asyncio.run(run())
+
+
+class InSession(Model):
+    """A model whose calls behind a broken one stay under way until its session is ended, and are refused then."""
+
+    def __init__(self, breaks: dict[int, Exception] | None = None) -> None:
+        super().__init__(breaks=breaks)
+        self.waiting: list[Future] = []
+
+    def do(self, what: str) -> Any:
+        future: Future = Future()
+        self.count += 1
+        if self.waiting or self.count in self.breaks:
+            self.waiting.append(future)
+            if self.count in self.breaks:
+                future.set_exception(self.breaks[self.count])
+        else:
+            self.done.append(what)
+            future.set_result(f"{what} is done")
+        return future
+
+    def end(self) -> None:
+        for future in self.waiting:
+            if not future.done():
+                future.set_exception(Refused("the session has ended"))
+
+
+def in_sessions(*models: InSession) -> tuple[Stream, list[InSession]]:
+    """A stream on the first of them, whose session ends when the next one's begins, as a run does it."""
+    used = [models[0]]
+
+    def reopen() -> InSession:
+        used[-1].end()
+        used.append(models[len(used)])
+        return used[-1]
+
+    waiting = Waiting(api=Healthy(), every=0.01)
+    return Stream(model=models[0], reopen=reopen, waiting=waiting, replay_steps=10), used
+
+
+def in_time[T](run: Coroutine[Any, Any, T]) -> T:
+    async def bounded() -> T:
+        async with asyncio.timeout(20):
+            return await run
+
+    return asyncio.run(bounded())
+
+
+async def pipelined(made: Stream) -> list[Any]:
+    """Two steps that are done, and two more that are submitted at once."""
+    await trains(made)
+    waiting = [made.submit(one) for index in (3, 4) for one in (gradient(index), optimiser(index))]
+    return await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+@pytest.mark.parametrize("broken", [1, 2, 5])
+def test_a_model_that_is_lost_while_it_is_repeated_is_made_again_as_long_as_that_may_help(
+    times: int, broken: int
+):
+    last = InSession()
+    lost = [InSession(breaks={broken: Gone()}) for _ in range(times)]
+    made, used = in_sessions(InSession(breaks={5: Gone()}), *lost, last)
+    found = in_time(pipelined(made))
+    assert found == [f"{what} is done" for what in ("gradient 3", "step 3", "gradient 4", "step 4")]
+    assert last.done == ["gradient 1", "step 1", "gradient 2", "step 2"] + [
+        "gradient 3",
+        "step 3",
+        "gradient 4",
+        "step 4",
+    ]
+    assert len(used) == times + 2
+    assert made.steps == 4
+
+
+@pytest.mark.parametrize("broken", [1, 2, 5])
+def test_a_model_that_is_lost_for_ever_while_it_is_repeated_ends_every_call_with_the_reason(broken: int):
+    lost = [InSession(breaks={broken: Gone("no such model")}) for _ in range(20)]
+    made, used = in_sessions(InSession(breaks={5: Gone("no such model")}), *lost)
+    found = in_time(pipelined(made))
+    assert all(isinstance(one, BackendError) for one in found)
+    assert "5 times in a row: no such model" in str(found[0])
+    assert len(used) == 6
+
+
+def test_calls_that_the_client_gives_up_by_itself_are_made_again():
+    class Cancelling(InSession):
+        def do(self, what: str) -> Any:
+            future: Future = Future()
+            future.cancel()
+            return future
+
+    last = InSession()
+    made, _ = in_sessions(Cancelling(), last)
+    in_time(trains(made))
+    assert last.done == STEPS
+
+
+def test_what_comes_from_a_model_that_is_being_made_again_does_not_count():
+    class Late(InSession):
+        def end(self) -> None:
+            for index, future in enumerate(self.waiting[1:]):
+                future.set_result(f"late {index}")
+
+    last = InSession()
+    made, _ = in_sessions(Late(breaks={1: Gone()}), last)
+    in_time(trains(made))
+    assert last.done == STEPS
+
+
+def test_a_model_is_made_once_more_where_a_state_was_saved_while_it_was_made():
+    reopened: list[Model] = []
+
+    async def run() -> list[str]:
+        loop = asyncio.get_running_loop()
+        first = Model(breaks={4: Gone()})
+        made = stream(first)
+        save = call("save", changes=False)
+
+        def reopen() -> Model:
+            reopened.append(Model())
+            if len(reopened) == 1:  # the state is known while the model is made from the one before it
+                told = threading.Event()
+                loop.call_soon_threadsafe(lambda: (made.saved(save), told.set()))
+                assert told.wait(10)
+            return reopened[-1]
+
+        made.reopen = reopen
+        await trains(made, 1, 1)
+        await made.submit(save)
+        await trains(made, 2, 2)
+        return reopened[-1].done
+
+    assert in_time(run()) == ["gradient 2", "step 2"]
+    assert len(reopened) == 2
+    assert reopened[0].done == []
+
+
+def test_calls_behind_a_blocking_one_that_takes_too_long_are_made_without_it():
+    over = threading.Event()
+
+    async def run() -> str:
+        made = stream(Model())
+        made.waiting.deadlines = Deadlines(save=0.05)
+        slow = Call(kind="save", make=lambda _: over.wait(30), convert=str, blocking=True, what="snapshot")
+        first, behind = made.submit(slow), made.submit(gradient(1))
+        with pytest.raises(BackendError, match=r"a call \(save\) within 0.05 s"):
+            await first
+        return await behind
+
+    try:
+        assert in_time(run()) == "gradient 1 is done"
+    finally:
+        over.set()
+
+
+def test_a_closed_stream_makes_no_model_again():
+    async def run() -> None:
+        made, used = in_sessions(InSession(), InSession())
+        await trains(made, 1, 1)
+        made.close("the training client is closed")
+        with pytest.raises(BackendError, match="is closed"):
+            await made.renewed(0, Gone())
+        assert len(used) == 1
+
+    in_time(run())

@@ -1,6 +1,7 @@
 """Waiting for calls: as long as their kind may take, and no longer than the server answers."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -160,3 +161,26 @@ def test_a_blocking_call_whose_wait_is_given_up_leaves_nothing_to_complain_of():
         await asyncio.sleep(0.3)
 
     asyncio.run(run())
+
+
+def test_nobody_is_told_how_a_call_ended_that_is_awaited_no_more():
+    told: list[dict] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, facts: told.append(facts))
+        future = loop.create_future()
+        waiting = asyncio.ensure_future(
+            Waiting(api=Server(Answer(status=200, body=b"{}"))).for_call(future, "sample")
+        )
+        await asyncio.sleep(0)
+        waiting.cancel()
+        future.set_exception(RuntimeError("the client's holder is closed"))
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        del future, waiting
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(run())
+    assert told == []

@@ -8,10 +8,14 @@ one more handler listens while a run is under way.
 from __future__ import annotations
 
 import logging
+import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+import attrs
 
 from evsys.protocols import Log
 
@@ -19,43 +23,82 @@ __all__ = ["Relay", "heard_by"]
 
 _LOGGER = "tinker"
 
+_VARIES = re.compile(
+    r"\S*\d\S*"
+)  # seconds, times, numbers of calls: what tells two sayings of one thing apart
+
 _log: ContextVar[Log | None] = ContextVar("evsys_tinker_log", default=None)
 
 
+@attrs.define(kw_only=True, eq=False)
+class _Sayings:
+    """What was said to one run, by kind: the first of each, and how many there were."""
+
+    log: Log
+    first: dict[str, str] = attrs.field(factory=dict)
+    times: Counter[str] = attrs.field(factory=Counter)
+
+    def add(self, what: str) -> None:
+        kind = _VARIES.sub("", what)
+        self.times[kind] += 1
+        if self.times[kind] == 1:
+            self.first[kind] = what
+            self.log.warning("server.said", what=what)
+
+    def tell_counts(self) -> None:
+        for kind, times in self.times.items():
+            if times > 1:
+                self.log.warning("server.said", what=self.first[kind], times=times)
+
+
 class _Handler(logging.Handler):
-    """Hands warnings of the client to the log of the run that made the call."""
+    """Hands warnings of the client to the run that made the call, while it is open."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.runs: dict[int, _Sayings] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell the run; what belongs to none of ours is shown as it would be without this handler."""
         log = _log.get()
         if log is not None:
-            log.warning("server.said", what=record.getMessage())
+            run = self.runs.get(id(log))
+            if run is not None:
+                run.add(record.getMessage())
         elif logging.lastResort is not None and not logging.getLogger().handlers:
             logging.lastResort.handle(record)
 
 
 class Relay:
-    """Listens while at least one run is open. One handler serves all runs of the process."""
+    """Listens while at least one run is open. One handler serves all runs of the process.
+
+    A server that restarts makes the client say the same of every call under way: each run is told once, and at its end how often.
+    """
 
     _lock = threading.Lock()
     _open = 0
-    _handler = _Handler(logging.WARNING)
+    _handler = _Handler()
 
     @classmethod
-    def start(cls) -> None:
+    def start(cls, log: Log | None) -> None:
         """A run begins."""
         with cls._lock:
             if cls._open == 0:
                 logging.getLogger(_LOGGER).addHandler(cls._handler)
             cls._open += 1
+            if log is not None:
+                cls._handler.runs[id(log)] = _Sayings(log=log)
 
     @classmethod
-    def stop(cls) -> None:
+    def stop(cls, log: Log | None) -> None:
         """A run is over."""
         with cls._lock:
             cls._open -= 1
             if cls._open == 0:
                 logging.getLogger(_LOGGER).removeHandler(cls._handler)
+            sayings = cls._handler.runs.pop(id(log), None)
+        if sayings is not None:
+            sayings.tell_counts()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from evsys_backend_tinker.pauses import Relay, heard_by
 from evsys_backend_tinker.preflight import SECONDS, Server, look_at
 from evsys_backend_tinker.probes import lacking
 from evsys_backend_tinker.rendering import model_renderer
-from evsys_backend_tinker.sdk import Ended, Session, is_lost, resolve, said, status_of
+from evsys_backend_tinker.sdk import Ended, Session, as_cause, is_lost, resolve, said, status_of
 from evsys_backend_tinker.selftest import TOLERANCE
 from evsys_backend_tinker.state import SavedState, starting_point
 from evsys_backend_tinker.states import States
@@ -96,7 +96,7 @@ class Run:
         server = await self.look(model)
         start = starting_point(model, restore)
         self._meter.price = load_prices(current_scope().project_root).models.get(model.name)
-        Relay.start()
+        Relay.start(self.log)
         self._relaying = True
         made = await self._make(lambda: self._open(model, seed, start, name), start)
         info = await self._make(lambda: resolve(made.get_info()), None)
@@ -156,7 +156,7 @@ class Run:
         finally:
             if self._relaying:
                 self._relaying = False
-                Relay.stop()
+                Relay.stop(self.log)
 
     # --- in threads -----------------------------------------------------------------------------------------------
 
@@ -225,12 +225,12 @@ class Run:
                 raise BackendError(
                     f"the state {start.path} can't be loaded: {said(error)}",
                     hint="it may have expired (backend.params.ttl) or been deleted; start from another checkpoint",
-                ) from error
+                ) from as_cause(error)
             status = status_of(error)
             where = f" ({status})" if status is not None else ""
             raise BackendError(
                 f"the server at {self.api.base_url} didn't make the model{where}: {said(error)}"
-            ) from error
+            ) from as_cause(error)
 
     async def _compare(self, client: TinkerTrainingClient, start: SavedState | None) -> None:
         """See that a restored model is the one that was saved."""

@@ -14,7 +14,7 @@ from evsys.errors import BackendError, EvsysError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_tinker import convert
 from evsys_backend_tinker.pauses import heard_by
-from evsys_backend_tinker.sdk import as_future, is_lost, said, tinker
+from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, said, tinker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -157,7 +157,9 @@ class TinkerSampler:
                     raise
                 except Exception as error:
                     if not is_lost(error):
-                        raise BackendError(f"sampling failed on the server: {said(error)}") from error
+                        raise BackendError(f"sampling failed on the server: {said(error)}") from as_cause(
+                            error
+                        )
                     await self._snapshot.renew(generation, error)
 
     def _sequences(self, responses: Sequence[Any], params: SamplingParams, n: int) -> list[SampledSequence]:

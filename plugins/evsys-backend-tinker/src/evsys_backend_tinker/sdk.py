@@ -20,6 +20,7 @@ __all__ = [
     "AbandonedError",
     "Ended",
     "Session",
+    "as_cause",
     "as_future",
     "is_lost",
     "is_rejected",
@@ -212,6 +213,14 @@ def is_rejected(error: BaseException) -> bool:
         return True
     category = getattr(error, "category", None)
     return getattr(category, "name", "").lower() == "user"
+
+
+def as_cause(error: Exception) -> Exception:
+    """An error of the client as the cause of ours. Where in the client it was raised is nothing that anybody can change."""
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__, cause = None, cause.__cause__
+    return error
 
 
 def said(error: BaseException) -> str:

@@ -17,14 +17,18 @@ from evsys.errors import BackendError, EvsysError
 from evsys.protocols import Log
 from evsys_backend_tinker.daemon import in_daemon_thread
 from evsys_backend_tinker.pauses import heard_by
-from evsys_backend_tinker.sdk import as_future, is_lost, is_rejected, said
+from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, is_rejected, said
 from evsys_backend_tinker.waiting import Kind, Waiting
 
 __all__ = ["Call", "Stream"]
 
-_ROWS = 3  # losses in a row, without a call done between them, before a run is given up
+_ROWS = 5  # losses in a row, without a call done between them, before a run is given up
 
 _NOT_DONE = "it was not done: a call before it was refused"
+
+
+class _LetGoError(Exception):
+    """A call that was under way was let go, as all are when the model is made again."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -92,6 +96,7 @@ class Stream:
     _reopening: asyncio.Task[None] | None = None
     _in_a_row: int = 0
     _suspect: Exception | None = None
+    _states: int = 0
 
     def submit(self, call: Call) -> Awaitable[Any]:
         """Submit a call behind all earlier ones; its outcome is awaited later.
@@ -121,6 +126,7 @@ class Stream:
         ]
         self._unsaved = sum(one.steps for one in self._since)
         self._forgotten = False
+        self._states += 1
 
     async def renewed(self, generation: int, error: Exception) -> None:
         """See that the model of `generation`, which turned out to be lost, is made again.
@@ -128,8 +134,14 @@ class Stream:
         Raises:
             BackendError: it can't be.
         """
-        if self.generation == generation and self._reopening is None:
+        if self.closed is not None:
+            raise BackendError(self.closed)
+        if not self._is_past(generation):
             self._start_reopening(error)
+        await self._reopened()
+
+    async def _reopened(self) -> None:
+        """Wait until the model is made again, where it is being made."""
         if self._reopening is None:
             return
         try:
@@ -145,6 +157,8 @@ class Stream:
         Raises:
             BackendError: it isn't among those that are.
         """
+        if self.closed is not None:
+            raise BackendError(self.closed)
         if call not in self._since or call.repeating is None:
             raise BackendError(
                 f"{call.what}: the server lost it, and a later state was saved, so it can't be made again"
@@ -207,31 +221,46 @@ class Stream:
                 raise call.failed
             if call.inflight is None:
                 raise BackendError(self.closed or "the call was let go")
-            generation, inflight = self.generation, call.inflight
+            generation = self.generation
             try:
-                found = call.convert(await self.waiting.for_call(inflight, call.kind))
-            except asyncio.CancelledError:
-                if _own_task_cancelled() or not inflight.cancelled():
-                    raise
-                if self.closed is not None and call.failed is None:
-                    raise BackendError(self.closed) from None
-            except EvsysError as error:
-                self._refuse(call, error)
-                raise
+                found = call.convert(await self._awaited(call, call.inflight))
             except Exception as error:
-                if not is_lost(error):
-                    self._refuse(call, error)
-                    raise _told(call, error) from error
-                if call not in self._since:
-                    text = f"{call.what}: the server lost its result, though the last state holds what it did"
-                    raise BackendError(text) from error
-                await self.renewed(generation, error)
-            else:
-                if call.failed is not None:  # what it builds on was refused meanwhile
-                    raise call.failed
-                call.done, self._in_a_row = True, 0
-                self._forget()
-                return found
+                await self._until_made_again(call, generation, error)
+                continue
+            if call.failed is not None:  # what it builds on was refused meanwhile
+                raise call.failed
+            if self._is_past(generation) and call in self._since:  # it is made again, and that is what counts
+                await self._reopened()
+                continue
+            call.done, self._in_a_row = True, 0
+            self._forget()
+            return found
+
+    async def _awaited(self, call: Call, inflight: asyncio.Future[Any]) -> Any:
+        try:
+            return await self.waiting.for_call(inflight, call.kind)
+        except asyncio.CancelledError:
+            if _own_task_cancelled() or not inflight.cancelled():
+                raise
+            raise _LetGoError("the call was let go") from None
+
+    def _is_past(self, generation: int) -> bool:
+        """True where the model of a generation is no more: its session is ended, so what its calls end with tells nothing."""
+        return self._reopening is not None or self.generation != generation
+
+    async def _until_made_again(self, call: Call, generation: int, error: Exception) -> None:
+        """Wait where a call failed because its model was lost, so that it is made again; else raise what it ends with."""
+        if call.failed is not None:
+            raise call.failed
+        if not self._is_past(generation) and not _is_loss(error):
+            self._refuse(call, error)
+            if isinstance(error, EvsysError):
+                raise error
+            raise _told(call, error) from as_cause(error)
+        if call not in self._since and self.closed is None:
+            text = f"{call.what}: the server lost its result, though the last state holds what it did"
+            raise BackendError(text) from as_cause(error)
+        await self.renewed(generation, error)
 
     def _refuse(self, call: Call, error: Exception) -> None:
         """A call failed. Where it was to change the model, those behind it are taken back: nothing is built on a gap.
@@ -244,12 +273,16 @@ class Stream:
         self.steps -= call.steps + sum(one.steps for one in taken_back)
         self._since = [one for one in self._since if one is not call and one not in taken_back]
         self._unsaved = sum(one.steps for one in self._since)
+        if self._barrier is call:  # nobody waits for it any more, so neither does what stands behind it
+            self._barrier = None
         for one in taken_back:
             self._fail(one, BackendError(f"{one.what}: {_NOT_DONE}", refused=said(error)))
         if call.changes or is_rejected(error):
             self._suspect = error
             if len(taken_back) < len(behind) and self._reopening is None:
                 self._start_reopening(error)
+        if self.closed is None:
+            self._send_waiting()
 
     @staticmethod
     def _fail(call: Call, error: Exception) -> None:
@@ -271,6 +304,8 @@ class Stream:
     # --- making the model again -----------------------------------------------------------------------------------
 
     def _start_reopening(self, error: Exception) -> None:
+        if self.closed is not None:
+            return
         self._reopening = asyncio.ensure_future(self._reopen(error))
         self._reopening.add_done_callback(_looked_at)
 
@@ -278,26 +313,21 @@ class Stream:
         try:
             self._in_a_row += 1
             self._check_possible(error)
-            await self.waiting.until_there()
-            self._since = [one for one in self._since if not one.done or one.changes or one.again()]
-            repeated = [one for one in self._since if one.done]
-            if self.log is not None:
-                self.log.warning(
-                    "model.reopened",
-                    reason=said(error),
-                    steps_repeated=sum(one.steps for one in repeated),
-                )
-            with heard_by(self.log):
-                self.model = await self.waiting.in_thread(self.reopen, "create")
+            await self._make_model()
         except Exception as failure:
             told = self._give_up(failure, error)
             if told is failure:
                 raise
-            raise told from failure
+            raise told from as_cause(failure)
         finally:
             self._reopening = None
         self.generation += 1
         self._suspect, self._barrier = None, None
+        self._since = [one for one in self._since if not one.done or one.changes or one.again()]
+        repeated = [one for one in self._since if one.done]
+        if self.log is not None:
+            steps = sum(one.steps for one in repeated)
+            self.log.warning("model.reopened", reason=said(error), steps_repeated=steps)
         for one in self._since:
             old, one.inflight = one.inflight, None
             one.sent.clear()
@@ -307,6 +337,15 @@ class Stream:
         for one in repeated:
             one.repeating = asyncio.ensure_future(self._repeated(one))
             one.repeating.add_done_callback(_looked_at)
+
+    async def _make_model(self) -> None:
+        """Make the model from the last state: once more where another one was saved meanwhile, of which it knows nothing."""
+        states = None
+        while states != self._states:
+            states = self._states
+            await self.waiting.until_there()
+            with heard_by(self.log):
+                self.model = await self.waiting.in_thread(self.reopen, "create")
 
     def _check_possible(self, error: Exception) -> None:
         if self._in_a_row > _ROWS:
@@ -339,15 +378,21 @@ class Stream:
         if inflight is None or call.failed is not None:
             return
         try:
-            outcome = await self.waiting.for_call(inflight, call.kind)
-            call.renew(outcome)
-        except EvsysError as error:
-            self._give_up(error, error)
+            outcome = await self._awaited(call, inflight)
         except Exception as error:
-            if is_lost(error):
+            if self._is_past(generation) or self.closed is not None:
+                return  # the model was lost once more, and the call is made with the next one
+            if _is_loss(error):
                 await self.renewed(generation, error)
             else:
                 self._give_up(error, error)
+        else:
+            if not self._is_past(generation):
+                call.renew(outcome)
+
+
+def _is_loss(error: Exception) -> bool:
+    return isinstance(error, _LetGoError) or (not isinstance(error, EvsysError) and is_lost(error))
 
 
 def _told(call: Call, error: Exception) -> BackendError:

@@ -66,6 +66,7 @@ class Waiting:
         """
         started, word = self.clock.now(), _FIRST_WORD
         deadline = getattr(self.deadlines, kind)
+        future.add_done_callback(_looked_at)  # where the wait is given up, nobody wants to know how it ended
         while not future.done():
             waited = self.clock.now() - started
             if waited >= deadline:
@@ -85,7 +86,6 @@ class Waiting:
     async def in_thread(self, call: Callable[[], Any], kind: Kind) -> Any:
         """The result of a blocking call, made in a thread."""
         future = asyncio.wrap_future(in_daemon_thread(call, f"tinker-{kind}"))
-        future.add_done_callback(_looked_at)  # where the wait is given up, nobody wants to know how it ended
         return await self.for_call(future, kind)
 
     async def look(self) -> None:
