@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from evsys_algo_rl.collapse import WINDOW, CollapseDetector
+from evsys_algo_rl.collapse import REWARD_WINDOW, WINDOW, CollapseDetector
 from evsys_algo_rl.flat import FlatSteps
 
 HEALTHY = {
@@ -27,20 +28,88 @@ def test_a_healthy_run_is_left_in_peace():
     assert said([{"reward": 0.1 + 0.02 * n} for n in range(40)]) == [None] * 40
 
 
+LONG = REWARD_WINDOW + WINDOW - 1
+
+
 @pytest.mark.parametrize(
-    ("trouble", "told"),
+    ("trouble", "lasting", "told"),
     [
-        ({"entropy": 0.0, "reward": 0.2}, "makes no choices any more"),
-        ({"kl_sampler_trainer": 2.0}, "sampler and trainer drift apart"),
-        ({"length_mean": 200.0, "truncated_share": 0.9}, "answers grew from 40 to 200 tokens"),
-        ({"repetition": 0.95, "reward": 0.2}, "answers repeat themselves: 95%"),
-        ({"reward": 0.1}, "the reward fell from 0.6 to 0.1"),
+        ({"entropy": 0.0, "reward": 0.2}, REWARD_WINDOW, "makes no choices any more"),
+        ({"kl_sampler_trainer": 2.0}, WINDOW, "sampler and trainer drift apart"),
+        ({"length_mean": 200.0, "truncated_share": 0.9}, WINDOW, "answers grew from 40 to 200 tokens"),
+        ({"repetition": 0.95, "reward": 0.2}, REWARD_WINDOW, "answers repeat themselves: 95%"),
+        ({"reward": 0.1}, LONG, "the reward fell from 0.6 to 0.1"),
     ],
 )
-def test_trouble_that_lasts_is_told(trouble, told):
-    found = said([{}] * 10 + [trouble] * WINDOW)
+def test_trouble_that_lasts_is_told(trouble, lasting, told):
+    found = said([{}] * 10 + [trouble] * lasting)
     assert found[: 10 + WINDOW - 1] == [None] * (10 + WINDOW - 1)
     assert told in found[-1]
+
+
+def passing(rng, groups, size, rate):
+    """The share of rollouts that pass in a step: tasks differ in how hard they are."""
+    hard = rng.beta(2 * rate, 2 * (1 - rate), size=groups)
+    return float(rng.binomial(size, hard).sum()) / (groups * size)
+
+
+SPARSE = [
+    (1, 8, 0.1),
+    (2, 4, 0.1),
+    (1, 4, 0.3),
+    (4, 8, 0.05),
+    (8, 8, 0.02),
+    (8, 16, 0.05),
+    (32, 8, 0.01),
+    (32, 8, 0.05),
+]
+
+
+@pytest.mark.parametrize("grid", SPARSE)
+def test_rewards_that_are_noise_about_a_constant_stop_no_run(grid):
+    rng = np.random.default_rng(0)
+    runs = [said([{"reward": passing(rng, *grid)} for _ in range(100)]) for _ in range(100)]
+    assert sum(any(found) for found in runs) <= 1
+
+
+@pytest.mark.parametrize(
+    ("grid", "after"), [((4, 8, 0.6), 0.1), ((8, 8, 0.5), 0.0), ((32, 8, 0.3), 0.05), ((8, 16, 0.9), 0.3)]
+)
+def test_a_reward_that_really_fell_is_told_however_noisy_it_is(grid, after):
+    groups, size, _ = grid
+    missed = 0
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        before = [{"reward": passing(rng, *grid)} for _ in range(30)]
+        fallen = [{"reward": passing(rng, groups, size, after) if after else 0.0} for _ in range(40)]
+        found = said([*before, *fallen])
+        assert not any(found[:30])
+        missed += not any("the reward fell" in told for told in found if told)
+    assert missed <= 1
+
+
+@pytest.mark.parametrize("level", [1e-3, 0.1])
+def test_a_divergence_that_is_noise_about_a_constant_stops_no_run(level):
+    rng = np.random.default_rng(0)
+    runs = [
+        said([{"kl_sampler_trainer": level * float(np.exp(1.5 * rng.normal()))} for _ in range(100)])
+        for _ in range(100)
+    ]
+    assert sum(any(found) for found in runs) <= 1
+
+
+def test_a_policy_that_is_certain_stays_at_its_best_though_its_tasks_differ():
+    rng = np.random.default_rng(0)
+    runs = [
+        said(
+            [
+                {"entropy": 0.0, "repetition": 0.9, "reward": float((rng.random(8) < 0.5).mean())}
+                for _ in range(100)
+            ]
+        )
+        for _ in range(100)
+    ]
+    assert sum(any(found) for found in runs) <= 1
 
 
 @pytest.mark.parametrize("trouble", [{"entropy": 0.0}, {"kl_sampler_trainer": 2.0}, {"reward": 0.0}])
@@ -57,12 +126,13 @@ def test_a_policy_that_is_certain_and_right_has_learnt_its_task():
 
 
 def test_what_was_seen_goes_on_from_a_checkpoint():
-    steps = [{}] * 10 + [{"reward": 0.0}] * WINDOW
+    steps = [{}] * 10 + [{"reward": 0.0}] * LONG
     detector = CollapseDetector()
     said(steps[:12], detector)
     resumed = CollapseDetector()
     resumed.load_state(detector.state())
-    assert said(steps[12:], resumed)[-1] == said(steps)[-1]
+    told = said(steps[12:], resumed)[-1]
+    assert told == said(steps)[-1] == "the reward fell from 0.6 to 0"
 
 
 def test_flat_steps_are_counted_in_a_row():

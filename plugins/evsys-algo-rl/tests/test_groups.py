@@ -38,6 +38,8 @@ def test_what_has_no_score_is_left_out_before_any_mean():
     [
         (attrs.evolve(GOOD, error="the agent crashed"), "error"),
         (attrs.evolve(GOOD, score=Score(value=math.inf)), "bad_reward"),
+        (attrs.evolve(GOOD, score=Score(value=math.nan)), "bad_reward"),
+        (attrs.evolve(GOOD, score=Score(value=-1e200)), "bad_reward"),
         (attrs.evolve(GOOD, turns=()), "no_turns"),
         (attrs.evolve(GOOD, turns=(attrs.evolve(TURN, logprobs=(-0.1,)),)), "length_mismatch"),
         (attrs.evolve(GOOD, turns=(attrs.evolve(TURN, logprobs=(-0.1, math.nan)),)), "bad_logprob"),

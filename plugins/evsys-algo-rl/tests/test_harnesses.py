@@ -126,6 +126,16 @@ def test_a_users_async_function(tmp_path, registry):
     assert len(client.data) == 8
 
 
+def test_max_turns_binds_whoever_acts_and_is_told(tmp_path, registry):
+    for name, agent in (("function", in_process), ("program", over_http)):
+        client, rollouts = train(
+            tmp_path / name, registry, FunctionAgent(agent), ANSWERS, steps=1, max_turns=1
+        )
+        assert len(client.log) == 2 * 2
+        assert trained_turns(client) == sampled_turns(client)
+        assert [(rollout["truncated"], rollout["error"]) for rollout in rollouts] == [(True, None)] * 4
+
+
 def test_the_chat_agent_with_tools_over_several_turns(tmp_path, registry):
     def says(prompt, seed):
         return CALL if "nothing at abc" not in prompt else ("hello ab", "abc")[seed % 2]

@@ -29,11 +29,23 @@ def test_rewards_are_told_by_component_and_trouble_by_share():
     found = rollout_metrics([judge("t", rollouts, RLParams(), position=0, version=0)], "mean")
     assert found["reward"] == pytest.approx(2 / 3)
     assert (found["reward/right"], found["reward/short"]) == (0.5, 0.75)
-    shares = ("truncated_share", "timed_out_share", "error_share", "no_score_share", "rejected_share")
-    assert [found[name] for name in shares] == [0.2] * 5
-    assert found["rejected/no_turns"] == 1.0
+    shares = ("truncated_share", "timed_out_share", "error_share", "no_score_share")
+    assert [found[name] for name in shares] == [0.2] * 4
+    assert found["rejected_share"] == 3 / 5
+    assert {name: found[name] for name in found if name.startswith("rejected/")} == {
+        "rejected/error": 1.0,
+        "rejected/no_score": 1.0,
+        "rejected/no_turns": 1.0,
+    }
     assert (found["zero_variance_share"], found["length_mean"], found["turns_mean"]) == (0.0, 2.0, 1.0)
     assert found["entropy"] == pytest.approx(0.15)
+
+
+def test_numbers_of_any_size_have_a_mean_and_what_is_no_reward_is_in_none():
+    large = attrs.evolve(GOOD, score=Score(value=1.0, components={"raw": 1.7e308}))
+    beyond = attrs.evolve(GOOD, score=Score(value=1.7e308))
+    found = rollout_metrics([judge("t", [large, large, beyond], RLParams(), position=0, version=0)], "mean")
+    assert (found["reward"], found["reward/raw"], found["rejected/bad_reward"]) == (1.0, 1.7e308, 1.0)
 
 
 def test_a_step_of_which_nothing_is_left_has_no_lengths():

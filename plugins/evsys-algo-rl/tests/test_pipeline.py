@@ -242,6 +242,34 @@ async def test_a_sampling_that_fails_fails_the_batch():
     await queue.close()
 
 
+async def test_a_sampling_that_fails_on_an_older_policy_fails_the_batch_though_that_takes_long_to_close():
+    class Slow(Snapshot):
+        async def close(self):
+            await settled()
+            self.closed = True
+
+    sampler, old = Sampler(), Slow(0)
+
+    async def sample(positions, snapshot, call):
+        async for found in sampler(positions, snapshot, call):
+            if found.position == 1:
+                raise RuntimeError("the engine is gone")
+            yield found
+
+    queue = pipeline(sample, max_staleness=1)
+    await queue.begin(old, 0)
+    sampler.finish(0)
+    await queue.take(1, ahead=1)
+    await queue.begin(Slow(1), 1)
+    taking = asyncio.create_task(queue.take(1))
+    await settled()
+    sampler.finish(1)
+    with pytest.raises(RuntimeError, match="the engine is gone"):
+        await asyncio.wait_for(taking, 5)
+    assert old.closed
+    await queue.close()
+
+
 async def test_closing_ends_what_runs():
     sampler, snapshot = Sampler(), Snapshot(0)
     queue = pipeline(sampler)

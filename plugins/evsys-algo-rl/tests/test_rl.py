@@ -317,6 +317,21 @@ async def test_some_rewards_that_are_no_numbers_are_counted(new_run):
     assert result.metrics["no_score_share"] == 0.5
 
 
+@pytest.mark.parametrize("reward", ["1.7e308", "-1e200", "1e13"])
+async def test_rewards_too_large_to_train_on_are_left_out_counted_and_named(new_run, reward):
+    huge = (attrs.evolve(task, task_id=f"huge-{task.task_id}") for task in rows(6, "same", reward))
+    run = new_run()
+    result = await run.train(Tasks([*rows(6), *huge]), batch_size=12, steps=2)
+    assert result.metrics["rejected/bad_reward"] == 6 * 4
+    assert result.metrics["rejected_share"] == 0.5
+    assert all(np.isfinite(value) for value in result.metrics.values())
+    [warning] = [text for text in result.warnings if "bad_reward" in text]
+    assert f"has the reward {float(reward):g}" in warning
+    with pytest.raises(AlgorithmError, match="16 bad_reward") as told:
+        await new_run().train(rows(12, "same", reward))
+    assert f"has the reward {float(reward):g}" in told.value.hint
+
+
 async def test_an_agent_that_never_calls_the_model_is_told_as_that(new_run):
     async def silent(task):
         return "I know it anyway"

@@ -15,7 +15,7 @@ run:
   {agent}
   algorithm:
     kind: rl
-    params: {{learning_rate: 0.05, steps: 3, batch_size: 2, group_size: 3, lora_rank: 4, max_tokens: 4{more}}}
+    params: {{learning_rate: 0.05, steps: 3, batch_size: 2, group_size: 3, lora_rank: 4, max_tokens: 4, max_turns: 2{more}}}
   backend: {{kind: mock}}
 """
 

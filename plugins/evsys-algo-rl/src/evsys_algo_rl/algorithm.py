@@ -70,6 +70,7 @@ class RL(BaseAlgorithm):
         self._flat = FlatSteps(self.config.max_flat_steps)
         self._collapse = CollapseDetector()
         self._collapsed: str | None = None
+        self._bad_reward: str | None = None
         self._used = Usage()
         self._last = self.total_steps()
         if self.config.temperature != 1.0:
@@ -218,11 +219,21 @@ class RL(BaseAlgorithm):
 
     async def _tell(self, taken: Taken, step_idx: int) -> None:
         """Count what rollouts took, and show them to who listens."""
+        from evsys_algo_rl.groups import bad_reward
         from evsys_algo_rl.spent import spent
 
         groups = [*taken.groups, *taken.flat]
         rollouts = tuple(rollout for group in groups for rollout in group.rollouts)
         self._used += spent(rollouts)
+        if any("refused_calls" in rollout.metadata for rollout in rollouts):
+            self.warn(
+                f"agents wanted more than {self.config.max_turns} answers (max_turns), got no more, and were cut short"
+            )
+        if (bad := bad_reward(rollouts)) is not None:
+            self._bad_reward = (
+                self._bad_reward or bad
+            )  # one warning that is counted, by the first that there was
+            self.warn(self._bad_reward)
         await self.ctx.hooks.emit(
             "evsys_rollouts_finished", ctx=self.ctx, step=step_idx + 1, phase="training", rollouts=rollouts
         )
@@ -308,6 +319,7 @@ def _divided(groups: Sequence[TaskGroup], parts: Sequence[int]) -> list[list[Tas
 def _nothing_left(groups: Sequence[TaskGroup], step_idx: int) -> AlgorithmError:
     """The error that says what became of all rollouts of a batch."""
     from evsys.errors import AlgorithmError
+    from evsys_algo_rl.groups import bad_reward
 
     reasons: dict[str, int] = {}
     for group in groups:
@@ -315,10 +327,9 @@ def _nothing_left(groups: Sequence[TaskGroup], step_idx: int) -> AlgorithmError:
             reasons[reason] = reasons.get(reason, 0) + count
     count = sum(len(group.rollouts) for group in groups)
     told = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
-    example = next((r.error for group in groups for r in group.rollouts if r.error is not None), None)
-    example = example or next(
-        (getattr(r.score, "reason", None) for group in groups for r in group.rollouts), None
-    )
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    examples = (rollout.error or getattr(rollout.score, "reason", None) for rollout in rollouts)
+    example = next((text for text in examples if text is not None), None) or bad_reward(rollouts)
     hint = "the agent never called the model" if reasons.get("no_turns") == count else example
     return AlgorithmError(
         f"none of the {count} rollouts of step {step_idx + 1} can be learnt from: {told}", hint=hint

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
-import numpy as np
+import attrs
 
 __all__ = ["CollapseDetector"]
 
@@ -15,7 +16,7 @@ WINDOW = 5
 """Steps in a row in which something must hold, so that no single odd batch ends a run."""
 
 HISTORY = 20
-"""Steps that a slope is taken over."""
+"""Steps that are looked back on."""
 
 ENTROPY_FLOOR = 1e-4
 """Nats a token. A policy that has learnt its task may be nearly certain; below this it has no choice left at all."""
@@ -25,7 +26,14 @@ KL_LIMIT, KL_FACTOR = 0.5, 4.0
 
 LENGTH_FACTOR = 3.0
 REPETITION_LIMIT = 0.8
+
+REWARD_WINDOW = 10
+"""Steps that a mean of the reward is taken over: the reward of one step says little where few rollouts succeed."""
+
 REWARD_DROP = 0.5
+
+ERRORS = 5.0
+"""Standard errors that a change must have. Many windows are compared, the luckiest with the others: at less, noise alone stops runs."""
 
 KEPT = (
     "reward",
@@ -43,17 +51,19 @@ class CollapseDetector:
 
     def __init__(self) -> None:
         self._seen: deque[dict[str, float]] = deque(maxlen=HISTORY)
-        self._best: float | None = None
+        self._best: _Level | None = None
         self._first_length: float | None = None
 
     def state(self) -> dict[str, Any]:
         """What it has seen, as JSON values."""
-        return {"seen": list(self._seen), "best": self._best, "first_length": self._first_length}
+        best = None if self._best is None else attrs.asdict(self._best)
+        return {"seen": list(self._seen), "best": best, "first_length": self._first_length}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
         self._seen = deque(state["seen"], maxlen=HISTORY)
-        self._best, self._first_length = state["best"], state["first_length"]
+        self._best = None if state["best"] is None else _Level(**state["best"])
+        self._first_length = state["first_length"]
 
     def add(self, metrics: Mapping[str, float]) -> str | None:
         """Take in a step, and say what collapses, or None."""
@@ -62,12 +72,12 @@ class CollapseDetector:
             return f"{broken[0]} is {metrics[broken[0]]}"
         self._seen.append({name: float(metrics[name]) for name in KEPT if name in metrics})
         if self._first_length is None and len(self._seen) == WINDOW:
-            self._first_length = _mean(self._last("length_mean"))
-        found = next((text for text in self._complaints() if text is not None), None)
-        reward = self._last("reward")
-        if len(reward) == WINDOW:
-            self._best = max(_mean(reward), -math.inf if self._best is None else self._best)
-        return found
+            self._first_length = fmean(self._last("length_mean") or [0.0])
+        if rewards := self._last("reward", REWARD_WINDOW):
+            level = _Level.of(rewards)
+            if self._best is None or level.mean > self._best.mean:
+                self._best = level
+        return next((text for text in self._complaints() if text is not None), None)
 
     def _complaints(self) -> Iterable[str | None]:
         yield self._entropy()
@@ -76,17 +86,17 @@ class CollapseDetector:
         yield self._repetition()
         yield self._reward()
 
-    def _last(self, name: str) -> list[float]:
+    def _last(self, name: str, count: int = WINDOW) -> list[float]:
         """The values of the last steps; empty where one of them has none."""
-        steps = list(self._seen)[-WINDOW:]
-        if len(steps) < WINDOW or any(name not in step for step in steps):
+        steps = list(self._seen)[-count:]
+        if len(steps) < count or any(name not in step for step in steps):
             return []
         return [step[name] for step in steps]
 
     def _entropy(self) -> str | None:
-        values, rewards = self._last("entropy"), self._last("reward")
+        values = self._last("entropy")
         # A policy that is certain and right has learnt its task.
-        if not values or max(values) >= ENTROPY_FLOOR or (rewards and self._at_its_best(rewards)):
+        if not values or max(values) >= ENTROPY_FLOOR or self._at_its_best():
             return None
         return f"the policy makes no choices any more: its entropy is {values[-1]:.2g} nats a token"
 
@@ -97,8 +107,10 @@ class CollapseDetector:
         history = [step["kl_sampler_trainer"] for step in self._seen if "kl_sampler_trainer" in step]
         if len(history) < 2 * WINDOW:
             return None
-        rose = _mean(values) >= KL_FACTOR * max(_mean(history[:WINDOW]), KL_LIMIT / KL_FACTOR)
-        if not rose or float(np.polyfit(range(len(history)), history, 1)[0]) <= 0:
+        # Its noise is one of factors: a few tokens make most of it.
+        logs = [math.log(max(value, KL_LIMIT / KL_FACTOR)) for value in history]
+        before, now = _Level.of(logs[:WINDOW]), _Level.of(logs[-WINDOW:])
+        if now.mean - before.mean < math.log(KL_FACTOR) or not now.clearly_above(before):
             return None
         return f"sampler and trainer drift apart: their KL rose from {history[0]:.2g} to {values[-1]:.2g}"
 
@@ -111,22 +123,48 @@ class CollapseDetector:
         return f"answers grew from {self._first_length:.0f} to {values[-1]:.0f} tokens, and most are cut off"
 
     def _repetition(self) -> str | None:
-        values, rewards = self._last("repetition"), self._last("reward")
-        if not values or min(values) < REPETITION_LIMIT or (rewards and self._at_its_best(rewards)):
+        values = self._last("repetition")
+        if not values or min(values) < REPETITION_LIMIT or self._at_its_best():
             return None
         return f"answers repeat themselves: {values[-1]:.0%} of their runs of four tokens were there before"
 
     def _reward(self) -> str | None:
-        values = self._last("reward")
-        if not values or self._best is None or self._best <= 0:
+        # Each of the last windows, so that one that was unlucky is nothing.
+        values = self._last("reward", REWARD_WINDOW + WINDOW - 1)
+        best = self._best
+        if not values or best is None or best.mean <= 0:
             return None
-        if max(values) > (1.0 - REWARD_DROP) * self._best:
+        levels = (_Level.of(values[start : start + REWARD_WINDOW]) for start in range(WINDOW))
+        if not all(level.mean <= REWARD_DROP * best.mean and best.clearly_above(level) for level in levels):
             return None
-        return f"the reward fell from {self._best:.3g} to {_mean(values):.3g}"
+        return f"the reward fell from {best.mean:.3g} to {fmean(values[-REWARD_WINDOW:]):.3g}"
 
-    def _at_its_best(self, rewards: Sequence[float]) -> bool:
-        return self._best is None or (self._best > 0 and _mean(rewards) >= 0.9 * self._best)
+    def _at_its_best(self) -> bool:
+        """False where the reward was clearly better once, or never good at all; not known before there is a window of it."""
+        best, rewards = self._best, self._last("reward", REWARD_WINDOW)
+        if best is None or not rewards:
+            return len(self._seen) < REWARD_WINDOW
+        level = _Level.of(rewards)
+        return best.mean > 0 and not (level.mean < 0.9 * best.mean and best.clearly_above(level))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if len(values) else 0.0
+@attrs.frozen
+class _Level:
+    """Mean and variance over some steps. What steps differ by is the noise: of tasks, of samples, of verdicts."""
+
+    mean: float
+    variance: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> _Level:
+        """The level of two steps or more."""
+        mean = math.fsum(values) / len(values)
+        variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+        return cls(mean, variance, len(values))
+
+    def clearly_above(self, other: _Level) -> bool:
+        """True where this one is higher by more than chance explains."""
+        # The greater of both: a window in which no rollout succeeded shows no noise, and has it all the same.
+        variance = max(self.variance, other.variance)
+        return self.mean - other.mean > ERRORS * math.sqrt(variance * (1.0 / self.count + 1.0 / other.count))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from evsys.types import NoScore, Rollout
 from evsys_algo_rl.advantages import is_flat
-from evsys_algo_rl.shaping import shaped
+from evsys_algo_rl.shaping import LARGEST, is_reward, shaped
 from evsys_runtime.training.trajectories import RejectedRolloutError, Trajectory, trajectories
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from evsys_algo_rl.params import RLParams
 
-__all__ = ["Member", "TaskGroup", "judge"]
+__all__ = ["Member", "TaskGroup", "bad_reward", "judge"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -101,13 +100,25 @@ def judge(
     )
 
 
+def bad_reward(rollouts: Iterable[Rollout]) -> str | None:
+    """What to tell of the first rollout whose reward can't be trained on; None where there is none."""
+    for rollout in rollouts:
+        score = rollout.score
+        if rollout.error is None and not isinstance(score, NoScore) and not is_reward(score.value):
+            return (
+                f"a rollout of task {rollout.task_id!r} has the reward {score.value:g}: such can't be trained on, and are left "
+                f"out as bad_reward; rewards lie within ±{LARGEST:g}"
+            )
+    return None
+
+
 def _member(rollout: Rollout, params: RLParams, max_length: int | None) -> Member | str:
     """A rollout as a member of its group, or the reason why it can't be one."""
     if rollout.error is not None:
         return "error"
     if isinstance(rollout.score, NoScore):
         return "no_score"
-    if not math.isfinite(rollout.score.value):
+    if not is_reward(rollout.score.value):
         return "bad_reward"
     try:
         rows = trajectories(rollout)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evsys.types import Score
+from evsys_algo_rl.shaping import is_reward
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,10 +45,11 @@ def rollout_metrics(groups: Sequence[TaskGroup], estimator: str) -> dict[str, fl
         "rollouts": float(len(rollouts)),
         "zero_variance_share": sum(group.flat(estimator) for group in groups) / max(len(groups), 1),
         "truncated_share": sum(rollout.truncated for rollout in rollouts) / count,
+        "out_of_turns_share": sum("refused_calls" in rollout.metadata for rollout in rollouts) / count,
         "timed_out_share": sum(rollout.timed_out for rollout in rollouts) / count,
         "error_share": lost["error"] / count,
         "no_score_share": lost["no_score"] / count,
-        "rejected_share": (sum(lost.values()) - lost["error"] - lost["no_score"]) / count,
+        "rejected_share": sum(lost.values()) / count,
     }
     found |= {f"rejected/{reason}": float(number) for reason, number in sorted(lost.items())}
     return found | _rewards(rollouts, members) | _lengths(members)
@@ -57,13 +59,14 @@ def _rewards(rollouts: Sequence[Rollout], members: Sequence[Member]) -> dict[str
     values: dict[str, list[float]] = defaultdict(list)
     for rollout in rollouts:
         score = rollout.score
-        if isinstance(score, Score) and rollout.error is None:
+        if isinstance(score, Score) and rollout.error is None and is_reward(score.value):
             values["reward"].append(score.value)
             for name, value in score.components.items():
                 values[f"reward/{name}"].append(value)
     if members:
         values["reward_shaped"] = [member.reward for member in members]
-    return {name: math.fsum(numbers) / len(numbers) for name, numbers in values.items()}
+    # Divided first: components may be as large as they like, and the sum of such may be no number.
+    return {name: math.fsum(x / len(numbers) for x in numbers) for name, numbers in values.items()}
 
 
 def _lengths(members: Sequence[Member]) -> dict[str, float]:

@@ -212,7 +212,10 @@ class Pipeline:
         call, self._calls = self._calls, self._calls + 1
         left = {ticket.position: ticket for ticket in tickets}
         run = self._run_in_turn if self._max_staleness else self._run
-        self._running[asyncio.create_task(run(left, call))] = left
+        task = asyncio.create_task(run(left, call))
+        # Who waits looks at tasks that are done: told any earlier, it would find none and wait for ever.
+        task.add_done_callback(lambda _: self._changed.set())
+        self._running[task] = left
 
     async def _run_in_turn(self, left: dict[int, Ticket], call: int) -> None:
         async with self._room:
@@ -236,7 +239,6 @@ class Pipeline:
             self._active -= 1
             if self._active == 0:
                 self._idle_since = time.perf_counter()
-            self._changed.set()
             await self._release(snapshot)
 
     async def _next(self) -> None:

@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from evsys_algo_rl.params import RLParams
 
-__all__ = ["OVERLONG", "length_penalty", "overlong_penalty", "shaped"]
+__all__ = ["LARGEST", "OVERLONG", "is_reward", "length_penalty", "overlong_penalty", "shaped"]
 
 OVERLONG = ("keep", "mask", "penalise")
 """What is done about rollouts that were cut off: nothing, no loss on them, or a lower reward from before the limit."""
 
+LARGEST = 1e12
+"""Rewards beyond that, up or down, aren't trained on: losses are float32, and squares of gradients must fit, too."""
+
 CORRECT = 1.0
 """From this reward on a rollout counts as right, and its length is worth a penalty."""
+
+
+def is_reward(value: float) -> bool:
+    """True for a number that can be trained on: finite, and not so large that losses overflow."""
+    return abs(value) <= LARGEST
 
 
 def overlong_penalty(length: int, longest: int, buffer: int) -> float:
