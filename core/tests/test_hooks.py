@@ -402,3 +402,24 @@ def test_a_listener_that_raises_a_timeout_of_its_own_is_told_of_the_next_thing_t
     assert manager.warnings == [
         "listener 'slow' failed in evsys_experiment_finished: TimeoutError: its service is slow (2 times)"
     ]
+
+
+def test_a_manager_that_is_closed_tells_nobody_and_its_parent_goes_on():
+    heard = []
+
+    class Hears:
+        def evsys_step_finished(self, step):
+            heard.append(step)
+
+    parent = HookManager()
+    parent.register(Hears())
+    child = parent.child()
+
+    async def emits():
+        for step, manager in enumerate((child, parent, child)):
+            await manager.emit("evsys_step_finished", step=step)
+            if step == 0:
+                child.close()
+
+    asyncio.run(emits())
+    assert heard == [0, 1]

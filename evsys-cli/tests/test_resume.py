@@ -110,6 +110,15 @@ def test_run_with_resume_goes_on_with_the_newest_of_the_same_file(evsys, faulty,
     assert attempts(broken) == [("start", 0), ("resume", 2)]
 
 
+def test_an_experiment_that_can_not_be_read_is_named(evsys, broken):
+    (broken / "experiment.json").write_text('{"format": 1, "na', encoding="utf-8")
+    for words in (("resume",), ("run", broken.parents[2] / "config.yaml", "--resume")):
+        result = evsys(*words)
+        assert result.code == 2
+        assert f"warning: {broken.name} is passed over: " in result.err
+        assert f"experiment.json can't be read in {broken.name}: put it back from a copy" in result.err
+
+
 def test_a_dry_run_is_not_resumed(evsys, faulty):
     assert "a dry run is never resumed" in evsys("run", faulty, "--resume", "--dry").err
 

@@ -163,6 +163,11 @@ def test_what_went_wrong_in_several_runs_is_told_once():
     assert lines.count("  buy some") == 2
 
 
+def test_a_place_that_stands_in_the_message_is_not_told_twice():
+    message = "nothing moved (at x.py:3); see stacks.txt"
+    assert f"a-s0: failed: {message}" in summary_lines(experiment([failed("a", 0, message)]), width=100)
+
+
 def test_a_run_that_ended_early_without_a_failure_says_why_and_so_does_a_scoring():
     stopped = attrs.evolve(run("a", 0), status="cancelled")
     broken = attrs.evolve(

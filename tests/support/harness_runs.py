@@ -132,6 +132,7 @@ def train(directory, registry, agent, *answers, data=None, fields=None, **params
         "steps": 2,
         "learning_rate": 0.1,
         "max_tokens": 300,
+        "max_turns": 4,
         **params,
     }
 

@@ -63,6 +63,7 @@ class HookManager:
         self._log = log
         self._seconds = seconds
         self._hung = hung
+        self._closed = False
         self._listeners = _Listeners(hookspecs.PROJECT)
         self._listeners.add_hookspecs(hookspecs)
         self._failures: Counter[str] = Counter()
@@ -100,6 +101,10 @@ class HookManager:
         except (ValueError, pluggy.PluginValidationError) as exc:
             raise PluginContractError(f"listener {label!r} can't be registered: {exc}") from exc
 
+    def close(self) -> None:
+        """Tell nobody anything any more: what this belongs to has ended, whoever still emits."""
+        self._closed = True
+
     async def emit(self, hook: str, /, **arguments: Any) -> list[Any]:
         """Tell every listener, in the order of registration, and return the results that aren't None."""
         results = [await self._tell(listener, hook, arguments) for listener in self._heard_by(hook)]
@@ -116,6 +121,8 @@ class HookManager:
     def _heard_by(self, hook: str) -> Iterator[pluggy.HookImpl]:
         if hook not in hookspecs.HOOKS:
             raise PluginContractError(f"there is no hook {hook!r}", hint=closest(hook, hookspecs.HOOKS))
+        if self._closed:
+            return
         if self._parent:
             yield from self._parent._heard_by(hook)  # noqa: SLF001 - its own kind
         caller: pluggy.HookCaller = getattr(self._listeners.hook, hook)

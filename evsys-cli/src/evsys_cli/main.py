@@ -47,6 +47,10 @@ def main(args: list[str] | None = None) -> None:
     _take_every_character()
     try:
         _main(sys.argv[1:] if args is None else args)
+    except SystemExit as exc:
+        _let_go_of_what_nobody_reads()
+        _leave_what_does_not_end(exc.code)
+        raise
     finally:
         _let_go_of_what_nobody_reads()
 
@@ -108,6 +112,13 @@ def _let_go_of_what_nobody_reads() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
+
+
+def _leave_what_does_not_end(code: object) -> None:
+    """End the process where Python would wait for threads that nobody can end. All that was to be said has been said."""
+    calls = sys.modules.get("evsys_runtime.experiment.from_sync")  # else nothing ran
+    if calls is not None and calls.keeps_process_alive():
+        os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _explain(arguments: list[str], kind: str, message: str, code: int) -> None:

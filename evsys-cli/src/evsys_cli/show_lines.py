@@ -151,8 +151,7 @@ def _of_result(run: ShownRun, *, verbose: bool) -> Iterator[str]:
         yield from _labelled("stopped", result.run.stop_reason)
     if result.failure is not None:
         failure = result.failure
-        place = f" ({failure.place})" if failure.place else ""
-        yield from _labelled("failure", f"{failure.boundary}: {failure.message}{place}")
+        yield from _labelled("failure", f"{failure.boundary}: {failure.placed}")
         yield from _labelled("", failure.hint)
         if verbose and failure.traceback:
             yield failure.traceback.rstrip()

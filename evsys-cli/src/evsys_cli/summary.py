@@ -100,8 +100,7 @@ def _failed_runs(arms: Sequence[ArmResult]) -> list[str]:
     ended: dict[tuple[str, str | None], list[str]] = {}
     for arm in arms:
         if arm.failure is not None:
-            place = f" ({arm.failure.place})" if arm.failure.place else ""
-            said = f"{arm.status}: {arm.failure.message}{place}"
+            said = f"{arm.status}: {arm.failure.placed}"
             ended.setdefault((said, arm.failure.hint), []).append(arm.run_id)
         elif arm.status != "completed":
             said = f"{arm.status}: {(arm.run and arm.run.stop_reason) or 'no reason given'}"

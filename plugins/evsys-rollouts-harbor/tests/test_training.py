@@ -188,7 +188,7 @@ run:
     params: {api_base: "${rollout.base_url}", llm_kwargs: {api_key: "${rollout.api_key}", name: "the m"}}
   algorithm:
     kind: rl
-    params: {learning_rate: 0.05, steps: 2, batch_size: 2, group_size: 2, lora_rank: 4, max_tokens: 4}
+    params: {learning_rate: 0.05, steps: 2, batch_size: 2, group_size: 2, lora_rank: 4, max_tokens: 4, max_turns: 2}
   backend: {kind: mock}
 """
 

@@ -53,6 +53,13 @@ class Failure:
     hint: str | None = None
     traceback: str | None = None
 
+    @property
+    def placed(self) -> str:
+        """The message with the place, once."""
+        return (
+            self.message if not self.place or self.place in self.message else f"{self.message} ({self.place})"
+        )
+
 
 @attrs.frozen(kw_only=True)
 class MetricValue:

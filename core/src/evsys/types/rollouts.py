@@ -207,7 +207,8 @@ class Policy:
     """Who acts in a rollout: an agent around a model client, how it samples, how often, and how it is judged.
 
     `environment` is where it acts, as the experiment file names it; None is nowhere. `endpoints` gives a rollout an address of
-    its own; None where the model has none.
+    its own; None where the model has none. `training` binds the agent: temperature, `top_p` and `top_k` are those of
+    `sampling` whatever it asks for, no answer is longer, and after `max_turns` answers it gets no more.
     """
 
     model: InferenceClient
@@ -219,6 +220,7 @@ class Policy:
     version: int | None = None
     environment: Any = None
     endpoints: Any = None
+    training: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -101,8 +101,14 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
         plan.project_root / plan.experiment.output_dir,
         config_hash=digest_bytes(plan.document.text.encode("utf-8")),
         overrides=overrides,
+        tell=_warn,
     )
     return Experiment.resume(directory, overrides=hidden(overrides), **options)
+
+
+def _warn(line: str) -> None:
+    with telling():
+        click.echo(f"warning: {line}", err=True)
 
 
 def _directory(experiment: str | None, records: Path | None) -> Path:
@@ -111,7 +117,7 @@ def _directory(experiment: str | None, records: Path | None) -> Path:
     from evsys_runtime.record.experiment_names import experiment_called, folder_called
 
     if experiment is None:
-        return newest_unfinished(records_folder(records))
+        return newest_unfinished(records_folder(records), tell=_warn)
     place = folder_called(experiment)
     if place is not None:
         return place[0]

@@ -39,6 +39,7 @@ from evsys_runtime.evaluation.recording import (
     RecordingModel,
     act,
     agent_context,
+    bound_model,
     finish_rollout,
     judged,
     reachable,
@@ -111,7 +112,7 @@ class LiveRollout:
         self.name = f"{shown}_s{self.job.sample_index}_{_process}-{self.place:x}"
         job = self.job
         self._context = agent_context(self.policy, job.task_index, job.sample_index, max_turns=self.max_turns)
-        self.model = RecordingModel(self.policy.model, self._context.sampling)
+        self.model = bound_model(self.policy, self._context)
         _table[self.name] = self
         if self.gate is not None:
             self.gate.expect(self.place)

@@ -8,7 +8,7 @@ import pytest
 from evsys.errors import RolloutError, StoreError
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.evaluation.benchmarks import bind_benchmark
-from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.evaluation.evaluator import RELEASE_SECONDS, Evaluator
 from evsys_runtime.evaluation.progress import advancing
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
 
@@ -409,5 +409,25 @@ def test_a_snapshot_that_can_not_be_closed_is_warned_of_and_its_score_stays(make
         await evaluator.submit(1, Stuck(version=1))
         assert [r.status for r in await evaluator.drain()] == ["completed"]
         assert notes.warned == ["a snapshot couldn't be closed: OSError: no such handle"]
+
+    asyncio.run(train())
+
+
+def test_the_closing_of_a_snapshot_has_a_time_of_its_own_and_each_counts_as_movement(make, script, gates):
+    class Slow(script):
+        async def close(self):
+            await gates.of("close").wait()
+
+    async def train():
+        evaluator = make()
+        gates.open(1)
+        assert (evaluator.patience, evaluator.closings) == (0.0, 0)
+        await evaluator.submit(1, Slow(version=1))
+        await settle()
+        assert evaluator.pending == []
+        assert (evaluator.patience, evaluator.closings) == (RELEASE_SECONDS, 1)
+        gates.open("close")
+        await evaluator.drain()
+        assert (evaluator.patience, evaluator.closings) == (0.0, 1)
 
     asyncio.run(train())

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from evsys.errors import BackendError
+from evsys.errors import BackendError, RolloutError
 from evsys.types import Message, NoScore, Policy, Rollout, SamplingParams, Score
 from evsys_runtime.evaluation.agents import FunctionAgent
 from evsys_runtime.evaluation.recording import RecordingModel, run_rollout
@@ -22,7 +22,7 @@ def user(text: str) -> Message:
 def act(registry, task, script):
     """Runs one rollout of an async function as the agent."""
 
-    def run(agent, *, sampler=None, seed=7, timeout=5.0, **fields) -> Rollout:
+    def run(agent, *, sampler=None, seed=7, timeout=5.0, training=False, max_turns=1, **fields) -> Rollout:
         policy = Policy(
             model=PolicyClient(sampler or script(), RENDERER),
             agent=FunctionAgent(agent),
@@ -30,8 +30,10 @@ def act(registry, task, script):
             sampling=SamplingParams(max_tokens=9, seed=seed),
             system_prompt=fields.pop("system_prompt", None),
             version=12,
+            training=training,
         )
-        return asyncio.run(run_rollout(task(**fields), 2, 1, policy, timeout_seconds=timeout))
+        work = run_rollout(task(**fields), 2, 1, policy, timeout_seconds=timeout, max_turns=max_turns)
+        return asyncio.run(work)
 
     return run
 
@@ -133,6 +135,87 @@ def test_a_cut_answer_marks_the_rollout(act, script):
 
     assert act(agent, sampler=Cut()).truncated
     assert not act(agent).truncated
+
+
+# --- what binds an agent in training ----------------------------------------------------------------------------
+
+
+async def asking_thrice(task, model, tools, ctx):
+    for text in ("one", "two", "three"):
+        answer = (await model.generate([user(text)], ctx.sampling))[0].message.content
+    return f"{answer} at last"
+
+
+def test_in_training_an_agent_gets_no_more_answers_than_max_turns_and_is_judged_by_the_last(act):
+    rollout = act(asking_thrice, training=True, max_turns=2)
+    assert (len(rollout.turns), rollout.truncated, rollout.error, rollout.output) == (2, True, None, "yes")
+    assert rollout.score == Score(value=1.0)
+    assert rollout.metadata == {"refused_calls": 1}
+
+
+def test_an_agent_that_makes_something_of_the_refusal_is_judged_by_that_and_cut_short_all_the_same(act):
+    told = []
+
+    async def agent(task, model, tools, ctx):
+        await model.generate([user("one")], ctx.sampling)
+        try:
+            await model.generate([user("two")], ctx.sampling)
+        except RolloutError as refused:
+            told.append(str(refused))
+        return "my own"
+
+    rollout = act(agent, training=True, expected="my own")
+    assert "at most 1 answers of the model (max_turns)" in told[0]
+    assert (rollout.truncated, rollout.score) == (True, Score(value=1.0))
+
+
+def test_answers_are_counted_and_not_calls(act):
+    async def agent(task, model, tools, ctx):
+        return (await model.generate([user("x")], ctx.sampling, n=3))[0].message.content
+
+    assert not act(agent, training=True, max_turns=3).truncated
+    assert "at most 2 answers" in act(agent, training=True, max_turns=2).error
+
+
+def test_a_call_that_failed_is_no_answer(act, script):
+    class Once(script):
+        failed = False
+
+        async def sample(self, prompt, params, n=1):
+            if not self.failed:
+                self.failed = True
+                raise OSError("gone for a moment")
+            return await super().sample(prompt, params, n)
+
+    async def agent(task, model, tools, ctx):
+        with pytest.raises(BackendError):
+            await model.generate([user("x")], ctx.sampling)
+        return (await model.generate([user("x")], ctx.sampling))[0].message.content
+
+    rollout = act(agent, sampler=Once(), training=True)
+    assert (rollout.truncated, rollout.error, len(rollout.turns)) == (False, None, 1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_how_training_samples_is_not_the_agents_to_say_but_for_shorter_answers(act, script, training):
+    sampler = script()
+
+    async def agent(task, model, tools, ctx):
+        asked = SamplingParams(max_tokens=900, temperature=0.2, top_p=0.5, top_k=3, stop=("x",))
+        await model.generate([user("x")], asked)
+        await model.generate([user("x")], SamplingParams(max_tokens=4))
+        return "yes"
+
+    act(agent, sampler=sampler, training=training, max_turns=2)
+    first, second = (params for _, params in sampler.asked)
+    own = (9, 1.0, 1.0, None) if training else (900, 0.2, 0.5, 3)
+    assert (first.max_tokens, first.temperature, first.top_p, first.top_k) == own
+    assert (first.stop, second.max_tokens) == (("x",), 4)
+
+
+def test_an_agent_that_is_scored_asks_as_often_as_it_likes(act):
+    rollout = act(asking_thrice, expected="yes at last")
+    assert (len(rollout.turns), rollout.truncated, rollout.score) == (3, False, Score(value=1.0))
 
 
 # --- seeds ------------------------------------------------------------------------------------------------------

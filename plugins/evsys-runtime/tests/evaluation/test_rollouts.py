@@ -13,7 +13,7 @@ from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 from evsys_runtime.training.trajectories import RejectedRolloutError, to_datum, trajectories
 
-LIMITS = RolloutLimits(n_concurrent=4, timeout_seconds=5)
+LIMITS = RolloutLimits(n_concurrent=4, timeout_seconds=5, max_turns=2)
 
 
 async def asks(task, model, ctx):

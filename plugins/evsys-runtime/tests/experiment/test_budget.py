@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_project import METADATA
 
-from evsys.errors import BudgetExceeded
+from evsys.errors import BudgetExceeded, ConfigError
 from evsys.types import Usage
 from evsys_runtime.config.model import BudgetConfig
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.budget import WAIT, ExperimentBudget
+from evsys_runtime.experiment.budget import KEEP_SECONDS, WAIT, ExperimentBudget
+from evsys_runtime.experiment.spent import spent_on_record
+from evsys_runtime.experiment.unfinished import newest_unfinished
+from evsys_runtime.record.experiment_record import ExperimentRecord
 
 
 class Clock:
@@ -101,6 +107,52 @@ def test_what_has_no_price_is_told_of_where_money_is_limited():
     free = Told(tokens=100)
     free.admit("a-s0").charge(Usage(completion_tokens=5))
     assert free.told == []
+
+
+# --- on record ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_spent_goes_on_record_every_few_seconds_and_not_each_time():
+    budget = Told(tokens=100)
+    arm = budget.admit("a-s0")
+    arm.charge(tokens(1))
+    budget.clock.time = KEEP_SECONDS - 0.1
+    arm.charge(tokens(1))
+    assert [facts["spent"]["tokens"] for facts in budget.kept] == [0]
+    budget.clock.time = KEEP_SECONDS
+    arm.charge(tokens(1))
+    budget.clock.time += KEEP_SECONDS - 0.1
+    arm.charge(tokens(1))
+    assert [facts["spent"]["tokens"] for facts in budget.kept] == [0, 3]
+
+
+def test_what_ends_a_run_is_on_record_before_that_is_said():
+    budget = Told(tokens=10)
+    arm = budget.admit("a-s0")
+    budget.clock.time = KEEP_SECONDS
+    with pytest.raises(BudgetExceeded):
+        arm.charge(tokens(12))
+    assert budget.kept[-1]["spent"]["tokens"] == 12
+
+
+def test_a_finished_scoring_goes_on_record_with_what_it_used():
+    budget = Told(tokens=100)
+    arm = budget.admit("a-s0")
+    arm.charge(tokens(7))
+    arm.evsys_evaluation_finished()
+    assert budget.kept[-1]["spent"]["tokens"] == 7
+
+
+def test_a_hint_names_the_limit_that_is_needed_where_it_is_known():
+    budget = Told(steps=10)
+    arm = budget.admit("a-s0", steps=80)
+    with pytest.raises(BudgetExceeded) as stopped:
+        arm.charge(tokens(1), steps=10)
+    assert stopped.value.hint == "to go on, raise it to 80 or more: evsys resume --set budget.steps=80"
+    unknown = Told(tokens=10)
+    with pytest.raises(BudgetExceeded) as stopped:
+        unknown.admit("a-s0").charge(tokens(10))
+    assert stopped.value.hint == "to go on, raise it: evsys resume --set budget.tokens=..."
 
 
 # --- reservations --------------------------------------------------------------------------------------------------
@@ -289,7 +341,9 @@ def test_arms_that_can_not_be_paid_for_are_not_started_and_the_others_stay(proje
     assert (result.status, result.exit_code) == ("budget_stopped", 5)
     last = result.arms[2]
     assert (last.run.steps, last.run_dir) == (0, None)
-    assert any("to go on, raise it: evsys resume --set budget.steps=..." in w for w in result.warnings)
+    assert any(
+        "to go on, raise it to 18 or more: evsys resume --set budget.steps=18" in w for w in result.warnings
+    )
     assert last.run.stop_reason == "not started: budget.steps: 12 of 14 spent, and it would need about 6"
     assert facts(result)["budget"]["spent"]["arms"] == 2
     assert sorted(path.name for path in Path(result.directory, "runs").iterdir()) == ["run-s0", "run-s1"]
@@ -388,3 +442,156 @@ def test_a_run_that_was_stopped_in_the_middle_goes_on_from_its_checkpoint_once_t
     again = Experiment.resume(first.directory, overrides=["budget.steps=6"], quiet=True).run()
     assert (again.status, again.arms[0].run.steps) == ("completed", 6)
     assert facts(again)["budget"]["spent"]["steps"] == 6
+
+
+def test_a_limit_below_what_is_spent_is_refused_with_both_numbers_and_the_one_that_is_needed(project):
+    first = project.experiment(extra="n_repeats: 3\nbudget: {steps: 14}\n").run()
+    again = Experiment.resume(first.directory, overrides=["budget.steps=10"], quiet=True)
+    with pytest.raises(ConfigError) as refused:
+        again.run()
+    assert "budget.steps: 12 of 10 spent" in str(refused.value)
+    assert "raise budget.steps above that; budget.steps=18 pays for what is left" in str(refused.value)
+    assert facts(first)["budget"]["limits"]["steps"] == 14
+    whole = Experiment.resume(first.directory, overrides=["budget.steps=18"], quiet=True).run()
+    assert whole.status == "completed"
+
+
+def test_a_limit_that_was_passed_by_what_was_under_way_is_no_reason_to_refuse_a_resume(project):
+    extra = "n_repeats: 2\nbudget: {tokens: 100}\n"
+    first = project.experiment(extra=extra, no_cache=True).run()
+    assert facts(first)["budget"]["spent"]["tokens"] > 100
+    assert Experiment.resume(first.directory, quiet=True).run().status == "budget_stopped"
+
+
+ORACLE = """
+import os, signal
+from pathlib import Path
+from evsys_sdk import register_callback
+from evsys import register_inference_client
+from evsys.types import Completion, Message, Usage
+
+HERE = Path(__file__).parent
+
+def die(where):
+    if (HERE / where).exists():
+        (HERE / where).unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@register_callback("dies")
+class Dies:
+    def evsys_step_finished(self, ctx, step):
+        if step == 3:
+            die("at-a-step")
+
+@register_inference_client("oracle")
+class Oracle:
+    calls = 0
+
+    def __init__(self, **fields):
+        pass
+
+    async def generate(self, messages, sampling, *, n=1, tools=()):
+        Oracle.calls += 1
+        if Oracle.calls == 5:
+            die("at-a-rollout")
+        used = Usage(prompt_tokens=2, completion_tokens=1, cost_usd=0.5)
+        said = Message(role="assistant", content="a")
+        return [Completion(message=said, finish_reason="stop", usage=used)] * n
+"""
+
+RUN_IT = """
+import sys
+from evsys_runtime.experiment import Experiment
+Experiment.from_yaml(sys.argv[1], quiet=True, no_cache=True).run()
+"""
+
+BESIDE = f"{METADATA.rstrip()}\n    n_concurrent: 1\n    models: [{{kind: oracle}}]\n"
+
+
+def lines(folder, pattern):
+    return [
+        json.loads(line)
+        for path in sorted(Path(folder).glob(pattern))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def used_on_file(folder):
+    """Steps, tokens and dollars of all that was ever done there, kept or not."""
+    used = [line["rollout"]["usage"] for line in lines(folder, "runs/*/*/rollouts.jsonl")]
+    trained = sum(line["values"]["tokens"] for line in lines(folder, "runs/*/training/metrics.jsonl"))
+    return {
+        "steps": sum(line["event"] == "done" for line in lines(folder, "runs/*/journal.jsonl")),
+        "tokens": trained + sum(one["prompt_tokens"] + one["completion_tokens"] for one in used),
+        "usd": sum(one["cost_usd"] for one in used),
+    }
+
+
+@pytest.mark.parametrize("where", ["at-a-step", "at-a-rollout"])
+def test_what_was_spent_before_a_kill_stays_spent(project, where):
+    project.code("plugins", ORACLE)
+    (project.root / "src" / where).touch()
+    extra = "callbacks: [{kind: dies}]\nbudget: {usd: 100, tokens: 100000, steps: 100}\n"
+    path = project.config(metadata=BESIDE, extra=extra)
+    ended = subprocess.run([sys.executable, "-c", RUN_IT, str(path)], cwd=project.root, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    folder = newest_unfinished(project.root / ".evsys/experiments")
+    lost, used = (
+        json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["budget"],
+        used_on_file(folder),
+    )
+    assert used["usd" if where == "at-a-rollout" else "steps"] > 0
+    assert any(lost["spent"][name] < amount for name, amount in used.items())
+    found = spent_on_record(ExperimentRecord.open(folder))
+    assert {name: found["runs"]["run-s0"][name] for name in used} == used
+    assert found["spent"]["wall_seconds"] > lost["spent"]["wall_seconds"]
+    again = Experiment.resume(folder, quiet=True, no_cache=True).run()
+    spent = facts(again)["budget"]["spent"]
+    assert {name: spent[name] for name in used} == used_on_file(folder)
+    assert spent["steps"] == (9 if where == "at-a-step" else 6)
+
+
+def test_rollouts_that_come_again_from_the_cache_after_a_resume_are_shown_once(project):
+    project.code("plugins", ORACLE)
+    first = project.experiment(metadata=BESIDE, extra="budget: {usd: 100}\n", no_cache=True).run()
+    record = ExperimentRecord.open(Path(first.directory))
+    path = Path(first.arms[0].run_dir) / "validation/rollouts.jsonl"
+    once = spent_on_record(record)["runs"]
+    again = [{**line, "attempt": 2} for line in lines(first.arms[0].run_dir, "validation/rollouts.jsonl")]
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in again)
+    assert spent_on_record(record)["runs"] == once
+    for line in again:
+        line["rollout"]["usage"]["seconds"] += 1.0  # made anew
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in again)
+    assert spent_on_record(record)["runs"]["run-s0"]["usd"] == 2 * once["run-s0"]["usd"] == 12.0
+
+
+def test_of_a_run_whose_files_can_not_be_read_what_was_kept_counts_and_it_is_told(project):
+    first = project.experiment(extra="budget: {steps: 100}\n").run()
+    journal = Path(first.arms[0].run_dir) / "journal.jsonl"
+    journal.write_bytes(b"\xff\n" + journal.read_bytes())
+    told = []
+    found = spent_on_record(ExperimentRecord.open(Path(first.directory)), told.append)
+    assert found["runs"] == facts(first)["budget"]["runs"]
+    (said,) = told
+    assert said.startswith("what run-s0 spent may be more than is counted: ")
+
+
+def test_a_budget_that_is_set_later_counts_what_was_spent_without_one(project):
+    project.code("callbacks", KILLS_ONCE)
+    first = project.experiment(extra="callbacks: [{kind: kills}]\n")
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    again = Experiment.resume(first.result.directory, overrides=["budget.steps=8"], quiet=True).run()
+    assert (
+        again.arms[0].run.stop_reason == "not started: budget.steps: 3 of 8 spent, and it would need about 6"
+    )
+
+
+def test_a_comparison_that_is_not_paid_for_leaves_an_arm_as_it_is(project):
+    project.code("plugins", ORACLE)
+    (arm,) = project.experiment(metadata=BESIDE, extra="budget: {usd: 2}\n", no_cache=True).run().arms
+    assert {(e.model, e.status) for e in arm.evaluations} == {("oracle", "missing"), (None, "completed")}
+    assert (arm.status, arm.run.stop_reason) == ("completed", None)

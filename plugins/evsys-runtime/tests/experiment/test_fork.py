@@ -83,6 +83,15 @@ def test_a_fork_goes_on_from_the_checkpoints_on_other_rows_and_leaves_its_parent
     assert ours.files == saved.files
 
 
+def test_a_fork_tells_of_a_damaged_checkpoint_that_it_could_not_begin_from(stopped):
+    path = run_of(stopped).directory / "checkpoints/4/manifest.json"
+    path.write_bytes(path.read_bytes()[:100])
+    result = Experiment.fork(stopped, quiet=True).run()
+    assert [a.from_step for a in run_of(result.directory).attempts] == [2, 2]
+    [told] = [warning for warning in result.warnings if "a checkpoint is left out" in warning]
+    assert str(path) in told
+
+
 def test_a_fork_is_scored_anew_from_its_first_step_on_and_on_untrained_weights(stopped):
     result = Experiment.fork(stopped, quiet=True).run()
     assert [(e.step, e.status) for e in result.arms[0].evaluations] == [

@@ -24,6 +24,8 @@ from evsys_sdk import (
     register_verifier,
 )
 from evsys_sdk import register_data_store
+from evsys.errors import BudgetExceeded, StoreError
+from evsys.types import Usage
 
 async def hang(*args, **kwargs):
     SystemClock.hung = True
@@ -123,6 +125,48 @@ class Deaf(SFT):
             await hang()
         except asyncio.CancelledError:
             await hang()
+
+@register_algorithm("stray")
+class Stray(SFT):
+    async def build_batch(self, step_idx):
+        if step_idx < 3:
+            return await super().build_batch(step_idx)
+        ctx, record = self.ctx, self.ctx.record
+        try:
+            await hang()
+        except asyncio.CancelledError:
+            pass
+        turns = 0
+        while not SystemClock.ended or turns < 10:
+            turns += SystemClock.ended
+            try:
+                await asyncio.sleep(0.005)
+            except asyncio.CancelledError:
+                pass
+        for name, arguments in (
+            ("intent", (4, "b", [])), ("done", (4, "b")), ("metrics", (4, {"loss": 1.0})), ("note", ()),
+        ):
+            try:
+                getattr(record, name)(*arguments)
+            except StoreError as error:
+                SystemClock.refused[name] = error.message
+        try:
+            await ctx.checkpoints.save(4, ctx.clients.policy, {})
+        except StoreError as error:
+            SystemClock.refused["save"] = error.message
+        try:
+            ctx.budget.charge(Usage(), steps=1)
+        except BudgetExceeded as error:
+            SystemClock.spent = error.message
+        await ctx.hooks.emit("evsys_step_finished", ctx=ctx, step=4, metrics={})
+        return await super().build_batch(step_idx)
+
+@register_callback("hears")
+class Hears:
+    def evsys_step_finished(self, step):
+        SystemClock.heard.append(step)
+    def evsys_run_finished(self):
+        SystemClock.ended = True
 
 @register_rollout_engine("engine")
 class Engine:
@@ -259,6 +303,26 @@ def test_a_run_that_can_not_be_ended_is_left_running_and_the_next_one_goes_on(ha
     assert (result.status, arm.status) == ("stalled", "stalled")
     assert "It couldn't be ended within 0.1 s, and was left running" in arm.failure.message
     assert "in build_batch" in stacks
+
+
+def test_a_run_that_is_left_running_adds_nothing_to_its_closed_record(hangs, monkeypatch):
+    monkeypatch.setattr(watchdog, "GRACE_SECONDS", 0.1)
+    for name, value in (("ended", False), ("refused", {}), ("heard", []), ("spent", None)):
+        monkeypatch.setattr(SystemClock, name, value, raising=False)
+    _, arm, _ = hangs(
+        algorithm("stray"),
+        ("steps: 6", "steps: 6, save_every: 2"),
+        extra="callbacks: [{kind: hears}]\nbudget: {steps: 100}\n",
+    )
+    assert (arm.status, arm.run.steps) == ("stalled", 3)
+    assert sorted(SystemClock.refused) == ["done", "intent", "metrics", "note", "save"]
+    assert all("its run was given up" in message for message in SystemClock.refused.values())
+    assert SystemClock.heard == [1, 2, 3]
+    assert SystemClock.spent == "run-s0 has ended, and spends nothing more"
+    journal = Path(arm.run_dir, "journal.jsonl").read_text(encoding="utf-8").splitlines()
+    assert max(json.loads(line)["step"] for line in journal) == 3
+    assert sorted(path.name for path in Path(arm.run_dir, "checkpoints").iterdir()) == ["2"]
+    assert json.loads(Path(arm.run_dir, "run_result.json").read_text(encoding="utf-8"))["status"] == "stalled"
 
 
 @pytest.mark.parametrize("name", ["teardown", "close"])

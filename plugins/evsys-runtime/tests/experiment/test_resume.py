@@ -294,6 +294,123 @@ def test_a_damaged_checkpoint_is_left_out_with_a_warning(lab, whole):
     assert weights(run_dir, result.arms[0]) == weights(whole().arms[0].run_dir, whole().arms[0])
 
 
+def cut_in_half(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def with_a_bad_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] = 0xFF
+    path.write_bytes(bytes(content))
+
+
+def test_a_checkpoint_with_a_damaged_manifest_is_left_out_with_a_warning(lab, whole):
+    cut = lab.run("interrupt-run-s0-5")
+    run_dir = Path(cut.arms[0].run_dir)
+    cut_in_half(run_dir / "checkpoints/4/manifest.json")
+    result = lab.resume(cut.directory)
+    assert attempts(run_dir)[1] == (2, "resume", 1, 2)
+    assert any("checkpoints/4/manifest.json isn't JSON" in warning for warning in result.warnings)
+    assert weights(run_dir, result.arms[0]) == weights(whole().arms[0].run_dir, whole().arms[0])
+
+
+def test_a_damaged_check_of_the_graders_is_made_again(lab, whole):
+    cut = lab.run("interrupt-run-s0-5")
+    checked = Path(cut.directory) / "grader_check.json"
+    before = checked.read_bytes()
+    cut_in_half(checked)
+    result = lab.resume(cut.directory)
+    assert checked.read_bytes() == before
+    assert outcome(result) == outcome(whole())
+
+
+def test_a_damaged_resolved_experiment_is_made_again_and_told(lab):
+    cut = lab.run("interrupt-run-s0-5")
+    resolved = Path(cut.directory) / "resolved.json"
+    before = resolved.read_bytes()
+    cut_in_half(resolved)
+    result = lab.resume(cut.directory)
+    assert (result.status, resolved.read_bytes()) == ("completed", before)
+    assert any("resolved.json is damaged" in warning for warning in result.warnings)
+
+
+def test_a_damaged_run_is_refused_with_what_to_remove_and_that_starts_it_over(lab, whole):
+    sweep = {"extra": "n_repeats: 2\nmax_concurrent_arms: 1\n"}
+    cut = lab.run("interrupt-run-s1-5", **sweep)
+    run_dir = Path(cut.directory) / "runs/run-s1"
+    cut_in_half(run_dir / "run.json")
+    with pytest.raises(StoreError, match=r"run\.json isn't JSON") as caught:
+        lab.resume(cut.directory)
+    assert caught.value.hint == f"remove {run_dir}, then `evsys resume` starts this run over"
+    shutil.rmtree(run_dir)
+    result = lab.resume(cut.directory)
+    assert attempts(run_dir) == [(1, "start", None, 0)]
+    assert result.status == "completed"
+    assert outcome(result)["arms"][0] == outcome(whole(**sweep))["arms"][0]
+    assert weights(run_dir, result.arms[1]) == weights(whole(**sweep).arms[1].run_dir, whole(**sweep).arms[1])
+
+
+def test_a_damaged_result_is_refused_with_what_to_remove_and_comes_to_the_same_again(lab, whole):
+    sweep = {"extra": "n_repeats: 2\nmax_concurrent_arms: 1\n"}
+    cut = lab.run("interrupt-run-s1-5", **sweep)
+    path = Path(cut.directory) / "runs/run-s0/run_result.json"
+    cut_in_half(path)
+    with pytest.raises(StoreError, match=r"run_result\.json isn't JSON") as caught:
+        lab.resume(cut.directory)
+    assert caught.value.hint.startswith("remove it, then `evsys resume` makes it again; remove ")
+    path.unlink()
+    result = lab.resume(cut.directory)
+    assert steps_of(path.parent, 2) == []
+    assert outcome(result) == outcome(whole(**sweep))
+
+
+def test_a_bad_byte_in_the_journal_costs_no_run_its_result(lab, whole):
+    cut = lab.run("interrupt-run-s0-5")
+    with_a_bad_byte(Path(cut.arms[0].run_dir) / "journal.jsonl")
+    result = lab.resume(cut.directory)
+    [arm], [expected] = result.arms, whole().arms
+    assert (arm.status, result.status) == ("completed", "completed")
+    assert [e.task_rewards for e in arm.evaluations] == [e.task_rewards for e in expected.evaluations]
+    assert weights(arm.run_dir, arm) == weights(expected.run_dir, expected)
+    assert any("journal.jsonl" in warning for warning in arm.warnings)
+
+
+@pytest.mark.parametrize("name", ["evaluations.jsonl", "checkpoints.jsonl"])
+def test_a_bad_byte_in_what_is_taken_up_is_refused_with_its_line_and_nothing_is_lost_without_that(
+    lab, whole, name
+):
+    cut = lab.run("interrupt-run-s0-5")
+    path = Path(cut.arms[0].run_dir) / name
+    with_a_bad_byte(path)
+    with pytest.raises(StoreError, match=r"jsonl:\d+: line \d+ isn't JSON") as caught:
+        lab.resume(cut.directory)
+    assert caught.value.hint == "mend or remove this line"
+    path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(True) if b"\xff" not in line))
+    assert outcome(lab.resume(cut.directory)) == outcome(whole())
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "training/metrics.jsonl"])
+def test_steps_that_are_lost_behind_the_checkpoint_are_told(lab, name):
+    cut = lab.run("interrupt-run-s0-5")
+    path = Path(cut.arms[0].run_dir) / name
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if json.loads(line)["step"] <= 2))
+    result = lab.resume(cut.directory)
+    told = [warning for warning in result.warnings if "lacks 2 of the 4 steps" in warning]
+    assert (result.status, len(told)) == ("completed", 1)
+    assert str(path) in told[0]
+    assert "the first of them step 3" in told[0]
+
+
+def test_nothing_is_told_of_steps_that_are_all_there(lab):
+    cut = lab.run("interrupt-run-s0-5")
+    cut = lab.resume(cut.directory, "interrupt-run-s0-7")
+    result = lab.resume(cut.directory)
+    assert result.status == "completed"
+    assert not any("lacks" in warning for warning in result.warnings)
+
+
 def test_a_full_disk_while_saving_fails_the_run_which_goes_on_once_there_is_room(lab, whole, monkeypatch):
     real = files.os.fsync
 
@@ -560,6 +677,27 @@ def test_the_newest_that_is_not_complete_and_that_nobody_is_at_is_found(lab):
         shutil.rmtree(first.directory)
         with pytest.raises(StoreError, match="is in use by process"):
             newest_unfinished(experiments)
+
+
+@pytest.mark.parametrize("damage", ["torn", "gone", "lacking"])
+def test_an_experiment_that_can_not_be_read_is_named_when_it_is_passed_over(lab, damage):
+    experiments = lab.project.root / ".evsys/experiments"
+    first, second = (Path(lab.run("interrupt-run-s0-3").directory) for _ in range(2))
+    path = second / "experiment.json"
+    if damage == "torn":
+        cut_in_half(path)
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.write_text('{"format": 1}', encoding="utf-8")
+    told = []
+    assert newest_unfinished(experiments, tell=told.append) == first
+    [line] = told
+    assert line.startswith(f"{second.name} is passed over: ")
+    assert "experiment.json" in line or "no experiment in" in line
+    shutil.rmtree(first)
+    with pytest.raises(ConfigError, match=f"experiment.json can't be read in {second.name}: put it back"):
+        newest_unfinished(experiments)
 
 
 def test_resuming_works_in_a_running_loop(lab):

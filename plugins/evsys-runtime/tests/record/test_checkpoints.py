@@ -1,4 +1,3 @@
-import json
 import os
 
 import pytest
@@ -118,9 +117,23 @@ def test_a_removed_checkpoint_is_no_longer_listed_and_its_line_stays(files, tmp_
     assert len(list(read_jsonl(tmp_path / "checkpoints.jsonl"))) == 2
 
 
-def test_a_manifest_that_lacks_a_field_is_named(files, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"format": 1, "step": 10}', "lacks 'attempt'"),
+        ('{"format": 1, "step": 10, "att', "isn't JSON"),
+        ('{"format": 1, "step": "10", "attempt": 1, "manifest": {}, "files": {}}', "holds no step"),
+    ],
+)
+def test_a_checkpoint_whose_manifest_is_damaged_is_passed_over_and_named(files, tmp_path, text, problem):
     save(files, 10)
-    path = tmp_path / "checkpoints" / "10" / "manifest.json"
-    path.write_text(json.dumps({"format": 1, "step": 10}), encoding="utf-8")
-    with pytest.raises(StoreError, match=r"manifest\.json lacks 'attempt'"):
-        files.complete()
+    save(files, 20)
+    assert files.damaged() == []
+    (tmp_path / "checkpoints" / "20" / "manifest.json").write_text(text, encoding="utf-8")
+    assert [entry.step for entry in files.complete()] == [10]
+    assert files.latest().step == 10
+    [error] = files.damaged()
+    assert f"20/manifest.json {problem}" in error.message
+    (tmp_path / "checkpoints.jsonl").unlink()  # its line was lost, too
+    assert files.recover() == []
+    assert [entry.step for entry in files.complete()] == [10]

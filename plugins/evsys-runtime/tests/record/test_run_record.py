@@ -1,6 +1,7 @@
 import errno
 import math
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -451,3 +452,58 @@ def test_of_scorings_the_live_ones_count_and_of_one_that_was_made_again_the_last
         (line["step"], line["evaluation"]["metrics"]["mean"]["value"]) for line in record.read_evaluations()
     ]
     assert live == [(0, 0.1), (2, 0.2)]
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """The files and folders that were synced, in order, and how long each was then."""
+    seen, real = [], os.fsync
+
+    def fsync(descriptor):
+        real(descriptor)
+        seen.append((str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return seen
+
+
+def written(record):
+    record.start_attempt()
+    record.intent(1, "b1", ("r1",))
+    record.done(1, "b1")
+    record.metrics(1, {"loss": 0.5})
+    record.rollout(1, rollout(), phase="validation", benchmark="faq")
+    names = ("journal.jsonl", "training/metrics.jsonl", "validation/rollouts.jsonl")
+    return [record.directory / name for name in names]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_lines_reach_the_disk_before_a_checkpoint_is_one(record, synced):
+    paths = written(record)
+    folder = record.checkpoints.begin(1)
+    synced.clear()
+    record.checkpoints.commit(folder, step=1, attempt=1, manifest={})
+    order = [path for path, _ in synced]
+    for path in paths:
+        assert (str(path), path.stat().st_size) in synced
+        assert order.index(str(path)) < order.index(str(record.directory / "checkpoints"))
+        assert str(path.parent) in order
+    synced.clear()
+    record.metrics(2, {"loss": 0.4})
+    record.checkpoints.commit(record.checkpoints.begin(2), step=2, attempt=1, manifest={})
+    again = [path for path, _ in synced if path in set(map(str, paths))]
+    assert again == [str(paths[1])]  # what is on the disk already isn't synced again
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_lines_reach_the_disk_before_a_result_also_of_files_that_were_closed(record, synced):
+    paths = written(record)
+    record.close()
+    synced.clear()
+    record.write_result(result(attempt=1))
+    order = [path for path, _ in synced]
+    assert all(
+        order.index(str(path)) < len(order) - 1 and (str(path), path.stat().st_size) in synced
+        for path in paths
+    )
+    assert order[-1] == str(record.directory)

@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 from merging import RENDERER, Splitting, sampled_in, split
 
-from evsys.errors import BackendError
-from evsys.types import HarborTask, Rollout, SamplingParams
+from evsys.errors import BackendError, RolloutError
+from evsys.types import HarborTask, Message, Rollout, SamplingParams
 from evsys_runtime.evaluation.recording import RecordingModel, finish_rollout
 from evsys_runtime.rendering.policy_client import PolicyClient
 from evsys_runtime.serving.rollouts import RolloutEndpoints
@@ -52,20 +52,20 @@ async def endpoints(**options):
 
 
 @asynccontextmanager
-async def asking(sampler, made, sampling=None):
+async def asking(sampler, made, sampling=None, most=None):
     recording = RecordingModel(
-        PolicyClient(sampler, RENDERER), sampling or SamplingParams(max_tokens=200, seed=7)
+        PolicyClient(sampler, RENDERER), sampling or SamplingParams(max_tokens=200, seed=7), most=most
     )
     async with made.open(recording) as endpoint, aiohttp.ClientSession() as session:
         yield Asker(endpoint, recording, session)
 
 
-def with_agent(sampler, work, *, sampling=None, **options):
+def with_agent(sampler, work, *, sampling=None, most=None, **options):
     async def main():
         async with (
             asyncio.timeout(20),
             endpoints(**options) as made,
-            asking(sampler, made, sampling) as asker,
+            asking(sampler, made, sampling, most) as asker,
         ):
             return await work(asker)
 
@@ -131,6 +131,25 @@ def test_how_is_sampled_is_the_runs_to_say():
     assert [(p.temperature, p.top_p, p.top_k) for p in params] == [(1.0, 1.0, None)] * 3
     assert [p.max_tokens for p in params] == [30, 5, 30]
     assert params[0].stop == ("x",)
+
+
+def test_a_rollout_that_has_had_its_answers_is_refused_more_in_the_words_of_the_other_door():
+    async def work(asker):
+        messages = [user("hi")]
+        for _ in range(2):
+            messages += [await asker.ask(messages), user("go on")]
+        status, answer = await asker.post({"messages": messages})
+        assert (status, answer["error"]["code"]) == (400, "max_turns_exceeded")
+        with pytest.raises(RolloutError) as refused:
+            await asker.recording.generate([Message(role="user", content="hi")], SamplingParams())
+        assert answer["error"]["message"] == refused.value.message
+        return asker.rollout(), finish_rollout(
+            TASK, 0, asker.recording, None, failure=RuntimeError("the program ended with 1")
+        )
+
+    rollout, failed = with_agent(Splitting("ab", "abc"), work, most=2)
+    assert (len(rollout.turns), rollout.truncated, rollout.metadata) == (2, True, {"refused_calls": 2})
+    assert (failed.error, failed.truncated, failed.output) == (None, True, "abc")
 
 
 def test_each_call_has_a_seed_of_its_own_and_one_that_a_client_chose_is_no_other_rollouts():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from evsys.types import Rollout
 
-__all__ = ["is_cached", "marked"]
+__all__ = ["is_cached", "marked", "tells_cached"]
 
 _MARK = "result_cache"
 """A key of the rollout's metadata."""
@@ -16,7 +17,12 @@ _MARK = "result_cache"
 
 def is_cached(rollout: Rollout) -> bool:
     """True for a rollout that comes from the cache: what it used was paid for before."""
-    return _MARK in rollout.metadata
+    return tells_cached(rollout.metadata)
+
+
+def tells_cached(metadata: Mapping[str, Any]) -> bool:
+    """`is_cached`, of the metadata alone, as they are on record."""
+    return _MARK in metadata
 
 
 def marked(rollout: Rollout, scoring: str, **changes: Any) -> Rollout:

@@ -154,6 +154,9 @@ class Evaluator:
         self._in_flight = InFlight(in_flight)
         self._pending: dict[tuple[int, str], BoundBenchmark] = {}
         self._snapshots: list[SamplingClient] = []
+        self._closing = 0
+        self.closings = 0
+        """Snapshots that began to be closed."""
         self._ended_by: str | None = None
 
     def bind(self, ctx: RunContext) -> None:
@@ -212,8 +215,9 @@ class Evaluator:
 
     @property
     def patience(self) -> float:
-        """Seconds after which a scoring that is under way gives up by itself, where no rollout of it ends; 0 where none is."""
-        return max(map(self._patience, self._pending.values()), default=0.0)
+        """Seconds after which what is under way (a scoring, the closing of a snapshot) is given up here; 0 where nothing is."""
+        closing = RELEASE_SECONDS if self._closing else 0.0
+        return max([closing, *map(self._patience, self._pending.values())])
 
     # --- after training -----------------------------------------------------------------------------------------
 
@@ -322,6 +326,8 @@ class Evaluator:
         if not any(snapshot is held for held in self._snapshots):
             return
         self._snapshots = [held for held in self._snapshots if held is not snapshot]
+        self._closing += 1
+        self.closings += 1
         try:
             async with limited(RELEASE_SECONDS, lambda: self._hung("a snapshot couldn't be closed")):
                 await snapshot.close()
@@ -331,6 +337,8 @@ class Evaluator:
                 self._log.warning("snapshot.left_open", reason=message, exc_info=exc)
             if self._ctx is not None:
                 self._ctx.warn(message)
+        finally:
+            self._closing -= 1
 
     # --- one scoring --------------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ __all__ = [
     "RecordingModel",
     "act",
     "agent_context",
+    "bound_model",
     "finish_rollout",
     "judged",
     "reachable",
@@ -57,6 +58,8 @@ class RecordingModel:
     Args:
         model: who answers.
         sampling: how the rollout is to be sampled, by its seed.
+        most: answers that the rollout may have; then calls are refused, and how is sampled is not the agent's to say. None
+            leaves both to the agent.
 
     Attributes:
         model: who answers this rollout.
@@ -64,11 +67,13 @@ class RecordingModel:
         messages: the conversation of the last call, with its answer.
         usage: what all calls took.
         overflowed: a conversation was longer than the model's context.
+        refused: calls that were refused, since the rollout had had its answers.
     """
 
-    def __init__(self, model: InferenceClient, sampling: SamplingParams) -> None:
+    def __init__(self, model: InferenceClient, sampling: SamplingParams, *, most: int | None = None) -> None:
         self._shared = model
         self.sampling = sampling
+        self._most = most
         self._seed = sampling.seed or 0
         self.restart()
 
@@ -82,6 +87,8 @@ class RecordingModel:
         self.messages: tuple[Message, ...] = ()
         self.usage = Usage()
         self.overflowed = False
+        self.refused = 0
+        self._asked: list[int] = []
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -111,26 +118,58 @@ class RecordingModel:
         n: int = 1,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> Sequence[Completion]:
-        """Pass the call on and record what comes back."""
-        call, seed = self.begin()
+        """Pass the call on and record what comes back.
+
+        Raises:
+            RolloutError: the rollout has had its answers.
+        """
+        call, seed = self.begin(n=n)
+        if self._most is not None:
+            sampling = self.allowed(sampling)
         if sampling.seed is None or sampling.seed == self._seed:
             sampling = attrs.evolve(sampling, seed=seed)
         try:
             completions = await self.model.generate(messages, sampling, n=n, tools=tools)
         except BackendError as exc:
             self.overflowed |= _is_overflow(exc)
+            self.lost(call)
             raise
         self.take(call, messages, completions)
         return completions
 
-    def begin(self, chosen: int | None = None) -> tuple[int, int]:
-        """A call of the model begins: its number and its seed.
+    def begin(self, chosen: int | None = None, n: int = 1) -> tuple[int, int]:
+        """A call of the model for `n` answers begins: its number and its seed.
 
         A seed that a client has chosen for it goes into the rollout's, so that not all rollouts of a task are the same.
+
+        Raises:
+            RolloutError: the rollout has had its answers.
         """
+        if self._most is not None and sum(self._asked) + n > self._most:
+            self.refused += 1
+            raise RolloutError(
+                f"a rollout has at most {self._most} answers of the model (max_turns), and this would be one more",
+                hint="raise max_turns in the params of the algorithm",
+            )
         call = len(self._calls)
         self._calls.append(())
+        self._asked.append(n)
         return call, turn_seed(self._seed, call) if chosen is None else rollout_seed(self._seed, chosen, 0)
+
+    def lost(self, call: int) -> None:
+        """A call that had begun has failed: it may be made once more."""
+        self._asked[call] = 0
+
+    def allowed(self, asked: SamplingParams) -> SamplingParams:
+        """What is sampled where an agent asks for this: as the run says, and no longer than it says."""
+        own = self.sampling
+        return attrs.evolve(
+            asked,
+            temperature=own.temperature,
+            top_p=own.top_p,
+            top_k=own.top_k,
+            max_tokens=min(asked.max_tokens, own.max_tokens),
+        )
 
     def take(self, call: int, messages: Sequence[Message], completions: Sequence[Completion]) -> None:
         """Record what a call that had begun came to."""
@@ -152,6 +191,12 @@ def agent_context(policy: Policy, task_index: int, sample_index: int, *, max_tur
         system_prompt=policy.system_prompt,
         policy_version=policy.version,
     )
+
+
+def bound_model(policy: Policy, context: AgentContext) -> RecordingModel:
+    """The model of one rollout: in training the agent is bound by what the context says, else it may ask as it likes."""
+    most = context.max_turns if policy.training else None
+    return RecordingModel(policy.model, context.sampling, most=most)
 
 
 @attrs.frozen(kw_only=True)
@@ -221,7 +266,7 @@ async def run_rollout(
     that it got to, and flagged; without any text it has no score.
     """
     context = agent_context(policy, task_index, sample_index, max_turns=max_turns)
-    model = RecordingModel(policy.model, context.sampling)
+    model = bound_model(policy, context)
     acted = await act(task, policy, model, context, timeout_seconds=timeout_seconds)
     rollout = finish_rollout(
         task,
@@ -251,14 +296,14 @@ def finish_rollout(
 
     Not judged yet. It has a `NoScore` of its own where there is nothing to judge: the agent failed (`failure`), or was
     out of time before the model said anything. A conversation that grew longer than the model's context is cut short, as one that
-    ran out of time is, and no failure.
+    ran out of time is, and no failure; so is one whose agent wanted more answers than it may have, whatever it made of that.
     """
-    turns = model.turns_of(version)
+    turns, refused = model.turns_of(version), model.refused
     own = said if isinstance(said, Rollout) else None
     output = said if isinstance(said, str) else own.output if own else ""
-    overflow = bool(turns) and _is_overflow(failure)
-    failure = None if overflow else failure
-    cut_short = timed_out or overflow
+    ended = bool(turns) and (_is_overflow(failure) or (failure is not None and refused > 0))
+    failure = None if ended else failure
+    cut_short = timed_out or ended
     if not output and turns and (own is not None or cut_short):
         output = turns[-1].message.content
     if failure is None and not cut_short and not isinstance(said, Rollout | str):
@@ -274,11 +319,12 @@ def finish_rollout(
         error=error,
         truncated=(own is not None and own.truncated)
         or model.overflowed
+        or refused > 0
         or any(turn.finish_reason == "length" for turn in turns),
         timed_out=timed_out or (own is not None and own.timed_out),
         policy_version=version,
         usage=attrs.evolve(model.usage if turns or own is None else own.usage, seconds=seconds),
-        metadata=own.metadata if own else {},
+        metadata={**(own.metadata if own else {}), **({"refused_calls": refused} if refused else {})},
     )
 
 

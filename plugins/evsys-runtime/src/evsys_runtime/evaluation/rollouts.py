@@ -106,6 +106,7 @@ class TrainingRollouts:
             version=snapshot.version,
             environment=self._environment,
             endpoints=self._endpoints,
+            training=True,
         )
         engine = self._engine(tasks)
         self._under_way.append(limits.timeout_seconds)

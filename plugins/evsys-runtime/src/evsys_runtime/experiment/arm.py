@@ -93,6 +93,8 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         raise
     finally:
         del session.watched[run_id]
+        if watch.left_running:
+            run.hooks.close()
         if run.budget is not None:
             ended = session.results.get(run_id)
             run.budget.settle("failed" if ended is None else ended.status)
@@ -206,7 +208,8 @@ class _ArmRun:
     def _within_budget(self, result: RunResult, evaluator: Evaluator) -> RunResult:
         """How the arm ended where its training was complete, and some of its scores weren't paid for."""
         stopped = self.budget.stopped if self.budget is not None else None
-        lacks = any(evaluation.status == "missing" for evaluation in evaluator.results)
+        # Those of API models to compare with say nothing of the arm.
+        lacks = any(e.status == "missing" and e.model is None for e in evaluator.results)
         if stopped is None or not lacks or result.status != "completed":
             return result
         return attrs.evolve(result, status="budget_stopped", stop_reason=stopped)

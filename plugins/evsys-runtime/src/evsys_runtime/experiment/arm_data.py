@@ -130,8 +130,14 @@ class ArmData:
 
     def note_stages(self, data: MaterializedDataset) -> None:
         """Record what the run came to at each stage, and where it departs from what it came to before."""
-        stages = stages_of(self.record, data.fingerprint)
-        self.record.note(stages=stages, order=order_of(self.record, len(data)))
+        try:
+            stages = stages_of(self.record, data.fingerprint)
+            order = order_of(self.record, len(data))
+        except (StoreError, KeyError) as error:  # a damaged line costs no score
+            told = error.message if isinstance(error, StoreError) else f"a line lacks {error}"
+            self.warnings.append(f"what the run came to at each stage can't be read: {told}")
+            return
+        self.record.note(stages=stages, order=order)
         if self.earlier is None:
             return
         try:

@@ -93,6 +93,7 @@ class ArmScores:
             charge=None if (budget := session.budgets.get(run_id)) is None else budget.charge,
         )
         watch.allow(lambda: evaluator.patience)
+        watch.follow(lambda: evaluator.closings)
         return cls(
             session=session,
             arm=arm,

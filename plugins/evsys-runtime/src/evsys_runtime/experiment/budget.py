@@ -6,6 +6,7 @@ charge is counted at once, so a limit is passed by what was under way at most: a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,11 +16,15 @@ from evsys.errors import BudgetExceeded
 from evsys.types import RunContext, Usage
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import BudgetConfig
+from evsys_runtime.record.encoding import now
 
 __all__ = ["WAIT", "ArmBudget", "ExperimentBudget"]
 
 WARN_AT = 0.8
 """The part of a limit from which on it is warned of."""
+
+KEEP_SECONDS = 5.0
+"""After so long what was spent meanwhile goes on record; a process that is killed forgets no more than that."""
 
 WAIT: Final = object()
 """An arm may start once others have settled what they reserved."""
@@ -32,16 +37,27 @@ type Amounts = dict[str, float]
 
 @attrs.define(kw_only=True)
 class _Account:
-    """What one run has used over all its attempts, and what this attempt reserved, on top of what it used `before` it."""
+    """What one run has used over all its attempts, and what this attempt `wanted` and reserved, on top of what it used `before` it.
+
+    What it wanted may be more than was left to reserve.
+    """
 
     used: Amounts = attrs.field(factory=lambda: dict.fromkeys(COUNTED, 0.0))
     ended: str | None = None
     before: Amounts = attrs.field(factory=dict)
     reserved: Amounts = attrs.field(factory=dict)
+    wanted: Amounts = attrs.field(factory=dict)
 
     def unused(self, name: str) -> float:
         """What is reserved and not used yet, while the run goes on."""
-        return max(0.0, self.reserved.get(name, 0.0) - (self.used[name] - self.before.get(name, 0.0)))
+        return self._beyond(self.reserved.get(name, 0.0), name)
+
+    def to_come(self, name: str) -> float | None:
+        """What it is still going to use, where that is known."""
+        return self._beyond(self.wanted[name], name) if name in self.wanted else None
+
+    def _beyond(self, amount: float, name: str) -> float:
+        return max(0.0, amount - (self.used[name] - self.before.get(name, 0.0)))
 
 
 class ExperimentBudget:
@@ -49,7 +65,7 @@ class ExperimentBudget:
 
     Args:
         limits: what the experiment file allows.
-        known: what experiment.json has of an earlier launch; its experiment goes on with what is left.
+        known: what is on record of an earlier launch (see `spent`); its experiment goes on with what is left.
         keep: puts what is spent on record.
         tell: is told what the user should know.
         clock: seconds.
@@ -68,7 +84,7 @@ class ExperimentBudget:
         self._keep = keep
         self._tell = tell
         self._clock = clock or SystemClock()
-        self._began = self._clock.now()
+        self._began = self._kept = self._clock.now()
         known = known or {}
         self._earlier = float(known.get("spent", {}).get("wall_seconds", 0.0))
         self._accounts = {
@@ -109,6 +125,7 @@ class ExperimentBudget:
         """It as JSON values, as it goes on record."""
         names = attrs.fields_dict(BudgetConfig)
         return {
+            "kept": now(),
             "limits": attrs.asdict(self.limits),
             "spent": {name: self.spent(name) for name in names},
             "runs": {
@@ -135,9 +152,9 @@ class ExperimentBudget:
             return WAIT if self._open else lacking
         account = self._accounts.setdefault(run_id, _Account())
         account.reserved = {name: max(0.0, min(need[name], self.left(name, run_id))) for name in need}
-        account.before, account.ended = dict(account.used), None
+        account.wanted, account.before, account.ended = dict(need), dict(account.used), None
         self._open[run_id] = account
-        self._keep(self.facts())
+        self.keep()
         return ArmBudget(self, run_id)
 
     def _need(self, account: _Account | None, steps: int | None) -> Amounts:
@@ -157,23 +174,24 @@ class ExperimentBudget:
         """Why a run can't start; None where it can."""
         for name in ("wall_seconds", *(("arms",) if is_new else ()), *COUNTED):
             if self.left(name, run_id) <= 0:
-                return self._refusal(name)
+                return self._refusal(name, 1.0 if name == "arms" else need.get(name))
         if not any(self.spent(name) for name in COUNTED) and not self._open:
             return None
         for name, wanted in need.items():
             if wanted > self.left(name, run_id):
-                return self._refusal(name, f", and it would need about {_amount(name, wanted)}")
+                return f"{self._refusal(name, wanted)}, and it would need about {_amount(name, wanted)}"
         return None
 
-    def _refusal(self, name: str, need: str = "") -> str:
+    def _refusal(self, name: str, wanted: float | None) -> str:
         if not self._open:  # else it has to wait, and may be paid for yet
-            self.suggest(name)
-        return self.words(name) + need
+            self._suggest(name, None if wanted is None else self.spent(name) + wanted)
+        return self.words(name)
 
     def expect(self, run_id: str, steps: int) -> None:
         """It is known now how many steps a run is still going to make."""
         account = self._accounts[run_id]
         account.before["steps"] = account.used["steps"]
+        account.wanted["steps"] = float(steps)
         account.reserved["steps"] = max(0.0, min(float(steps), self.left("steps", run_id)))
 
     def settle(self, run_id: str, status: str) -> None:
@@ -184,6 +202,7 @@ class ExperimentBudget:
 
     def keep(self) -> None:
         """Put on record what is spent by now."""
+        self._kept = self._clock.now()
         self._keep(self.facts())
 
     # --- spending -------------------------------------------------------------------------------------------------
@@ -198,6 +217,8 @@ class ExperimentBudget:
         for name, amount in (("tokens", tokens), ("usd", usage.cost_usd or 0.0), ("steps", steps)):
             self._accounts[run_id].used[name] += amount
             self._spent[name] += amount
+        if self._clock.now() - self._kept >= KEEP_SECONDS:
+            self.keep()
         if usage.without_price and self.limits.usd is not None:
             self._warn(
                 "unpriced",
@@ -210,7 +231,7 @@ class ExperimentBudget:
                 self._warn(name, f"{WARN_AT:.0%} of the budget is reached: {self.words(name)}")
         for name in ("wall_seconds", "usd", "tokens", *(("steps",) if steps else ())):
             if self.left(name, run_id) <= 0:
-                raise BudgetExceeded(self.words(name), hint=_hint(name), limit=name)
+                raise BudgetExceeded(self.words(name), hint=_hint(name, self._needed(name)), limit=name)
 
     def words(self, name: str) -> str:
         """How an amount stands."""
@@ -221,7 +242,27 @@ class ExperimentBudget:
 
     def suggest(self, name: str) -> None:
         """Tell, once, how to go on where a limit ended something."""
-        self._warn(f"spent/{name}", f"budget.{name} doesn't pay for all that is planned; {_hint(name)}")
+        self._suggest(name, self._needed(name))
+
+    def _suggest(self, name: str, needed: float | None) -> None:
+        self._warn(
+            f"spent/{name}", f"budget.{name} doesn't pay for all that is planned; {_hint(name, needed)}"
+        )
+
+    def _needed(self, name: str) -> float | None:
+        """The limit that pays for the runs that are under way; None where nobody knows."""
+        to_come = [account.to_come(name) for account in self._open.values()] if name in COUNTED else [None]
+        known = [amount for amount in to_come if amount is not None]
+        return self.spent(name) + sum(known) if len(known) == len(to_come) and any(known) else None
+
+    def below_spent(self, before: Mapping[str, Any]) -> list[str]:
+        """The limits that are set anew, against those `before`, to less than is spent already."""
+        limits = attrs.asdict(self.limits)
+        return [
+            name
+            for name, limit in limits.items()
+            if limit is not None and limit != before.get(name) and limit < self.spent(name)
+        ]
 
     def _warn(self, about: str, text: str) -> None:
         if about not in self._warned:
@@ -237,21 +278,25 @@ class ArmBudget:
         self._run_id = run_id
         self.stopped: str | None = None
         self._limit: str | None = None
+        self._ended = False
 
     def charge(self, usage: Usage, *, steps: int = 0) -> None:
         """Count usage.
 
         Raises:
-            BudgetExceeded: nothing is left; `stopped` says of what.
+            BudgetExceeded: nothing is left; `stopped` says of what. Or the run has ended, and something of it still spends.
         """
         try:
             self._whole.charge(self._run_id, usage, steps=steps)
         except BudgetExceeded as error:
             self.stopped, self._limit = error.message, error.facts["limit"]
             raise
+        if self._ended:  # what was spent is counted, but there is nothing that it could be spent for
+            raise BudgetExceeded(f"{self._run_id} has ended, and spends nothing more")
 
     def settle(self, status: str) -> None:
         """The run has ended."""
+        self._ended = True
         if status == "budget_stopped" and self._limit is not None:
             self._whole.suggest(self._limit)
         self._whole.settle(self._run_id, status)
@@ -266,9 +311,17 @@ class ArmBudget:
         """A hook: who resumes from here has to know what was spent until here."""
         self._whole.keep()
 
+    def evsys_evaluation_finished(self) -> None:
+        """A hook: a scoring is seldom cheap."""
+        self._whole.keep()
 
-def _hint(name: str) -> str:
-    return f"to go on, raise it: evsys resume --set budget.{name}=..."
+
+def _hint(name: str, needed: float | None) -> str:
+    """How to go on; `needed` is the least limit that helps, where it is known."""
+    if needed is None:
+        return f"to go on, raise it: evsys resume --set budget.{name}=..."
+    value = f"{math.ceil(needed * 100) / 100:.2f}" if name == "usd" else f"{math.ceil(needed)}"
+    return f"to go on, raise it to {value} or more: evsys resume --set budget.{name}={value}"
 
 
 def _amount(name: str, value: float) -> str:

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from evsys.errors import ConfigError, Problem
+from evsys.errors import ConfigError, Problem, StoreError
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.resolved import resolved_tree
@@ -18,7 +18,7 @@ from evsys_runtime.record.ingredients import differences
 from evsys_runtime.record.provenance import collect, evsys_distributions
 from evsys_runtime.record.secrets import Redactor
 
-__all__ = ["odd_changes", "refuse", "refuse_changes"]
+__all__ = ["odd_changes", "refuse", "refuse_changes", "resolved_then"]
 
 HINT = "put it back as it was, or begin a new experiment from its checkpoints: evsys resume --fork"
 _ALWAYS = ("evsys-core", "evsys-runtime")
@@ -33,16 +33,29 @@ def refuse_changes(
     Raises:
         ConfigError: something differs; every difference.
     """
-    facts, path = record.facts, record.directory / "resolved.json"
+    facts, then = record.facts, resolved_then(record)
     problems = []
     if digest_bytes(record.config_bytes) != facts["config_hash"]:
         problems.append("config.yaml in the record is not the file that the experiment began with")
     problems += _benchmarks(facts.get("benchmarks") or {}, benchmarks)
-    if path.exists():  # else the process was killed before anything else was done
-        then, now = read_json(path), redactor.tree(resolved_tree(plan, benchmarks))
+    if then is not None:
+        now = redactor.tree(resolved_tree(plan, benchmarks))
         problems += [f"resolved.json: {line}" for line in _resolved(then, now)]
         problems += _versions(facts["provenance"]["evsys"], then)
     refuse(record, problems)
+
+
+def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
+    """What the experiment was in full when it began; None where it was killed before it said so, or the file is damaged."""
+    path = record.directory / "resolved.json"
+    if not path.exists():
+        return None
+    try:
+        tree = read_json(path)
+        _by_name(tree)
+    except (StoreError, KeyError, TypeError, AttributeError):
+        return None
+    return tree
 
 
 def refuse(record: ExperimentRecord, problems: Sequence[str]) -> None:
@@ -59,7 +72,10 @@ def refuse(record: ExperimentRecord, problems: Sequence[str]) -> None:
 
 
 def odd_changes(record: ExperimentRecord, plan: Plan) -> Iterator[str]:
-    """What differs and may change last bits: a line for each."""
+    """What differs and may change last bits, and what couldn't be compared: a line for each."""
+    path = record.directory / "resolved.json"
+    if path.exists() and resolved_then(record) is None:
+        yield f"{path} is damaged: whether defaults have changed since can't be told; it is made anew"
     then, now = record.facts["provenance"], collect(plan.project_root)
     for what in ("libraries", "environment"):
         for found in differences(now[what], then[what]):

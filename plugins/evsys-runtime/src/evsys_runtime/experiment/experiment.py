@@ -46,6 +46,7 @@ from evsys_runtime.record.experiment_record import ExperimentRecord
 
 if TYPE_CHECKING:
     from evsys import Registry
+    from evsys.protocols import Log
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
     from evsys_runtime.evaluation.grader_check import GraderCheck
 
@@ -80,6 +81,7 @@ class Experiment:
         self.plan = plan
         self.options = Options(**options)
         self.nothing_to_do = False
+        self._log: Log | None = None
         self._flagged: Mapping[str, frozenset[str]] = {}
 
     @classmethod
@@ -192,11 +194,24 @@ class Experiment:
                 what didn't end at once was left, and the record may say that it goes on until it is resumed.
         """
         try:
-            return run_to_end(self.arun, call="Experiment.run()", instead="result = await experiment.arun()")
+            result = run_to_end(
+                self.arun,
+                call="Experiment.run()",
+                instead="result = await experiment.arun()",
+                tell=self._note_left,
+            )
         except Abandoned:
             if self.record is not None:
                 self.record.lock.release()
             raise
+        return self.result or result
+
+    def _note_left(self, text: str) -> None:
+        """Say what couldn't be ended when all was done."""
+        if self._log is not None:
+            self._log.warning("process.left_running", what=text)
+        if self.result is not None:
+            self.result = attrs.evolve(self.result, warnings=(*self.result.warnings, text))
 
     async def arun(self) -> ExperimentResult:
         """Run to the end, inside a running event loop."""
@@ -245,7 +260,7 @@ class Experiment:
 
     async def _live(self, session: Session, started: float) -> ExperimentResult:
         """Train and score what is to be trained and scored, and conclude; the record's lock is held."""
-        self.record = session.record
+        self.record, self._log = session.record, session.log
         try:
             if self.forks is not None:
                 await to_the_end(branch_off, session.record, self.plan)

@@ -10,6 +10,7 @@ import attrs
 
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.session import run_id_of
+from evsys_runtime.experiment.taken_up import PASSED_OVER
 from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import make_directory, storing
@@ -65,7 +66,8 @@ def branch_off(record: ExperimentRecord, plan: Plan) -> None:
         _copy(entry, ours)
         files = {name: told["sha256"] for name, told in entry.files.items()}
         place = {"experiment_id": theirs.experiment_id, "run_id": run.run_id, "attempt": entry.attempt}
-        ours.note(**{BRANCH: {**place, "step": entry.step, "files": files}})
+        damaged = [error.message for error in run.checkpoints.damaged()]
+        ours.note(**{BRANCH: {**place, "step": entry.step, "files": files}, PASSED_OVER: damaged})
     record.note(branched=True)
 
 

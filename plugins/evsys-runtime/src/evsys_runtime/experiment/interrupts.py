@@ -14,7 +14,7 @@ from types import FrameType
 
 import attrs
 
-__all__ = ["Abandoned", "Interruption", "Terminated", "interruptible", "interruption"]
+__all__ = ["Abandoned", "Interruption", "Terminated", "handlers_put_back", "interruptible", "interruption"]
 
 TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -112,6 +112,17 @@ def interruptible(found: Interruption) -> Iterator[None]:
         _current.reset(token)
         if found.times < 2:
             restore()
+
+
+@contextmanager
+def handlers_put_back() -> Iterator[None]:
+    """Leave no handler of a loop behind that has ended: a KeyboardInterrupt of a plugin's own may end one before it tidies up."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if _is_asyncios(signal.getsignal(signal.SIGINT)) and not _is_asyncios(before):
+            signal.signal(signal.SIGINT, before)
 
 
 def _is_asyncios(handler: object) -> bool:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evsys.errors import StoreError
+from evsys.errors import ConfigError, StoreError
 from evsys.types import EvaluationResult, ExperimentResult
+from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.changed import odd_changes, refuse, refuse_changes
+from evsys_runtime.experiment.changed import odd_changes, refuse, refuse_changes, resolved_then
 from evsys_runtime.experiment.data_check import shape_of
 from evsys_runtime.experiment.forking import branch_off
 from evsys_runtime.experiment.grading import GRADER_CHECK
@@ -51,7 +52,7 @@ def taken_up_session(
         The session, in which runs that are done have their results; None where nothing is left to do.
 
     Raises:
-        ConfigError: something that its results depend on has changed.
+        ConfigError: something that its results depend on has changed, or a limit is set below what is spent.
         DataError, PluginError, StoreError: what it is made of can't be read.
     """
     redactor = redactor_of(plan)
@@ -66,6 +67,7 @@ def taken_up_session(
     session = Session.over(record, plan, options, benchmarks, redactor)
     session.results.update(ended)
     session.taken_up = taken
+    _refuse_low_limits(session)
     _refuse_changed_runs(session)
     _share(session)
     session.warnings += odd_changes(record, plan)
@@ -75,7 +77,7 @@ def taken_up_session(
 def reopen(session: Session, adjusted: Sequence[str]) -> None:
     """Put on record that the experiment goes on, and what was set anew for that; what it had concluded is set aside."""
     record, plan = session.record, session.plan
-    if not (record.directory / "resolved.json").exists():  # it was killed before
+    if resolved_then(record) is None:  # it was killed before, or the file is damaged
         record.write_resolved(resolved_tree(plan, session.benchmarks))
     launched = {"time": now(), "provenance": collect(plan.project_root)}
     record.reopen(resumed=[*record.facts.get("resumed", ()), launched], adjusted=list(adjusted))
@@ -100,11 +102,14 @@ def result_on_record(record: ExperimentRecord) -> ExperimentResult:
 
 
 def known_grader_warnings(record: ExperimentRecord) -> list[str] | None:
-    """What the check of the graders warned of when the experiment began; None where it wasn't made yet."""
+    """What the check of the graders warned of when the experiment began; None where it is to be made, or made again."""
     path = record.directory / GRADER_CHECK
     if not path.exists():
         return None
-    return [warning for check in read_json(path)["benchmarks"] for warning in check["warnings"]]
+    try:
+        return [warning for check in read_json(path)["benchmarks"] for warning in check["warnings"]]
+    except (StoreError, KeyError, TypeError):  # damaged; it is written anew
+        return None
 
 
 def taken_up(
@@ -121,6 +126,36 @@ def taken_up(
         if run is not None:
             found[run_id_of(arm)] = take_up(run, benchmarks)
     return found
+
+
+def _refuse_low_limits(session: Session) -> None:
+    """A limit that was set anew and is below what is spent already would pay for nothing."""
+    budget = session.budget
+    low = (
+        []
+        if budget is None
+        else budget.below_spent((session.record.facts.get("budget") or {}).get("limits", {}))
+    )
+    if budget is None or not low:
+        return
+    needed = _steps_needed(session, budget.spent("steps")) if "steps" in low else None
+    enough = "" if needed is None else f"; budget.steps={needed:.0f} pays for what is left"
+    raise ConfigError(
+        f"{session.record.experiment_id} can't go on with less than is spent: {'; '.join(map(budget.words, low))}",
+        hint=f"raise {', '.join(f'budget.{name}' for name in low)} above that{enough}",
+    )
+
+
+def _steps_needed(session: Session, spent: float) -> float | None:
+    """The limit of steps that pays for the runs that aren't done; None where their files don't say how many they make."""
+    for arm in session.plan.arms:
+        if run_id_of(arm) in session.results:
+            continue
+        steps, taken = known_steps(arm.run), session.taken_up.get(run_id_of(arm))
+        if steps is None:
+            return None
+        spent += max(0, steps - (0 if taken is None else taken.step))
+    return spent
 
 
 def _refuse_changed_runs(session: Session) -> None:

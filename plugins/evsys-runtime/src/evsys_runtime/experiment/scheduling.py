@@ -152,6 +152,9 @@ class _Arms:
         """Go on without an arm that a plugin keeps from ending."""
         reason = f"{self.session.why_ended}, and a plugin didn't let it end within {DRAIN_SECONDS:g} s"
         self.session.log.warning("run.left_running", run_id=run_id_of(arm), reason=reason)
+        if (watch := self.session.watched.get(run_id_of(arm))) is not None:
+            watch.left_running = True
+            watch.seal()
         self._without_record(arm, RunResult(status="cancelled", run_id=run_id_of(arm), stop_reason=reason))
 
     def _left(self, arm: ArmConfig) -> RunResult:

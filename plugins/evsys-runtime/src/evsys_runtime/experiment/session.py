@@ -28,6 +28,7 @@ from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.secrets import redactor_of, said, without_secrets
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.shared_scores import SharedScores
+from evsys_runtime.experiment.spent import spent_on_record
 from evsys_runtime.experiment.taken_up import TakenUp
 from evsys_runtime.experiment.unfinished import launch_facts
 from evsys_runtime.experiment.verdict.prose import run_markdown
@@ -138,9 +139,9 @@ class Session:
     datasets: dict[str, MaterializedDataset] = attrs.field(factory=dict)
     simulated: set[str] = attrs.field(factory=set)
     watched: dict[str, Watchdog] = attrs.field(factory=dict)
-    budget: ExperimentBudget | None = attrs.field(init=False)
     budgets: dict[str, ArmBudget] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
+    budget: ExperimentBudget | None = attrs.field(init=False)
     stopping: str | None = None
     down: EvsysError | None = None
 
@@ -240,7 +241,7 @@ class Session:
             self.warnings.append(text)
             self.log.warning("budget.warned", what=text)
 
-        known = self.record.facts.get("budget")
+        known = spent_on_record(self.record, tell)
         return ExperimentBudget(
             limits, known=known, keep=lambda facts: self.record.note(budget=facts), tell=tell
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,10 +18,13 @@ from evsys_runtime.record.result_schemas import read_as
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
 
-__all__ = ["LOST", "TakenUp", "note_trained", "take_up"]
+__all__ = ["LOST", "PASSED_OVER", "TakenUp", "note_trained", "take_up"]
 
 TRAINED = "trained"
 """The key of run.json under which stands what training came to, as soon as it is over."""
+
+PASSED_OVER = "passed_over"
+"""The key of run.json under which stands what is wrong with checkpoints that a branch couldn't begin from."""
 
 ENDED = ("completed", "collapsed")
 """Statuses of a training that would come to the same again."""
@@ -116,16 +119,20 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
     saved = sorted(record.checkpoints.complete(attempts), key=lambda entry: (entry.step, entry.attempt))
     if result is not None and _can_say_no_more(result, {entry.step for entry in saved}):
         return TakenUp(attempt=attempts[-1].n, ended=result)
-    odd: list[str] = []
+    damaged = [*facts.get(PASSED_OVER, ()), *(error.message for error in record.checkpoints.damaged())]
+    odd = [f"a checkpoint is left out: {problem}" for problem in damaged]
     checkpoint = next((entry for entry in reversed(saved) if _is_whole(entry, odd)), None)
     snapshots = {entry.step: entry for entry in saved if checkpoint and entry.step <= checkpoint.step}
     line = lineage(attempts)
     trained = _trained(facts, line)
     if trained is not None and (checkpoint is None or checkpoint.step != trained.steps):
         trained = None  # the trained weights are gone, so they are made again
+    branched = next(attempt.from_step for attempt in attempts if attempt.n == min(line))
+    if checkpoint is not None:
+        odd += _gaps(record, checkpoint, branched)
     found = TakenUp(
         attempt=attempts[-1].n,
-        branched=next(attempt.from_step for attempt in attempts if attempt.n == min(line)),
+        branched=branched,
         trained=trained,
         checkpoint=checkpoint,
         snapshots=snapshots,
@@ -158,6 +165,26 @@ def _is_whole(entry: CheckpointEntry, odd: list[str]) -> bool:
         odd.append(f"a checkpoint is left out: {error.message}")
         return False
     return True
+
+
+def _gaps(record: RunRecord, checkpoint: CheckpointEntry, branched: int) -> Iterator[str]:
+    """Steps behind a checkpoint that have no line: a power cut or a disk took them."""
+    if not checkpoint.manifest.get("loop", {}).get("metrics"):
+        return  # not saved by the training loop, which alone records every step
+    done = (line for line in record.read_journal() if line.get("event") == "done")
+    for name, lines in (("training/metrics.jsonl", record.read_metrics()), ("journal.jsonl", done)):
+        try:
+            there = {line["step"] for line in lines}
+        except (StoreError, KeyError) as error:
+            told = error.message if isinstance(error, StoreError) else f"a line lacks {error}"
+            yield f"{record.directory / name} can't be read to its end: {told}"
+            continue
+        lacking = [step for step in range(branched + 1, checkpoint.step + 1) if step not in there]
+        if lacking:
+            yield (
+                f"{record.directory / name} lacks {len(lacking)} of the {checkpoint.step - branched} steps behind the "
+                f"checkpoint that the run goes on from, the first of them step {lacking[0]}: they were lost"
+            )
 
 
 def _trained(facts: Mapping[str, Any], line: Mapping[int, int | None]) -> RunResult | None:

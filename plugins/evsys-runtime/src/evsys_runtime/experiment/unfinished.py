@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,11 @@ def hidden(overrides: Sequence[str]) -> list[str]:
 
 
 def newest_unfinished(
-    experiments: Path, *, config_hash: str | None = None, overrides: Sequence[str] | None = None
+    experiments: Path,
+    *,
+    config_hash: str | None = None,
+    overrides: Sequence[str] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Path:
     """The folder of the newest experiment that isn't complete and that no process is at.
 
@@ -143,13 +147,20 @@ def newest_unfinished(
         experiments: the folder of all experiments.
         config_hash: only those that began with this file.
         overrides: only those with these `--set` options.
+        tell: gets a line for each newer one that can't be read, and so is passed over.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none; names those that can't be read.
         StoreError: processes are at all of them; names one.
     """
     held: Path | None = None
+    unread: list[str] = []
     for directory, facts in _newest_first(experiments):
+        if isinstance(facts, str):
+            unread.append(directory.name)
+            if tell is not None:
+                tell(f"{directory.name} is passed over: {facts}")
+            continue
         if facts["dry"] or facts["status"] in _JUDGED or facts.get("launch") is None:
             continue
         if config_hash is not None and facts["config_hash"] != config_hash:
@@ -164,20 +175,26 @@ def newest_unfinished(
         with ExperimentLock(held):  # refuses, and names the holder, unless that has just ended
             return held
     of = "" if config_hash is None else " of this file as it is now"
-    raise ConfigError(
-        f"there is no unfinished experiment{of} in {experiments}", hint="`evsys history` lists all"
-    )
+    hint = "`evsys history` lists all"
+    if unread:
+        hint = f"experiment.json can't be read in {', '.join(unread)}: put it back from a copy; {hint}"
+    raise ConfigError(f"there is no unfinished experiment{of} in {experiments}", hint=hint)
 
 
-def _newest_first(experiments: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Records that can be read. Names begin with the time; two of one second are told apart by a number behind."""
-    folders = [path.parent for path in experiments.glob("*/experiment.json")]
-    for folder in sorted(folders, key=lambda path: (path.name[:15], len(path.name), path.name), reverse=True):
+def _newest_first(experiments: Path) -> Iterator[tuple[Path, Mapping[str, Any] | str]]:
+    """Records, or why one can't be read. Names begin with the time; two of one second are told apart by a number behind."""
+    found = {path.parent for path in experiments.glob("*/experiment.json")}
+    found |= {path.parent.parent.parent for path in experiments.glob("*/runs/*/run.json")}
+    for folder in sorted(found, key=lambda path: (path.name[:15], len(path.name), path.name), reverse=True):
         try:
             facts = ExperimentRecord.open(folder).facts
-            yield folder, {key: facts[key] for key in ("dry", "status", "config_hash")} | facts
-        except (StoreError, KeyError):  # `evsys history` tells of records that can't be read
-            continue
+            known = {key: facts[key] for key in ("dry", "status", "config_hash")} | facts
+        except StoreError as error:
+            yield folder, error.message
+        except KeyError as error:
+            yield folder, f"its experiment.json lacks {error}"
+        else:
+            yield folder, known
 
 
 def _is_adjustable(override: str) -> bool:

@@ -62,17 +62,21 @@ class Watchdog:
         run_id: whose work it is.
         settings: what the experiment file says.
         keep: puts stacks on record.
+        seal: closes the record to work that can't be ended.
         clock: seconds.
         stalled: why the work was ended, once it was.
         place: where it stood still.
+        left_running: it couldn't be ended, and may still be at it.
     """
 
     run_id: str
     settings: WatchdogConfig
     keep: Callable[[str], None]
+    seal: Callable[[], None] = lambda: None
     clock: Clock = attrs.field(factory=SystemClock)
     place: str | None = None
     stalled: str | None = None
+    left_running: bool = False
     _error: EvsysError | None = None
     _last: float = 0.0
     _stepped: float | None = None
@@ -198,6 +202,8 @@ class Watchdog:
         _, left_running = await asyncio.wait({task}, timeout=GRACE_SECONDS)
         if left_running:
             error.message += f". It couldn't be ended within {GRACE_SECONDS:g} s, and was left running"
+            self.left_running = True
+            self.seal()
             outcome.give_up()
 
     def _count(self) -> None:
@@ -273,7 +279,7 @@ def watchdog_of(record: RunRecord, settings: WatchdogConfig, log: Log) -> Watchd
         except StoreError as error:
             log.warning("stacks.not_kept", reason=error.message)
 
-    watch = Watchdog(run_id=record.run_id, settings=settings, keep=keep)
+    watch = Watchdog(run_id=record.run_id, settings=settings, keep=keep, seal=record.seal)
     watch.follow(lambda: record.appended)
     return watch
 

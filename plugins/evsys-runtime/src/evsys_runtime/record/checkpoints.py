@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -34,6 +35,9 @@ __all__ = ["MANIFEST", "CheckpointEntry", "CheckpointFiles"]
 
 MANIFEST = "manifest.json"
 """Written last into a checkpoint folder: one that has it is complete."""
+
+_KINDS = {"step": int, "attempt": int, "manifest": dict, "files": dict}
+"""What a manifest holds, as JSON gives it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,9 +70,15 @@ class CheckpointEntry:
 class CheckpointFiles:
     """`checkpoints/<step>/` and `checkpoints.jsonl` of one run. One process writes, any number may read."""
 
-    def __init__(self, run_directory: Path, sequence: Callable[[], int] | None = None) -> None:
-        """`sequence` numbers the lines; a `RunRecord` gives its own."""
+    def __init__(
+        self,
+        run_directory: Path,
+        sequence: Callable[[], int] | None = None,
+        sync: Callable[[], None] | None = None,
+    ) -> None:
+        """`sequence` numbers the lines, `sync` makes all lines of the run durable; a `RunRecord` gives its own."""
         self._sequence = sequence or partial(next, count())
+        self._sync = sync
         self.directory = run_directory / "checkpoints"
         self.log = run_directory / "checkpoints.jsonl"
 
@@ -82,11 +92,14 @@ class CheckpointFiles:
     ) -> CheckpointEntry:
         """Make the folder a checkpoint: everything in it reaches the disk, then it gets its name, then its line.
 
+        What the run has on record so far reaches the disk before, so that no checkpoint outlives the lines of its steps.
         The name is the step. Where another attempt has that name, it is `<step>-a<attempt>`: nothing is replaced.
 
         Raises:
             StoreError: the disk is full, ...
         """
+        if self._sync is not None:
+            self._sync()
         with storing(temporary, "save checkpoint"):
             files = {path.relative_to(temporary).as_posix(): _synced(path) for path in _files(temporary)}
             write_json(
@@ -103,18 +116,33 @@ class CheckpointFiles:
             final = self._free_name(step, attempt)
             temporary.rename(final)
             sync_directory(self.directory)
+            sync_directory(self.directory.parent)  # which may have got `checkpoints` just now
         entry = _entry(final)
         self._list(entry)
         return entry
 
     def complete(self, attempts: Sequence[Attempt] = ()) -> list[CheckpointEntry]:
-        """Complete checkpoints, in the order in which they were saved; of the live lineage if attempts are given."""
+        """Complete checkpoints, in the order in which they were saved; of the live lineage if attempts are given.
+
+        Those whose manifests can't be read are passed over; `damaged` has them.
+        """
         entries = []
         for line in live(read_jsonl(self.log, missing_ok=True), attempts):
             directory = self.directory / line["name"]
             if (directory / MANIFEST).is_file():
-                entries.append(_entry(directory))
+                with suppress(StoreError):
+                    entries.append(_entry(directory))
         return entries
+
+    def damaged(self) -> list[StoreError]:
+        """What is wrong with each checkpoint that has a manifest which can't be read."""
+        problems = []
+        for path in sorted(self.directory.glob(f"[!.]*/{MANIFEST}")):
+            try:
+                _entry(path.parent)
+            except StoreError as error:
+                problems.append(error)
+        return problems
 
     def latest(self, attempts: Sequence[Attempt] = ()) -> CheckpointEntry | None:
         """The complete checkpoint with the most steps; of the newest attempt among equals."""
@@ -135,7 +163,8 @@ class CheckpointFiles:
                 torn.append(path)
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name not in listed and (path / MANIFEST).is_file():
-                self._list(_entry(path))
+                with suppress(StoreError):  # `damaged` has it
+                    self._list(_entry(path))
         return torn
 
     def remove(self, entry: CheckpointEntry) -> None:
@@ -181,7 +210,10 @@ def _synced(path: Path) -> dict[str, Any]:
 def _entry(directory: Path) -> CheckpointEntry:
     tree = read_json(directory / MANIFEST)
     try:
-        facts = {name: tree[name] for name in ("step", "attempt", "manifest", "files")}
+        facts = {name: tree[name] for name in _KINDS}
     except KeyError as exc:
         raise StoreError(f"{directory / MANIFEST} lacks {exc}", path=str(directory)) from exc
+    for name, kind in _KINDS.items():
+        if not isinstance(facts[name], kind):
+            raise StoreError(f"{directory / MANIFEST} holds no {name} that makes sense", path=str(directory))
     return CheckpointEntry(directory=directory, **facts)

@@ -177,8 +177,12 @@ def write_json(path: Path, obj: Any) -> None:
     write_atomic(path, utf8(text))
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, *, hint: str | None = None) -> dict[str, Any]:
     """Read a JSON file of the record.
+
+    Args:
+        path: the file.
+        hint: what to do where it is damaged.
 
     Raises:
         StoreError: it is missing, unreadable, not a JSON mapping, or of a newer format.
@@ -188,9 +192,10 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         tree = json.loads(content.decode("utf-8"))
     except ValueError as exc:
-        raise StoreError(f"{path} isn't JSON: {exc}", path=str(path)) from exc
+        raise StoreError(f"{path} isn't JSON: {exc}", hint=hint, path=str(path)) from exc
     if not isinstance(tree, dict):
-        raise StoreError(f"{path} holds a JSON {type(tree).__name__}, expected a mapping", path=str(path))
+        problem = f"{path} holds a JSON {type(tree).__name__}, expected a mapping"
+        raise StoreError(problem, hint=hint, path=str(path))
     version = tree.get("format")
     if version != FORMAT:
         raise StoreError(

@@ -16,7 +16,14 @@ from typing import Any, Self
 
 from evsys.errors import StoreError
 from evsys_runtime.record.encoding import encode_record, utf8
-from evsys_runtime.record.files import TORN, open_for_append, store_error, storing
+from evsys_runtime.record.files import (
+    TORN,
+    open_for_append,
+    store_error,
+    storing,
+    sync_directory,
+    sync_file,
+)
 
 __all__ = ["JsonlWriter", "append_record", "read_jsonl"]
 
@@ -44,6 +51,8 @@ class JsonlWriter:
         self._scrub = scrub
         self._durable = durable
         self._descriptor: int | None = None
+        self._unsynced = False
+        self._listed = False
         self._lock = Lock()
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -76,6 +85,7 @@ class JsonlWriter:
     def _append(self, line: bytes) -> None:
         if self._descriptor is None:
             self._descriptor = open_for_append(self.path)
+        self._unsynced = not self._durable
         written = os.write(self._descriptor, line)
         while written < len(line):
             written += self._continue(self._descriptor, line, written)
@@ -93,6 +103,23 @@ class JsonlWriter:
             os.close(descriptor)
             self._descriptor = None  # the next record opens the file anew, which closes off what is left
             raise
+
+    def sync(self) -> None:
+        """Make what was written so far survive a power cut, as far as it doesn't yet.
+
+        Raises:
+            StoreError: the disk is full, ...
+        """
+        with self._lock, storing(self.path, "sync"):
+            if not self._unsynced:
+                return
+            if self._descriptor is None:  # closed since
+                sync_file(self.path)
+            else:
+                os.fsync(self._descriptor)
+            if not self._listed:
+                sync_directory(self.path.parent)
+            self._unsynced, self._listed = False, True
 
     def close(self) -> None:
         """Release the descriptor. Safe to call twice; a record written later opens the file again."""

@@ -59,6 +59,7 @@ class RunRecord:
         self._sequence = 0
         self._attempt: int | None = None
         self.appended = 0
+        self._sealed = False
 
     def create(
         self, run_id: str, *, hypothesis: str | None = None, facts: Mapping[str, Any] | None = None
@@ -78,7 +79,8 @@ class RunRecord:
     @property
     def facts(self) -> dict[str, Any]:
         """What run.json holds now."""
-        return read_json(self.directory / "run.json")
+        hint = f"remove {self.directory}, then `evsys resume` starts this run over"
+        return read_json(self.directory / "run.json", hint=hint)
 
     @property
     def run_id(self) -> str:
@@ -104,7 +106,7 @@ class RunRecord:
     @cached_property
     def checkpoints(self) -> CheckpointFiles:
         """The run's checkpoint folders."""
-        return CheckpointFiles(self.directory, self._next)
+        return CheckpointFiles(self.directory, self._next, self._sync_unsealed)
 
     def start_attempt(self, reason: str = "start", parent: int | None = None, from_step: int = 0) -> Attempt:
         """Begin to write, and tidy up what a killed attempt left. Nothing that was acknowledged is removed.
@@ -128,6 +130,7 @@ class RunRecord:
 
     def note(self, **facts: Any) -> None:
         """Add facts to run.json, such as the fingerprint of the data and the hashes of benchmarks and verifiers."""
+        self._refuse_sealed()
         self._write_facts({**self.facts, **facts})
 
     def _write_facts(self, facts: Mapping[str, Any]) -> None:
@@ -185,6 +188,7 @@ class RunRecord:
             raise StoreError(f"can't write to {self.directory / name}: {exc}") from exc
         attempt = self.attempt
         with self._lock:
+            self._refuse_sealed()
             writer = self._writers.get(name)
             if writer is None:
                 writer = JsonlWriter(self.directory / name, scrub=self._redactor.values)
@@ -193,6 +197,28 @@ class RunRecord:
             writer.write_text(f"{{{place},{text[1:]}")
             self._sequence += 1
             self.appended += 1
+
+    def sync(self) -> None:
+        """Make every line that this object wrote survive a power cut; milliseconds, so not for each step.
+
+        Raises:
+            StoreError: the disk is full, ...
+        """
+        with self._lock:
+            writers = tuple(self._writers.values())
+        for writer in writers:
+            writer.sync()
+
+    def _sync_unsealed(self) -> None:
+        self._refuse_sealed()
+        self.sync()
+
+    def _refuse_sealed(self) -> None:
+        if self._sealed:
+            raise StoreError(
+                f"{self.directory} takes nothing more: its run was given up, and what still runs of it has to end",
+                path=str(self.directory),
+            )
 
     def _next(self) -> int:
         with self._lock:
@@ -221,6 +247,7 @@ class RunRecord:
 
     def write_result(self, result: ArmResult) -> None:
         """Write run_result.json, every field of it. What an earlier attempt ended with stays, as `run_result.<attempt>.json`."""
+        self.sync()  # a result doesn't outlive what it came from
         path = self.directory / "run_result.json"
         known = read_json(path) if path.exists() else {}
         earlier = known.get("attempt", result.attempt)
@@ -231,7 +258,8 @@ class RunRecord:
     def read_result(self) -> dict[str, Any] | None:
         """What the newest attempt ended with; None while it hasn't ended."""
         path = self.directory / "run_result.json"
-        result = read_json(path) if path.exists() else {}
+        hint = f"remove it, then `evsys resume` makes it again; remove {self.directory} to start the run over"
+        result = read_json(path, hint=hint) if path.exists() else {}
         return result if result and not superseded(result, self.attempts) else None
 
     def write_conclusion(self, text: str) -> None:
@@ -252,6 +280,7 @@ class RunRecord:
 
         Where links fail (another disk, a file system without them) a pointer file says where the rows are.
         """
+        self._refuse_sealed()
         entry = cache.keep(rows, lineage, label="training-data")
         path = make_directory(self.directory / "data") / "training_data.jsonl"
         with storing(path):
@@ -271,6 +300,15 @@ class RunRecord:
         if not _pointer(path).exists():
             return None
         return (path.parent / str(read_json(_pointer(path))["path"])).resolve()
+
+    def seal(self) -> None:
+        """Give a run up that can't be ended: all that it would add (lines, facts, checkpoints) is refused with a `StoreError`.
+
+        How it ended may still be written, and the log goes on.
+        """
+        with self._lock:
+            self._sealed = True
+        self.close()
 
     def close(self) -> None:
         """Release the files. Safe to call twice; what is recorded later opens them again."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from evsys.errors import BackendError
+from evsys.errors import BackendError, RolloutError
 from evsys_runtime.serving.completing import Exchange
 from evsys_runtime.serving.errors import ApiError, context_overflow
 from evsys_runtime.serving.models import ServedModel
@@ -68,8 +68,18 @@ class Recording(Protocol):
 
     overflowed: bool
 
-    def begin(self, chosen: int | None = None) -> tuple[int, int]:
-        """A call of the model begins: its number and its seed, into which one goes that was chosen for it."""
+    def begin(self, chosen: int | None = None, n: int = 1) -> tuple[int, int]:
+        """A call of the model for `n` answers begins: its number and its seed, into which one goes that was chosen for it.
+
+        Raises:
+            RolloutError: the rollout has had its answers.
+        """
+
+    def lost(self, call: int) -> None:
+        """A call that had begun has failed."""
+
+    def allowed(self, asked: SamplingParams) -> SamplingParams:
+        """What is sampled where a request asks for this."""
 
     def take(self, call: int, messages: Sequence[Message], completions: Sequence[Completion]) -> None:
         """Record what a call came to."""
@@ -223,7 +233,7 @@ class _Call:
         """Sample as the run says.
 
         Raises:
-            ApiError: the prompt leaves no room for an answer, or the rollout is over.
+            ApiError: the prompt leaves no room for an answer, or the rollout is over, or has had its answers.
             BackendError: sampling failed.
         """
         rollout, recording = self._rollout, self._rollout.recording
@@ -233,16 +243,13 @@ class _Call:
         if limit is not None and len(prompt) >= limit:
             recording.overflowed = True
             raise context_overflow(len(prompt), 1, limit)
-        self._number, seed = recording.begin(params.seed)
-        own, room = recording.sampling, [] if limit is None else [limit - len(prompt)]
-        asked = attrs.evolve(
-            params,
-            temperature=own.temperature,
-            top_p=own.top_p,
-            top_k=own.top_k,
-            max_tokens=min(params.max_tokens, own.max_tokens, *room),
-            seed=seed,
-        )
+        try:
+            self._number, seed = recording.begin(params.seed, n)
+        except RolloutError as exc:
+            raise ApiError(400, exc.message, code="max_turns_exceeded") from exc
+        asked = attrs.evolve(recording.allowed(params), seed=seed)
+        if limit is not None:
+            asked = attrs.evolve(asked, max_tokens=min(asked.max_tokens, limit - len(prompt)))
         # At once, since who asks has looked already which version it is that answers.
         sampling = self._client.sample(prompt, asked, n)
         task = asyncio.Task(sampling, loop=asyncio.get_running_loop(), eager_start=True)
@@ -256,6 +263,7 @@ class _Call:
             raise
         except BackendError as exc:
             recording.overflowed |= "limit" in exc.facts
+            recording.lost(self._number)
             raise
         finally:
             rollout.asking.discard(task)

@@ -71,8 +71,7 @@ def run_markdown(arm: ArmResult) -> str:
         "",
     ]
     if arm.failure is not None:
-        place = f" ({arm.failure.place})" if arm.failure.place else ""
-        lines += [f"{arm.failure.boundary}: {arm.failure.message}{place}", ""]
+        lines += [f"{arm.failure.boundary}: {arm.failure.placed}", ""]
     lines += _list([evaluation_line(evaluation) for evaluation in arm.evaluations])
     for table in breakdown_tables([arm]):
         lines += ["", *markdown_table(table)]
