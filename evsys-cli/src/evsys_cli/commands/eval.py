@@ -11,7 +11,7 @@ import click
 
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.output import for_terminal
-from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.commands import json_option, named_texts, print_json
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Usage
@@ -146,9 +146,10 @@ def _target(model: str, options: Mapping[str, Any]) -> SavedModel | NamedClient:
         return find_saved_model(Path(model))
     import os
 
+    from evsys_runtime.config.document import parse_value
     from evsys_runtime.config.model import PluginSpec
 
-    params = dict(map(_param, options["params"]))
+    params = {name: parse_value(text, f"--param {name}") for name, text in named_texts(options["params"])}
     if options["client"].rpartition("/")[2] == "openai_compatible":
         key = options["api_key_env"] or (_KEY if os.environ.get(_KEY) else None)
         if options["base_url"] is None and not os.environ.get(_BASE_URL):
@@ -158,15 +159,6 @@ def _target(model: str, options: Mapping[str, Any]) -> SavedModel | NamedClient:
         address = options["base_url"] or f"${{{_BASE_URL}}}"
         params = {"model": model, "base_url": address, "api_key_env": key, **params}
     return NamedClient(label=model, client=PluginSpec(kind=options["client"], params=params))
-
-
-def _param(text: str) -> tuple[str, Any]:
-    from evsys_runtime.config.document import parse_value
-
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.BadParameter(f"{text!r} isn't NAME=VALUE", param_hint="--param")
-    return name, parse_value(value, f"--param {name}")
 
 
 def _entry(name: str, options: Mapping[str, Any]) -> BenchmarkConfig:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from evsys_runtime.commands import column_lines, json_option, print_json
+from evsys_runtime.commands import column_lines, json_option, json_or_text, named_texts, print_json
 
 if TYPE_CHECKING:
     from evsys.types import ModelSpec
@@ -189,13 +188,4 @@ def _row(finding: Finding) -> tuple[str, ...]:
 
 
 def _settings(params: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for param in params:
-        name, sign, value = param.partition("=")
-        if not name or not sign:
-            raise click.BadParameter(f"{param!r} isn't NAME=VALUE", param_hint="--param")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
+    return {name: json_or_text(text) for name, text in named_texts(params)}

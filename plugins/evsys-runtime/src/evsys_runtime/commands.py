@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any, TextIO, cast
 
 import click
 
-__all__ = ["column_lines", "json_option", "json_text", "print_json", "speaks_utf8"]
+__all__ = [
+    "column_lines",
+    "json_option",
+    "json_or_text",
+    "json_text",
+    "named_texts",
+    "print_json",
+    "speaks_utf8",
+]
 
 FORMAT = 1
 
@@ -59,6 +67,29 @@ def json_text(document: Mapping[str, Any], stream: TextIO) -> str:
 def speaks_utf8(stream: TextIO) -> bool:
     """True for a stream that takes every character."""
     return (stream.encoding or "utf-8").lower().replace("-", "").replace("_", "") == "utf8"
+
+
+def json_or_text(text: str) -> Any:
+    """A value as JSON has it, or the text itself where it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def named_texts(texts: Iterable[str], *, option: str = "--param") -> list[tuple[str, str]]:
+    """Names and values of an option that is given as `NAME=VALUE`, maybe several times.
+
+    Raises:
+        click.BadParameter: one has no name, or no sign.
+    """
+    found = []
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not name or not sign:
+            raise click.BadParameter(f"{text!r} isn't NAME=VALUE", param_hint=option)
+        found.append((name, value))
+    return found
 
 
 def column_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

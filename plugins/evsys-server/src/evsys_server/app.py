@@ -16,12 +16,13 @@ from evsys.errors import ConfigError
 from evsys_runtime.record.lock import ExperimentLock
 from evsys_runtime.record.logging import configure, run_logger
 from evsys_runtime.serving.routes import Bounds, chat_routes
+from evsys_runtime.serving.server import is_loopback
 from evsys_server.catalogue import ServerCatalogue
 from evsys_server.checkpoints import CheckpointStore
 from evsys_server.engine import Engine
 from evsys_server.handlers import Handlers
 from evsys_server.limits import Limits
-from evsys_server.loopback import is_loopback, loopback_only
+from evsys_server.loopback import loopback_only
 from evsys_server.promises import Promises
 from evsys_server.samplers import Samplers
 from evsys_server.service import Service

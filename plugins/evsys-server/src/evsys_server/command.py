@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.commands import json_option, json_or_text, named_texts, print_json
 
 if TYPE_CHECKING:
     from evsys.protocols import Log
@@ -83,7 +82,7 @@ def serve(
     from evsys_runtime.record.files import make_directory
     from evsys_runtime.record.logging import configure, run_logger
 
-    settings = _settings(params)
+    settings = {name: json_or_text(text) for name, text in named_texts(params)}
     log = run_logger(
         make_directory(directory) / "server.log.jsonl", configure(console_level=None if quiet else "info")
     )
@@ -121,16 +120,3 @@ async def _serve(options: dict[str, Any], log: Log, *, as_json: bool) -> None:
             click.echo(f"Serving {models} on {base_url} (OpenAI clients: {base_url}/v1). Ctrl-C stops.")
         await stopped.wait()
         log.info("server.stopping")
-
-
-def _settings(params: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for param in params:
-        name, sign, value = param.partition("=")
-        if not name or not sign:
-            raise click.BadParameter(f"{param!r} isn't NAME=VALUE", param_hint="--param")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found

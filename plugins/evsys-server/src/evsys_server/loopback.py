@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from evsys_runtime.serving.errors import ApiError, body_of
+from evsys_runtime.serving.server import is_loopback
 from evsys_server.responses import document_response
 
-__all__ = ["is_loopback", "loopback_only"]
+__all__ = ["loopback_only"]
 
 type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own, which no other machine reaches."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @web.middleware

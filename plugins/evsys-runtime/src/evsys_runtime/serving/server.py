@@ -11,7 +11,7 @@ from evsys.errors import ConfigError
 from evsys_runtime.serving.models import Catalogue
 from evsys_runtime.serving.routes import chat_routes
 
-__all__ = ["chat_server"]
+__all__ = ["chat_server", "is_loopback"]
 
 SHUTDOWN_SECONDS = 5.0
 
@@ -43,7 +43,7 @@ async def chat_server(
     """
     from aiohttp import web
 
-    if key is None and not _is_loopback(host):
+    if key is None and not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from other machines, and there is no key",
             hint="set a key, or listen on 127.0.0.1",
@@ -64,7 +64,8 @@ async def chat_server(
         await runner.cleanup()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own, which no other machine reaches."""
     if host == "localhost":
         return True
     try:
