@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_server import small_server
 
-from evsys.errors import ConfigError
+from evsys.errors import BackendError, ConfigError
 from evsys.types import ModelSpec
 from evsys_backend_tinker.http_json import JsonApi
 from evsys_backend_tinker.rendering import RENDERING, model_renderer
@@ -42,6 +42,16 @@ def test_a_server_that_offers_a_tokenizer_is_believed(tmp_path: Path):
         assert rendered("my/model", api).tokenizer.fingerprint == renderer.tokenizer.fingerprint
     assert renderer.tokenizer.vocab_size == 7
     assert not list(tmp_path.rglob("escape.json"))
+
+
+def test_a_cache_that_cant_be_written_is_told_with_its_place(tmp_path: Path):
+    (tmp_path / "cache").write_text("in the way", encoding="utf-8")
+    files = {"tokenizer.json": "{}"}
+    with (
+        small_server({RENDERING.format(model="my/model"): (200, {"files": files})}) as small,
+        pytest.raises(BackendError, match="tokenizer of 'my/model' can't be kept: .*cache/tinker/rendering"),
+    ):
+        rendered("my/model", JsonApi(base_url=small.base_url))
 
 
 def test_the_params_come_before_the_server(tmp_path: Path):

@@ -10,7 +10,8 @@ from wire_client import PROTOBUF, FailedError, WireClient, WireError, datum
 
 from evsys.errors import ConfigError, EvsysError, StoreError
 from evsys_runtime.rendering.resolve import load_renderer
-from evsys_server.app import SHUTDOWN_SECONDS, make_app
+from evsys_runtime.serving.server import SHUTDOWN_SECONDS
+from evsys_server.app import make_app
 from evsys_server.limits import Limits
 from evsys_server.promises import Promise
 

@@ -10,6 +10,7 @@ from wire_client import FailedError, Model, Sampler, WireError, datum
 
 from evsys.errors import StoreError
 from evsys.types import ModelSpec
+from evsys_runtime.record.files import write_json
 from evsys_server.checkpoints import CheckpointStore, Saved
 from evsys_server.errors import RefusedError
 
@@ -391,6 +392,24 @@ def test_a_save_that_is_cancelled_waits_for_the_thread_that_writes_and_leaves_no
     assert asyncio.run(main()) == []  # which ends after all threads have
     assert not list(tmp_path.rglob("*.tmp"))
     assert not list(tmp_path.rglob("w"))
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_manifest_is_written_outside_of_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+):
+    writing = []
+
+    def write(path: Path, manifest: object) -> None:
+        writing.append(threading.current_thread())
+        write_json(path, manifest)
+
+    monkeypatch.setattr("evsys_server.checkpoints.write_json", write)
+    store = CheckpointStore(tmp_path)
+    saved = asyncio.run(store.save(draft(store), Writer(), durable=durable))
+    assert CheckpointStore(tmp_path).all() == [saved]
+    (thread,) = writing
+    assert thread is not threading.current_thread()
 
 
 def test_clients_arent_told_where_the_server_keeps_its_files(with_server, tmp_path: Path):

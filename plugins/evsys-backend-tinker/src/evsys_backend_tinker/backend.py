@@ -21,7 +21,6 @@ __all__ = ["TinkerBackend"]
 
 _HOSTED = "tinker.thinkingmachines.dev/services/tinker-prod"
 _ALPHA = 32.0
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 class TinkerBackend:
@@ -88,6 +87,8 @@ class TinkerBackend:
         Raises:
             ConfigError: the variable that should hold it doesn't, or what it holds is no key.
         """
+        from evsys_runtime.serving.server import is_loopback
+
         config = self.config
         name = config.api_key_env or config.preset.api_key_env
         found = os.environ.get(name)
@@ -105,7 +106,7 @@ class TinkerBackend:
             return found
         if config.api_key_env is not None:
             raise ConfigError([Problem(path=place, message=f"the environment variable {name} isn't set")])
-        if not config.preset.needs_key or urlsplit(self.base_url).hostname in _LOOPBACK:
+        if not config.preset.needs_key or is_loopback(urlsplit(self.base_url).hostname or ""):
             return DUMMY_KEY
         return None
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-__all__ = ["Answer", "JsonApi", "UnreachableError"]
+__all__ = ["Answer", "JsonApi", "UnreachableError", "told"]
 
 _MOST = 64 << 20  # bytes of an answer: a tokenizer may have some megabytes
 
@@ -50,12 +50,15 @@ class Answer:
     @property
     def reason(self) -> str:
         """The status, and what the server says is wrong."""
-        tree = self.json()
-        if isinstance(tree, Mapping):
-            for key in ("error", "detail", "message"):
-                if isinstance(tree.get(key), str):
-                    return f"{self.status}: {tree[key]}"
-        return str(self.status)
+        wrong = told(self.json())
+        return str(self.status) if wrong is None else f"{self.status}: {wrong}"
+
+
+def told(tree: Any) -> str | None:
+    """What the body of an answer, as JSON, says is wrong; None where it doesn't."""
+    if not isinstance(tree, Mapping):
+        return None
+    return next((tree[key] for key in ("error", "detail", "message") if isinstance(tree.get(key), str)), None)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evsys_runtime.data.user_cache import cache_root
+from evsys_runtime.record.files import make_directory, write_atomic
 
 __all__ = ["keep", "lacking"]
 
@@ -19,18 +20,20 @@ DAYS = 30
 
 
 def keep(base_url: str, lacks: Iterable[str], *, now: dt.datetime | None = None) -> Path:
-    """Note the capabilities that a server lacks."""
+    """Note the capabilities that a server lacks.
+
+    Raises:
+        StoreError: the note can't be written.
+    """
     path = _path(base_url)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     tree = {
         "format": _FORMAT,
         "server": base_url,
         "probed": (now or dt.datetime.now(dt.UTC)).isoformat(),
         "lacks": sorted(lacks),
     }
-    draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
-    draft.replace(path)
+    write_atomic(path, json.dumps(tree, indent=2) + "\n")
     return path
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from evsys.errors import BackendError, ConfigError, Problem
+from evsys.errors import BackendError, ConfigError, Problem, StoreError
 from evsys_backend_tinker.http_json import JsonApi, UnreachableError
+from evsys_runtime.record.files import make_directory, write_atomic
 from evsys_runtime.rendering.cache import TINY, cache_root, model_slug
 from evsys_runtime.rendering.resolve import load_renderer
 
@@ -84,17 +83,19 @@ def _from_server(name: str, api: JsonApi, seconds: float) -> Path | None:
     }
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
     folder = cache_root() / "tinker" / "rendering" / f"{model_slug(name)}-{digest}"
-    for file, text in texts.items():
-        _write(folder / file, text.encode())
+    try:
+        _keep(folder, texts)
+    except StoreError as error:
+        raise BackendError(
+            f"the tokenizer of {name!r} can't be kept: {error.message}",
+            hint="set EVSYS_CACHE to a folder that can be written, with room",
+        ) from error
     return folder
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Put a file into place whole; its folder is named by its content, so whoever was first wrote the same."""
-    if path.is_file():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-    Path(name).replace(path)
+def _keep(folder: Path, texts: Mapping[str, str]) -> None:
+    """Put files into a folder that is named by its content, so whoever was first wrote the same."""
+    for file, text in texts.items():
+        if not (folder / file).is_file():
+            make_directory(folder)
+            write_atomic(folder / file, text)

@@ -103,6 +103,7 @@ class Run:
         renderer = await self._make(lambda: self._renderer(model, info, server), None)
         states = self._states = States(
             server=server,
+            waiting=self._waiting,
             ttl=self.config.ttl,
             final_ttl=self.config.final_ttl,
             keep=self.config.keep_states,
@@ -146,7 +147,7 @@ class Run:
         if self._stream is not None:
             self._stream.close("the training client is closed")
         if self._states is not None and not self._waiting.silent:
-            await self._states.finish(self._waiting.in_thread)
+            await self._states.finish()
         if self.log is not None and any(self._meter.counts.values()):
             self.log.info("server.used", server=self.api.base_url, **self._meter.counts)
         try:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import attrs
 
-from evsys_backend_tinker.http_json import JsonApi, UnreachableError
+from evsys_backend_tinker.http_json import JsonApi, UnreachableError, told
 
 __all__ = [
     "AbandonedError",
@@ -225,11 +225,9 @@ def as_cause(error: Exception) -> Exception:
 
 def said(error: BaseException) -> str:
     """What an error says, in one line, without the client's own names for things."""
-    body = getattr(error, "body", None)
-    if isinstance(body, Mapping):
-        for key in ("error", "detail", "message"):
-            if isinstance(body.get(key), str):
-                return str(body[key])
+    wrong = told(getattr(error, "body", None))
+    if wrong is not None:
+        return wrong
     text = " ".join(str(error).split())
     text = text.removeprefix("Request failed: ").partition(" for self.request_id=")[0]
     return text or type(error).__name__

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from evsys.protocols import Log
     from evsys_backend_tinker.preflight import Server
     from evsys_backend_tinker.stream import Stream
+    from evsys_backend_tinker.waiting import Waiting
 
 __all__ = ["States"]
 
@@ -33,6 +34,7 @@ class States:
 
     Args:
         server: where they are.
+        waiting: waits for calls about them.
         ttl: seconds that a state stays; None keeps it.
         final_ttl: the same for the last one, from the end of the run.
         keep: older states than the last so many are deleted; None deletes none.
@@ -40,6 +42,7 @@ class States:
     """
 
     server: Server
+    waiting: Waiting
     ttl: int | None
     final_ttl: int | None
     keep: int | None
@@ -67,54 +70,48 @@ class States:
         try:
             path = await stream.submit(call)
         except BackendError as error:
-            if status_of(error) != _TAKEN or not await self._is_there(stream, address["path"]):
+            if status_of(error) != _TAKEN or not await self._is_there(address["path"]):
                 raise
             path = address["path"]
         stream.saved(call)
         self.latest = path
         self._paths.append(path)
-        await self._drop_old(stream)
+        await self._drop_old()
         return saved_state(path, base_url=self.server.base.base_url, ttl=self.ttl, check=check)
 
-    async def finish(self, in_thread: Callable[[Callable[[], Any], Any], Any]) -> None:
-        """The run is over: its last state stays for `final_ttl`. `in_thread` makes a blocking call with a deadline."""
+    async def finish(self) -> None:
+        """The run is over: its last state stays for `final_ttl`."""
         path = self._paths[-1] if self._paths else None
         if path is None or self.final_ttl == self.ttl:
             return
         await self._try(
-            in_thread,
             lambda: set_ttl(self.server.api(), path, self.final_ttl, seconds=_SECONDS),
             "state.ttl_failed",
             path,
         )
 
-    async def _is_there(self, stream: Stream, path: str) -> bool:
+    async def _is_there(self, path: str) -> bool:
         try:
             return bool(
-                await stream.waiting.in_thread(
+                await self.waiting.in_thread(
                     lambda: exists(self.server.api(), path, seconds=_SECONDS), "save"
                 )
             )
         except UnreachableError:
             return False
 
-    async def _drop_old(self, stream: Stream) -> None:
+    async def _drop_old(self) -> None:
         while self.keep is not None and len(self._paths) > self.keep:
             path = self._paths.pop(0)
-            await self._try(
-                stream.waiting.in_thread,
-                partial(self._delete, path),
-                "state.delete_failed",
-                path,
-            )
+            await self._try(partial(self._delete, path), "state.delete_failed", path)
 
     def _delete(self, path: str) -> str | None:
         return delete(self.server.api(), path, seconds=_SECONDS)
 
-    async def _try(self, in_thread: Any, call: Callable[[], str | None], event: str, path: str) -> None:
+    async def _try(self, call: Callable[[], str | None], event: str, path: str) -> None:
         """Do what may fail without harm: a state that stays longer, or shorter, than was asked is told of."""
         try:
-            wrong = await in_thread(call, "close")
+            wrong = await self.waiting.in_thread(call, "close")
         except (UnreachableError, EvsysError) as error:
             wrong = str(error)
         if wrong is not None and self.log is not None:

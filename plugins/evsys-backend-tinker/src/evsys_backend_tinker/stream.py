@@ -18,7 +18,7 @@ from evsys.protocols import Log
 from evsys_backend_tinker.daemon import in_daemon_thread
 from evsys_backend_tinker.pauses import heard_by
 from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, is_rejected, said
-from evsys_backend_tinker.waiting import Kind, Waiting
+from evsys_backend_tinker.waiting import Kind, Waiting, looked_at
 
 __all__ = ["Call", "Stream"]
 
@@ -115,7 +115,7 @@ class Stream:
             self._start_reopening(self._suspect)
         self._send_waiting()
         task = asyncio.ensure_future(self._outcome(call))
-        task.add_done_callback(_looked_at)
+        task.add_done_callback(looked_at)
         return task
 
     def saved(self, call: Call) -> None:
@@ -201,7 +201,7 @@ class Stream:
         except Exception as error:  # the client's own checks of a call, before anything is sent
             call.inflight = asyncio.get_running_loop().create_future()
             call.inflight.set_exception(error)
-        call.inflight.add_done_callback(_looked_at)
+        call.inflight.add_done_callback(looked_at)
         if call.blocking:
             call.inflight.add_done_callback(lambda over: self._lift(call, over))
         call.sent.set()
@@ -307,7 +307,7 @@ class Stream:
         if self.closed is not None:
             return
         self._reopening = asyncio.ensure_future(self._reopen(error))
-        self._reopening.add_done_callback(_looked_at)
+        self._reopening.add_done_callback(looked_at)
 
     async def _reopen(self, error: Exception) -> None:
         try:
@@ -336,7 +336,7 @@ class Stream:
         self._send_waiting()
         for one in repeated:
             one.repeating = asyncio.ensure_future(self._repeated(one))
-            one.repeating.add_done_callback(_looked_at)
+            one.repeating.add_done_callback(looked_at)
 
     async def _make_model(self) -> None:
         """Make the model from the last state: once more where another one was saved meanwhile, of which it knows nothing."""
@@ -404,9 +404,3 @@ def _told(call: Call, error: Exception) -> BackendError:
 def _own_task_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _looked_at(future: asyncio.Future[Any]) -> None:
-    """Nobody needs to await every call: a failure is told where it is awaited, and is no fault where it isn't."""
-    if not future.cancelled():
-        future.exception()

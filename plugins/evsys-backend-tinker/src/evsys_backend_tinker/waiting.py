@@ -19,7 +19,7 @@ from evsys_backend_tinker.daemon import in_daemon_thread
 from evsys_backend_tinker.http_json import JsonApi, UnreachableError
 from evsys_runtime.accounting.clock import Clock, SystemClock
 
-__all__ = ["HEALTH", "Kind", "Waiting"]
+__all__ = ["HEALTH", "Kind", "Waiting", "looked_at"]
 
 Kind = Literal["connect", "create", "train", "save", "sample", "close"]
 HEALTH = "/api/v1/healthz"
@@ -66,7 +66,7 @@ class Waiting:
         """
         started, word = self.clock.now(), _FIRST_WORD
         deadline = getattr(self.deadlines, kind)
-        future.add_done_callback(_looked_at)  # where the wait is given up, nobody wants to know how it ended
+        future.add_done_callback(looked_at)  # where the wait is given up, nobody wants to know how it ended
         while not future.done():
             waited = self.clock.now() - started
             if waited >= deadline:
@@ -144,6 +144,7 @@ class Waiting:
             self.log.warning(event, server=self.api.base_url, **facts)
 
 
-def _looked_at(future: asyncio.Future[Any]) -> None:
+def looked_at(future: asyncio.Future[Any]) -> None:
+    """Nobody needs to await every call: a failure is told where it is awaited, and is no fault where it isn't."""
     if not future.cancelled():
         future.exception()

@@ -89,9 +89,10 @@ def test_after_the_cool_down_one_call_is_let_through_and_no_other_beside_it(brea
     opened(breaker)
     breaker.clock.time = 40
     with breaker.attempt() as probe:
-        assert probe.is_probe
         with pytest.raises(ServiceDownError):
             breaker.check()
+        with pytest.raises(ServiceDownError), breaker.attempt():
+            pytest.fail("it was asked")
         probe.succeeded()
     assert not breaker.is_open
     breaker.check()
@@ -113,8 +114,8 @@ def test_a_probe_that_is_cancelled_leaves_room_for_the_next(breaker):
     breaker.clock.time = 40
     with pytest.raises(asyncio.CancelledError), breaker.attempt():
         raise asyncio.CancelledError
-    with breaker.attempt() as probe:
-        assert probe.is_probe
+    with breaker.attempt(), pytest.raises(ServiceDownError), breaker.attempt():
+        pytest.fail("it was asked")
 
 
 def test_a_call_that_began_before_and_is_answered_now_closes_it(breaker):

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from evsys import Registry, current_registry
-from evsys.errors import ConfigError
 from evsys_runtime.record.lock import ExperimentLock
 from evsys_runtime.record.logging import configure, run_logger
 from evsys_runtime.serving.routes import Bounds, chat_routes
-from evsys_runtime.serving.server import is_loopback
+from evsys_runtime.serving.server import listening, require_key
 from evsys_server.catalogue import ServerCatalogue
 from evsys_server.checkpoints import CheckpointStore
 from evsys_server.engine import Engine
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from evsys.protocols import Log
 
 __all__ = ["make_app", "make_service"]
-
-SHUTDOWN_SECONDS = 5.0
 
 
 @asynccontextmanager
@@ -124,31 +121,12 @@ async def make_app(
         ConfigError: a host that other machines reach, without a key; or the port is taken.
         EvsysError: see `make_service`.
     """
-    if not key and not is_loopback(host):
-        raise ConfigError(
-            f"{host} can be reached from other machines, and there is no key",
-            hint="set a key, or listen on 127.0.0.1",
-        )
-    async with make_service(backend=backend, models=models, directory=directory, **options) as service:
-        runner = web.AppRunner(
-            application(service, key),
-            handler_cancellation=True,
-            shutdown_timeout=SHUTDOWN_SECONDS,
-            access_log=None,
-        )
-        await runner.setup()
-        try:
-            try:
-                await web.TCPSite(runner, host, port).start()
-            except OSError as exc:
-                raise ConfigError(
-                    f"can't listen on {host}:{port}: {exc}", hint="choose another port"
-                ) from exc
-            address = runner.addresses[0]
-            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            yield f"http://{shown}:{address[1]}"
-        finally:
-            await runner.cleanup()
+    require_key(host, key or None)
+    async with (
+        make_service(backend=backend, models=models, directory=directory, **options) as service,
+        listening(application(service, key), host, port) as address,
+    ):
+        yield address
 
 
 def application(service: Service, key: str | None = None) -> web.Application:

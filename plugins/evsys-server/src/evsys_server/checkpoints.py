@@ -201,9 +201,7 @@ class CheckpointStore:
                 size_bytes=sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file()),
                 folder=str(folder.relative_to(self._root)),
             )
-            if durable:
-                await _to_its_end(asyncio.to_thread(_sync, temporary))
-            write_json(temporary / MANIFEST, _manifest(saved))
+            await _to_its_end(asyncio.to_thread(_seal, temporary, _manifest(saved), durable=durable))
             with storing(folder):
                 temporary.rename(folder)
                 if durable:
@@ -283,12 +281,14 @@ async def _to_its_end[T](writing: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def _sync(folder: Path) -> None:
-    """Let what a backend wrote survive a power cut too."""
-    with storing(folder):
-        for path in folder.rglob("*"):
-            if path.is_file():
-                sync_file(path)
+def _seal(folder: Path, manifest: Mapping[str, Any], *, durable: bool) -> None:
+    """Write the manifest, last. Where it is to be durable, what a backend wrote survives a power cut too."""
+    if durable:
+        with storing(folder):
+            for path in folder.rglob("*"):
+                if path.is_file():
+                    sync_file(path)
+    write_json(folder / MANIFEST, manifest)
 
 
 def _read(manifest: Path, folder: str) -> Saved:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -70,12 +71,7 @@ class Rest:
 
     def _all_runs(self) -> list[_Document]:
         """Runs that are trained now or left checkpoints, the last used first."""
-        by_run = {
-            run: list(saved)
-            for run, saved in groupby(
-                sorted(self._service.store.all(), key=lambda saved: saved.run), key=lambda saved: saved.run
-            )
-        }
+        by_run = self._saved_by_run()
         runs = []
         for run in {*by_run, *self._service.models}:
             model, saved = self._service.models.get(run), by_run.get(run, [])
@@ -96,6 +92,10 @@ class Rest:
                 }
             )
         return sorted(runs, key=lambda run: (run["last_request_time"], run["training_run_id"]), reverse=True)
+
+    def _saved_by_run(self) -> dict[str, list[Saved]]:
+        saved = sorted(self._service.store.all(), key=attrgetter("run"))
+        return {run: list(of_run) for run, of_run in groupby(saved, key=attrgetter("run"))}
 
     async def _run_checkpoints(self, request: web.Request) -> web.StreamResponse:
         run = request.match_info["run"]
@@ -154,11 +154,13 @@ class Rest:
     async def _search(self, request: web.Request) -> web.StreamResponse:
         body = reading.document(await self._body(request))
         limit, matches = reading.whole(body, "limit", 50, low=1), _filter(body)
-        summaries = map(self._summary, self._service.sessions.all())
+        by_run = self._saved_by_run()
+        summaries = (self._summary(session, by_run) for session in self._service.sessions.all())
         return document_response({"sessions": list(filter(matches, summaries))[:limit]})
 
-    def _summary(self, session: Session) -> dict[str, Any]:
-        saved = [one for one in self._service.store.all() if one.run in session.models]
+    @staticmethod
+    def _summary(session: Session, by_run: Mapping[str, Sequence[Saved]]) -> dict[str, Any]:
+        saved = [one for run in dict.fromkeys(session.models) for one in by_run.get(run, ())]
         return {
             "session_id": session.id,
             "created_at": _time(session.created),

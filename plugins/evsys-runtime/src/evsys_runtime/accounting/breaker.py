@@ -21,7 +21,6 @@ from evsys.errors import PLUGIN_FAILURES, BackendError
 from evsys_runtime.accounting.clock import Clock, SystemClock
 
 __all__ = [
-    "Attempt",
     "Breaker",
     "BreakerSettings",
     "Outages",
@@ -53,22 +52,6 @@ class BreakerSettings:
     longest_cool_down: float = 120.0
     give_up_after: float = 900.0
     forget_after: float = 300.0
-
-
-@attrs.define(kw_only=True, eq=False)
-class Attempt:
-    """One request under way. Who makes it says how it went; where nobody does, it counts for nothing."""
-
-    breaker: Breaker
-    is_probe: bool
-
-    def succeeded(self) -> None:
-        """The service answered, be it with a refusal."""
-        self.breaker.succeeded()
-
-    def failed(self, reason: str, probe: Probe | None = None) -> None:
-        """The service couldn't be reached, or failed itself. `probe` asks it the same once more."""
-        self.breaker.failed(reason, probe)
 
 
 class Breaker:
@@ -124,28 +107,28 @@ class Breaker:
         return self._open and (self._probing or self.clock.now() < self._probe_at)
 
     @contextmanager
-    def attempt(self) -> Iterator[Attempt]:
-        """Make a request inside.
+    def attempt(self) -> Iterator[Breaker]:
+        """Make a request inside, and say how it went; where nobody does, it counts for nothing.
 
         Raises:
             ServiceDownError: see `check`.
         """
         with self._lock:
-            is_probe = self._open and not self._is_in_vain()
-            in_vain = self._open and not is_probe
+            in_vain = self._is_in_vain()
+            is_probe = self._open and not in_vain
             self._probing |= is_probe
         if in_vain:
             _outages_here(self)
             raise self.error()
         try:
-            yield Attempt(breaker=self, is_probe=is_probe)
+            yield self
         finally:
             if is_probe:
                 with self._lock:
                     self._probing = False
 
     def succeeded(self) -> None:
-        """The service answered: all is well."""
+        """The service answered, be it with a refusal: all is well."""
         with self._lock:
             was_open = self._open
             self._reset()
@@ -153,7 +136,7 @@ class Breaker:
             _outages_here(self)
 
     def failed(self, reason: str, probe: Probe | None = None) -> None:
-        """The service failed; see `Attempt.failed`."""
+        """The service couldn't be reached, or failed itself. `probe` asks it the same once more."""
         with self._lock:
             now = self.clock.now()
             if not self._open and now - self._last > self.settings.forget_after:
@@ -190,16 +173,16 @@ class Breaker:
         if probe is None or self._is_in_vain():  # a call asks it just now, or nobody here can
             await self.clock.sleep(self.settings.cool_down)
             return
-        with self.attempt() as attempt:
+        with self.attempt():
             try:
                 async with asyncio.timeout(PROBE_SECONDS):
                     reason = await probe()
             except PLUGIN_FAILURES as exc:
                 reason = f"{type(exc).__name__}: {exc}"
             if reason is None:
-                attempt.succeeded()
+                self.succeeded()
             else:
-                attempt.failed(reason)
+                self.failed(reason)
 
 
 class Outages:

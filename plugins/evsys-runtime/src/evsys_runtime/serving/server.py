@@ -5,15 +5,19 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evsys.errors import ConfigError
 from evsys_runtime.serving.models import Catalogue
 from evsys_runtime.serving.routes import chat_routes
 
-__all__ = ["chat_server", "is_loopback"]
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["SHUTDOWN_SECONDS", "chat_server", "is_loopback", "listening", "require_key"]
 
 SHUTDOWN_SECONDS = 5.0
+"""How long requests that are under way may take once a server stops."""
 
 
 @asynccontextmanager
@@ -43,13 +47,42 @@ async def chat_server(
     """
     from aiohttp import web
 
+    require_key(host, key)
+    app = web.Application()
+    app.add_routes(chat_routes(catalogue, prefix=prefix, key=key, **options))
+    async with listening(app, host, port) as address:
+        yield f"{address}{prefix}"
+
+
+def require_key(host: str, key: str | None) -> None:
+    """See that a server has a key where other machines reach it.
+
+    Raises:
+        ConfigError: they do, and it has none.
+    """
     if key is None and not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from other machines, and there is no key",
             hint="set a key, or listen on 127.0.0.1",
         )
-    app = web.Application()
-    app.add_routes(chat_routes(catalogue, prefix=prefix, key=key, **options))
+
+
+@asynccontextmanager
+async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
+    """Serve an application while inside; gives its address, `http://host:port`.
+
+    A client that goes away cancels its request.
+
+    Args:
+        app: what is served.
+        host: address to listen on.
+        port: port to listen on; 0 takes a free one.
+
+    Raises:
+        ConfigError: the address can't be listened on.
+    """
+    from aiohttp import web
+
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS, access_log=None)
     await runner.setup()
     try:
@@ -59,7 +92,7 @@ async def chat_server(
             raise ConfigError(f"can't listen on {host}:{port}: {exc}", hint="choose another port") from exc
         address = runner.addresses[0]
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        yield f"http://{shown}:{address[1]}{prefix}"
+        yield f"http://{shown}:{address[1]}"
     finally:
         await runner.cleanup()
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from evsys.types import SampledSequence, SampleResult
 from evsys_server.wire.fields import WireError, content, fields, integer, length_delimited, signed
+from evsys_server.wire.tensors import buffer
 
 __all__ = ["encode_sample", "read_sample"]
 
@@ -84,7 +85,7 @@ def read_sample(body: bytes) -> SampleResult:
         if field == 1:
             sequences.append(_read_sequence(content(value)))
         elif field == 2:
-            prompt = [None if np.isnan(x) else float(x) for x in _array(content(value), "<f4")]
+            prompt = [None if np.isnan(x) else float(x) for x in buffer(content(value), "<f4")]
         elif field == 3:
             tops = [row or None for row in _read_tops(content(value))]
     return SampleResult(sequences=sequences, prompt_logprobs=prompt, top_prompt_logprobs=tops)
@@ -102,17 +103,11 @@ def _read_sequence(message: memoryview) -> SampledSequence:
         elif field == 4:
             tops = _read_tops(content(value))
     return SampledSequence(
-        tokens=[int(x) for x in _array(tokens, "<i4")],
-        logprobs=[float(x) for x in _array(logprobs, "<f4")],
+        tokens=[int(x) for x in buffer(tokens, "<i4")],
+        logprobs=[float(x) for x in buffer(logprobs, "<f4")],
         finish_reason="length" if reason == _LENGTH else "stop",
         top_logprobs=tops,
     )
-
-
-def _array(data: memoryview, dtype: str) -> np.ndarray:
-    if len(data) % np.dtype(dtype).itemsize:
-        raise WireError(f"{len(data)} bytes are no values of 4 bytes")
-    return np.frombuffer(data, dtype=dtype)
 
 
 def _read_tops(message: memoryview) -> list[dict[int, float]]:
@@ -127,7 +122,7 @@ def _read_tops(message: memoryview) -> list[dict[int, float]]:
             width = signed(value)
         elif field == 4:
             length = signed(value)
-    ids, values = _array(tokens, "<i4"), _array(logprobs, "<f4")
+    ids, values = buffer(tokens, "<i4"), buffer(logprobs, "<f4")
     if len(ids) != width * length or len(values) != len(ids):
         raise WireError(f"{len(ids)} cells are no {length} rows of {width}")
     return [

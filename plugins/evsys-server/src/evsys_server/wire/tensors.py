@@ -27,7 +27,7 @@ from evsys_server.wire.fields import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Room", "batched_tensor", "read_batched_tensor", "read_tensor", "tensor"]
+__all__ = ["Room", "batched_tensor", "buffer", "read_batched_tensor", "read_tensor", "tensor"]
 
 _FLOAT32, _INT64, _INT32, _BFLOAT16 = 1, 2, 3, 4
 _STORED = {_FLOAT32: "<f4", _INT64: "<i8", _INT32: "<i4", _BFLOAT16: "<u2"}
@@ -112,13 +112,18 @@ def _values(data: memoryview, dtype: int) -> NDArray[Any]:
     stored = _STORED.get(dtype)
     if stored is None:
         raise WireError(f"a tensor has the unknown type {dtype}")
-    found = _buffer(data, stored)
+    found = buffer(data, stored)
     if dtype == _BFLOAT16:  # the upper half of a float32
         return (found.astype(np.uint32) << 16).view(np.float32)
     return found.astype(np.int64) if dtype == _INT32 else found
 
 
-def _buffer(data: memoryview, stored: str) -> NDArray[Any]:
+def buffer(data: memoryview, stored: str) -> NDArray[Any]:
+    """Bytes as values of the type `stored`.
+
+    Raises:
+        WireError: so many bytes are no whole number of them.
+    """
     size = np.dtype(stored).itemsize
     if len(data) % size:
         raise WireError(f"a tensor has {len(data)} bytes, which are no values of {size} bytes")
@@ -131,7 +136,7 @@ def _from_sparse(message: memoryview, dtype: int, shape: Sequence[int], room: Ro
         if field in parts:
             parts[field] = content(value)
     values = _values(parts[1], dtype)
-    starts, columns = _buffer(parts[2], "<i8"), _buffer(parts[3], "<i8")
+    starts, columns = buffer(parts[2], "<i8"), buffer(parts[3], "<i8")
     if len(shape) != 2:
         raise WireError(f"a sparse tensor has the shape {list(shape)}")
     rows, width = shape
@@ -197,7 +202,7 @@ def read_batched_tensor(message: memoryview) -> list[NDArray[Any]]:
             dtype = signed(value)
         elif field == 4:
             trailing += repeated(value)
-    places = [int(place) for place in _buffer(offsets, "<i8")]
+    places = [int(place) for place in buffer(offsets, "<i8")]
     if any(not 0 <= start <= end <= len(data) for start, end in pairwise(places)):
         raise WireError("the offsets of a field lead outside its values")
     return [_values(data[start:end], dtype).reshape(-1, *trailing) for start, end in pairwise(places)]

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import attrs
 
 from evsys.errors import BackendError
-from evsys_runtime.accounting.breaker import Attempt, Breaker
+from evsys_runtime.accounting.breaker import Breaker
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.accounting.limiter import Limiter, Slot
 
@@ -46,6 +46,19 @@ class _Fault:
     wait: float | None = None
     status: int | None = None
     cause: Exception | None = None
+
+    @property
+    def down(self) -> bool:
+        """True where the service is down, or fails itself; one who is asked too often isn't."""
+        return self.again and self.status not in _BUSY
+
+
+@attrs.define(kw_only=True)
+class _Course:
+    """How a call goes: the faults of its attempts so far, and whether the service is being asked just now."""
+
+    faults: list[_Fault] = attrs.field(factory=list)
+    asking: bool = False
 
 
 class Service:
@@ -96,60 +109,53 @@ class Service:
         """
         self._breaker.check()
         raw = json.dumps(body, allow_nan=False).encode()
-        last: list[_Fault] = []
-        cut_off: list[Attempt] = []
+        course = _Course()
         try:
             async with asyncio.timeout(self._timeout_seconds) as deadline, self._session() as session:
-                return await self._attempts(session, raw, tokens, last, cut_off)
+                return await self._attempts(session, raw, tokens, course)
         except TimeoutError as exc:
             if not deadline.expired():
                 raise
-            for attempt in cut_off:  # one that only waited for its turn says nothing of the service
-                attempt.failed(
-                    f"no answer within {self._timeout_seconds:g} seconds", partial(self._probe, raw)
-                )
             message = f"no answer within {self._timeout_seconds:g} seconds"
-            if last:
-                message += f"; attempt {len(last)}: {last[-1].message}"
-            raise self._error(message, len(last) + 1) from exc
+            if course.asking:  # a call that only waited for its turn says nothing of the service
+                self._breaker.failed(message, partial(self._probe, raw))
+            faults = course.faults
+            if faults:
+                message += f"; attempt {len(faults)}: {faults[-1].message}"
+            raise self._error(message, len(faults) + 1) from exc
 
     async def _attempts(
-        self,
-        session: aiohttp.ClientSession,
-        raw: bytes,
-        tokens: int,
-        last: list[_Fault],
-        cut_off: list[Attempt],
+        self, session: aiohttp.ClientSession, raw: bytes, tokens: int, course: _Course
     ) -> tuple[Mapping[str, Any], Slot]:
         until = self.clock.now() + self._timeout_seconds
         while True:
             async with self._limiter.slot(tokens) as slot:
-                with self._breaker.attempt() as attempt:
-                    cut_off.append(attempt)
+                with self._breaker.attempt():
+                    course.asking = True
                     found = await self._attempt(session, raw)
-                    cut_off.clear()
-                    self._tell(attempt, found, raw)
+                    course.asking = False
+                    self._tell(found, raw)
             if not isinstance(found, _Fault):
                 return found, slot
-            last.append(found)
-            wait = self._wait(found, len(last))
-            if not found.again or len(last) > self._max_retries or self.clock.now() + wait > until:
-                raise self._failed(found, len(last))
+            course.faults.append(found)
+            made = len(course.faults)
+            wait = self._wait(found, made)
+            if not found.again or made > self._max_retries or self.clock.now() + wait > until:
+                raise self._failed(found, made)
             await self.clock.sleep(wait)
 
-    def _tell(self, attempt: Attempt, found: Mapping[str, Any] | _Fault, raw: bytes) -> None:
-        """Tell the breaker: a refusal is an answer, and one who is asked too often isn't down."""
+    def _tell(self, found: Mapping[str, Any] | _Fault, raw: bytes) -> None:
+        """Tell the breaker how an attempt went: a refusal is an answer."""
         if not isinstance(found, _Fault) or not found.again:
-            attempt.succeeded()
-        elif found.status not in _BUSY:
-            attempt.failed(found.message, partial(self._probe, raw))
+            self._breaker.succeeded()
+        elif found.down:
+            self._breaker.failed(found.message, partial(self._probe, raw))
 
     async def _probe(self, raw: bytes) -> str | None:
         """Ask the same once more, whatever comes of it; why there is still no answer, None where there is one."""
         async with self._session() as session:
             found = await self._attempt(session, raw)
-        down = isinstance(found, _Fault) and found.again and found.status not in _BUSY
-        return found.message if isinstance(found, _Fault) and down else None
+        return found.message if isinstance(found, _Fault) and found.down else None
 
     def _failed(self, fault: _Fault, attempts: int) -> BackendError:
         message = fault.message
