@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue
-from evsys_runtime.experiment.verdict.conclude import Question, conclude
+from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.prose import comparison_sentence, unflagged_line, verdict_line
+from evsys_runtime.experiment.verdict.question import Question
 
 QUESTION = Question(
     benchmark="val",

@@ -7,7 +7,9 @@ import pytest
 
 from evsys_backend_mock.backend import MockBackend
 from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.data.load import load_dataset
 from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.planning import training
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
@@ -101,6 +103,30 @@ def test_nothing_is_trained_sampled_or_written(config, monkeypatch):
     before = sorted(path.name for path in config.parent.rglob("*"))
     planned(config)
     assert sorted(path.name for path in config.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("data", "times"),
+    [("{path: chats.jsonl}", 1), ("{path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}", 2)],
+    ids=["no transform", "a transform"],
+)
+def test_arms_with_seeds_of_their_own_share_rows_that_no_transform_draws_from(
+    config, monkeypatch, data, times
+):
+    seeds = []
+
+    def counted(*args, seed, **options):
+        seeds.append(seed)
+        return load_dataset(*args, seed=seed, **options)
+
+    monkeypatch.setattr(training, "load_dataset", counted)
+    chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    (config.parent / "chats.jsonl").write_text(json.dumps(chat) + "\n", encoding="utf-8")
+    axes = "matrix.axes={seed: [1, 2]}"
+    found = planned(config, axes, "base_run.algorithm.params.batch_size=1", f"base_run.data={data}")
+    assert len(seeds) == len(set(seeds)) == times
+    assert len(found.arms) == 2
+    assert len({arm.trained_tokens for arm in found.arms} - {None}) == 1
 
 
 def test_without_rows_what_follows_from_them_is_unknown_and_says_why(config):

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from evsys.types import ArmResult, EvaluationResult, MetricValue
-from evsys_runtime.experiment.verdict.conclude import Question, conclude
+from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.paired import Pair, holm, paired_differences, wild_bootstrap
+from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.recipe import recipe_claim
 
 QUESTION = Question(

@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 from evsys_runtime.evaluation.ranges import Range
 
-__all__ = ["Interval", "bootstrap_interval", "mean_interval", "student_t_quantile", "wilson_interval"]
+__all__ = [
+    "Interval",
+    "bootstrap_interval",
+    "mean_interval",
+    "student_t_quantile",
+    "t_upper_tail",
+    "wilson_interval",
+]
 
 LEVEL = 0.95
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
@@ -150,20 +157,20 @@ def student_t_quantile(p: float, df: float) -> float:
     if not 0.5 <= p < 1.0 or df <= 0:
         raise ValueError(f"no quantile {p} of Student's t with {df} degrees of freedom")
     low, high = 0.0, 1.0
-    while _t_upper_tail(high, df) > 1.0 - p:
+    while t_upper_tail(high, df) > 1.0 - p:
         low, high = high, high * 2
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        if _t_upper_tail(middle, df) > 1.0 - p:
+        if t_upper_tail(middle, df) > 1.0 - p:
             low = middle
         else:
             high = middle
     return (low + high) / 2
 
 
-def _t_upper_tail(t: float, df: float) -> float:
+def t_upper_tail(t: float, df: float) -> float:
     """P(T > t) for t >= 0: half the regularised incomplete beta function I_x(df/2, 1/2) at x = df / (df + t^2)."""
     return 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + t * t))
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 
 from evsys import Registry
 from evsys.errors import ConfigError, EvsysError, StoreError
@@ -17,9 +15,9 @@ from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm
 from evsys_runtime.experiment.planning.trees import differences
-from evsys_runtime.experiment.verdict.comparing import NOT_A_MEAN, cluster_labels
+from evsys_runtime.experiment.verdict.comparing import NOT_A_MEAN, aligned, finite, largest_difference
 from evsys_runtime.experiment.verdict.paired import paired_difference
-from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score, final_scoring
+from evsys_runtime.experiment.verdict.scores import arm_score, final_scoring
 from evsys_runtime.record.experiment_names import run_called
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import past_experiment, runs_of
@@ -144,7 +142,7 @@ def _pairs(one: _Side, other: _Side) -> list[tuple[str, str]]:
 def _leaves(side: _Side, name: str) -> dict[str, Any]:
     """What can change the results of an arm: its config, its entries, its rows, the versions of its plugins, and a run's seed."""
     arm = side.arms[name]
-    found = {**arm.leaves, **{f"benchmark.{path}": value for path, value in arm.scored_on.items()}}
+    found = {**arm.leaves, **arm.scored_on}
     if side.run_id is None:
         found["base_seed"] = next((base for base, _ in arm.base_seeds), None)
     run = next((run for run in arm.runs if run.folder is not None), None)
@@ -276,26 +274,23 @@ def _difference(
         )
     if not (one.is_mean and other.is_mean):
         return attrs.evolve(row, reason=f"no interval: {NOT_A_MEAN}")
-    tasks = sorted(one.values.keys() & other.values.keys())
+    common = len(one.values.keys() & other.values.keys())
     missing = len(one.values.keys() ^ other.values.keys())
-    if len(tasks) < MIN_TASKS:
-        few = f"can't be compared: {len(tasks)} tasks were scored on both sides, and at least {MIN_TASKS} are needed"
-        return attrs.evolve(row, n_tasks=len(tasks), n_missing=missing, reason=few)
+    if common < MIN_TASKS:
+        few = f"can't be compared: {common} tasks were scored on both sides, and at least {MIN_TASKS} are needed"
+        return attrs.evolve(row, n_tasks=common, n_missing=missing, reason=few)
+    pair = aligned(other, one, clusters, largest_difference(metric.possible, other, one)).pair
     paired = paired_difference(
-        np.array([other.values[task] for task in tasks]),
-        np.array([one.values[task] for task in tasks]),
-        cluster_labels(clusters, tasks),
-        binary=one.binary and other.binary,
-        largest=_largest(metric, one, other),
+        pair.arm, pair.baseline, pair.clusters, binary=one.binary and other.binary, largest=pair.largest
     )
     return attrs.evolve(
         row,
         effect=paired.effect,
-        low=paired.low if math.isfinite(paired.low) else None,
-        high=paired.high if math.isfinite(paired.high) else None,
+        low=finite(paired.low),
+        high=finite(paired.high),
         p_value=paired.p_value,
         method=paired.method,
-        n_tasks=len(tasks),
+        n_tasks=common,
         n_missing=missing,
     )
 
@@ -306,10 +301,3 @@ def _value(row: ComparedMetric, group: Sequence[ArmResult]) -> float | None:
     values = [e.metrics[row.metric].value for e in scorings if e is not None and row.metric in e.metrics]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _largest(metric: BoundMetric, one: ArmScore, other: ArmScore) -> float | None:
-    """The largest difference that a task can have, by the rewards that were seen; None where they don't tell."""
-    possible = metric.possible((0.0, 1.0) if one.zero_one and other.zero_one else None)
-    width = possible[1] - possible[0] if possible else math.inf
-    return width if 0 < width < math.inf else None

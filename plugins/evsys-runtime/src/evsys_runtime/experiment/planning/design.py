@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,8 @@ from evsys.types import Comparison
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, PastScoring
-from evsys_runtime.experiment.planning.trees import arm_leaves, differences
-from evsys_runtime.experiment.verdict.paired import Paired, Seeds
+from evsys_runtime.experiment.planning.trees import arm_leaves
+from evsys_runtime.experiment.verdict.paired import Paired, Seeds, satterthwaite
 from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, smallest_p, tasks_to_show
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question, question_of
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, permutation_floor
@@ -55,9 +56,7 @@ def design_of(
     if question is None:
         return None
     benchmark = next(b for b in benchmarks if b.name == question.benchmark)
-    arms: dict[str, int] = {}
-    for arm in plan.arms:
-        arms[arm.name] = arms.get(arm.name, 0) + 1
+    arms = Counter(arm.name for arm in plan.arms)
     trained = question.baseline != BASE_MODEL
     compared = [name for name in arms if name != question.baseline]
     runs = min(arms.values())
@@ -77,7 +76,6 @@ def design_of(
         )
     sides = (runs,) * (2 if trained else 1)
     by_seed = (variance or 0.0) * len(sides) / runs
-    seeds = Seeds(by_seed=by_seed, by_task=0.0, freedom=math.inf, runs=sides) if recipe else None
     n = len(benchmark.tasks)
     by_task = spread**2 / units
     binary = bool(baseline and baseline.binary and runs == 1 and not clusters)
@@ -94,7 +92,7 @@ def design_of(
         differing=0 if binary or not spread else units,
         scale=width,
         exact_binary=binary,
-        seeds=None if seeds is None else _completed(seeds, by_task, units),
+        seeds=_seeds(by_seed, by_task, sides, units) if recipe else None,
     )
     floor = permutation_floor(runs, runs) if trained and runs > 1 else None
     if recipe and floor is not None and floor > level:
@@ -172,18 +170,15 @@ def _stored_baseline(
 
 def _same_start(scoring: PastScoring, run: Mapping[str, Any]) -> bool:
     parts = ("model", "backend")
-    past = scoring.arm.run
-    return scoring.evaluation.step == 0 and all(
-        not differences(arm_leaves({part: past.get(part)}), arm_leaves({part: run.get(part)}))
-        for part in parts
-    )
+    past, own = ({part: each.get(part) for part in parts} for each in (scoring.arm.run, run))
+    return scoring.evaluation.step == 0 and arm_leaves(past) == arm_leaves(own)
 
 
 def _same_arm(scoring: PastScoring, run: Mapping[str, Any]) -> bool:
     return (
         scoring.run.status == "completed"
         and scoring.evaluation.step == scoring.run.steps
-        and not differences(scoring.arm.leaves, arm_leaves(run))
+        and scoring.arm.leaves == arm_leaves(run)
     )
 
 
@@ -252,10 +247,7 @@ def _same_metric(arm: PastArm, question: Question, benchmark: BoundBenchmark) ->
     )
 
 
-def _completed(seeds: Seeds, by_task: float, units: int) -> Seeds:
-    """With the error by task, and the degrees of freedom of both."""
-    sides, runs = len(seeds.runs), seeds.runs[0]
-    parts = [seeds.by_seed**2 / (sides * (runs - 1))] if seeds.by_seed else []
-    parts += [by_task**2 / max(1, units - 1)] if by_task else []
-    total = seeds.by_seed + by_task
-    return attrs.evolve(seeds, by_task=by_task, freedom=total**2 / sum(parts) if parts else math.inf)
+def _seeds(by_seed: float, by_task: float, runs: tuple[int, ...], units: int) -> Seeds:
+    """The error by seed and by task, and the degrees of freedom of both; `runs` of each trained side are as many."""
+    parts = ((by_seed, len(runs) * (runs[0] - 1)), (by_task, max(1, units - 1)))
+    return Seeds(by_seed=by_seed, by_task=by_task, freedom=satterthwaite(by_seed + by_task, parts), runs=runs)

@@ -39,7 +39,7 @@ def neighbours(
     found: list[Neighbour] = []
     for name, repeats in planned.items():
         rows = fingerprints.get(name)
-        own = {**arm_leaves(repeats[0]["run"]), **_prefixed(scored_on)}
+        own = {**arm_leaves(repeats[0]["run"]), **scored_on}
         seeds = {(each["base_seed"], each["repeat"]) for each in repeats}
         near = [
             _neighbour(name, _with_rows(own, rows, leaves), seeds, arm, leaves)
@@ -51,15 +51,11 @@ def neighbours(
     return found
 
 
-def _prefixed(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"benchmark.{path}": value for path, value in leaves.items()}
-
-
 def _past_leaves(arm: PastArm) -> dict[str, Any]:
     """Its config, what it was scored on, and the hash of its rows."""
     rows = next((run.data_hash for run in arm.runs if run.data_hash is not None), None)
     known = {} if rows is None else {_ROWS: rows}
-    return {**arm.leaves, **_prefixed(arm.scored_on), **known}
+    return {**arm.leaves, **arm.scored_on, **known}
 
 
 def _with_rows(own: Mapping[str, Any], rows: str | None, other: Mapping[str, Any]) -> Mapping[str, Any]:

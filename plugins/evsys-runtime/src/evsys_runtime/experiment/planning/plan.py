@@ -11,7 +11,7 @@ from evsys import use_registry
 from evsys.errors import PluginError
 from evsys.types import Usage
 from evsys_runtime.accounting.prices import load_prices
-from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.plan import Plan
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.planning.design import design_of
@@ -19,7 +19,7 @@ from evsys_runtime.experiment.planning.evidence import Evidence
 from evsys_runtime.experiment.planning.neighbours import neighbours
 from evsys_runtime.experiment.planning.training import Trainings
 from evsys_runtime.experiment.resolved import resolved_tree
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.experiment.session import Options, bound_benchmarks
 from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
@@ -136,8 +136,10 @@ def _is_free(plan: Plan, benchmark: BoundBenchmark) -> bool:
 
 def _scorings_of_run(benchmark: BoundBenchmark, steps: int | None) -> int | None:
     """Of trained weights: on the way, and in the end if that isn't one of these."""
-    if steps is None or benchmark.run_every is None:
-        return None if steps is None and benchmark.run_every is not None else 1
+    if benchmark.run_every is None:
+        return 1
+    if steps is None:
+        return None
     return steps // benchmark.run_every + (steps % benchmark.run_every > 0)
 
 
@@ -145,12 +147,7 @@ def _untrained(plan: Plan, benchmark: BoundBenchmark) -> int:
     """Starting weights are scored once for all arms that have them in common."""
     if plan.experiment.metadata.baseline != BASE_MODEL:
         return 0
-    return len({untrained_key(arm, benchmark, plan.registry, _seeds(plan, arm)) for arm in plan.arms})
-
-
-def _seeds(plan: Plan, arm: ArmConfig) -> Seeds:
-    base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
-    return Seeds(base_seed=base, repeat=arm.repeat)
+    return len({untrained_key(arm, benchmark, plan.registry, seeds_of(plan, arm)) for arm in plan.arms})
 
 
 def _used(

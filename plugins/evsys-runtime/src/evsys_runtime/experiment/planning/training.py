@@ -16,8 +16,9 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.parse import Shape
+from evsys_runtime.experiment.data_check import data_key
 from evsys_runtime.experiment.planning.evidence import Evidence
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.plans import PlannedArm
 from evsys_runtime.record.workspace import Workspace
@@ -85,7 +86,7 @@ class Trainings:
         registry, unknown = self._plan.registry, list[str]()
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
         found = self._rows(arm, algorithm, unknown) if self._read_rows else None
-        if found is None and not self._read_rows:
+        if found is None:
             unknown.append(_NO_DATA)
         steps = taken = None
         config = getattr(algorithm, "config", None)
@@ -118,12 +119,11 @@ class Trainings:
 
     def _rows(self, arm: ArmConfig, algorithm: Any, unknown: list[str]) -> _Rows:
         kind = arm.run.algorithm.kind
-        key = digest(
-            [arm.tree.get("data"), arm.tree.get("model"), arm.tree.get("algorithm"), self._seed(arm)]
-        )
-        data = self._dataset(arm, algorithm)
-        if key not in self._rendered:
-            self._rendered[key] = _Rows(rows=len(data), tokens=None, dropped=dict(data.dropped))
+        data, key = self._dataset(arm, algorithm)
+        rendered = digest([key, arm.tree.get("model"), arm.tree.get("algorithm")])
+        found = self._rendered.get(rendered)
+        if found is None:
+            found = _Rows(rows=len(data), tokens=None, dropped=dict(data.dropped))
             show = getattr(algorithm, "preview", None)
             if show is not None:
                 try:
@@ -132,23 +132,24 @@ class Trainings:
                     )
                 except EvsysError as error:
                     unknown.append(f"tokens aren't counted: {error.message}")
-                    return self._rendered.pop(key)
+                    return found
                 left_out: dict[str, int] = Counter()
                 with boundary("algorithm", kind):
                     lengths = [
                         sum(len(tokens) - 1 for tokens, _ in row.sequences)
                         for row in show(iter(data), renderer, left_out)
                     ]
-                self._rendered[key] = _kept(algorithm, lengths, {**data.dropped, **left_out})
-        found = self._rendered[key]
+                found = _kept(algorithm, lengths, {**data.dropped, **left_out})
+            self._rendered[rendered] = found
         if found.tokens is None:
             unknown.append(f"algorithm {kind} makes its tokens on the way")
         return found
 
-    def _dataset(self, arm: ArmConfig, algorithm: Any) -> MaterializedDataset:
+    def _dataset(self, arm: ArmConfig, algorithm: Any) -> tuple[MaterializedDataset, str]:
+        """The rows of an arm, and the key by which arms share them."""
         shape: Shape = getattr(algorithm, "shape", "chat")
-        seed = self._seed(arm)
-        key = digest([arm.tree.get("data"), shape, seed])
+        seed = seeds_of(self._plan, arm)("data")
+        key = data_key(arm, shape, seed)
         if key not in self._datasets:
             self._datasets[key] = load_dataset(
                 arm.run.data,
@@ -160,11 +161,7 @@ class Trainings:
                 resolve=resolve,
             )
         self.fingerprints[arm.name] = self._datasets[key].fingerprint
-        return self._datasets[key]
-
-    def _seed(self, arm: ArmConfig) -> int:
-        base = self._plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
-        return Seeds(base_seed=base, repeat=arm.repeat)("data")
+        return self._datasets[key], key
 
     def _spent(
         self, arm: ArmConfig, steps: int | None, tokens: int | None, unknown: list[str]

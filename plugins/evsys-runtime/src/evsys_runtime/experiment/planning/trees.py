@@ -26,13 +26,13 @@ def arm_leaves(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def benchmark_leaves(entries: Any) -> dict[str, Any]:
-    """The same of the benchmark entries; the hash of each one's tasks is `<name>.tasks`."""
+    """The same of the benchmark entries, below `benchmark.<name>`; the hash of each one's tasks is `tasks` there."""
     found: dict[str, Any] = {}
     for entry in entries:
-        name = str(entry.get("name"))
-        found[f"{name}.tasks"] = entry.get("hash")
+        place = f"benchmark.{entry.get('name')}"
+        found[f"{place}.tasks"] = entry.get("hash")
         kept = {key: value for key, value in entry.items() if key not in _PLACE_OF_ENTRY}
-        found |= {f"{name}.{path}": value for path, value in _leaves("", kept)}
+        found |= _leaves(place, kept)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from evsys.types import ArmResult, Comparison, Outcome
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS
+from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.verdict.paired import Pair, Paired, holm, paired_differences
 from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
@@ -20,10 +21,13 @@ from evsys_runtime.experiment.verdict.scores import ArmScore, untrained_score
 __all__ = [
     "DRAWS",
     "NOT_A_MEAN",
+    "Aligned",
     "Compared",
+    "aligned",
     "checkpoint_claims",
-    "cluster_labels",
     "compare_arms",
+    "finite",
+    "largest_difference",
     "strongest_claims",
 ]
 
@@ -56,7 +60,7 @@ class Compared:
 
 
 @attrs.frozen(kw_only=True)
-class _Aligned:
+class Aligned:
     """Two arms on the tasks that both have scores of, in one order."""
 
     tasks: tuple[str, ...]
@@ -76,16 +80,16 @@ def compare_arms(
         trained: each arm's score.
     """
     found = [_side_by_side(question, arms[name], trained, name) for name in arms if name != question.baseline]
-    aligned = [_aligned(question, one) if _is_comparable(one) else None for one in found]
-    pairs = [each.pair for each in aligned if each is not None]
-    binary = all(one.arm.binary and one.base.binary for one, each in zip(found, aligned, strict=True) if each)
+    sides = [_aligned(question, one) if _is_comparable(one) else None for one in found]
+    pairs = [each.pair for each in sides if each is not None]
+    binary = all(one.arm.binary and one.base.binary for one, each in zip(found, sides, strict=True) if each)
     made = iter(
         paired_differences(pairs, sign=_sign(question), binary=binary, draws=DRAWS, seed=question.seed)
     )
     level = ALPHA / max(1, len(found))
     return [
         one if each is None else _claimed(question, attrs.evolve(one, paired=next(made)), each, level)
-        for one, each in zip(found, aligned, strict=True)
+        for one, each in zip(found, sides, strict=True)
     ]
 
 
@@ -131,20 +135,32 @@ def _side_by_side(
     return Compared(arm=arm, base=base, missing=missing, invalid=invalid, uncomparable=uncomparable)
 
 
-def _aligned(question: Question, one: Compared) -> _Aligned:
-    arm, base = one.arm, one.base
+def _aligned(question: Question, one: Compared) -> Aligned:
+    largest = largest_difference(question.possible, one.arm, one.base, question.reward_range)
+    return aligned(one.arm, one.base, one.arm.clusters, largest)
+
+
+def aligned(arm: ArmScore, base: ArmScore, clusters: Mapping[str, str], largest: float | None) -> Aligned:
+    """Two arms on the tasks that both have scores of.
+
+    Args:
+        arm: one of them, with the clusters or without.
+        base: what it is compared with.
+        clusters: the cluster of each task that belongs to one.
+        largest: the largest difference that a task can have; None where that isn't known.
+    """
     # Sorted, so that the order of tasks in a file changes no bit of the bootstrap.
     tasks = tuple(sorted(arm.values.keys() & base.values.keys()))
     pair = Pair(
         arm=np.array([arm.values[task] for task in tasks]),
         baseline=np.array([base.values[task] for task in tasks]),
-        clusters=cluster_labels(arm.clusters, tasks),
-        largest=_largest(question, arm, base),
+        clusters=_cluster_labels(clusters, tasks),
+        largest=largest,
     )
-    return _Aligned(tasks=tasks, pair=pair)
+    return Aligned(tasks=tasks, pair=pair)
 
 
-def cluster_labels(clusters: Mapping[str, str], tasks: Sequence[str]) -> NDArray[np.int64] | None:
+def _cluster_labels(clusters: Mapping[str, str], tasks: Sequence[str]) -> NDArray[np.int64] | None:
     """A number a cluster; a task without one is its own. None where no task has one."""
     if not clusters:
         return None
@@ -154,15 +170,27 @@ def cluster_labels(clusters: Mapping[str, str], tasks: Sequence[str]) -> NDArray
     )
 
 
-def _largest(question: Question, arm: ArmScore, base: ArmScore) -> float | None:
-    """The largest difference that a task can have; None where that isn't known."""
+def largest_difference(
+    possible: Callable[[Range | None], Range | None],
+    arm: ArmScore,
+    base: ArmScore,
+    rewards: Range | None = None,
+) -> float | None:
+    """The largest difference that a task can have; None where that isn't known.
+
+    Args:
+        possible: the values that the metric can have, given the range of rewards.
+        arm: one of those that are compared.
+        base: the other one.
+        rewards: their range, where it is known; else the rewards that were seen have to tell.
+    """
     zero_one = (0.0, 1.0) if arm.zero_one and base.zero_one else None
-    possible = question.possible(question.reward_range or zero_one)
-    width = possible[1] - possible[0] if possible else math.inf
+    values = possible(rewards or zero_one)
+    width = values[1] - values[0] if values else math.inf
     return width if 0 < width < math.inf else None
 
 
-def _claimed(question: Question, one: Compared, aligned: _Aligned, level: float) -> Compared:
+def _claimed(question: Question, one: Compared, aligned: Aligned, level: float) -> Compared:
     """With the claim about recipes, where both have enough runs of theirs; a model that wasn't trained needs none."""
     trained = question.baseline != BASE_MODEL
     arm = _matrix(one.arm, aligned.tasks)
@@ -231,8 +259,8 @@ def _comparison(
         before=base.value,
         after=arm.value,
         effect=claim.effect,
-        low=_finite(claim.low),
-        high=_finite(claim.high),
+        low=finite(claim.low),
+        high=finite(claim.high),
         p_value=claim.p_value,
         p_corrected=p_corrected,
         smallest_detectable_effect=detectable(claim, ALPHA),
@@ -252,7 +280,7 @@ def _runs(question: Question, compared: Compared) -> str:
     return "one training run per recipe" if arm == 1 else f"{arm} training runs per recipe"
 
 
-def _finite(bound: float) -> float | None:
+def finite(bound: float) -> float | None:
     """A bound of an interval; None where nothing can be excluded on that side."""
     return bound if math.isfinite(bound) else None
 

@@ -17,11 +17,11 @@ from evsys_runtime.experiment.verdict.comparing import (
     compare_arms,
     strongest_claims,
 )
-from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
 from evsys_runtime.experiment.verdict.settle import Open, what_would_settle
 
-__all__ = ["BASE_MODEL", "Question", "conclude"]
+__all__ = ["conclude"]
 
 MOST_NAMED = 5
 """Tasks that are named in a warning."""

@@ -15,7 +15,7 @@ import numpy as np
 from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO, sign_products
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +29,7 @@ __all__ = [
     "newcombe_interval",
     "paired_difference",
     "paired_differences",
+    "satterthwaite",
     "standard_error",
     "wild_bootstrap",
 ]
@@ -57,6 +58,17 @@ class Seeds:
     by_task: float
     freedom: float
     runs: tuple[int, ...]
+
+
+def satterthwaite(total: float, parts: Iterable[tuple[float, float]]) -> float:
+    """The degrees of freedom of a squared standard error, after Satterthwaite 1946; infinitely many where it is all known.
+
+    Args:
+        total: the squared error.
+        parts: what it is estimated from: squared errors, each with its own degrees of freedom.
+    """
+    spread = sum(part**2 / freedom for part, freedom in parts if part > 0)
+    return total**2 / spread if spread else math.inf
 
 
 @attrs.frozen(kw_only=True)

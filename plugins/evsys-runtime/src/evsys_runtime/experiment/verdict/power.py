@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from statistics import NormalDist
 
-from evsys_runtime.experiment.verdict.paired import Paired, Seeds, mcnemar
+from evsys_runtime.experiment.verdict.paired import Paired, Seeds, mcnemar, satterthwaite
 from evsys_runtime.experiment.verdict.student import t_quantile
 
 __all__ = ["detectable", "runs_to_show", "smallest_p", "tasks_to_place", "tasks_to_show"]
@@ -73,8 +73,7 @@ def _seen_with(seeds: Seeds, runs: int, level: float) -> float:
     """What is detected with `runs` training runs of each recipe, whose spread stays what it is."""
     by_seed = seeds.by_seed * seeds.runs[0] / runs
     total = by_seed + seeds.by_task
-    parts = [by_seed**2 / (len(seeds.runs) * (runs - 1))] if by_seed > 0 else []
-    freedom = total**2 / parts[0] if parts else math.inf
+    freedom = satterthwaite(total, [(by_seed, len(seeds.runs) * (runs - 1))])
     return _multiplier(level, freedom) * math.sqrt(total)
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
-from evsys_runtime.experiment.verdict.paired import Paired, Seeds, cluster_sums, interval_end, standard_error
+from evsys_runtime.experiment.verdict.paired import (
+    Paired,
+    Seeds,
+    cluster_sums,
+    interval_end,
+    satterthwaite,
+    standard_error,
+)
 from evsys_runtime.experiment.verdict.student import t_quantile, two_sided_p
 
 if TYPE_CHECKING:
@@ -103,9 +110,8 @@ def two_way_errors(
     by_seed = sum(side.by_seed for side in sides)
     total = max(by_seed, by_task, by_seed + by_task - sum(side.by_both for side in sides))
     runs = tuple(sorted(len(side.seeds) for side in sides if len(side.seeds) > 1))
-    parts = [side.by_seed**2 / (len(side.seeds) - 1) for side in sides if side.by_seed > 0]
-    parts += [by_task**2 / max(1, len(sums) - 1)] if by_task > 0 else []
-    freedom = total**2 / sum(parts) if parts else math.inf
+    parts = [(side.by_seed, len(side.seeds) - 1) for side in sides]
+    freedom = satterthwaite(total, [*parts, (by_task, max(1, len(sums) - 1))])
     return total, Seeds(by_seed=by_seed, by_task=by_task, freedom=freedom, runs=runs)
 
 
