@@ -15,9 +15,9 @@ import platform
 import sys
 import time
 
-import numpy as np
+from support.instant import InstantModel
 
-from evsys.types import Message, SampledSequence, SampleResult, SamplingParams
+from evsys.types import Message, SamplingParams
 from evsys_runtime.evaluation.recording import RecordingModel
 from evsys_runtime.rendering.policy_client import PolicyClient
 from evsys_runtime.rendering.resolve import load_renderer
@@ -26,6 +26,7 @@ from evsys_runtime.serving.rollouts import RolloutEndpoints
 BARS = {"added_ms": 1.5, "added_us_per_token": 1.0}
 SAMPLING = SamplingParams(max_tokens=64, seed=1)
 RENDERER = load_renderer("evsys/tiny")
+ANSWER = [*b"the answer, 42.", RENDERER.stop_token_ids[0]]
 CALLS_A_ROLLOUT = 100
 ASKER = """
 import http.client, json, sys
@@ -45,26 +46,6 @@ for line in sys.stdin:
 """
 
 
-class InstantModel:
-    """Gives every prompt the same 16 tokens after one turn of the event loop."""
-
-    version = 0
-
-    def __init__(self) -> None:
-        tokens = [*b"the answer, 42.", RENDERER.stop_token_ids[0]]
-        self._sequence = SampledSequence(tokens=tokens, logprobs=[-0.5] * len(tokens), finish_reason="stop")
-
-    async def sample(self, prompt, params, n=1):
-        await asyncio.sleep(0)
-        return SampleResult(sequences=[self._sequence] * n)
-
-    async def compute_logprobs(self, tokens):
-        return np.full(len(tokens), -0.5, np.float32)
-
-    async def close(self):
-        pass
-
-
 def instruction(tokens: int, number: int) -> str:
     """A text whose prompt has so many tokens."""
     empty = len(RENDERER.render_prompt([Message(role="user", content="")]))
@@ -72,7 +53,7 @@ def instruction(tokens: int, number: int) -> str:
 
 
 def recording() -> RecordingModel:
-    return RecordingModel(PolicyClient(InstantModel(), RENDERER), SAMPLING)
+    return RecordingModel(PolicyClient(InstantModel(ANSWER), RENDERER), SAMPLING)
 
 
 async def as_object(texts: list[str]) -> float:

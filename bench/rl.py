@@ -3,8 +3,7 @@
 512 trajectories of 100 tokens are there already. `between` is what `rl` does between the last of its rollouts and the next: the batch
 and its metrics. `parts` says where it goes, and what it costs to judge groups, which is done as they come in. `step` is all of that with the
 training loop and its record, on a client that answers at once. `pipeline` makes rollouts with a sampler that answers at
-once, judged and put on disk, at several numbers in flight. `group` is what the local engine samples of a
-group of 16 with one prompt of 256 tokens: side by side, as rollouts ask for it, and one after the other. CPU milliseconds, the least of several runs; records are written by a
+once, judged and put on disk, at several numbers in flight. CPU milliseconds, the least of several runs; records are written by a
 thread of the process, so their CPU is in `cpu_ms`.
 """
 
@@ -20,7 +19,8 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-from support.bare_run import MODEL, bare_run
+from support.bare_run import bare_run
+from support.instant import InstantModel
 
 from evsys import Registry, use_registry
 from evsys.types import (
@@ -29,9 +29,6 @@ from evsys.types import (
     Message,
     OptimResult,
     Rollout,
-    SampledSequence,
-    SampleResult,
-    SamplingParams,
     Score,
     Turn,
     VerifierSpec,
@@ -40,7 +37,6 @@ from evsys_algo_rl import RL
 from evsys_algo_rl.batches import make_data
 from evsys_algo_rl.groups import judge
 from evsys_algo_rl.health import ratio_metrics, rollout_metrics
-from evsys_backend_local import LocalBackend
 from evsys_runtime.evaluation.agents import FunctionAgent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
 from evsys_runtime.record.run_record import RunRecord
@@ -74,7 +70,6 @@ def main() -> None:
         "pipeline": [
             {"in_flight": width, **asyncio.run(pipeline(width, max(4 * width, 400)))} for width in IN_FLIGHT
         ],
-        "group": asyncio.run(group_sampling()),
     }
     print(json.dumps(document, indent=2))
     if options.check and between > BUDGET:
@@ -197,27 +192,11 @@ def parts(runs: int) -> dict[str, float]:
 # --- the pipeline ---------------------------------------------------------------------------------------------------------
 
 
-class InstantSampler:
-    """A policy that says the same at once."""
-
-    version = 0
-
-    def __init__(self) -> None:
-        self._said = SampledSequence(tokens=[104, 105, 257], logprobs=[-0.5] * 3, finish_reason="stop")
-
-    async def sample(self, prompt, params, n=1):
-        await asyncio.sleep(0)
-        return SampleResult(sequences=[self._said] * n)
-
-    async def close(self) -> None:
-        pass
-
-
 class Samples(AnswersAtOnce):
     """The same client, with a policy that can be asked."""
 
     async def sampling_client(self):
-        return InstantSampler()
+        return InstantModel([104, 105, 257])
 
 
 async def chat(task, model, ctx):
@@ -257,34 +236,6 @@ async def pipeline(width: int, count: int) -> dict[str, float]:
         "rollouts": total,
         "rollouts_per_second": round(total / seconds),
         "cpu_ms_per_rollout": round(spent / total * 1e3, 3),
-    }
-
-
-async def group_sampling(samples: int = 16, prompt: int = 256, tokens: int = 32) -> dict[str, int]:
-    """Tokens a second of evsys/tiny for samples of one prompt."""
-    backend = LocalBackend()
-    asked = np.random.default_rng(0).integers(97, 122, prompt).tolist()
-    with tempfile.TemporaryDirectory() as folder:
-        client = await backend.prepare(MODEL, Path(folder), 0)
-        try:
-            sampler = await client.sampling_client()
-
-            async def one(seed: int) -> int:
-                params = SamplingParams(max_tokens=tokens, seed=seed)
-                return len((await sampler.sample(asked, params)).sequences[0].tokens)
-
-            await one(0)
-            started = time.perf_counter()
-            together = sum(await asyncio.gather(*map(one, range(samples))))
-            between = time.perf_counter()
-            alone = sum([await one(seed) for seed in range(samples)])
-            ended = time.perf_counter()
-            await sampler.close()
-        finally:
-            await backend.teardown(client)
-    return {
-        "tokens_per_second_side_by_side": round(together / (between - started)),
-        "tokens_per_second_one_by_one": round(alone / (ended - between)),
     }
 
 

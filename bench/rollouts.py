@@ -14,14 +14,13 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
+from support.instant import InstantModel
 
 from evsys import Registry
 from evsys.protocols import Renderer
-from evsys.types import HarborTask, SampledSequence, SampleResult, SamplingParams, VerifierSpec
+from evsys.types import HarborTask, VerifierSpec
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.evaluation.benchmarks import ApiModel, bind_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
@@ -33,25 +32,6 @@ from evsys_std.inference.openai_compatible import OpenAICompatible
 ANSWER = "the answer is 42"
 MODEL = "instant"
 TARGET = 1000
-
-
-class InstantModel:
-    """A sampling client that gives every prompt the same answer after one turn of the event loop."""
-
-    version = 0
-
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self._sequence = SampledSequence(tokens=tokens, logprobs=[-0.5] * len(tokens), finish_reason="stop")
-
-    async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
-        await asyncio.sleep(0)
-        return SampleResult(sequences=[self._sequence] * n)
-
-    async def compute_logprobs(self, tokens: Sequence[int]) -> np.ndarray:
-        return np.full(len(tokens), -0.5, dtype=np.float32)
-
-    async def close(self) -> None:
-        pass
 
 
 def instant_model(renderer: Renderer) -> InstantModel:

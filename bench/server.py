@@ -13,17 +13,16 @@ import asyncio
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import numpy as np
+from support.served import served
 
 from evsys import current_registry
 from evsys.types import AdamParams, Datum, LoraSpec, ModelSpec, SamplingParams
@@ -47,7 +46,7 @@ def main() -> None:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="evsys-bench-server-") as folder,
-        served(Path(folder)) as (url, pid),
+        served(Path(folder, "server"), "mock", "--model", MODEL) as (url, pid),
     ):
         results = asyncio.run(measured(options, url, pid, Path(folder)))
     bars = {
@@ -69,27 +68,6 @@ def main() -> None:
     missed = [name for name, bar in document["bars"].items() if not bar["met"]]
     if options.check and missed:
         sys.exit(f"missed: {', '.join(missed)}")
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[str, int]]:
-    """A server in a process of its own: its address and the process's id."""
-    command = [
-        *(sys.executable, "-m", "evsys_cli.main", "serve", "--backend", "mock", "--model", MODEL),
-        *("--port", "0", "--directory", str(folder / "server"), "--json", "--quiet"),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line == "}\n":
-                break
-        ready = json.loads("".join(lines))
-        yield ready["base_url"], ready["pid"]
-    finally:
-        process.terminate()
-        process.wait()
 
 
 async def measured(options: argparse.Namespace, url: str, pid: int, folder: Path) -> dict[str, Any]:

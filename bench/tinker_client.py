@@ -12,18 +12,17 @@ import argparse
 import asyncio
 import json
 import platform
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.served import served
 
 from evsys.types import AdamParams, Datum, LoraSpec, Message, ModelSpec, SamplingParams
 
@@ -49,12 +48,12 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="evsys-bench-tinker-") as name:
         folder = Path(name)
-        with served("mock", folder) as url:
+        with served(folder / "server-mock", "mock") as (url, _):
             calls = {
                 "straight": straight_calls(url, options),
                 "evsys": asyncio.run(our_calls(url, options, folder)),
             }
-        with served("local", folder) as url:
+        with served(folder / "server-local", "local") as (url, _):
             whole = {
                 "straight": straight_training(url, options.whole),
                 "evsys": asyncio.run(our_training(url, options.whole, folder)),
@@ -68,24 +67,6 @@ def main() -> None:
         "whole": whole,
     }
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
-
-
-@contextmanager
-def served(backend: str, folder: Path) -> Iterator[str]:
-    """A server in a process of its own."""
-    evsys = str(Path(sys.executable).with_name("evsys"))
-    command = [evsys, "serve", "--backend", backend, "--port", "0", "--json", "-q"]
-    directory = ["--directory", str(folder / f"server-{backend}")]
-    with subprocess.Popen([*command, *directory], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            lines, text = process.stdout, ""
-            while not text.rstrip().endswith("}"):
-                line = lines.readline()
-                assert line, "the server didn't start"
-                text += line
-            yield json.loads(text)["base_url"]
-        finally:
-            process.terminate()
 
 
 def figures(count: int, started: float, cpu: float) -> dict[str, float]:

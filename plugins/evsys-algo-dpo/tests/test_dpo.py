@@ -107,6 +107,17 @@ class _Crash:
         return []
 
 
+async def test_what_checkpoints_keep_is_made_once_and_taken_over(run):
+    async with run.attempt(preferences()) as ctx:
+        first, second = DPO(**SHORT), DPO(**SHORT)
+        await first.setup(ctx)
+        await second.setup(ctx)
+        kept = json.loads(json.dumps(first.state()))
+        second.load_state(kept)
+        assert first.state()["references"] is first.state()["references"]
+        assert second.state()["references"] is kept["references"]
+
+
 async def test_a_checkpoint_of_other_pairs_isnt_taken_up(run):
     async with run.attempt(preferences()) as ctx:
         algorithm, shorter = DPO(**SHORT), DPO(**{**SHORT, "steps": 1})

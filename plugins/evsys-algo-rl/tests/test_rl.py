@@ -7,7 +7,7 @@ import attrs
 import numpy as np
 import pytest
 
-from evsys.errors import AlgorithmError, DataError
+from evsys.errors import AlgorithmError, DataError, StoreError
 from evsys.types import (
     HarborTask,
     Message,
@@ -244,6 +244,22 @@ async def test_a_run_that_goes_on_from_a_checkpoint_has_the_same_bits(new_run, p
     assert halved.run.batches() == whole.run.batches()
     assert halved.values("loss") == whole.values("loss")
     assert halved.weights() == whole.weights()
+
+
+async def test_a_run_whose_batches_have_a_loss_of_their_own_does_not_go_on_with_another(new_run):
+    class Own(RL):
+        async def batch_of(self, groups, step_idx):
+            batch = await super().batch_of(groups, step_idx)
+            batch.loss_fn = "cispo"
+            return batch
+
+    run, params = (
+        new_run(),
+        {"algorithm": Own, "steps": 4, "save_every": 1, "substeps": 2, "loss": "ppo", "clip_low": 0.1},
+    )
+    await run.train(rows(), fields={"max_steps": 1}, **params)
+    with pytest.raises(StoreError, match="sampled and not yet trained"):
+        await run.train(rows(), resume=True, **params)
 
 
 async def test_the_state_is_json(new_run):

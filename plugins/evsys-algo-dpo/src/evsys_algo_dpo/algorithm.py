@@ -6,7 +6,6 @@ measured from where the model starts.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -83,6 +82,7 @@ class DPO(BaseAlgorithm):
 
     _pairs: Sequence[RenderedPair]
     _references: References | None
+    _kept: dict[str, str]  # what each checkpoint has of them
 
     @property
     def rows(self) -> int:
@@ -95,13 +95,8 @@ class DPO(BaseAlgorithm):
 
         self.ctx = ctx
         dropped: dict[str, int] = {}
-        pairs: list[RenderedPair] = []
-        for pair in render_pairs(ctx.data, ctx.clients.policy.renderer, self._limit(ctx), dropped):
-            pairs.append(pair)
-            if len(pairs) % 64 == 0:
-                ctx.heartbeat()
-                await asyncio.sleep(0)  # thousands of pairs take seconds; others may go on meanwhile
-        self._pairs = pairs
+        pairs = render_pairs(ctx.data, ctx.clients.policy.renderer, self.longest_sequence(ctx), dropped)
+        self._pairs = await self.rendered(ctx, pairs)
         for reason, count in dropped.items():
             self.warn(f"{count} of {len(ctx.data)} pairs were left out: {reason}")
         check_rows(self.rows, self.config.batch_size, dropped)
@@ -109,6 +104,7 @@ class DPO(BaseAlgorithm):
         # A run that resumes gets them with the algorithm's state.
         first = ctx.checkpoints.restored is None and self.config.loss != "simpo"
         self._references = await self._asked(ctx) if first else None
+        self._kept = {} if self._references is None else {"references": to_text(self._references)}
 
     async def build_batch(self, step_idx: int) -> TrainingBatch:
         """The next pairs in their seeded order, both sides of each."""
@@ -136,12 +132,13 @@ class DPO(BaseAlgorithm):
 
     def state(self) -> Mapping[str, Any]:
         """What the reference thinks of each answer."""
-        return {} if self._references is None else {"references": to_text(self._references)}
+        return dict(self._kept)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take up what the first attempt had asked."""
         if "references" in state:
             self._references = from_text(state["references"], self._taken(self.ctx).items())
+            self._kept = {"references": state["references"]}
 
     def _taken(self, ctx: RunContext) -> dict[int, RenderedPair]:
         """The pairs that some step takes, by number; those that none does would cost for nothing."""
@@ -167,11 +164,6 @@ class DPO(BaseAlgorithm):
             dropped: filled on the way with the reasons of pairs that are left out, and how often each was one.
         """
         yield from render_pairs(rows, renderer, self.config.max_length, {} if dropped is None else dropped)
-
-    def _limit(self, ctx: RunContext) -> int | None:
-        """The longest sequence that may be trained: what the params and the backend's model allow."""
-        limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
-        return min((limit for limit in limits if limit is not None), default=None)
 
 
 DPOParams = DPO.Config

@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from evsys.types import Datum, LossResult
+from evsys_runtime.training.sequences import weighted_sum
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["CHOSEN", "REJECTED", "preference_loss", "weighted_sum"]
+__all__ = ["CHOSEN", "REJECTED", "preference_loss"]
 
 CHOSEN, REJECTED = 0, 1
 """`meta["side"]` of a datum; `meta["pair"]` says which pair it belongs to."""
@@ -103,15 +104,6 @@ class _Pairs:
         for (pair, side), value in zip(self.places, values, strict=True):
             total[pair, side] += value
         return total
-
-
-def weighted_sum(datum: Datum, logprobs: NDArray[Any]) -> float:
-    """The logprob of what a datum trains; positions without weight may hold anything, NaN too."""
-    import numpy as np
-
-    weights = datum.loss_inputs["weights"]
-    active = weights != 0
-    return float(np.sum(weights[active] * np.asarray(logprobs, dtype=np.float64)[active]))
 
 
 def _of_pairs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -10,17 +10,14 @@ import attrs
 from evsys.errors import DataError
 from evsys.types import ChatMessagesRow, Datum, Message
 from evsys_algo_dpo.losses import CHOSEN, REJECTED
+from evsys_runtime.training.sequences import Sequences, sequences_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from evsys.protocols import Renderer
 
-__all__ = ["RenderedPair", "Side", "render_pairs"]
-
-type Side = tuple[tuple[NDArray[np.int64], NDArray[np.float32]], ...]
-"""Token ids and weights of one answer's conversation; several sequences where the template rewrites history between turns."""
+__all__ = ["RenderedPair", "render_pairs"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -28,11 +25,11 @@ class RenderedPair:
     """A pair as it is trained; only the messages in which its sides differ have weights."""
 
     row_id: str
-    chosen: Side
-    rejected: Side
+    chosen: Sequences
+    rejected: Sequences
 
     @property
-    def sequences(self) -> Side:
+    def sequences(self) -> Sequences:
         """Those of the chosen side, then those of the rejected one."""
         return (*self.chosen, *self.rejected)
 
@@ -80,13 +77,10 @@ def render_pairs(
             hint = "give each row `chosen` and `rejected`"
             raise DataError(f"row {row_id} has no rejected answer, so it is no pair", hint=hint)
         shared = _shared(row.messages, row.rejected)
-        try:
-            chosen = _side(row.messages, shared, row.tools, renderer)
-            rejected = _side(row.rejected, shared, row.tools, renderer)
-        except DataError as error:
-            raise DataError(
-                f"row {row_id}: {error.message}", source=error.source, line=error.line, hint=error.hint
-            ) from error
+        chosen, rejected = (
+            sequences_of(renderer, row_id, _unlike(messages, shared), row.tools, "all_assistant")
+            for messages in (row.messages, row.rejected)
+        )
         reason = _unusable(row, chosen, rejected, max_length)
         if reason is not None:
             dropped[reason] = dropped.get(reason, 0) + 1
@@ -94,7 +88,9 @@ def render_pairs(
         yield RenderedPair(row_id=row_id, chosen=chosen, rejected=rejected)
 
 
-def _unusable(row: ChatMessagesRow, chosen: Side, rejected: Side, max_length: int | None) -> str | None:
+def _unusable(
+    row: ChatMessagesRow, chosen: Sequences, rejected: Sequences, max_length: int | None
+) -> str | None:
     """Why a pair can't be trained on; None where it can."""
     if row.messages == row.rejected:
         return "both sides say the same"
@@ -112,18 +108,9 @@ def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _side(
-    messages: Sequence[Message], shared: int, tools: tuple[Mapping[str, Any], ...], renderer: Renderer
-) -> Side:
-    """One side's sequences; what both sides say is no reason to prefer one, so it has no weight."""
-    import numpy as np
-
-    said = tuple(
+def _unlike(messages: Sequence[Message], shared: int) -> tuple[Message, ...]:
+    """One side's messages; what both sides say is no reason to prefer one, so it has no weight."""
+    return tuple(
         attrs.evolve(message, weight=0.0) if place < shared and message.role == "assistant" else message
         for place, message in enumerate(messages)
-    )
-    return tuple(
-        (np.array(tokens, dtype=np.int64), np.array(weights, dtype=np.float32))
-        for tokens, weights in renderer.render_training(said, tools, "all_assistant")
-        if len(tokens) > 1
     )

@@ -11,7 +11,7 @@ from itertools import batched
 from typing import TYPE_CHECKING
 
 from evsys.errors import StoreError
-from evsys_algo_dpo.losses import weighted_sum
+from evsys_runtime.training.sequences import weighted_sum
 
 if TYPE_CHECKING:
     from evsys.types import RunContext

@@ -58,8 +58,7 @@ class RL(BaseAlgorithm):
         check_rows(len(ctx.data), 1, {})
         await super().setup(ctx)
         check_tasks(ctx)
-        limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
-        self._max_length = min((limit for limit in limits if limit is not None), default=None)
+        self._max_length = self.longest_sequence(ctx)
         most = self.config.max_staleness
         self._staleness = most if most is not None else int(not ctx.deterministic)
         at_once = max(1, self.config.n_concurrent // self.config.group_size)
@@ -99,13 +98,13 @@ class RL(BaseAlgorithm):
                 for i, groups in enumerate(_divided(taken.groups, parts))
             ]
             self._pending[0].metrics |= self._sampling_metrics(taken)
-            self._packed = [pack(batch) for batch in self._pending[1:]]
+            self._packed = [pack(batch, self.config) for batch in self._pending[1:]]
         else:
             self._packed.pop(0)
         return self._pending.pop(0)
 
     async def batch_of(self, groups: Sequence[TaskGroup], step_idx: int) -> TrainingBatch:
-        """What is learnt from some groups.
+        """What is learnt from some groups. A loss of one's own is set in `build_batch`, as no checkpoint can keep it.
 
         Raises:
             AlgorithmError: no rollout of them can be learnt from.

@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evsys.errors import StoreError
 from evsys.types import Datum, TrainingBatch
 from evsys_algo_rl.batches import NO_SIGNAL, objective
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evsys.types import LossFn
     from evsys_algo_rl.params import RLParams
 
 __all__ = ["pack", "unpack"]
 
+type _Loss = tuple[str | LossFn, Mapping[str, Any]]
 
-def pack(batch: TrainingBatch) -> str:
-    """Every number of a batch, bit by bit."""
+
+def pack(batch: TrainingBatch, params: RLParams) -> str:
+    """Every number of a batch, bit by bit. Of its loss only which one it is: the params', the one of no signal, or another."""
     head = {
         "row_ids": list(batch.row_ids),
-        "no_signal": batch.loss_fn == NO_SIGNAL,
+        "loss": _which(batch, params),
         "metrics": batch.metrics,
         "meta": [dict(datum.meta) for datum in batch.data],
         "inputs": [list(datum.loss_inputs) for datum in batch.data],
@@ -35,8 +41,25 @@ def pack(batch: TrainingBatch) -> str:
     return base64.b64encode(file.getvalue()).decode("ascii")
 
 
+def _which(batch: TrainingBatch, params: RLParams) -> str:
+    known = {"params": objective(params), "no_signal": (NO_SIGNAL, {})}
+    return next(
+        (name for name, loss in known.items() if _same((batch.loss_fn, batch.loss_params), loss)), "other"
+    )
+
+
+def _same(one: _Loss, other: _Loss) -> bool:
+    """True for one loss with the same settings, which may be of any type."""
+    settings = [json.dumps(dict(params), sort_keys=True, default=repr) for _, params in (one, other)]
+    return one[0] == other[0] and settings[0] == settings[1]
+
+
 def unpack(text: str, params: RLParams) -> TrainingBatch:
-    """The batch that `pack` was given."""
+    """The batch that `pack` was given.
+
+    Raises:
+        StoreError: its loss is one that the params don't tell.
+    """
     with np.load(io.BytesIO(base64.b64decode(text))) as found:
         head = json.loads(str(found["head"]))
         data = [
@@ -47,7 +70,14 @@ def unpack(text: str, params: RLParams) -> TrainingBatch:
             )
             for i, (meta, names) in enumerate(zip(head["meta"], head["inputs"], strict=True))
         ]
-    loss_fn, loss_params = (NO_SIGNAL, {}) if head["no_signal"] else objective(params)
+    if head["loss"] == "other":
+        raise StoreError(
+            "the checkpoint has batches that are sampled and not yet trained, with a loss that `batch_of` gave them and "
+            "no checkpoint can keep",
+            hint="set the loss in `build_batch` instead, which sees these batches too, or start a new run whose save_every "
+            "is a multiple of substeps",
+        )
+    loss_fn, loss_params = (NO_SIGNAL, {}) if head["loss"] == "no_signal" else objective(params)
     return TrainingBatch(
         data=data,
         loss_fn=loss_fn,

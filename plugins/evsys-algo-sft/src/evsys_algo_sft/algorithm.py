@@ -82,19 +82,13 @@ class SFT(BaseAlgorithm):
 
     async def setup(self, ctx: RunContext) -> None:
         """Render every row once, drop what can't be trained, keep out what is only measured, and say so."""
-        import asyncio  # here, so that `evsys schema` stays quick
-
         from evsys_algo_sft.held_out import HeldOut, kept_out
         from evsys_runtime.training.health import check_rows, trained_share_warning
 
         self.ctx = ctx
         report = RenderReport()
-        self._rendered = []
-        for rendered in self._render(ctx.data, ctx.clients.policy.renderer, report, self._limit(ctx)):
-            self._rendered.append(rendered)
-            if len(self._rendered) % 64 == 0:
-                ctx.heartbeat()
-                await asyncio.sleep(0)  # thousands of rows take seconds; others may go on meanwhile
+        rows = self._render(ctx.data, ctx.clients.policy.renderer, report, self.longest_sequence(ctx))
+        self._rendered = await self.rendered(ctx, rows)
         for reason, count in report.dropped.items():
             self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
         if report.pairs:
@@ -162,11 +156,6 @@ class SFT(BaseAlgorithm):
         max_length: int | None,
     ) -> Iterator[RenderedRow]:
         return render_rows(rows, renderer, self.config.train_on, max_length, report)
-
-    def _limit(self, ctx: RunContext) -> int | None:
-        """The longest sequence that may be trained: what the params and the backend's model allow."""
-        limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
-        return min((limit for limit in limits if limit is not None), default=None)
 
 
 SFTParams = SFT.Config

@@ -8,6 +8,7 @@ from itertools import batched
 from typing import TYPE_CHECKING
 
 from evsys_algo_sft.sequences import RenderedRow
+from evsys_runtime.training.sequences import weighted_sum
 
 if TYPE_CHECKING:
     from evsys.protocols import Tokenizer, TrainingClient
@@ -48,16 +49,12 @@ class HeldOut:
         """`held_out_nll`, nats per trained token, and `held_out_bits_per_byte`, which compares models with different
         tokenizers: the bits that all trained tokens take, end tokens included, by the bytes of their text.
         """
-        import numpy as np
-
         nats = 0.0
         for chunk in batched(self.rows, rows_at_once):
             data = [datum for row in chunk for datum in row.data(1.0)]
             forward = await client.forward(data)
             for datum, logprobs in zip(data, forward.logprobs, strict=True):
-                weights = datum.loss_inputs["weights"]
-                active = weights != 0
-                nats -= float(np.sum(weights[active] * np.asarray(logprobs, dtype=np.float64)[active]))
+                nats -= weighted_sum(datum, logprobs)
         found = {"held_out_nll": nats / self._weight}
         if self._bytes:
             found["held_out_bits_per_byte"] = nats / math.log(2) / self._bytes

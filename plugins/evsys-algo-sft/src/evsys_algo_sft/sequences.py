@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import DataError
 from evsys.types import ChatMessagesRow, Datum
+from evsys_runtime.training.sequences import Sequences, sequences_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from evsys.protocols import Renderer
@@ -44,7 +43,7 @@ class RenderedRow:
     """
 
     row_id: str
-    sequences: tuple[tuple[NDArray[np.int64], NDArray[np.float32]], ...]
+    sequences: Sequences
     weight: float
 
     def data(self, scale: float) -> Iterator[Datum]:
@@ -81,19 +80,11 @@ def render_rows(
     for number, row in enumerate(rows):
         row_id = row.row_id or str(number)
         report.pairs += row.rejected is not None
-        try:
-            pairs = renderer.render_training(row.messages, row.tools, train_on)
-        except DataError as error:
-            raise DataError(
-                f"row {row_id}: {error.message}", source=error.source, line=error.line, hint=error.hint
-            ) from error
-        longest = max((len(tokens) for tokens, _ in pairs), default=0)
+        sequences = sequences_of(renderer, row_id, row.messages, row.tools, train_on)
+        longest = max((len(tokens) for tokens, _ in sequences), default=0)
         if max_length is not None and longest > max_length:
             report.drop(f"longer than max_length ({max_length} tokens)")
             continue
-        sequences = tuple(
-            (np.array(t, dtype=np.int64), np.array(w, dtype=np.float32)) for t, w in pairs if len(t) > 1
-        )
         weight = float(sum(weights[1:].sum() for _, weights in sequences))
         if weight <= 0:
             report.drop("without a trainable token")

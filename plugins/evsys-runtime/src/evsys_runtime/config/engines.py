@@ -11,7 +11,7 @@ from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, Problem
 from evsys.types import HarborTask
 from evsys_runtime.config.model import BenchmarkConfig
 
-__all__ = ["engine_kind", "engine_problems", "why_harbor"]
+__all__ = ["auto_engine", "engine_kind", "engine_problems", "why_harbor"]
 
 
 def why_harbor(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) -> str | None:
@@ -23,8 +23,13 @@ def why_harbor(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) 
     return "an agent of Harbor's needs it" if harness else None
 
 
+def auto_engine(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) -> str:
+    """The name of the engine where nobody names one: `direct`, or `harbor` for what needs a place to act."""
+    return "direct" if why_harbor(environment, tasks, harness=harness) is None else "harbor"
+
+
 def engine_kind(entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness: bool) -> str:
-    """The name of an entry's engine; `auto` is `direct`, or `harbor` for what needs a place to act.
+    """The name of an entry's engine; `auto` is what `auto_engine` says.
 
     Args:
         entry: the entry.
@@ -32,9 +37,7 @@ def engine_kind(entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness:
         harness: its agent is one of Harbor's.
     """
     kind = entry.engine_spec.kind
-    if kind != "auto":
-        return kind
-    return "direct" if why_harbor(entry.environment, tasks, harness=harness) is None else "harbor"
+    return kind if kind != "auto" else auto_engine(entry.environment, tasks, harness=harness)
 
 
 def engine_problems(

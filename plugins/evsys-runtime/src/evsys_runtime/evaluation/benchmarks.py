@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginError, Problem
-from evsys.types import HarborTask, SamplingParams, VerifierSpec
+from evsys.errors import ConfigError, PluginError, Problem
+from evsys.types import HarborTask, SamplingParams
 from evsys_runtime.config import placeholders
 from evsys_runtime.config.engines import engine_kind, engine_problems
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
@@ -20,7 +20,7 @@ from evsys_runtime.data.sources import source_hash
 from evsys_runtime.evaluation.agents import HarnessAgent, resolve_agent
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
 from evsys_runtime.evaluation.ranges import Range, hull
-from evsys_runtime.evaluation.verify import BoundVerifier, bind_verifier
+from evsys_runtime.evaluation.verify import BoundVerifier, Verifiers, bound_verifiers, unjudgeable
 from evsys_runtime.record.hashing import digest
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def bind_benchmark(
         if (client := noting(f"{path}.{place}", _inference, spec, registry)) is not None
     ]
     problems += _key_problems(entry, scored, path)
-    verifiers = _bound_verifiers(scored, registry)
+    verifiers = bound_verifiers(scored, registry)
     problems += _task_problems(entry, scored, verifiers, path)
     if problems or bound_agent is None or engine is None:
         raise ConfigError(problems)
@@ -318,40 +318,19 @@ def _key_problems(entry: BenchmarkConfig, tasks: Sequence[HarborTask], path: str
             )
 
 
-type _Verifiers = Mapping[str, BoundVerifier | EvsysError]
-"""The verifiers of tasks by what `_key` says of their specs; an error is why one can't be used."""
-
-
-def _key(spec: VerifierSpec) -> str:
-    return digest([spec.name, spec.params])
-
-
-def _bound_verifiers(tasks: Sequence[HarborTask], registry: Registry) -> _Verifiers:
-    """Each verifier that tasks name, made once for each set of params."""
-    bound: dict[str, BoundVerifier | EvsysError] = {}
-    for task in tasks:
-        if task.verifier is None or _key(task.verifier) in bound:
-            continue
-        try:
-            bound[_key(task.verifier)] = bind_verifier(task.verifier, registry, path="verifier")
-        except (ConfigError, PluginError) as exc:
-            bound[_key(task.verifier)] = exc
-    return bound
-
-
-def _reward_range(tasks: Sequence[HarborTask], verifiers: _Verifiers) -> Range | None:
+def _reward_range(tasks: Sequence[HarborTask], verifiers: Verifiers) -> Range | None:
     if any(task.verifier is None for task in tasks):
         return None
     return hull(v.reward_range if isinstance(v, BoundVerifier) else None for v in verifiers.values())
 
 
 def _task_problems(
-    entry: BenchmarkConfig, tasks: Sequence[HarborTask], verifiers: _Verifiers, path: str
+    entry: BenchmarkConfig, tasks: Sequence[HarborTask], verifiers: Verifiers, path: str
 ) -> list[Problem]:
     """What is wrong with the tasks themselves: verifiers that can't judge, two system messages."""
     found: list[str] = []
     for task in tasks:
-        wrong = _unjudgeable(task, verifiers)
+        wrong = unjudgeable(task, verifiers)
         if wrong is not None:
             found.append(f"task {task.task_id!r}: {wrong}")
         if entry.system_prompt is not None and _has_system_message(task):
@@ -366,20 +345,6 @@ def _task_problems(
     return problems
 
 
-def _unjudgeable(task: HarborTask, verifiers: _Verifiers) -> str | None:
-    """Why a task's verifier can't judge it; None where it can, or where the task's folder brings its own tests."""
-    if task.verifier is None:
-        return None if task.path is not None else "it has no verifier"
-    verifier = verifiers[_key(task.verifier)]
-    if isinstance(verifier, EvsysError):
-        return str(verifier)
-    try:
-        verifier.check(task.verifier.expected)
-    except PLUGIN_FAILURES as exc:
-        return f"verifier {verifier.name!r}: {exc}"
-    return None
-
-
 def _has_system_message(task: HarborTask) -> bool:
     return not isinstance(task.instruction, str) and any(m.role == "system" for m in task.instruction)
 
@@ -391,14 +356,14 @@ def _content_hash(content_hash: str | None, entry: BenchmarkConfig, tasks: Seque
     return digest([whole, entry.limit]) if limited else whole
 
 
-def _warnings(verifiers: _Verifiers, clients: Iterable[Any]) -> tuple[str, ...]:
+def _warnings(verifiers: Verifiers, clients: Iterable[Any]) -> tuple[str, ...]:
     """What verifiers and clients say in their `warnings`, each once."""
     plugins = [one.call for one in verifiers.values() if isinstance(one, BoundVerifier)]
     said = [warning for plugin in (*plugins, *clients) for warning in getattr(plugin, "warnings", ())]
     return tuple(dict.fromkeys(said))
 
 
-def _verifier_sources(verifiers: _Verifiers, registry: Registry) -> dict[str, str]:
+def _verifier_sources(verifiers: Verifiers, registry: Registry) -> dict[str, str]:
     """The hash of the source of each verifier that tasks name, and of those which these call."""
     bound = [verifier for verifier in verifiers.values() if isinstance(verifier, BoundVerifier)]
     names = sorted({name for verifier in bound for name in (verifier.name, *verifier.uses)})

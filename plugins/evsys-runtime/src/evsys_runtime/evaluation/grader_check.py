@@ -25,8 +25,13 @@ from evsys_runtime.evaluation.made_answers import (
     made_rollout,
     oracle_of,
 )
-from evsys_runtime.evaluation.verify import BoundVerifier, bind_verifier, make_verify
-from evsys_runtime.record.hashing import digest
+from evsys_runtime.evaluation.verify import (
+    BoundVerifier,
+    VerifierKey,
+    bind_verifier,
+    make_verify,
+    verifier_key,
+)
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -143,7 +148,7 @@ class _Check:
     seconds: float
     unchecked: dict[str, int] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
-    bound: dict[str, BoundVerifier] = attrs.field(factory=dict)
+    bound: dict[VerifierKey, BoundVerifier] = attrs.field(factory=dict)
 
     async def run(self) -> GraderCheck:
         started = time.monotonic()
@@ -205,7 +210,7 @@ class _Check:
         return chosen
 
     def _verifier(self, spec: VerifierSpec) -> BoundVerifier:
-        key = digest([spec.name, spec.params])
+        key = verifier_key(spec)
         if key not in self.bound:
             self.bound[key] = bind_verifier(spec, self.registry)
         return self.bound[key]

@@ -78,11 +78,13 @@ async def advancing(
 
 
 @asynccontextmanager
-async def limited(seconds: float, hung: Callable[[], None]) -> AsyncGenerator[None]:
+async def limited(
+    seconds: float, hung: Callable[[], None], late: Callable[[], Exception] | None = None
+) -> AsyncGenerator[None]:
     """A block that must be over in time; `hung` is called just before it is cancelled.
 
     Raises:
-        TimeoutError: it wasn't.
+        TimeoutError: it wasn't; or what `late` makes instead.
     """
     alarm = asyncio.get_running_loop().call_later(seconds, hung)
     deadline = asyncio.timeout(seconds)
@@ -92,6 +94,7 @@ async def limited(seconds: float, hung: Callable[[], None]) -> AsyncGenerator[No
     except TimeoutError as exc:
         if not deadline.expired():
             raise
-        raise TimeoutError(f"not over within {seconds:g} s") from exc
+        error = TimeoutError(f"not over within {seconds:g} s") if late is None else late()
+        raise error from exc
     finally:
         alarm.cancel()

@@ -9,7 +9,7 @@ import attrs
 
 from evsys.errors import boundary
 from evsys.types import Policy
-from evsys_runtime.config.engines import why_harbor
+from evsys_runtime.config.engines import auto_engine
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.results import used_in
 from evsys_runtime.evaluation.streams import closing
@@ -138,8 +138,7 @@ class TrainingRollouts:
 
     def _engine(self, tasks: Sequence[HarborTask]) -> RolloutEngine:
         harness = isinstance(self._agent, HarnessAgent)
-        why = why_harbor(self._environment, tasks, harness=harness)
-        kind = "direct" if why is None else "harbor"
+        kind = auto_engine(self._environment, tasks, harness=harness)
         if kind not in self._engines:
             params: Mapping[str, Any] = {}
             self._engines[kind] = self._registry.build("rollout_engine", kind, params)

@@ -10,12 +10,12 @@ import asyncio
 import inspect
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginContractError
+from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, PluginError
 from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
 from evsys_runtime.evaluation.ranges import Range, declared_range, range_of
 
@@ -23,7 +23,20 @@ if TYPE_CHECKING:
     from evsys import Registry
     from evsys.types import Verify
 
-__all__ = ["BoundVerifier", "bind_verifier", "make_verify", "to_score"]
+__all__ = [
+    "BoundVerifier",
+    "VerifierKey",
+    "Verifiers",
+    "bind_verifier",
+    "bound_verifiers",
+    "make_verify",
+    "to_score",
+    "unjudgeable",
+    "verifier_key",
+]
+
+type VerifierKey = tuple[str, str]
+"""What `verifier_key` says of a verifier's spec."""
 
 TIMEOUT_SECONDS = 600.0
 
@@ -97,6 +110,42 @@ def bind_verifier(spec: VerifierSpec, registry: Registry, *, path: str = "$") ->
     )
 
 
+type Verifiers = Mapping[VerifierKey, BoundVerifier | EvsysError]
+"""The verifiers of tasks; an error is why one can't be used."""
+
+
+def verifier_key(spec: VerifierSpec) -> VerifierKey:
+    """The same for specs that one bound verifier serves: of one name and one set of params."""
+    return spec.name, json.dumps(spec.params, sort_keys=True, default=repr) if spec.params else ""
+
+
+def bound_verifiers(tasks: Iterable[HarborTask], registry: Registry) -> Verifiers:
+    """Each verifier that tasks name, made once for each set of params."""
+    bound: dict[VerifierKey, BoundVerifier | EvsysError] = {}
+    for task in tasks:
+        if task.verifier is None or (key := verifier_key(task.verifier)) in bound:
+            continue
+        try:
+            bound[key] = bind_verifier(task.verifier, registry, path="verifier")
+        except (ConfigError, PluginError) as exc:
+            bound[key] = exc
+    return bound
+
+
+def unjudgeable(task: HarborTask, verifiers: Verifiers) -> str | None:
+    """Why a task's verifier can't judge it; None where it can, or where the task's folder brings its own tests."""
+    if task.verifier is None:
+        return None if task.path is not None else "it has no verifier"
+    verifier = verifiers[verifier_key(task.verifier)]
+    if isinstance(verifier, EvsysError):
+        return str(verifier)
+    try:
+        verifier.check(task.verifier.expected)
+    except PLUGIN_FAILURES as exc:
+        return f"verifier {verifier.name!r}: {exc}"
+    return None
+
+
 def make_verify(registry: Registry, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Verify:
     """The `Verify` of a run: judges finished rollouts by the verifiers that their tasks name, and never raises.
 
@@ -106,10 +155,10 @@ def make_verify(registry: Registry, *, timeout_seconds: float = TIMEOUT_SECONDS)
         registry: where verifiers are looked up.
         timeout_seconds: longest time of one verdict. A plain function that blocks can't be interrupted.
     """
-    bound: dict[tuple[str, str], BoundVerifier] = {}
+    bound: dict[VerifierKey, BoundVerifier] = {}
 
     def of(spec: VerifierSpec) -> BoundVerifier:
-        key = (spec.name, json.dumps(spec.params, sort_keys=True, default=repr) if spec.params else "")
+        key = verifier_key(spec)
         if key not in bound:
             bound[key] = bind_verifier(spec, registry)
         return bound[key]

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -58,9 +59,10 @@ class Conversation(PolicyClient):
 
 @attrs.frozen(kw_only=True)
 class _Asked:
-    """A conversation that was rendered: by the renderer alone, and as it was sent."""
+    """A conversation that was rendered: by the renderer alone, and as it was sent. `place` is its digest where that was taken."""
 
     messages: Sequence[Message]
+    place: bytes | None
     plain: list[int]
     prompt: list[int]
 
@@ -130,7 +132,8 @@ class HistoryRenderer:
         whole, places = self._known(messages) if again else (list(messages), [])
         plain = self._renderer.render_prompt(whole, tools)
         prompt = self._continued(plain, places)
-        self._asked.append(_Asked(messages=whole, plain=plain, prompt=prompt))
+        place = places[-1] if places else None
+        self._asked.append(_Asked(messages=whole, place=place, plain=plain, prompt=prompt))
         return prompt
 
     def answered(self, completion: Completion) -> None:
@@ -144,7 +147,8 @@ class HistoryRenderer:
         """Put the answers since the last time where they are found."""
         for asked, completion in self._answers:
             tokens = list(completion.tokens or ())
-            place = _digest(self._known(asked.messages)[1][-1], completion.message)
+            before = reduce(_digest, asked.messages, b"") if asked.place is None else asked.place
+            place = _digest(before, completion.message)
             self._messages[place] = completion.message
             self._said[place] = _Said(
                 plain=asked.plain,

@@ -107,6 +107,23 @@ class BaseAlgorithm:
         start = step_idx * size
         return self.order.take(start, size if limit is None else min(size, limit - start))
 
+    def longest_sequence(self, ctx: RunContext) -> int | None:
+        """The longest sequence in tokens that may be trained: what the params and the backend's model allow."""
+        limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    async def rendered[T](self, ctx: RunContext, items: Iterable[T]) -> list[T]:
+        """All items, which take time to make: thousands take seconds, in which others may go on and the run is seen to live."""
+        import asyncio  # here, so that `evsys schema` stays quick
+
+        found: list[T] = []
+        for item in items:
+            found.append(item)
+            if len(found) % 64 == 0:
+                ctx.heartbeat()
+                await asyncio.sleep(0)
+        return found
+
     # --- what the loop calls --------------------------------------------------------------------------------------
 
     async def setup(self, ctx: RunContext) -> None:

@@ -1,0 +1,31 @@
+"""`evsys serve` in a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["served"]
+
+
+@contextmanager
+def served(folder: Path, backend: str, *arguments: str) -> Iterator[tuple[str, int]]:
+    """The address of a server, which keeps its files in `folder`, and its process's id."""
+    command = [
+        *(sys.executable, "-m", "evsys_cli.main", "serve", "--backend", backend, *arguments),
+        *("--port", "0", "--directory", str(folder), "--json", "--quiet"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if line == "}\n":
+                    break
+            assert lines, "the server didn't start"
+            ready = json.loads("".join(lines))
+            yield ready["base_url"], ready["pid"]
+        finally:
+            process.terminate()
