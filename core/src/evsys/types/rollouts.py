@@ -98,10 +98,14 @@ class Usage:
         )
 
     @property
+    def tokens(self) -> int:
+        """All of them, whatever they were for."""
+        return self.prompt_tokens + self.completion_tokens + self.trained_tokens
+
+    @property
     def without_price(self) -> int:
         """`unpriced`, and 1 for tokens without a price that nobody has counted there yet."""
-        tokens = self.prompt_tokens or self.completion_tokens or self.trained_tokens
-        return self.unpriced or int(self.cost_usd is None and bool(tokens))
+        return self.unpriced or int(self.cost_usd is None and bool(self.tokens))
 
 
 @attrs.frozen(kw_only=True)

@@ -120,7 +120,7 @@ class LocalTrainingClient:
     ) -> LocalTrainingClient:
         """Load base weights and make, or restore, what is trained. Blocking."""
         xp = select(config.device)
-        base = shared_base(model.name)
+        base = shared_base(model.name, xp)
         _require_context(config, base.shape.max_context, model.name)
         prefixes = PrefixCache(config.prefix_cache_mb << 20)
         rows = config.micro_batch_rows or (CPU_ROWS if xp is NUMPY else GPU_ROWS)

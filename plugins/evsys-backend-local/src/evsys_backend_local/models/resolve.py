@@ -17,6 +17,7 @@ from evsys_runtime.rendering.cache import TINY, find_model
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from evsys_backend_local.engine.arrays import Arrays
     from evsys_backend_local.engine.weights import BaseWeights
 
 
@@ -51,24 +52,31 @@ def load_base(name: str | Path, dtype: DTypeLike = "float32") -> BaseWeights:
     return weights
 
 
-def shared_base(name: str | Path) -> BaseWeights:
+def shared_base(name: str | Path, xp: Arrays | None = None) -> BaseWeights:
     """Base weights that nobody writes to: the same object for all who hold those of one model, as its files are now.
+
+    Args:
+        name: as for `load_base`.
+        xp: where they are to lie; in numpy's arrays by default.
 
     Raises:
         ConfigError, DataError: see `load_base`.
     """
+    from evsys_backend_local.engine.arrays import NUMPY
+
+    table = xp or NUMPY
     folder = resolve(name)
     files = () if folder is None else tuple(sorted(_signature(path) for path in _files(folder)))
-    key = (str(name), files)
+    key = (str(name), files, table)
     with _SHARING:
         weights = _SHARED.get(key)
         if weights is None:
-            weights = _SHARED[key] = load_base(name)
+            weights = _SHARED[key] = load_base(name).on(table)
     return weights
 
 
 _SHARING = threading.Lock()
-_SHARED: weakref.WeakValueDictionary[tuple[str, tuple[object, ...]], BaseWeights] = (
+_SHARED: weakref.WeakValueDictionary[tuple[str, tuple[object, ...], Arrays], BaseWeights] = (
     weakref.WeakValueDictionary()
 )
 

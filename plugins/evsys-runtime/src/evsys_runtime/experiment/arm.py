@@ -42,6 +42,7 @@ from evsys_runtime.experiment.arm_backend import ArmBackend
 from evsys_runtime.experiment.arm_data import ArmData
 from evsys_runtime.experiment.arm_rollouts import training_rollouts
 from evsys_runtime.experiment.arm_scores import ArmScores
+from evsys_runtime.experiment.asked_model import asked_model
 from evsys_runtime.experiment.budget import ArmBudget
 from evsys_runtime.experiment.contracts import trained
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
@@ -158,7 +159,7 @@ class _ArmRun:
             self.hooks.register(self.budget, "budget")
         self.benchmarks = self.session.benchmarks_of(arm)
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
-        model = self.backend.model(algorithm)
+        model = asked_model(arm, algorithm)
         self.restore = find_checkpoint(model, self.session.plan.project_root)
         self.scored, self.trained = self.taken.scored, self.taken.trained
         self.warnings += self.taken.odd
@@ -173,7 +174,6 @@ class _ArmRun:
             known_as=self.taken.identity,
         )
         data = await self.rows.load(algorithm, self.restore)
-        self.backend.mark_simulated(model)
         gone = {}
         for step in self._lost():
             try:

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 import attrs
 
 from evsys.errors import EvsysError, boundary
-from evsys.protocols import Algorithm, Backend, Log, TrainingClient
+from evsys.protocols import Backend, Log, TrainingClient
 from evsys.types import Checkpoint, ModelSpec
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.asked_model import asked_model
 from evsys_runtime.experiment.contracts import prepared, told
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watchdog import Watchdog
@@ -34,25 +33,6 @@ class ArmBackend:
     watch: Watchdog
     warnings: list[str]
 
-    def model(self, algorithm: Algorithm) -> ModelSpec:
-        """What is trained: the model that the run names, as far as the algorithm trains it."""
-        return asked_model(self.arm, algorithm)
-
-    def build(self) -> Backend:
-        """A new backend."""
-        spec = self.arm.run.backend
-        backend: Backend = self.session.plan.registry.build("backend", spec.kind, resolve(spec.params))
-        return backend
-
-    def mark_simulated(self, model: ModelSpec) -> None:
-        """Keep it with the result where the backend only imitates a model, so that no number passes for the model's."""
-        if getattr(self.build(), "simulated", False):
-            kind = self.arm.run.backend.kind
-            self.session.simulated.add(kind)
-            self.warnings.append(
-                f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
-            )
-
     @asynccontextmanager
     async def client(self, model: ModelSpec, start: Checkpoint | None) -> AsyncIterator[TrainingClient]:
         """A model that is ready to be trained and sampled, torn down after the block, however that ends.
@@ -61,8 +41,12 @@ class ArmBackend:
             model: what is trained.
             start: where its weights come from; None where the model itself says.
         """
-        backend = self.build()
         name = self.arm.run.backend.kind
+        backend: Backend = self.session.plan.registry.build(
+            "backend", name, resolve(self.arm.run.backend.params)
+        )
+        if getattr(backend, "simulated", False):
+            self._mark_simulated(model)
         client: TrainingClient | None = None
         try:
             with boundary("backend", name, run_id_of(self.arm)):
@@ -81,6 +65,14 @@ class ArmBackend:
                 self.log.warning("teardown.failed", reason=exc.message, exc_info=exc)
             raise
         await self._tear_down(backend, client)
+
+    def _mark_simulated(self, model: ModelSpec) -> None:
+        """Keep it with the result where the backend only imitates a model, so that no number passes for the model's."""
+        kind = self.arm.run.backend.kind
+        self.session.simulated.add(kind)
+        text = f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
+        if text not in self.warnings:  # a run may need its backend several times, for scores that were lost
+            self.warnings.append(text)
 
     async def _tear_down(self, backend: Backend, client: TrainingClient | None) -> None:
         name = self.arm.run.backend.kind

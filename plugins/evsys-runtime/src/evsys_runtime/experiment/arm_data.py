@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import attrs
 
@@ -13,7 +14,8 @@ from evsys.types import Checkpoint
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.dataset import MaterializedDataset
-from evsys_runtime.data.load import load_dataset
+from evsys_runtime.data.load import Pull, load_dataset
+from evsys_runtime.data.parse import Shape
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.background import in_background
 from evsys_runtime.experiment.earlier import EarlierRun
@@ -26,7 +28,42 @@ from evsys_runtime.experiment.watchdog import Watchdog
 from evsys_runtime.record.cache import CachedData
 from evsys_runtime.record.run_record import RunRecord
 
-__all__ = ["ArmData"]
+__all__ = ["ArmData", "rows_of"]
+
+
+def rows_of(
+    session: Session,
+    arm: ArmConfig,
+    shape: Shape,
+    directory: Path,
+    *,
+    pull: Pull | None = None,
+    follow: Callable[[Callable[[], int]], None] | None = None,
+) -> MaterializedDataset:
+    """The typed rows of an arm, read anew; blocking.
+
+    Args:
+        session: whose arm it is.
+        arm: its data, its seed.
+        shape: of the rows.
+        directory: the run's folder; rows that are too many for memory lie in it.
+        pull: gets stored data, the session's own by default.
+        follow: as of `load_dataset`.
+
+    Raises:
+        DataError, StoreError: they can't be read.
+    """
+    return load_dataset(
+        arm.run.data,
+        shape=shape,
+        project_root=session.plan.project_root,
+        registry=session.plan.registry,
+        pull=pull or session.pull,
+        spool_dir=directory / "data",
+        seed=session.seeds(arm)("data"),
+        resolve=resolve,
+        follow=follow,
+    )
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -65,15 +102,12 @@ class ArmData:
         data = session.datasets.pop(run_id_of(arm), None)
         if data is None:
             data = await in_background(
-                load_dataset,
-                arm.run.data,
-                shape=getattr(algorithm, "shape", "chat"),
-                project_root=session.plan.project_root,
-                registry=session.plan.registry,
+                rows_of,
+                session,
+                arm,
+                getattr(algorithm, "shape", "chat"),
+                self.record.directory,
                 pull=self._pull,
-                spool_dir=self.record.directory / "data",
-                seed=session.seeds(arm)("data"),
-                resolve=resolve,
                 follow=self.watch.follow,
             )
         self.warnings += data.warnings

@@ -21,7 +21,7 @@ from evsys_runtime.evaluation.result_key import Trained
 from evsys_runtime.evaluation.results import without_cost
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_key
-from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
+from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.experiment.watchdog import Watchdog
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints

@@ -213,8 +213,7 @@ class ExperimentBudget:
         Raises:
             BudgetExceeded: nothing is left for it. Steps end only who makes steps: scores cost none.
         """
-        tokens = usage.prompt_tokens + usage.completion_tokens + usage.trained_tokens
-        for name, amount in (("tokens", tokens), ("usd", usage.cost_usd or 0.0), ("steps", steps)):
+        for name, amount in (("tokens", usage.tokens), ("usd", usage.cost_usd or 0.0), ("steps", steps)):
             self._accounts[run_id].used[name] += amount
             self._spent[name] += amount
         if self._clock.now() - self._kept >= KEEP_SECONDS:

@@ -19,11 +19,11 @@ from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.data.task_index import Entry, TaskIndex
 from evsys_runtime.evaluation.benchmarks import load_benchmark
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.workspace import Workspace
 
-__all__ = ["check_data", "shape_of"]
+__all__ = ["check_data", "data_key", "shape_of"]
 
 _TOLD_EVERY = 1_000
 
@@ -96,15 +96,19 @@ def shape_of(plan: Plan, arm: ArmConfig) -> Shape:
     return shape
 
 
+def data_key(arm: ArmConfig, shape: Shape, seed: int) -> str:
+    """What an arm's rows depend on: arms for which that is the same read the same rows. Only transforms draw with the seed."""
+    return digest([arm.tree.get("data"), shape, seed if arm.run.data.transforms else None])
+
+
 def _datasets(plan: Plan, arms: Sequence[ArmConfig]) -> list[_Dataset]:
     """The datasets of arms, each once; repeats differ only where a transform draws with the seed of the repeat."""
     found: dict[str, _Dataset] = {}
     for arm in arms:
-        base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
         dataset = _Dataset(
             config=arm.run.data,
             shape=shape_of(plan, arm),
-            seed=Seeds(base_seed=base, repeat=arm.repeat)("data"),
+            seed=seeds_of(plan, arm)("data"),
         )
         with use_scope(DataScope(project_root=plan.project_root)):
             stages = build_stages(

@@ -130,18 +130,7 @@ class Experiment:
             StoreError: there is no record, or it is of another format.
             ConfigError: it can't be resumed, or its file isn't valid any more.
         """
-        injected = options.get("train_fn") is not None
-        unfinished = Unfinished.read(Path(directory), overrides=overrides, injected=injected)
-        plan = load_experiment(
-            unfinished.directory / "config.yaml",
-            overrides=unfinished.overrides,
-            registry=registry,
-            has_store=options.get("store") is not None,
-            project_root=unfinished.project_root,
-        )
-        plan = child_of(plan, unfinished.parent)
-        launched = cast("OptionKeys", {**unfinished.options, **options})
-        experiment = cls(plan, **launched)
+        experiment, unfinished = cls._of_record(directory, overrides, registry, options, forks=False)
         experiment.resumes = unfinished
         return experiment
 
@@ -169,8 +158,23 @@ class Experiment:
             StoreError: there is no record, or it is of another format.
             ConfigError: it is a dry run, or what comes of it isn't valid.
         """
+        experiment, unfinished = cls._of_record(directory, overrides, registry, options, forks=True)
+        experiment.forks = unfinished.directory
+        return experiment
+
+    @classmethod
+    def _of_record(
+        cls,
+        directory: str | Path,
+        overrides: Sequence[str],
+        registry: Registry | None,
+        options: OptionKeys,
+        *,
+        forks: bool,
+    ) -> tuple[Self, Unfinished]:
+        """An experiment planned anew from its record, and what the record says of how it was launched."""
         injected = options.get("train_fn") is not None
-        unfinished = Unfinished.read(Path(directory), overrides=overrides, injected=injected, forks=True)
+        unfinished = Unfinished.read(Path(directory), overrides=overrides, injected=injected, forks=forks)
         plan = load_experiment(
             unfinished.directory / "config.yaml",
             overrides=unfinished.overrides,
@@ -178,10 +182,9 @@ class Experiment:
             has_store=options.get("store") is not None,
             project_root=unfinished.project_root,
         )
+        parent = unfinished.directory.name if forks else unfinished.parent
         launched = cast("OptionKeys", {**unfinished.options, **options})
-        experiment = cls(child_of(plan, unfinished.directory.name), **launched)
-        experiment.forks = unfinished.directory
-        return experiment
+        return cls(child_of(plan, parent), **launched), unfinished
 
     def run(self) -> ExperimentResult:
         """Run to the end.

@@ -13,7 +13,7 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.pipeline import NO_REASON
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.record.workspace import Workspace
 from evsys_runtime.rendering.resolve import load_renderer
 
@@ -85,7 +85,7 @@ def preview_rows(plan: Plan, *, arm: str | None = None, limit: int = 3) -> Previ
         project_root=plan.project_root,
         registry=plan.registry,
         pull=Workspace(plan.project_root).find_dataset,
-        seed=_seed(plan, chosen),
+        seed=seeds_of(plan, chosen)("data"),
         limit=limit,
         resolve=resolve,
     )
@@ -107,11 +107,6 @@ def preview_rows(plan: Plan, *, arm: str | None = None, limit: int = 3) -> Previ
         dropped={**data.dropped, **{f"{kind}: {reason}": count for reason, count in left_out.items()}},
         not_read=data.not_read,
     )
-
-
-def _seed(plan: Plan, arm: ArmConfig) -> int:
-    base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
-    return Seeds(base_seed=base, repeat=arm.repeat)("data")
 
 
 def _arm(plan: Plan, name: str | None) -> ArmConfig:

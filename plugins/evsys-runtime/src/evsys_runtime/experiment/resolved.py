@@ -11,7 +11,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.seeds import seeds_of
 
 __all__ = ["resolved_tree"]
 
@@ -56,15 +56,14 @@ def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) ->
 def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[str]) -> dict[str, Any]:
     run = resolver.fields(arm.run)
     run["agent"] = run["agent"] or _known(resolver, "agent", DEFAULT_AGENT)
-    base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
-    seeds = Seeds(base_seed=base, repeat=arm.repeat)
+    seeds = seeds_of(plan, arm)
     purposes = (*_PURPOSES, *(f"evaluation/{name}" for name in benchmarks))
     return {
         "run_id": f"{arm.name}-s{arm.repeat}",
         "arm": arm.name,
         "repeat": arm.repeat,
         "deterministic": arm.deterministic,
-        "base_seed": base,
+        "base_seed": seeds.base_seed,
         "seeds": {purpose: seeds(purpose) for purpose in purposes},
         "run": {**run, "name": arm.name},
     }

@@ -8,13 +8,12 @@ from typing import Any
 from evsys.errors import ConfigError, StoreError
 from evsys.types import EvaluationResult, ExperimentResult
 from evsys_runtime.config.budgeting import known_steps
-from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
-from evsys_runtime.data.load import load_dataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.arm_data import rows_of
 from evsys_runtime.experiment.changed import odd_changes, refuse, refuse_changes, resolved_then
-from evsys_runtime.experiment.data_check import shape_of
+from evsys_runtime.experiment.data_check import data_key, shape_of
 from evsys_runtime.experiment.forking import branch_off
 from evsys_runtime.experiment.grading import GRADER_CHECK
 from evsys_runtime.experiment.identity import plugin_versions
@@ -26,7 +25,6 @@ from evsys_runtime.experiment.untrained import untrained_key
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
-from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.provenance import collect
 from evsys_runtime.record.result_schemas import read_as
 
@@ -183,21 +181,10 @@ def _refuse_changed_runs(session: Session) -> None:
 
 def _loaded(session: Session, arm: ArmConfig, loaded: dict[str, MaterializedDataset]) -> MaterializedDataset:
     """The rows of a run; runs that have the same get one object."""
-    seed = session.seeds(arm)("data")
     shape = shape_of(session.plan, arm)
-    drawn = seed if arm.run.data.transforms else None
-    key = digest({"data": arm.tree["data"], "shape": shape, "seed": drawn})
+    key = data_key(arm, shape, session.seeds(arm)("data"))
     if key not in loaded:
-        loaded[key] = load_dataset(
-            arm.run.data,
-            shape=shape,
-            project_root=session.plan.project_root,
-            registry=session.plan.registry,
-            pull=session.pull,
-            spool_dir=session.record.run(run_id_of(arm)).directory / "data",
-            seed=seed,
-            resolve=resolve,
-        )
+        loaded[key] = rows_of(session, arm, shape, session.record.run(run_id_of(arm)).directory)
     return loaded[key]
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import attrs
 
-__all__ = ["Seeds", "derive"]
+if TYPE_CHECKING:
+    from evsys_runtime.config.plan import ArmConfig, Plan
+
+__all__ = ["Seeds", "derive", "seeds_of"]
 
 
 def derive(base_seed: int, repeat: int, purpose: str, index: int = 0) -> int:
@@ -24,3 +28,9 @@ class Seeds:
 
     def __call__(self, purpose: str, index: int = 0) -> int:
         return derive(self.base_seed, self.repeat, purpose, index)
+
+
+def seeds_of(plan: Plan, arm: ArmConfig) -> Seeds:
+    """The seeds of one arm of a plan at its repeat: `run.seed` takes the place of `base_seed`."""
+    base = plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
+    return Seeds(base_seed=base, repeat=arm.repeat)

@@ -26,7 +26,7 @@ from evsys_runtime.experiment.interrupts import interruption
 from evsys_runtime.experiment.plan_secrets import refuse_secrets
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.secrets import redactor_of, said, without_secrets
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.seeds import Seeds, seeds_of
 from evsys_runtime.experiment.shared_scores import SharedScores
 from evsys_runtime.experiment.spent import spent_on_record
 from evsys_runtime.experiment.taken_up import TakenUp
@@ -255,8 +255,7 @@ class Session:
 
     def seeds(self, arm: ArmConfig) -> Seeds:
         """The arm's seeds: `run.seed` takes the place of `base_seed`."""
-        base = self.plan.experiment.base_seed if arm.seed_override is None else arm.seed_override
-        return Seeds(base_seed=base, repeat=arm.repeat)
+        return seeds_of(self.plan, arm)
 
     def keep(self, record: RunRecord, result: ArmResult) -> ArmResult:
         """Write how a run ended, free of secrets, and close its record; nothing is awaited, so it works after Ctrl-C."""

@@ -11,13 +11,14 @@ import attrs
 from evsys.errors import StoreError
 from evsys.types import Usage
 from evsys_runtime.evaluation.cached import tells_cached
+from evsys_runtime.experiment.budget import COUNTED
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.jsonl import read_jsonl
 from evsys_runtime.record.run_record import PHASES, RunRecord
 
 __all__ = ["spent_on_record"]
 
-_NOTHING: Final = {"usd": 0.0, "tokens": 0.0, "steps": 0.0}
+_NOTHING: Final = dict.fromkeys(COUNTED, 0.0)
 
 
 @attrs.define(kw_only=True)
@@ -33,7 +34,7 @@ class _Shown:
 
     def count(self, usage: Usage) -> None:
         """A rollout's, or a verdict's."""
-        self.used["tokens"] += usage.prompt_tokens + usage.completion_tokens + usage.trained_tokens
+        self.used["tokens"] += usage.tokens
         self.used["usd"] += usage.cost_usd or 0.0
 
 

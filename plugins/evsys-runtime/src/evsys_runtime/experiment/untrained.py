@@ -9,7 +9,7 @@ from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.session import Session
-from evsys_runtime.experiment.verdict.conclude import BASE_MODEL
+from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.hashing import digest
 
 __all__ = ["untrained_key", "untrained_keys"]

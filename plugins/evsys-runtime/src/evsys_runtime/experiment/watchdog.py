@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -23,6 +24,7 @@ from evsys.protocols import Log
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import WatchdogConfig
 from evsys_runtime.evaluation.failures import is_known
+from evsys_runtime.evaluation.progress import limited
 from evsys_runtime.experiment.stacks import place_in_threads, place_of, stack_of, stacks, tasks_where
 from evsys_runtime.record.run_record import RunRecord
 
@@ -255,18 +257,10 @@ class Watchdog:
             EvsysError: it wasn't; see `over`.
         """
         message = f"{what} of {boundary} {plugin!r} took longer than {seconds:g} s"
-        alarm = asyncio.get_running_loop().call_later(seconds, self.dump, message)
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                yield
-        except TimeoutError as exc:
-            if not limit.expired():
-                raise
-            told = f"{message}; {STACKS} in its record says where everything was"
-            raise stalled_at(boundary, plugin, told, run_id=self.run_id) from exc
-        finally:
-            alarm.cancel()
+        told = f"{message}; {STACKS} in its record says where everything was"
+        late = partial(stalled_at, boundary, plugin, told, run_id=self.run_id)
+        async with limited(seconds, partial(self.dump, message), late):
+            yield
 
 
 def watchdog_of(record: RunRecord, settings: WatchdogConfig, log: Log) -> Watchdog:

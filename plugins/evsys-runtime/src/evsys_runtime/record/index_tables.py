@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from evsys.types.rollouts import Usage
 from evsys_runtime.record.changes import Changed, KnownExperiment
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.lock import LEASE_SECONDS, ExperimentLock
@@ -175,7 +174,7 @@ def _insert_experiment(
         "score": past.after,
         "effect": past.effect,
         "cost": None if used is None else used.cost_usd,
-        "tokens": None if used is None else _tokens(used),
+        "tokens": None if used is None else used.tokens,
         "seconds": past.seconds,
         "document": json.dumps(as_tree(past)),
     }
@@ -199,7 +198,7 @@ def _insert_run(database: sqlite3.Connection, number: int | None, read: ReadRun,
         "model": past.model,
         "score": past.score,
         "cost": None if used is None else used.cost_usd,
-        "tokens": None if used is None else _tokens(used),
+        "tokens": None if used is None else used.tokens,
         "seconds": past.seconds,
         "words": read.words,
         "document": json.dumps(as_tree(past)),
@@ -218,10 +217,6 @@ def _insert(database: sqlite3.Connection, table: str, values: dict[str, Any]) ->
 def _storable(value: Any) -> Any:
     """SQLite takes no lone surrogates, which JSON may hold."""
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
-
-
-def _tokens(used: Usage) -> int:
-    return used.trained_tokens + used.prompt_tokens + used.completion_tokens
 
 
 def _labels(past: PastExperiment) -> Iterator[tuple[str, str]]:
