@@ -45,6 +45,36 @@ def test_a_rehearsal_that_has_nothing_to_learn_says_so_and_stops(example):
     assert "no group had rewards that differ (their mean is 0)" in run.stop_reason
 
 
+def test_the_topics_verifier_pays_for_the_right_topic_alone(example):
+    folder = example("rl_topic").folder
+    only_topic = runpy.run_path(str(folder / "src/verifiers.py"))["only_topic"]
+    assert only_topic("Music.", "music", {}) == 1.0
+    assert only_topic("It is about the weather", "weather", {}) == 1.0
+    assert only_topic("music, weather or travel", "music", {}) == 0.0
+    assert only_topic("musical", "music", {}) == 0.0
+
+
+def test_the_topics_are_held_out_by_their_wording(example):
+    folder = example("rl_topic").folder
+    made = runpy.run_path(str(folder / "make_data.py"))
+    data = folder / "data"
+    assert made["files"]() == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    for topic, templates in made["TRAINED"].items():
+        assert set(templates) & set(made["HELD_OUT"][topic]) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_smollm2_learns_to_name_a_topic_from_rewards_alone(example, score, seed):
+    result = example("rl_topic").run(f"run.seed={seed}")
+    before = result.arms[0].evaluations[0].metrics["mean_reward"]
+    assert before.value <= 0.4
+    assert score(result, -1) > before.high
+    assert score(result, -1) >= 0.85
+    assert result.conclusion.verdict == "SUPPORTED"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, 1, 2])
