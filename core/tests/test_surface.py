@@ -61,11 +61,12 @@ PUBLIC = {
         RolloutEngine RolloutMetric Rollouts SamplingClient Search StepBuilder Tokenizer TrainingClient Transform
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
-    "evsys.types.results": """ArmResult Comparison Conclusion EvaluationResult ExperimentResult Failure MetricValue
+    "evsys.types.results": """ArmResult Comparison Conclusion EvaluationResult ExperimentResult Failure Forgetting MetricValue
         Outcome Procedure RunResult Status Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits SampleResult
         SampledSequence SamplingParams Score Turn Usage Verify""",
     "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",
+    "evsys.types.search": "SearchAxis",
     "evsys.types.training": """AdamParams Checkpoint Datum ForwardResult LoraSpec LossFn LossResult ModelSpec
         OptimResult TrainingBatch""",
 }

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SampleResult,
         SamplingParams,
         Score,
+        SearchAxis,
         TrainingBatch,
         Usage,
     )
@@ -110,7 +111,14 @@ type Row = Mapping[str, Any]
 
 
 class Algorithm(Protocol):
-    """Trains one arm. Built as `Plugin(**fields)`. May offer `lora() -> LoraSpec`: what it trains."""
+    """Trains one arm. Built as `Plugin(**fields)`. May offer `lora() -> LoraSpec`: what it trains.
+
+    One that uses second models declares `roles`: a mapping of `teacher` or `reference` to the capabilities that the role's backend
+    must have. `required_roles` are those of them that it can't do without. `validate_roles(model, roles)` may say what is wrong with
+    the `ModelSpec`s in them, before anything is prepared.
+
+    May declare `health`: a mapping of a metric's name to the band (with `low`, `high`, `why`, `lasting`) that it stays in.
+    """
 
     async def train(self, ctx: RunContext) -> RunResult:
         """Train until done or until `ctx.stop_requested`, and say how it ended."""
@@ -372,10 +380,21 @@ class Deployer(Protocol):
 
 
 class Search(Protocol):
-    """Proposes arms from what was tried. Its state is a pure function of the history."""
+    """Proposes arms from what was tried. Its state is a pure function of the history.
 
-    def ask(self, history: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """The next arms, as mappings of dotted path to value; empty when done."""
+    The history has a mapping for each arm that was proposed, in that order: `n`, its number; `values`; `status`, which is `running`
+    until it ended; `score`, of which more is better, None where there is none; `steps`; `reason`, why it ended early or has no score;
+    `scores`, pairs of step and score from within its training.
+
+    May offer `keep(history, n, step, score) -> bool`, asked at each score from within the training of arm `n`, of whose `scores` it is
+    the last already: False stops the arm. `validate_space(space)`, which gives what is wrong with a space, a text each. `size(space)`,
+    the arms that it proposes at most, None where nobody knows.
+    """
+
+    def ask(
+        self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]
+    ) -> Sequence[Mapping[str, Any]]:
+        """The next arms, as mappings of an axis's path to its value; empty when done, or when it has to wait for those that run."""
 
 
 class Launcher(Protocol):

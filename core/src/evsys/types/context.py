@@ -40,7 +40,7 @@ class StopFlag:
 
 @attrs.frozen(kw_only=True)
 class Clients:
-    """The models of a run. `teacher` and `reference` are there when the config names those roles."""
+    """The models of a run. `teacher` and `reference` are there when the config names those roles; they aren't trained."""
 
     policy: TrainingClient
     teacher: TrainingClient | None = None
@@ -52,7 +52,8 @@ class RunContext:
     """One attempt at one arm.
 
     `config` is the arm's resolved tree; `seeds(purpose, index)` gives the derived seed of a purpose. `evaluate`,
-    `rollouts` and `budget` are None where the config asks for none of it.
+    `rollouts` and `budget` are None where the config asks for none of it. `retreats` is how often this run went back to an
+    earlier checkpoint, since its training had collapsed.
     """
 
     run_id: str
@@ -74,6 +75,7 @@ class RunContext:
     budget: Budget | None = None
     deterministic: bool = False
     max_steps: int | None = None
+    retreats: int = 0
     stop: StopFlag = attrs.field(factory=StopFlag)
     heartbeat: Callable[[], None] = lambda: None
     warn: Callable[[str], None] = lambda _message: None

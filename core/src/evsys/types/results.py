@@ -13,12 +13,17 @@ __all__ = [
     "ArmResult",
     "Comparison",
     "Conclusion",
+    "Confirmed",
     "EvaluationResult",
     "ExperimentResult",
     "Failure",
+    "Forgetting",
     "MetricValue",
+    "NoiseFloor",
+    "OutOfBand",
     "Outcome",
     "Procedure",
+    "Purpose",
     "RunResult",
     "Status",
     "Verdict",
@@ -38,6 +43,7 @@ Status = Literal[
 ]
 Outcome = Literal["win", "tie", "loss", "inconclusive", "unscored"]
 Verdict = Literal["INVALID", "SUPPORTED", "CANDIDATE", "REFUTED", "INCONCLUSIVE"]
+Purpose = Literal["candidate", "control", "confirm"]
 Direction = Literal["max", "min"]
 
 
@@ -111,7 +117,7 @@ class EvaluationResult:
 class RunResult:
     """What `Algorithm.train` returns: how far it came and why it ended there.
 
-    The runner fills in whose result it is, the evaluations and the failure.
+    The runner fills in whose result it is, the evaluations, the failure and the best checkpoint.
     """
 
     status: Status
@@ -121,14 +127,36 @@ class RunResult:
     failure: Failure | None = None
     stop_reason: str | None = None
     final_checkpoint: str | None = None
+    best_checkpoint: str | None = None
     metrics: Mapping[str, float] = attrs.field(factory=dict)
     usage: Usage = attrs.field(factory=Usage)
     warnings: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
+class OutOfBand:
+    """A training metric that left the band `low` to `high` which its algorithm declares; `why` says what that means.
+
+    It did in `steps` steps, a `share` of all, the first and last of which are `first_step` and `last_step`.
+    """
+
+    metric: str
+    low: float | None
+    high: float | None
+    why: str
+    first_step: int
+    last_step: int
+    steps: int
+    share: float
+
+
+@attrs.frozen(kw_only=True)
 class ArmResult:
-    """One arm at one repeat: its training, its evaluations, its failure if it had one."""
+    """One arm at one repeat: its training, its evaluations, its failure if it had one. `stage` is which of its stages this is.
+
+    `purpose` tells the arms that the experiment compares from equal runs of the baseline, which show how far those fall apart,
+    and from those that try a winner anew. `cut_off` was used besides `usage`, by work that was cut off and made again.
+    """
 
     run_id: str
     arm: str
@@ -140,10 +168,14 @@ class ArmResult:
     evaluations: tuple[EvaluationResult, ...] = ()
     failure: Failure | None = None
     attempt: int = 1
+    purpose: Purpose = "candidate"
     seconds: float = 0.0
     usage: Usage = attrs.field(factory=Usage)
+    cut_off: Usage = attrs.field(factory=Usage)
     run_dir: str | None = None
     warnings: tuple[str, ...] = ()
+    health: tuple[OutOfBand, ...] = ()
+    stage: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -194,12 +226,73 @@ class Procedure:
 
 
 @attrs.frozen(kw_only=True)
+class Confirmed:
+    """A winner beside the baseline once more, by `runs` that had no part in choosing it: `metric` is that of the entry `benchmark`.
+
+    `seeds` runs of each were trained anew; with 0 the trained models were scored once more. One comparison, so nothing is corrected.
+    """
+
+    benchmark: str
+    metric: str
+    seeds: int
+    runs: tuple[str, ...]
+    comparison: Comparison
+
+
+@attrs.frozen(kw_only=True)
+class NoiseFloor:
+    """How far equal runs of the baseline fall apart on the success metric.
+
+    `runs` maps each equal run to its score. `largest` is the largest difference between two of them, `standard_deviation` that of
+    the difference of two such runs. An effect has to exceed `largest`, that of means over n runs a side `largest` through the root of n.
+    `identity` tells whether another experiment has the same baseline and tasks; `experiment_id` is the experiment that the runs are
+    of, None for this one.
+    """
+
+    baseline: str
+    metric: str
+    runs: Mapping[str, float]
+    largest: float
+    standard_deviation: float
+    identity: str | None = None
+    experiment_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Forgetting:
+    """What an arm that learns dataset after dataset scores on the benchmark of each of them, after each of them.
+
+    `values` has a row a benchmark and a column a stage, before the first one that of the starting weights: means over the seeds of
+    the arm, `low` and `high` their 95 % intervals, None where nothing was scored. `own` is the column of the stage that a benchmark belongs
+    to, `retention` what is left of the score that it had there. `stopped` says which seeds ended early for want of it.
+    """
+
+    arm: str
+    benchmarks: tuple[str, ...]
+    metrics: tuple[str, ...]
+    stages: tuple[str, ...]
+    own: tuple[int, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    low: tuple[tuple[float | None, ...], ...]
+    high: tuple[tuple[float | None, ...], ...]
+    retention: tuple[tuple[float | None, ...], ...]
+    seeds: int = 1
+    minimum_retention: float | None = None
+    stopped: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class Conclusion:
     """What may be said, made from the numbers alone. `warnings` holds whatever weakens it.
 
     Where `comparisons` claim something about recipes, `checkpoints` say what holds of the very models that were trained; else it
     is empty. `procedure` is None where nothing was asked.
     `without_flagged` is None where no task that was scored is known to be among the rows that arms were trained on.
+    `confirmed` and `noise_floor` are None where nothing was confirmed, and where no equal runs are known.
+    `test_looks` counts the scorings of each `test` entry here, `test_looks_before` those of earlier experiments with the same tasks.
+    `usage` is that of what the results are made of, `cut_off` that of scorings and steps that were cut off and made again.
+    `health` has by run what left the bands that its algorithm declares.
+    `question_changed` says how the question differs from that of an earlier experiment whose results were there already.
     """
 
     verdict: Verdict | None
@@ -214,10 +307,17 @@ class Conclusion:
     correction: str | None = None
     procedure: Procedure | None = None
     usage: Usage = attrs.field(factory=Usage)
+    cut_off: Usage = attrs.field(factory=Usage)
     warnings: tuple[str, ...] = ()
     test_looks: Mapping[str, int] = attrs.field(factory=dict)
+    test_looks_before: Mapping[str, int] = attrs.field(factory=dict)
+    question_changed: tuple[str, ...] = ()
+    confirmed: Confirmed | None = None
+    noise_floor: NoiseFloor | None = None
     settle: str | None = None
     without_flagged: WithoutFlagged | None = None
+    forgetting: tuple[Forgetting, ...] = ()
+    health: Mapping[str, tuple[OutOfBand, ...]] = attrs.field(factory=dict)
     extra: Mapping[str, Any] = attrs.field(factory=dict)
 
 
