@@ -133,9 +133,9 @@ def test_what_is_planned_is_said_to_be(evsys, name):
 
 def test_plugins_that_are_planned_answer_alike_wherever_they_are_named(evsys, config):
     text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("kind: sft", "kind: opd"), encoding="utf-8")
-    words = "algorithm 'opd' is not in this version"
-    assert evsys("schema", "algorithm", "opd").err == f"{words}\n"
+    config.write_text(text + "callbacks: [{kind: evsys_logger}]\n", encoding="utf-8")
+    words = "callback 'evsys_logger' is not in this version"
+    assert evsys("schema", "callback", "evsys_logger").err.startswith(words)
     assert words in evsys("validate", config).err
 
 

@@ -185,3 +185,29 @@ def test_what_the_mock_says_is_marked_as_such(evsys, config):
     said = evsys("run", config, "--quiet").out
     assert "(a model simulated by mock): " in said
     assert "warning: backend 'mock' only imitates a model" in said
+
+
+LEAKS = """
+import os
+from evsys_sdk import register_verifier
+
+@register_verifier("leaks")
+def leaks(model_output, expected, params):
+    raise RuntimeError(f"401 for {os.environ['CANARY_API_KEY']}")
+
+leaks.oracle = lambda expected, params: expected
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_message_that_ends_a_command_tells_no_secret(config, monkeypatch, more):
+    monkeypatch.setenv("CANARY_API_KEY", "canary-9f8e7d6c5b4a3928")
+    code = config.parent / "src"
+    code.mkdir()
+    (code / "__init__.py").write_text(LEAKS, encoding="utf-8")
+    tasks = config.parent / "tasks.jsonl"
+    tasks.write_text(tasks.read_text("utf-8").replace('"exact_match"', '"leaks"'), encoding="utf-8")
+    done = command(config, *more)
+    assert done.returncode == 4
+    assert "401 for [redacted]" in done.stdout + done.stderr
+    assert "canary-9f8" not in done.stdout + done.stderr

@@ -15,6 +15,7 @@ from evsys.types import (
     ExperimentResult,
     Failure,
     MetricValue,
+    OutOfBand,
     RunResult,
     Usage,
     WithoutFlagged,
@@ -190,10 +191,23 @@ def test_a_complete_run_that_a_listener_ended_says_so():
     lines = summary_lines(experiment([*ended, run("b", 0)]), width=100)
     assert [line for line in lines if "ended" in line] == [
         *(f"a-s{i} ended at step 21: no better {i}" for i in range(4)),
-        "and 2 more ended early, as `evsys show` tells",
+        "and 2 more ended early, as conclusion.md tells",
     ]
     dry = attrs.evolve(experiment(ended), dry=True)  # which ends every run early
     assert not [line for line in summary_lines(dry, width=100) if "ended" in line]
+
+
+def test_a_metric_that_left_its_band_is_told_with_the_runs_and_the_reason():
+    out = OutOfBand(
+        metric="nll", low=None, high=15.0, why="it diverged", first_step=9, last_step=20, steps=12, share=0.4
+    )
+    conclusion = Conclusion(verdict=None, reason="r", health={f"a-s{i}": (out,) for i in range(6)})
+    told = attrs.evolve(experiment([run("a", 0)]), conclusion=conclusion)
+    (line,) = (line for line in summary_lines(told, width=100) if line.startswith("health: "))
+    assert line.startswith(
+        "health: nll left its band of at most 15 in a-s0 (40% of its steps, from step 9), "
+    )
+    assert line.endswith(" and 2 more: it diverged")
 
 
 CELLS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=12)

@@ -11,7 +11,8 @@ from evsys_cli.plan_lines import count_words, money_words, time_words
 from evsys_runtime.experiment.verdict.tables import number, signed
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.plans import ComparedMetric, ComparedSide, Comparing, Difference
+    from evsys_runtime.record.differing import Difference
+    from evsys_runtime.record.plans import ComparedMetric, ComparedSide, Comparing
 
 __all__ = ["compare_lines"]
 

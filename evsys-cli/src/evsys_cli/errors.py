@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import traceback
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from evsys.errors import ConfigError, DataError, EvsysError, Problem
 from evsys_cli.output import telling
 from evsys_runtime.commands import print_json
+
+if TYPE_CHECKING:
+    from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["Interrupted", "describe", "report"]
 
@@ -82,9 +85,9 @@ def _print(error: BaseException, *, as_json: bool) -> None:
         return
     if as_json:
         with telling():
-            print_json({"error": describe(error)})
+            print_json({"error": _redactor().tree(describe(error))})
     if not isinstance(error, EvsysError):
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        click.echo(_redactor().text("".join(traceback.format_exception(error))), err=True, nl=False)
         if isinstance(error, SystemExit):
             click.echo(_words(error), err=True)
         else:
@@ -92,4 +95,11 @@ def _print(error: BaseException, *, as_json: bool) -> None:
         return
     if isinstance(error, ConfigError) and len(error.problems) > 1:
         click.echo(f"{len(error.problems)} problems:", err=True)
-    click.echo(str(error), err=True)
+    click.echo(_redactor().text(str(error)), err=True)
+
+
+def _redactor() -> Redactor:
+    """Knows the secrets of the environment: what a plugin or a service says of a failure may hold one."""
+    from evsys_runtime.record.secrets import Redactor
+
+    return Redactor.from_environment()

@@ -6,27 +6,29 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from evsys_cli.output import on_terminal, table_lines, terminal_width
+from evsys_cli.output import on_terminal, table_lines, table_width, terminal_width
 from evsys_runtime.experiment.verdict.tables import number, signed
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.past import History, PastExperiment, PastRun
+    from evsys_runtime.record.past import History, NearArm, PastExperiment, PastRun
 
 __all__ = ["history_lines", "interval"]
 
-_GAP = 2
 _LEAST = 2
 """Columns that a table has on the narrowest terminal."""
 
 _EXPERIMENT = ("status", "verdict", "effect", "runs", "metric", "cost", "tags")
 _RUN = ("status", "score", "steps", "algorithm", "model", "cost", "failure")
 _LONGEST_FAILURE = 60
+_MOST_DIFFERENCES = 8
 
 
 def history_lines(found: History) -> Iterator[str]:
     """A line each, with as many columns as there is room for; whole in files and pipes, to be searched."""
     width = terminal_width() if on_terminal() else sys.maxsize
-    if found.experiments:
+    if found.near:
+        yield from _near_lines(found.near)
+    elif found.experiments:
         rows = [(each.experiment_id, *_experiment_cells(each)) for each in found.experiments]
         yield from _fitting("experiment", _EXPERIMENT, rows, width)
     else:
@@ -35,9 +37,42 @@ def history_lines(found: History) -> Iterator[str]:
     problems = [(each.experiment_id, each.problem) for each in found.experiments]
     problems += [(f"{each.experiment_id}/{each.run_id}", each.problem) for each in found.runs]
     yield from (f"{name} can't be read: {problem}" for name, problem in problems if problem is not None)
-    listed = len(found.experiments) + len(found.runs)
+    listed = len(found.experiments) + len(found.runs) + len(found.near)
     if listed < found.total:
         yield f"{listed} of {found.total}; --limit 0 lists all"
+
+
+def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
+    """Each with what came of it, what is another and what differs; values are the config's, then those on record."""
+    several = len({each.near_to for each in found}) > 1
+    for each in found:
+        whose = f" (like {each.near_to})" if several else ""
+        effect = (
+            "" if each.effect is None else f", effect {signed(each.effect)}{interval(each.low, each.high)}"
+        )
+        score = "" if each.score is None else f", {each.metric or 'score'} {number(each.score)}"
+        yield f"{each.experiment_id}/{each.arm}{whose}: {each.outcome or each.status or 'no runs'}{effect}{score}"
+        yield from _doubts(each.retracted, each.rests_on, "  ")
+        another = [part for part in ("model", "data", "algorithm") if part not in each.same]
+        if another:
+            yield f"  another {', another '.join(another)}"
+        shown = each.differences[:_MOST_DIFFERENCES]
+        yield from (
+            f"  {difference.path} {difference.one or 'not set'}, there {difference.other or 'not set'}"
+            for difference in shown
+        )
+        if len(shown) < len(each.differences):
+            yield f"  and {len(each.differences) - len(shown)} other keys; --json has all"
+        if not each.differences:
+            yield "  the same config"
+
+
+def _doubts(retracted: str | None, rests_on: Sequence[str], indent: str = "") -> Iterator[str]:
+    """What speaks against building on an experiment."""
+    if retracted is not None:
+        yield f"{indent}RETRACTED: {retracted}"
+    if rests_on:
+        yield f"{indent}rests on what was retracted: {', '.join(rests_on)}"
 
 
 def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
@@ -46,13 +81,23 @@ def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
     scores = f" {number(past.before)} -> {number(past.after)}" if past.after is not None else ""
     return (
         past.status,
-        past.verdict or "",
+        _verdict(past),
         effect,
         str(past.runs) if past.runs == past.runs_completed else f"{past.runs_completed} of {past.runs}",
         f"{past.metric or ''}{scores}",
         _money(past.usage.cost_usd if past.usage else None),
         ", ".join(past.tags),
     )
+
+
+def _verdict(past: PastExperiment) -> str:
+    """With a mark where it was taken back, where it rests on one that was, and where another stood before it."""
+    marks = [
+        *(["retracted"] if past.retracted is not None else []),
+        *(["rests on retracted"] if past.rests_on else []),
+        *([f"was {past.superseded[-1]}"] if past.superseded and past.superseded[-1] != past.verdict else []),
+    ]
+    return f"{past.verdict or ''}{f' ({", ".join(marks)})' if marks else ''}".strip()
 
 
 def _run_cells(past: PastRun) -> tuple[str, ...]:
@@ -80,13 +125,9 @@ def _money(cost: float | None) -> str:
 def _fitting(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
     """The table with the first columns that fit; one that is empty in every row is left out."""
     used = [place for place in range(len(columns)) if any(row[place + 1] for row in rows)]
-    while len(used) > _LEAST and _width(title, columns, rows, used) > width:
+    while True:
+        names = [columns[place] for place in used]
+        kept = [(row[0], *(row[place + 1] for place in used)) for row in rows]
+        if len(used) <= _LEAST or table_width(title, names, kept) <= width:
+            return table_lines(title, names, kept, width=width)
         used.pop()
-    kept = [(row[0], *(row[place + 1] for place in used)) for row in rows]
-    return table_lines(title, [columns[place] for place in used], kept, width=width)
-
-
-def _width(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], used: Sequence[int]) -> int:
-    labels = max(len(title), *(len(row[0]) + _GAP for row in rows))
-    cells = (max(len(columns[place]), *(len(row[place + 1]) for row in rows)) + _GAP for place in used)
-    return labels + sum(cells)

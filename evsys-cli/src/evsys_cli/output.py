@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-__all__ = ["folded", "for_terminal", "on_terminal", "table_lines", "telling", "terminal_width"]
+__all__ = ["folded", "for_terminal", "on_terminal", "table_lines", "table_width", "telling", "terminal_width"]
 
 WIDTH = 100
 """Columns of what isn't written to a terminal."""
@@ -65,7 +65,7 @@ def table_lines(
         rows: texts, one more than there are columns.
         width: of the terminal.
     """
-    widths = [max(len(row[i + 1]) for row in ([title, *columns], *rows)) for i in range(len(columns))]
+    widths = _widths(columns, rows)
     room = width - sum(widths) - len(_GAP) * len(widths)
     labels = _shortened([row[0] for row in rows], room - len(_GAP))
     if labels is None or len(title) > room:
@@ -78,6 +78,16 @@ def table_lines(
         ).rstrip()
         for row in shown
     ]
+
+
+def table_width(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Characters that each line of such a table has where nothing of it is cut."""
+    labels = max(len(title), *(len(_GAP) + len(row[0]) for row in rows))
+    return labels + sum(len(_GAP) + width for width in _widths(columns, rows))
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(name), *(len(row[i]) for row in rows)) for i, name in enumerate(columns, start=1)]
 
 
 def _shortened(labels: Sequence[str], length: int) -> list[str] | None:

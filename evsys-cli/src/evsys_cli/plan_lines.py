@@ -9,9 +9,17 @@ from evsys_cli.output import table_lines
 from evsys_runtime.experiment.verdict.tables import number
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.plans import Design, Difference, Neighbour, Planned, PlannedArm
+    from evsys_runtime.record.differing import Difference
+    from evsys_runtime.record.plans import (
+        Design,
+        Neighbour,
+        Planned,
+        PlannedArm,
+        PlannedConfirm,
+        PlannedSearch,
+    )
 
-__all__ = ["count_words", "difference_words", "money_words", "plan_lines", "time_words"]
+__all__ = ["count_words", "difference_words", "money_words", "plan_lines", "search_words", "time_words"]
 
 UNKNOWN = "unknown"
 MOST_DIFFERENCES = 3
@@ -25,7 +33,11 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
         width: of the terminal.
     """
     side = f", {found.concurrent} at once" if found.concurrent > 1 and found.runs > 1 else ""
-    yield f"{found.name}: {_count(len(found.arms), 'arm')}, {_count(found.runs, 'run')}{side}"
+    if found.search is not None:
+        yield f"{found.name}: {search_words(found.search)}, {_count(found.runs, 'run')}{side}"
+    else:
+        what = "arm" if all(arm.stage is None for arm in found.arms) else "stage"
+        yield f"{found.name}: {_count(len(found.arms), what)}, {_count(found.runs, 'run')}{side}"
     yield ""
     columns = ("runs", "rows", "steps", "tokens", "time", "cost")
     yield from table_lines("training, a run", columns, [_arm_row(arm) for arm in found.arms], width=width)
@@ -63,7 +75,17 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
     else:
         yield from _design(found.design)
     yield ""
-    yield from _neighbours(found.neighbours)
+    if found.confirm is not None:
+        yield from _confirm(found.confirm)
+        yield ""
+    if found.search is None:
+        yield from _neighbours(found.neighbours)
+
+
+def search_words(search: PlannedSearch) -> str:
+    """A search in words."""
+    arms = "an unknown number of arms" if search.arms is None else f"at most {_count(search.arms, 'arm')}"
+    return f"search {search.kind}, {arms}{', some of which it stops early' if search.stops else ''}"
 
 
 def _arm_row(arm: PlannedArm) -> tuple[str, ...]:
@@ -98,6 +120,17 @@ def _design(design: Design) -> Iterator[str]:
     if design.permutation_floor is not None:
         yield f"  a permutation of seeds gives p = {design.permutation_floor:.2g} at best"
     yield from (f"  {note}" for note in design.notes)
+
+
+def _confirm(confirm: PlannedConfirm) -> Iterator[str]:
+    how = f"trained anew with {_count(confirm.seeds, 'fresh seed')}" if confirm.seeds else "scored once more"
+    yield (
+        f"confirmation, if an arm wins: {how}, {_count(confirm.runs, 'run')} and at most {count_words(confirm.rollouts)} rollouts on "
+        f"{confirm.benchmark}, steps {count_words(confirm.steps)}, tokens trained {count_words(confirm.trained_tokens)}, "
+        f"training {time_words(confirm.seconds)}, cost {money_words(confirm.cost_usd)}"
+    )
+    if confirm.design is not None:
+        yield from list(_design(confirm.design))[1:]
 
 
 def _wanted(design: Design) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "experiment_names",
     "indexed",
     "project_folder",
+    "project_of",
     "records_folder",
     "records_option",
     "run_names",
@@ -41,6 +42,11 @@ def project_folder() -> Path:
     from evsys_runtime.config.root import enclosing_project
 
     return enclosing_project(Path.cwd()) or Path.cwd()
+
+
+def project_of(experiments: Path) -> Path:
+    """The project that a folder of experiments belongs to; of one elsewhere, what it is in."""
+    return experiments.parent.parent if experiments.parent.name == ".evsys" else experiments.parent
 
 
 def records_folder(records: Path | None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from evsys.types import Conclusion, ExperimentResult, Usage
 from evsys_cli.running import to_go_on
 from evsys_cli.summary import summary_lines
 from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.prose import evaluation_line
 from evsys_runtime.experiment.verdict.tables import number
 
@@ -38,7 +40,8 @@ def shown_lines(found: Shown, *, width: int, verbose: bool) -> list[str]:
     lines = [past.experiment_id, *_about(found)]
     if past.problem is not None:
         return [*lines, f"It can't be read: {past.problem}", *_files(found.files)]
-    lines += summary_lines(_result(found), width=width, verbose=verbose)
+    without = Counter(run.past.arm or "" for run in found.runs if run.result is None)
+    lines += summary_lines(_result(found), width=width, verbose=verbose, without=without)
     if past.seconds is None:  # how long it took is known at its end
         lines[-1] = f"{past.status}; record: {found.directory}"
     lines += _without_result(found.runs)
@@ -53,6 +56,14 @@ def _about(found: Shown) -> Iterator[str]:
     yield from _labelled("about", past.description)
     yield from _labelled("hypothesis", past.hypothesis)
     yield from _labelled("status", _status(past))
+    if past.retracted is not None:
+        yield from _labelled("RETRACTED", f"{past.retracted} ({_moment(past.retracted_at or '')})")
+    if past.rests_on:
+        yield from _labelled("rests on", f"{', '.join(past.rests_on)}: retracted")
+    for earlier in found.superseded:
+        yield from _labelled(
+            "before", f"{earlier.verdict or 'no verdict'}: {earlier.reason} ({earlier.file}, superseded)"
+        )
     yield from _labelled("tags", ", ".join(past.tags))
     yield from _labelled("goal", past.project_goal_id)
     yield from _labelled("trains", _trains(past))
@@ -98,7 +109,8 @@ def _without_result(runs: Iterable[ShownRun]) -> Iterator[str]:
     for run in runs:
         if run.result is None:
             attempt = f", attempt {run.past.attempts}" if run.past.attempts > 1 else ""
-            problem = f": {run.past.problem}" if run.past.problem else ""
+            why = run.past.problem or run.past.failure
+            problem = f": {why}" if why else ""
             yield f"{run.past.run_id}: {run.past.status}{attempt}{problem}"
 
 
@@ -155,6 +167,8 @@ def _of_result(run: ShownRun, *, verbose: bool) -> Iterator[str]:
         yield from _labelled("", failure.hint)
         if verbose and failure.traceback:
             yield failure.traceback.rstrip()
+    for line in health_lines({result.run_id: result.health} if result.health else {}):
+        yield from _labelled("health", line)
     for warning in result.warnings:
         yield from _labelled("warning", warning)
 

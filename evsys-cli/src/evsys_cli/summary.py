@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evsys_cli.output import table_lines
 from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.experiment.verdict.endings import early_ends
+from evsys_runtime.experiment.verdict.forgetting_table import forgetting_table
+from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.prose import (
     comparison_sentence,
+    confirmed_line,
     evaluation_line,
+    noise_line,
     unflagged_line,
     verdict_line,
 )
@@ -32,26 +37,39 @@ MOST_RUNS = 4
 """Runs that are named one by one where the same went wrong in several."""
 
 
-def summary_lines(result: ExperimentResult, *, width: int, verbose: bool = False) -> list[str]:
+def summary_lines(
+    result: ExperimentResult,
+    *,
+    width: int,
+    verbose: bool = False,
+    without: Mapping[str, int] | None = None,
+) -> list[str]:
     """The summary of an experiment.
 
     Args:
         result: what `Experiment.run` returned.
         width: columns of the terminal; tables fit into it.
         verbose: every scoring of every run, too.
+        without: how many runs of an arm have no result.
     """
     conclusion = result.conclusion
     lines = ["", *_compared(conclusion, width)]
-    for table in score_tables(result.arms):
+    for table in score_tables(result.arms, without):
         lines += [*_laid_out(table, width), ""]
+    for matrix in conclusion.forgetting:
+        lines += [*_laid_out(forgetting_table(matrix), width), ""]
     for table in breakdown_tables(result.arms, conclusion.metric):
         lines += [*_laid_out(table, width, most=MOST_LABELS), ""]
     if verbose:
         lines += [*_every_scoring(result.arms), ""]
     wrong = [*_failed_runs(result.arms), *_failed_scorings(result.arms), *_stopped_early(result)]
+    wrong += [f"health: {line}" for line in health_lines(conclusion.health)]
     wrong += [f"warning: {text}" for text in dict.fromkeys((*conclusion.warnings, *result.warnings))]
     lines += [*wrong, ""] if wrong else []
     lines.append("dry run: no verdict" if result.dry else _without_failures(verdict_line(conclusion), result))
+    once_more = confirmed_line(conclusion)
+    lines += [once_more] if once_more is not None else []
+    lines += [noise_line(conclusion.noise_floor)] if conclusion.noise_floor is not None else []
     rest = unflagged_line(conclusion)
     lines += [rest] if rest else []
     if conclusion.settle:
@@ -113,16 +131,12 @@ def _failed_runs(arms: Sequence[ArmResult]) -> list[str]:
 
 
 def _stopped_early(result: ExperimentResult) -> list[str]:
-    """Runs that a listener ended, which are complete all the same: at which step, and why."""
-    stopped = [
-        f"{arm.run_id} ended at step {arm.run.steps}: {arm.run.stop_reason}"
-        for arm in result.arms
-        if not result.dry and arm.run is not None and arm.status == "completed" and arm.run.stop_reason
-    ]
+    """Runs that a listener ended, which are complete all the same."""
+    stopped = early_ends(result)
     more = len(stopped) - MOST_RUNS
     return [
         *stopped[:MOST_RUNS],
-        *([f"and {more} more ended early, as `evsys show` tells"] if more > 0 else []),
+        *([f"and {more} more ended early, as conclusion.md tells"] if more > 0 else []),
     ]
 
 

@@ -48,6 +48,20 @@ COMMANDS: dict[str, CommandInfo] = {
     "compare": CommandInfo(
         "evsys_cli.commands.compare:compare", "Set two past experiments, or two runs, side by side."
     ),
+    "plot": CommandInfo(
+        "plot", "Draw what an experiment measured: curves, effects, differences, cost.", "evsys-plots"
+    ),
+    "context": CommandInfo(
+        "evsys_cli.commands.context:context", "Tell what is known from all experiments, in few tokens."
+    ),
+    "why": CommandInfo(
+        "evsys_cli.commands.why:why", "Tell why an experiment, or an arm of it, ended as it did."
+    ),
+    "next": CommandInfo("evsys_cli.commands.next:next_steps", "Tell what is cheapest to learn next."),
+    "retract": CommandInfo(
+        "evsys_cli.commands.retract:retract",
+        "Take back what an experiment concluded, and mark what rests on it.",
+    ),
     "reindex": CommandInfo(
         "evsys_cli.commands.reindex:reindex", "Make the index of past experiments again from their files."
     ),
@@ -81,7 +95,6 @@ COMMANDS: dict[str, CommandInfo] = {
 PLANNED = frozenset(
     {
         "benchmark upload",
-        "context",
         "dashboard",
         "deploy",
     }

@@ -117,6 +117,34 @@ def test_options_say_which(evsys, ids, options, expected):
     assert [each["name"] for each in document["experiments"]] == expected
 
 
+def test_what_is_near_a_config_is_listed_with_the_values_that_differ(evsys, project, recorded, ids):
+    for name in ("good.yaml", "train.jsonl", "tasks.jsonl"):
+        shutil.copyfile(recorded / name, project / name)
+    outcome = evsys("history", "--near", "good.yaml")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert re.match(rf"{ids['bad']}/one: \w+, effect .*\n  the same config\n{ids['good']}/", outcome.out)
+    config = project / "good.yaml"
+    text = config.read_text(encoding="utf-8").replace("learning_rate: 0.05", "learning_rate: 0.06")
+    config.write_text(text.replace("learning_rate: 0.01", "learning_rate: 0.07"), encoding="utf-8")
+    document = evsys("history", "--near", config, "--tag", "fine", "--json").json
+    jsonschema.Draft202012Validator(result_schema("history")).validate(document)
+    ((nearest,), total) = (document["near"], document["total"])
+    assert (nearest["experiment_id"], nearest["same"], total) == (
+        ids["good"],
+        ["model", "data", "algorithm"],
+        1,
+    )
+    assert nearest["differences"] == [
+        {"path": "algorithm.params.learning_rate", "one": "0.06", "other": "0.05"}
+    ]
+
+
+def test_what_is_near_has_its_own_order(evsys, project):
+    outcome = evsys("history", "--near", "good.yaml", "--sort", "name")
+    assert outcome.code == 2
+    assert "--near lists experiments, the nearest first" in outcome.err
+
+
 def test_a_child_is_found_by_its_parent(evsys, project, ids):
     path = project / ".evsys/experiments" / ids["bad"] / "experiment.json"
     tree = json.loads(path.read_bytes()) | {"parent_experiment_id": ids["good"]}
@@ -332,6 +360,103 @@ def test_a_shell_completes_experiments_and_runs(evsys, ids, monkeypatch, words, 
     wanted = [ids.get(name, name) for name in expected]
     assert (outcome.err, offered[:1]) == ("", wanted[:1])
     assert sorted(offered) == sorted(wanted)  # those of one second come in any order
+
+
+# --- retract ------------------------------------------------------------------------------------------------------
+
+
+def test_a_retracted_experiment_is_marked_everywhere_and_so_is_what_rests_on_it(evsys, project, ids):
+    path = project / ".evsys/experiments" / ids["bad"] / "experiment.json"
+    tree = json.loads(path.read_bytes()) | {"parent_experiment_id": ids["good"]}
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    outcome = evsys("retract", "good", "--reason", "the verifier took every answer")
+    assert outcome.code == 0
+    assert outcome.out == (
+        f"{ids['good']} is retracted: the verifier took every answer\n  {ids['bad']} rests on it\n"
+    )
+    listed = evsys("history").out
+    assert "INCONCLUSIVE (rests on retracted)" in listed
+    assert "(retracted)" in listed
+    assert "RETRACTED   the verifier took every answer (2" in evsys("show", "good").out
+    assert f"rests on    {ids['good']}: retracted" in evsys("show", "bad").out
+    compared = evsys("compare", "good", "bad").err
+    assert f"warning: {ids['good']} is retracted: the verifier took every answer" in compared
+    assert f"warning: {ids['bad']} rests on what was retracted: {ids['good']}" in compared
+    assert (
+        f"- {ids['good']}: the verifier took every answer (rests on it: {ids['bad']})" in evsys("context").out
+    )
+    document = evsys("retract", "good", "--reason", "it was right", "--withdraw", "--json").json
+    jsonschema.Draft202012Validator(result_schema("retract")).validate(document)
+    assert (document["withdrawn"], document["resting"]) == (True, [ids["bad"]])
+    assert "retracted" not in evsys("history").out
+
+
+def test_a_retraction_without_a_reason_or_of_nothing_is_refused(evsys, project, ids):
+    assert evsys("retract", "good").code == 2
+    assert evsys("retract", "good", "--reason", " ").code == 2
+    assert evsys("retract", "nothing", "--reason", "x").code == 2
+    assert evsys("retract", "good", "--withdraw", "--reason", "x").code == 2
+
+
+# --- context ------------------------------------------------------------------------------------------------------
+
+
+def test_the_context_is_markdown_or_one_line_of_json(evsys, project, ids):
+    outcome = evsys("context")
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"# {project.name}: what is known from 2 experiments, 4 runs\n")
+    assert "failed data/JSONDecodeError: 1 run of 1 arm, latest " in outcome.out
+    outcome = evsys("context", "--tokens", "2000", "--json")
+    assert outcome.out.count("\n") == 1
+    jsonschema.Draft202012Validator(result_schema("context")).validate(outcome.json)
+    assert outcome.json["fit"]["limit"] == 2000
+    assert evsys("context", "--tokens", "10").code == 2
+
+
+# --- why and next -------------------------------------------------------------------------------------------------
+
+
+def test_why_tells_numbers_failures_and_what_changed_against_the_parent(evsys, project, ids):
+    path = project / ".evsys/experiments" / ids["bad"] / "experiment.json"
+    tree = json.loads(path.read_bytes()) | {"parent_experiment_id": ids["good"]}
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    outcome = evsys("why", "bad")
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert lines[0] == f"{ids['bad']}: INCONCLUSIVE"
+    assert "  by val.mean_reward, higher is better, against base_model, minimum effect 0.2" in lines
+    assert re.search(r"^  one: inconclusive, .* -> .*, effect .*$", outcome.out, re.MULTILINE)
+    assert re.search(
+        r"^  two-s0: failed data/JSONDecodeError.*: .*torn\.jsonl:1: ", outcome.out, re.MULTILINE
+    )
+    assert f"against its parent {ids['good']} (INCONCLUSIVE):" in lines
+    assert '    data.path: "train.jsonl" -> "torn.jsonl"' in lines
+    assert "what would settle it:" in lines
+    assert evsys("why", "bad/two").out.count("one:") == 0
+    document = evsys("why", "bad", "two-s0", "--json").json
+    jsonschema.Draft202012Validator(result_schema("why")).validate(document)
+    assert (document["arm"], [each["run_id"] for each in document["failed"]]) == ("two", ["two-s0"])
+    assert evsys("why", "bad", "three").code == 2
+
+
+def test_next_numbers_what_can_be_done_and_prints_its_file(evsys, project, ids):
+    outcome = evsys("next")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert re.match(rf"1\. settle {ids['bad']}/", outcome.out) or re.match(
+        rf"1\. settle {ids['good']}/", outcome.out
+    )
+    document = evsys("next", "--json").json
+    jsonschema.Draft202012Validator(result_schema("next")).validate(document)
+    assert document["total"] == len(document["steps"]) >= 1
+    with_file = next(n for n, step in enumerate(document["steps"], start=1) if step["config"])
+    assert f"{with_file}. " in outcome.out
+    file = evsys("next", "--config", str(with_file)).json
+    assert file == document["steps"][with_file - 1]["config"]
+    assert evsys("next", "--config", "99").code == 2
+
+
+def test_next_on_an_empty_record_says_that_nothing_is_open(evsys):
+    assert evsys("next").out.startswith("Nothing on record asks for more")
 
 
 # --- reindex ------------------------------------------------------------------------------------------------------

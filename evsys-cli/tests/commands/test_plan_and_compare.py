@@ -44,6 +44,28 @@ def test_a_plan_as_a_document(evsys, decided):
     assert (without["arms"][0]["rows"], without["arms"][0]["steps"]) == (None, 4)
 
 
+def test_a_search_is_told_by_the_arms_that_it_proposes_at_most(evsys, decided):
+    text = decided.read_text(encoding="utf-8").replace("\nrun:\n", "\nbase_run:\n")
+    axes = "{axes: {algorithm.params.learning_rate: {low: 1e-4, high: 1e-2, log: true}}}"
+    decided.write_text(
+        f"{text}search: {{kind: random, params: {{arms: 5}}}}\nmatrix: {axes}\n", encoding="utf-8"
+    )
+    outcome = evsys("plan", decided)
+    assert (outcome.code, outcome.out.split("\n")[0]) == (
+        0,
+        "trial: search random, at most 5 arms, 5 runs, 4 at once",
+    )
+    assert "each arm of random" in outcome.out
+    assert evsys("validate", decided).out.endswith(": valid; search random, at most 5 arms\n")
+    document = evsys("validate", decided, "--json").json
+    assert document["search"] == {
+        "kind": "random",
+        "arms": 5,
+        "stops": False,
+        "axes": ["algorithm.params.learning_rate"],
+    }
+
+
 def test_an_invalid_file_has_no_plan(evsys, decided):
     decided.write_text("version: 1\nname: trial\nrunn: {}\n", encoding="utf-8")
     assert evsys("plan", decided).code == 2

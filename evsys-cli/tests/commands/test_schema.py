@@ -12,6 +12,13 @@ def test_it_prints_help_and_source_of_each_parameter(evsys):
     assert all(entry.get("description") for entry in schema["properties"].values())
 
 
+def test_it_shows_the_bands_in_which_an_algorithm_wants_its_metrics(evsys):
+    band = evsys("schema", "algorithm", "rl").json["x-health"]["error_share"]
+    assert (band["low"], band["high"], band["lasting"]) == (None, 0.1, 5)
+    assert "crash" in band["why"]
+    assert "x-health" not in evsys("schema", "backend", "mock").json
+
+
 def test_the_schema_of_the_experiment_covers_the_installed_plugins(evsys):
     assert '"const": "sft"' in evsys("schema", "--experiment").out
 

@@ -13,6 +13,7 @@ from evsys_cli.records import indexed, records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:
+    from evsys_runtime.config.plan import Plan
     from evsys_runtime.record.history import Question
     from evsys_runtime.record.index import Index
     from evsys_runtime.record.past import History
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["history"]
 
 LIMIT = 50
+LIMIT_NEAR = 10
 
 
 @click.command()
@@ -39,27 +41,38 @@ LIMIT = 50
 @click.option("--parent", metavar="EXPERIMENT", help="Children of this experiment.")
 @click.option("--runs", is_flag=True, help="List runs instead of experiments.")
 @click.option(
-    "--limit", default=LIMIT, show_default=True, type=click.IntRange(min=0), help="The most lines; 0 for all."
+    "--near",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="CONFIG",
+    help="List those with an arm like one of this file, the nearest first, and what differs.",
 )
 @click.option(
-    "--sort", default="started", show_default=True, help="started, finished, name, status, score, effect, ..."
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"The most that are listed; 0 for all.  [default: {LIMIT}, with --near {LIMIT_NEAR}]",
 )
+@click.option("--sort", help="started, finished, name, status, score, effect, ...  [default: started]")
 @click.option("--reverse", is_flag=True, help="The other way around.")
 @records_option
 @json_option
-def history(*, parent: str | None, records: Path | None, as_json: bool, **options: Any) -> None:
+def history(
+    *, parent: str | None, near: Path | None, records: Path | None, as_json: bool, **options: Any
+) -> None:
     """List past experiments, the newest first, with their verdicts and the effect of their best arm.
 
-    Of several values of one option any will do. Dry runs are no part of history. `evsys show EXPERIMENT` tells all of one.
+    With --near, those with an arm like one of CONFIG: of the same model, data and algorithm first, then by how much differs. Of several values of one option any will do. Dry runs are no part of history. `evsys show EXPERIMENT` tells all of one.
     """
     from evsys_runtime.record.experiment_names import experiment_called
     from evsys_runtime.record.history import Question, ask
 
-    given = _checked(**options)
+    if near is not None and (options["runs"] or options["sort"] or options["reverse"]):
+        raise click.UsageError("--near lists experiments, the nearest first: no --runs, --sort, --reverse.")
+    given = _checked(**options, most=LIMIT if near is None else LIMIT_NEAR)
+    plan = None if near is None else _planned(near)
     with indexed(records_folder(records)) as index:
         named = None if parent is None else experiment_called(parent, index)
         question = Question(**given, parent=named)
-        found = ask(index, question)
+        found = ask(index, question) if plan is None else _near(plan, index, question)
         if as_json:
             from evsys_runtime.record.result_schemas import result_tree
 
@@ -68,16 +81,38 @@ def history(*, parent: str | None, records: Path | None, as_json: bool, **option
             _print(found, question, index)
 
 
-def _checked(*, since: str | None, limit: int, sort: str, **given: Any) -> dict[str, Any]:
+def _planned(config: Path) -> Plan:
+    from evsys_runtime.config.validate import load_experiment
+    from evsys_runtime.experiment.plan_secrets import refuse_secrets
+
+    plan = load_experiment(config, records=False)
+    refuse_secrets(plan)
+    return plan
+
+
+def _near(plan: Plan, index: Index, question: Question) -> History:
+    from evsys_runtime.experiment.memory.near import near
+
+    return near(plan, index, question)
+
+
+def _checked(
+    *, since: str | None, limit: int | None, sort: str | None, most: int, **given: Any
+) -> dict[str, Any]:
     """What the options ask for; a word that none of them knows is refused with those that it may be."""
     from evsys_runtime.record.history import OUTCOMES, SORTS, moment_of
     from evsys_runtime.record.past import RUN_STATUSES
 
     _choice("--status", given["statuses"], RUN_STATUSES)
     _choice("--outcome", [outcome.lower() for outcome in given["outcomes"]], OUTCOMES)
-    _choice("--sort", [sort], SORTS)
+    _choice("--sort", [] if sort is None else [sort], SORTS)
     moment = None if since is None else moment_of(since)
-    return {**given, "since": moment, "sort": sort, "limit": limit or None}
+    return {
+        **given,
+        "since": moment,
+        "sort": sort or "started",
+        "limit": most if limit is None else limit or None,
+    }
 
 
 def _choice(option: str, values: Sequence[str], known: Sequence[str]) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from evsys_runtime.commands import json_text
+
+if TYPE_CHECKING:
+    from evsys import Registry
 
 __all__ = ["schema"]
 
@@ -61,9 +66,20 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
         click.echo(json_text(experiment_schema(known.registry), sys.stdout))
     elif kind is not None and name is not None:
         # The schema of an installed plugin is all that was asked for, whatever is wrong elsewhere.
-        click.echo(json_text(known.registry.schema(kind, name), sys.stdout))
+        click.echo(json_text(_schema(known.registry, kind, name), sys.stdout))
         return
     else:
         click.echo("\n".join(entry.name for entry in known.registry.entries(kind)))
     if known.error is not None:
         raise click.exceptions.Exit(PLUGIN_IS_WRONG)
+
+
+def _schema(registry: Registry, kind: str, name: str) -> dict[str, Any]:
+    """The schema of a plugin; of an algorithm also the bands in which it wants its metrics, under `x-health`."""
+    schema = registry.schema(kind, name)
+    health = getattr(registry.get(kind, name), "health", None) if kind == "algorithm" else None
+    if not isinstance(health, Mapping):
+        return schema
+    parts = ("low", "high", "why", "lasting")
+    bands = {metric: {part: getattr(band, part) for part in parts} for metric, band in health.items()}
+    return {**schema, "x-health": bands} if bands else schema

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from evsys_runtime.commands import json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys_runtime.config.plan import Plan
+    from evsys_runtime.record.plans import PlannedSearch
 
 __all__ = ["validate"]
 
@@ -23,7 +28,10 @@ __all__ = ["validate"]
 )
 @json_option
 def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json: bool) -> None:
-    """Find every problem in CONFIG and in every arm it expands to. Offline by default; nothing is prepared or downloaded."""
+    """Find every problem in CONFIG and in every arm it expands to. Offline by default; nothing is prepared or downloaded.
+
+    Arms that lie where others on record failed and none completed are warned of.
+    """
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.plan_secrets import refuse_secrets
 
@@ -35,11 +43,39 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
         from evsys_runtime.experiment.online import ask_backends
 
         asyncio.run(ask_backends(plan))
+    warnings = [*plan.warnings, *_known_bad(plan)]
     names = list(dict.fromkeys(arm.name for arm in plan.arms))
+    search = None if plan.search is None else _search(plan)
     if as_json:
-        print_json({"valid": True, "arms": names, "runs": len(plan.arms), "warnings": list(plan.warnings)})
+        from evsys import unstructure
+
+        found = {} if search is None else {"search": unstructure(search)}
+        print_json({"valid": True, "arms": names, "runs": len(plan.arms), **found, "warnings": warnings})
         return
-    for warning in plan.warnings:
+    for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
+    if search is not None:
+        from evsys_cli.plan_lines import search_words
+
+        click.echo(f"{config}: valid; {search_words(search)}")
+        return
     runs = len(plan.arms)
     click.echo(f"{config}: valid; {len(names)} arm{'s' * (len(names) != 1)}, {runs} run{'s' * (runs != 1)}")
+
+
+def _search(plan: Plan) -> PlannedSearch | None:
+    from evsys_runtime.experiment.planning.searched import planned_search
+
+    return planned_search(plan)
+
+
+def _known_bad(plan: Plan) -> tuple[str, ...]:
+    """What the record warns of; nothing where there is none."""
+    experiments = plan.project_root / plan.experiment.output_dir
+    if not experiments.is_dir():
+        return ()
+    from evsys_cli.records import indexed
+    from evsys_runtime.experiment.memory.known_bad import known_bad
+
+    with indexed(experiments) as index:
+        return known_bad(plan, index)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, ClassVar
 
-from evsys.errors import PLUGIN_FAILURES, StoreError
+from evsys.errors import StoreError
 from evsys.types import ArmResult, EvaluationResult, ExperimentResult, RunContext
 from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts
 from evsys_loggers.shipping import Shipper, now
 from evsys_loggers.sink import Record, Sink
+from evsys_runtime.background import in_background
+from evsys_runtime.heard import Heard
 from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["RunLogger"]
@@ -34,7 +34,7 @@ class RunLogger:
     def __init__(self, **fields: Any) -> None:
         self.config: Any = self.Config(**fields)
         self._shipper: Shipper | None = None
-        self._told: set[tuple[str, int, str | None]] = set()
+        self._heard = Heard()
 
     def open(self, run: RunFacts) -> Sink:
         """Make the run at the service, or find it where an earlier attempt made it. Called in the run's thread."""
@@ -67,7 +67,7 @@ class RunLogger:
         self._catch_up(ctx, result.evaluations)
         shipper = self._of(ctx)
         shipper.close(result.status, _end_of(result))
-        await self._finished(shipper.done)
+        await self._finished(asyncio.wrap_future(shipper.done))
         self._raise_failure()
 
     # --- the hook of the experiment -------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class RunLogger:
     async def evsys_experiment_finished(self, result: ExperimentResult) -> None:
         """Log the verdict, and each arm's outcome and effect, as a run of its own."""
         facts = RunFacts.of_experiment(self.name, self.config, result.experiment_id, Path(result.directory))
-        await self._finished(_in_thread(lambda: self._conclude(facts, result)))
+        await self._finished(asyncio.ensure_future(in_background(self._conclude, facts, result)))
 
     def _conclude(self, facts: RunFacts, result: ExperimentResult) -> None:
         sink = self.open(facts)
@@ -100,14 +100,11 @@ class RunLogger:
         return self._shipper
 
     def _catch_up(self, ctx: RunContext, evaluations: Iterable[EvaluationResult]) -> None:
-        for evaluation in (
-            evaluations if ctx.attempt == 1 else ()
-        ):  # later attempts know those of earlier ones
-            if _key(evaluation) not in self._told:
-                self._score(ctx, evaluation)
+        for evaluation in self._heard.missed(ctx, evaluations):
+            self._score(ctx, evaluation)
 
     def _score(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
-        self._told.add(_key(evaluation))
+        self._heard.hear(evaluation)
         group = (
             evaluation.benchmark if evaluation.model is None else f"{evaluation.model}/{evaluation.benchmark}"
         )
@@ -118,13 +115,12 @@ class RunLogger:
         if values:
             self._of(ctx).put(Record(evaluation.step, now(), group, values))
 
-    async def _finished(self, done: Future[None]) -> None:
+    async def _finished(self, waiting: asyncio.Future[None]) -> None:
         """Wait for the thread, which outlives a wait that is too long or cut off.
 
         Raises:
             StoreError: it isn't done in time; or what the thread failed with.
         """
-        waiting = asyncio.wrap_future(done)
         ended, _ = await asyncio.wait({waiting}, timeout=self.config.close_seconds)
         if not ended:
             waiting.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -151,26 +147,6 @@ def _opener(logger: RunLogger, facts: RunFacts) -> Any:
         return found.open(facts)
 
     return opening
-
-
-def _in_thread(call: Any) -> Future[None]:
-    """Call something in a thread that no end of the process waits for."""
-    done: Future[None] = Future()
-
-    def work() -> None:
-        try:
-            call()
-        except PLUGIN_FAILURES as exc:
-            done.set_exception(exc)
-        else:
-            done.set_result(None)
-
-    threading.Thread(target=work, daemon=True).start()
-    return done
-
-
-def _key(evaluation: EvaluationResult) -> tuple[str, int, str | None]:
-    return evaluation.benchmark, evaluation.step, evaluation.model
 
 
 def _end_of(result: ArmResult) -> dict[str, str | float]:

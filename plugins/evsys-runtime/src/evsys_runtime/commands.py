@@ -16,6 +16,7 @@ import click
 
 __all__ = [
     "column_lines",
+    "compact_json",
     "json_option",
     "json_or_text",
     "json_text",
@@ -49,19 +50,33 @@ json_option = click.option(
 """Gives a command the option `--json`, and its function the argument `as_json`."""
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print the one document of a command; logs and progress go to standard error, so nothing else is there."""
+def print_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
+    """Print the one document of a command; logs and progress go to standard error, so nothing else is there.
+
+    Args:
+        document: what is printed, below its `format`.
+        compact: on one line without spaces, for readers who pay by the word.
+    """
     ctx = click.get_current_context(silent=True)
     stream = cast("TextIO | None", (ctx.meta if ctx else {}).get(_STDOUT, sys.stdout))
     if stream is None:  # the process was started without
         return
-    click.echo(json_text({"format": FORMAT, **document}, stream), file=stream)
+    text = compact_json(document, stream) if compact else json_text({"format": FORMAT, **document}, stream)
+    click.echo(text, file=stream)
 
 
 def json_text(document: Mapping[str, Any], stream: TextIO) -> str:
     """A document for a stream; what its encoding may lack is escaped as JSON does it."""
     escaped = not speaks_utf8(stream)
     return json.dumps(document, ensure_ascii=escaped, indent=2, allow_nan=False)
+
+
+def compact_json(document: Mapping[str, Any], stream: TextIO | None = None) -> str:
+    """The same on one line, without spaces; for no stream nothing is escaped."""
+    escaped = stream is not None and not speaks_utf8(stream)
+    return json.dumps(
+        {"format": FORMAT, **document}, ensure_ascii=escaped, separators=(",", ":"), allow_nan=False
+    )
 
 
 def speaks_utf8(stream: TextIO) -> bool:

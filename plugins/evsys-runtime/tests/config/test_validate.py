@@ -806,24 +806,15 @@ def test_paths_are_relative_to_the_project_and_not_to_the_working_directory(
 # --- later versions --------------------------------------------------------------------------------------------------------
 
 LATER = {
-    "control": "{repeats: 2}",
-    "confirm": "{seeds: 2}",
-    "continual": "{datasets: [{path: a.jsonl}]}",
-    "stages": "[{name: a, data: {path: a.jsonl}, algorithm: {kind: sft}}]",
-    "search": "{kind: asha}",
     "log_store": "{kind: anything}",
     "deploy": "{kind: anything}",
     "launcher": "{kind: ray}",
-}
-LATER_RUN = {
-    "teacher": "{model: {name: evsys/tiny}}",
-    "reference": "{model: {name: evsys/tiny}, backend: {kind: mock}}",
 }
 
 
 def test_every_key_for_later_is_tested_here():
     assert set(LATER) == set(later_names("experiment"))
-    assert set(LATER_RUN) == set(later_names("run"))
+    assert later_names("run") == ()
     assert later_names("benchmark") == ()
 
 
@@ -832,14 +823,7 @@ def test_keys_for_later_exist_and_answer_not_in_this_version(load, problems, key
     assert only(problems(f"{HEAD}{key}: {LATER[key]}\n{RUN}")).startswith(
         f"exp.yaml:3:1: $.{key}: not in this version"
     )
-    assert load(f"{HEAD}{key}: null\n{RUN}" if key != "stages" else HEAD + RUN)
-
-
-@pytest.mark.parametrize("key", LATER_RUN)
-def test_roles_for_later_answer_not_in_this_version(problems, key: str):
-    assert only(problems(run(**{key: LATER_RUN[key]}))).startswith(
-        f"exp.yaml:8:3: $.run.{key}: not in this version"
-    )
+    assert load(f"{HEAD}{key}: null\n{RUN}")
 
 
 def test_some_arm_runs_at_any_time(load, problems):
@@ -850,7 +834,6 @@ def test_some_arm_runs_at_any_time(load, problems):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (run(algorithm="{kind: opd}"), "exp.yaml:6:15: $.run.algorithm.kind: algorithm 'opd' is not in this version"),
         (HEAD + RUN + "callbacks: [{kind: evsys_logger}]\n", "$.callbacks[0].kind: callback 'evsys_logger' is not in this version; `local_logger` writes the same record"),
     ],
 )  # fmt: skip

@@ -217,6 +217,20 @@ def test_an_oracle_that_raises_is_a_warning(checked):
 # --- bounds -----------------------------------------------------------------------------------------------------
 
 
+def test_what_is_wrong_with_the_oracle_on_many_tasks_is_one_warning(checked):
+    class Broken:
+        def __call__(self, model_output, expected, params):
+            return float(model_output == "x")
+
+        def oracle(self, expected, params):
+            raise KeyError("answer")
+
+    told = [warning for warning in checked(Broken, "a", "b", "c").warnings if "can't tell" in warning]
+    assert told == [
+        "verifier 'mine' can't tell what is right for task 't0' and 2 more of 'val': KeyError: 'answer'"
+    ]
+
+
 def test_a_verifier_that_costs_money_is_not_called(checked):
     class Judge:
         free = False
@@ -281,5 +295,21 @@ def test_a_grader_that_never_ends_is_left_at_the_deadline(checked):
         await asyncio.Event().wait()
 
     check = checked(hangs, "a", "b", seconds=0.05)
+    assert (check.checked, check.faults) == (0, ())
+    assert check.unchecked == {"out of time after 0.05 s": 2}
+    assert check.warnings == (
+        "nothing is known of the graders of 'val': 'mine' judged no answer within 0.05 s",
+    )
+
+
+def test_a_grader_that_never_tells_what_is_right_is_left_at_the_deadline(checked):
+    class Silent:
+        def __call__(self, model_output, expected, params):
+            return 0.0
+
+        async def oracle(self, expected, params):
+            await asyncio.Event().wait()
+
+    check = checked(Silent, "a", "b", seconds=0.05)
     assert (check.checked, check.faults) == (0, ())
     assert check.unchecked == {"out of time after 0.05 s": 2}

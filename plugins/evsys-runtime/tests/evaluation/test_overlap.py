@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from evsys.errors import RolloutError, StoreError
-from evsys_runtime.config.model import BenchmarkConfig
-from evsys_runtime.evaluation.benchmarks import bind_benchmark
+from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
+from evsys_runtime.evaluation.benchmarks import ApiModel, bind_benchmark
 from evsys_runtime.evaluation.evaluator import RELEASE_SECONDS, Evaluator
 from evsys_runtime.evaluation.progress import advancing
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
@@ -431,3 +431,26 @@ def test_the_closing_of_a_snapshot_has_a_time_of_its_own_and_each_counts_as_move
         assert (evaluator.patience, evaluator.closings) == (0.0, 1)
 
     asyncio.run(train())
+
+
+def test_an_api_model_has_the_time_of_a_scoring_while_it_is_asked(make, gates):
+    asked = asyncio.Event()
+
+    class Asked:
+        async def generate(self, messages, sampling, *, n=1, tools=()):
+            asked.set()
+            await gates.of("answer").wait()
+            raise ConnectionError("the service went away")
+
+    async def ask():
+        evaluator = make(timeout_seconds=10.0, silent_seconds=1.0)
+        [entry] = evaluator.benchmarks
+        model = ApiModel(name="api", client=Asked(), spec=PluginSpec(kind="asked"))
+        scoring = asyncio.create_task(evaluator.score_model(entry, model))
+        await asked.wait()
+        assert evaluator.patience == 11.0
+        gates.open("answer")
+        await scoring
+        assert evaluator.patience == 0.0
+
+    asyncio.run(ask())

@@ -17,33 +17,89 @@ LEVEL = 0.05
 def main(folder):
     record = Path(folder)
     facts = read(record / "experiment.json")
-    runs = [read(path) for path in sorted(record.glob("runs/*/run_result.json"))]
+    runs = {run["run_id"]: run for run in map(read, record.glob("runs/*/run_result.json"))}
+    runs = [runs[planned["run_id"]] for planned in facts["arms"]]
     benchmark, _, metric = facts["success_metric"].rpartition(".")
     assert metric == "mean_reward"
     arms = {}
     for run in runs:
-        arms.setdefault(run["arm"], []).append(run)
-    comparisons = {name: compared(group, benchmark) for name, group in arms.items()}
+        arms.setdefault((run["purpose"], run["arm"]), []).append(run)
+    minimum, noise = facts_minimum(record), noise_floor(arms, benchmark)
+    comparisons = {
+        name: compared(group, benchmark) for (purpose, name), group in arms.items() if purpose == "candidate"
+    }
     order = sorted(comparisons, key=lambda name: comparisons[name]["p_value"])
     highest = 0.0
     for place, name in enumerate(order):
         one = comparisons[name]
         highest = max(highest, min(1.0, (len(order) - place) * one["p_value"]))
         one["p_corrected"] = highest
-        one["outcome"] = outcome(one, facts_minimum(record))
+        one["outcome"] = outcome(one, minimum, noise)
     winners = [name for name, one in comparisons.items() if one["outcome"] == "win"]
     best = max(comparisons, key=lambda name: comparisons[name]["after"])
+    confirmed = None
+    for (purpose, name), group in arms.items():
+        if purpose == "confirm":
+            assert confirmed is None
+            confirmed = {**compared(group, benchmark), "arm": name, "runs": [run["run_id"] for run in group]}
+            confirmed["p_corrected"] = confirmed["p_value"]
+            confirmed["outcome"] = outcome(confirmed, minimum, noise)
     return {
         "comparisons": comparisons,
         "best_arm": best,
-        "verdict": "CANDIDATE" if winners and len(comparisons) > 1 else None,
+        "verdict": verdict(winners, confirmed),
         "winners": len(winners),
+        "confirmed": confirmed,
+        "noise_floor": noise,
         "usage": {
             key: sum(run["usage"][key] for run in runs)
             for key in ("prompt_tokens", "completion_tokens", "trained_tokens", "seconds")
         },
         "test_looks": looks(runs),
+        "test_looks_before": looks_before(record, facts),
     }
+
+
+def verdict(winners, confirmed):
+    """Of several arms, with base_model as the baseline, in which nothing is INVALID."""
+    if confirmed is None:
+        return "CANDIDATE" if winners else None
+    return {"win": "SUPPORTED", "inconclusive": "CANDIDATE"}[confirmed["outcome"]]
+
+
+def noise_floor(arms, benchmark):
+    """The scores of untrained weights, sampled with the seeds of each repeat and of each control run."""
+    scores = {}
+    for (purpose, _), group in arms.items():
+        for run in group if purpose != "confirm" else ():
+            value = scoring(run, benchmark, trained=False)["metrics"]["mean_reward"]["value"]
+            scores.setdefault(f"base_model-s{run['repeat']}", value)
+    if not any(purpose == "control" for purpose, _ in arms):
+        return None
+    middle = mean(list(scores.values()))
+    variance = math.fsum((value - middle) ** 2 for value in scores.values()) / (len(scores) - 1)
+    return {
+        "runs": scores,
+        "largest": max(abs(one - other) for one in scores.values() for other in scores.values()),
+        "standard_deviation": math.sqrt(2 * variance),
+    }
+
+
+def looks_before(record, facts):
+    """Scorings of the same test tasks by all other experiments beside this one."""
+    found = {}
+    for name, entry in facts["benchmarks"].items():
+        if entry["split"] != "test":
+            continue
+        seen = set()
+        for path in record.parent.glob("*/runs/*/run_result.json"):
+            folder, run = path.parents[2].name, read(path)
+            for e in run["evaluations"] if folder != record.name else ():
+                if e["benchmark_hash"] == entry["hash"] and e["split"] == "test" and e["model"] is None:
+                    seen.add((folder, run["run_id"] if e["step"] else "untrained", e["step"]))
+        if seen:
+            found[name] = len(seen)
+    return found
 
 
 def read(path):
@@ -138,7 +194,10 @@ def end(sums, sizes, effect, error, direction):
     return effect + direction * outside
 
 
-def outcome(one, minimum):
+def outcome(one, minimum, noise):
+    floor = 0.0 if noise is None else noise["largest"] / math.sqrt(one["n_seeds"])
+    if one["p_corrected"] <= LEVEL and minimum <= abs(one["effect"]) <= floor:
+        return "inconclusive"
     if one["p_corrected"] <= LEVEL and abs(one["effect"]) >= minimum:
         return "win" if one["effect"] > 0 else "loss"
     return "tie" if -minimum <= one["low"] and one["high"] <= minimum else "inconclusive"

@@ -21,6 +21,8 @@ from evsys_runtime.experiment.budget import KEEP_SECONDS, WAIT, ExperimentBudget
 from evsys_runtime.experiment.spent import spent_on_record
 from evsys_runtime.experiment.unfinished import newest_unfinished
 from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_runtime.record.history import runs_of
+from evsys_runtime.record.index import Index
 
 
 class Clock:
@@ -347,6 +349,10 @@ def test_arms_that_can_not_be_paid_for_are_not_started_and_the_others_stay(proje
     assert last.run.stop_reason == "not started: budget.steps: 12 of 14 spent, and it would need about 6"
     assert facts(result)["budget"]["spent"]["arms"] == 2
     assert sorted(path.name for path in Path(result.directory, "runs").iterdir()) == ["run-s0", "run-s1"]
+    with Index(Path(result.directory).parent) as index:
+        shown = runs_of(index, result.experiment_id)
+    assert [run.status for run in shown] == ["completed", "completed", "budget_stopped"]
+    assert (shown[2].folder, shown[2].failure) == (None, last.run.stop_reason)
 
 
 def test_an_algorithm_that_does_not_catch_it_ends_with_what_it_has_on_record(project, run_text):
@@ -398,6 +404,16 @@ def test_validate_warns_of_what_a_budget_does_not_pay_for(project):
     assert warnings("{steps: 18, arms: 3, usd: 1}") == []
 
 
+def test_the_first_arm_goes_on_where_it_was_cut_off_however_much_it_needs():
+    account = {"steps": 4.0, "tokens": 9.0, "usd": 0.0, "ended": "cancelled"}
+    budget = Told(known={"runs": {"a-s0": account}}, steps=10)
+    budget.admit("a-s0", steps=80).charge(tokens(1), steps=5)
+    other = Told(known={"runs": {"a-s0": account, "b-s0": account}}, steps=10)
+    assert other.admit("a-s0", steps=80).startswith("budget.steps: 8 of 10 spent, and it would need about 80")
+    spent = Told(known={"runs": {"a-s0": {**account, "steps": 10.0}}}, steps=10)
+    assert spent.admit("a-s0", steps=80) == "budget.steps: 10 of 10 spent"
+
+
 KILLS_ONCE = """
 import os, signal
 from pathlib import Path
@@ -424,7 +440,28 @@ def test_what_was_spent_before_an_interruption_stays_spent(project, limit, statu
         experiment.result.directory, quiet=True
     ).run()  # without a checkpoint it starts over
     assert again.arms[0].status == status
-    assert facts(again)["budget"]["spent"]["steps"] == (9 if status == "completed" else 3)
+    assert facts(again)["budget"]["spent"]["steps"] == limit  # the first run goes as far as that goes
+
+
+SAVED = """
+from evsys_sdk import register_callback
+
+seen = []
+
+@register_callback("saved")
+class Saved:
+    def evsys_step_finished(self, ctx, step):
+        import json
+        facts = json.loads((ctx.run_dir.parents[1] / "experiment.json").read_text(encoding="utf-8"))
+        seen.append((step, facts["budget"]["spent"]["steps"]))
+"""
+
+
+def test_what_is_on_record_with_a_checkpoint_has_its_own_step(project, run_text):
+    project.code("callbacks", SAVED)
+    runs = "run:" + run_text(("steps: 6", "steps: 6, save_every: 2"))
+    project.experiment(runs, extra="callbacks: [{kind: saved}]\nbudget: {steps: 8}\n").run()
+    assert sys.modules["src.callbacks"].seen[2:] == [(3, 2), (4, 2), (5, 4), (6, 4)]
 
 
 def test_a_budget_that_is_raised_pays_for_what_was_left(project):
@@ -505,6 +542,12 @@ from evsys_runtime.experiment import Experiment
 Experiment.from_yaml(sys.argv[1], quiet=True, no_cache=True).run()
 """
 
+KEEPS_EACH = """
+import sys
+from evsys_runtime.evaluation import result_cache
+result_cache._BATCH = 1
+"""
+
 BESIDE = f"{METADATA.rstrip()}\n    n_concurrent: 1\n    models: [{{kind: oracle}}]\n"
 
 
@@ -549,6 +592,52 @@ def test_what_was_spent_before_a_kill_stays_spent(project, where):
     spent = facts(again)["budget"]["spent"]
     assert {name: spent[name] for name in used} == used_on_file(folder)
     assert spent["steps"] == (9 if where == "at-a-step" else 6)
+    assert agree(again) > 0
+
+
+def agree(result):
+    """See that the budget and the conclusion tell of the same tokens and dollars; those of work that was cut off."""
+    conclusion, spent = result.conclusion, facts(result)["budget"]["spent"]
+    assert spent["tokens"] == conclusion.usage.tokens + conclusion.cut_off.tokens
+    assert spent["usd"] == pytest.approx(
+        (conclusion.usage.cost_usd or 0) + (conclusion.cut_off.cost_usd or 0)
+    )
+    assert conclusion.cut_off == sum((arm.cut_off for arm in result.arms), Usage())
+    return conclusion.cut_off.tokens
+
+
+def test_rollouts_of_a_cut_off_scoring_that_come_from_the_cache_are_paid_for_once(project):
+    project.code("plugins", ORACLE)
+    (project.root / "src/at-a-rollout").touch()
+    extra = "callbacks: [{kind: dies}]\nbudget: {usd: 100, tokens: 100000}\n"
+    metadata = BESIDE.replace("n_concurrent: 1", "n_concurrent: 4")
+    code = RUN_IT.replace(", no_cache=True", "").replace("import sys\n", KEEPS_EACH)
+    path = project.config(metadata=metadata, extra=extra)
+    ended = subprocess.run([sys.executable, "-c", code, str(path)], cwd=project.root, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    again = Experiment.resume(newest_unfinished(project.root / ".evsys/experiments"), quiet=True).run()
+    asked = [line for line in lines(again.directory, "runs/*/*/rollouts.jsonl") if line["facts"].get("model")]
+    assert len(asked) > 12  # some are there twice: as they were made, and as they came from the cache
+    assert facts(again)["budget"]["spent"]["usd"] == 6.0
+    assert agree(again) == 0
+
+
+def test_nothing_that_was_cut_off_is_nothing_to_tell(project):
+    result = project.experiment(extra="budget: {steps: 100}\n").run()
+    assert agree(result) == 0
+    assert "cut off" not in (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
+
+
+def test_a_conclusion_says_what_work_used_that_was_cut_off(project):
+    project.code("callbacks", KILLS_ONCE)
+    first = project.experiment(extra="callbacks: [{kind: kills}]\nbudget: {steps: 100}\n")
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    again = Experiment.resume(first.result.directory, quiet=True).run()
+    lost = agree(again)
+    assert lost > 0
+    text = (Path(again.directory) / "conclusion.md").read_text(encoding="utf-8")
+    assert f"Work that was cut off and made again used {lost} tokens besides" in text
 
 
 def test_rollouts_that_come_again_from_the_cache_after_a_resume_are_shown_once(project):
@@ -585,9 +674,8 @@ def test_a_budget_that_is_set_later_counts_what_was_spent_without_one(project):
     with pytest.raises(KeyboardInterrupt):
         first.run()
     again = Experiment.resume(first.result.directory, overrides=["budget.steps=8"], quiet=True).run()
-    assert (
-        again.arms[0].run.stop_reason == "not started: budget.steps: 3 of 8 spent, and it would need about 6"
-    )
+    assert again.arms[0].run.stop_reason == "budget.steps: 8 of 8 spent"
+    assert again.arms[0].run.steps == 5  # 3 were spent before
 
 
 def test_a_comparison_that_is_not_paid_for_leaves_an_arm_as_it_is(project):

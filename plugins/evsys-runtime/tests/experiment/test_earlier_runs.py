@@ -44,9 +44,18 @@ def test_what_is_new_failed_or_dry_is_not_pointed_out(project, run_text):
     result = project.experiment(grid, extra="n_repeats: 2\n").run()
     assert [told(arm) for arm in result.arms] == [[]] * 4
     wider = project.experiment(grid.replace("[3, 6]", "[6, 9]"), extra="n_repeats: 2\n").run()
-    assert [bool(told(arm)) for arm in wider.arms] == [True, False, True, False]
+    assert ["run_before" in facts(arm) for arm in wider.arms] == [True, False, True, False]
     dry = project.experiment(grid, dry=True).run()
     assert [told(arm) for arm in dry.arms] == [[]] * 2
+
+
+def test_repeats_that_were_there_before_are_pointed_out_in_one_line(project):
+    before = project.experiment(extra="n_repeats: 3\n").run()
+    again = project.experiment(extra="n_repeats: 3\n").run()
+    (line,) = [line for arm in again.arms for line in told(arm)]
+    assert f"was run before in {before.experiment_id} (use it: evsys show" in line
+    assert line.endswith("; of its other repeats only run.json tells")
+    assert [facts(arm)["run_before"]["run_id"] for arm in again.arms] == ["run-s0", "run-s1", "run-s2"]
 
 
 def test_a_rerun_that_diverges_names_the_first_stage(project):

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from evsys.errors import EvsysError, PluginContractError
+from evsys.errors import EvsysError, PluginContractError, StoreError
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.interrupts import Abandoned, Terminated
 from evsys_runtime.experiment.session import Session
+from evsys_runtime.record.lock import ExperimentLock
 
 signals = pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
@@ -153,8 +154,8 @@ def test_an_experiment_in_a_thread_listens_to_no_signal(project):
 def test_a_signal_while_the_record_is_made_leaves_no_run_behind_that_seems_to_go_on(project, monkeypatch):
     opened = Session.open
 
-    def slow(*args):
-        session = opened(*args)
+    def slow(*args, **options):
+        session = opened(*args, **options)
         os.kill(os.getpid(), signal.SIGTERM)
         while signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             os.sched_yield()
@@ -374,3 +375,36 @@ def test_a_model_that_diverged_ends_with_what_to_do_and_no_warning_of_numpy(proj
     odd = [line for line in map(json.loads, log.splitlines()) if line["event"] == "numbers.odd"]
     assert odd
     assert all(line["place"].partition(":")[0].endswith(".py") for line in odd)
+
+
+# --- a record that is another process's by now ---------------------------------------------------------------------
+
+TAKES_OVER = """
+import asyncio, json
+import attrs
+from evsys_sdk import register_callback
+from evsys_runtime.record.lock import Holder
+
+@register_callback("takes_over")
+class TakesOver:
+    async def evsys_step_finished(self, ctx, step):
+        if step == 3:
+            other = attrs.evolve(Holder.here(), pid=4711, host="elsewhere", boot="another")
+            text = json.dumps(attrs.asdict(other))
+            (ctx.run_dir.parents[1] / ".lock").write_text(text, encoding="utf-8")
+            await asyncio.Event().wait()
+"""
+
+
+def test_who_lost_its_lock_to_another_process_ends_and_writes_nothing_more(project, monkeypatch):
+    monkeypatch.setitem(ExperimentLock.__init__.__kwdefaults__, "lease_seconds", 0.2)
+    project.code("callbacks", TAKES_OVER)
+    experiment = project.experiment(extra="callbacks: [{kind: takes_over}]\nbudget: {steps: 20}\n")
+    with pytest.raises(StoreError, match="was taken over by process 4711 on elsewhere"):
+        experiment.run()
+    assert experiment.result is None
+    assert (facts(project)["status"], facts(project)["finished"]) == ("running", None)
+    (record,) = (project.root / ".evsys/experiments").iterdir()
+    assert not (record / "conclusion.json").exists()
+    assert not (record / "runs/run-s0/run_result.json").exists()
+    assert json.loads((record / ".lock").read_text(encoding="utf-8"))["pid"] == 4711

@@ -337,7 +337,11 @@ class Stops:
     )
     result = project.experiment(extra="callbacks: [{kind: stops}]\n").run()
     assert (result.arms[0].run.steps, result.arms[0].run.stop_reason) == (3, "enough")
-    assert "In my own words." in (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
+    text = (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
+    assert "In my own words." in text
+    assert "Runs that ended early:\n\n- run-s0 ended at step 3: enough\n" in text
+    own = (Path(result.directory) / "runs/run-s0/conclusion.md").read_text(encoding="utf-8")
+    assert "\nEnded early: enough\n" in own
 
 
 def test_a_wrong_file_spends_nothing(project):

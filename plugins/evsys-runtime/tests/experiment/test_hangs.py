@@ -12,7 +12,7 @@ import pytest
 from small_project import METADATA
 
 from evsys_runtime.accounting.clock import SystemClock
-from evsys_runtime.evaluation import evaluator
+from evsys_runtime.evaluation import evaluator, verify
 from evsys_runtime.experiment import arm_backend, session, watchdog
 
 HANGS = """
@@ -177,6 +177,13 @@ class Engine:
 @register_verifier("slow")
 async def slow(model_output, expected, params, rollout):
     return await hang() if rollout.policy_version == 6 else 0.0
+
+class Blocks:
+    blocking = True
+    def __call__(self, model_output, expected, params):
+        SystemClock.over.wait(60)
+
+register_verifier("blocks")(Blocks)
 
 @register_callback("listens")
 class Listens:
@@ -377,3 +384,12 @@ def test_a_verifier_that_is_waited_for_longer_than_it_may_take_itself_stalls_the
     assert "in slow" in stacks
     assert [(e.step, e.status) for e in arm.evaluations] == [(0, "completed"), (6, "missing")]
     assert "the run was ended, since nothing moved for" in arm.evaluations[1].failure.message
+
+
+def test_verifiers_that_hang_in_threads_hold_up_no_work_of_the_run_itself(hangs, project, monkeypatch):
+    monkeypatch.setitem(verify.make_verify.__kwdefaults__, "timeout_seconds", 0.2)
+    project.tasks([(f"t{i:02d}", "say a", "a") for i in range(64)], verifier="blocks")
+    _, arm, _ = hangs(skip_grader_check=True, time_passes=False)
+    assert (arm.status, arm.run.steps) == ("completed", 6)
+    assert {e.status for e in arm.evaluations} == {"invalid"}
+    assert "no verdict within 0.2 s" in arm.evaluations[0].failure.message

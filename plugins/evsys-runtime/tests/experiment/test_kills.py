@@ -27,27 +27,49 @@ SWEEP = f"""matrix:
 base_run:{RUN.replace("steps: 6", "steps: 8, save_every: 2")}
 n_repeats: 2
 """
+CONTINUAL = f"""continual:
+  replay: 0.5
+  datasets:
+  - {{name: val, path: first.jsonl, transforms: [{{kind: jsonl_to_chat}}]}}
+  - {{name: b, path: second.jsonl, transforms: [{{kind: jsonl_to_chat}}]}}
+  - {{name: c, path: train.jsonl, transforms: [{{kind: jsonl_to_chat}}]}}
+run:{RUN.partition("  data:")[0]}{RUN[RUN.index("  model:") :].replace("steps: 6", "steps: 5, save_every: 2")}
+n_repeats: 2
+"""
 BY_DEFAULT, IN_FULL, ON_LOCAL = 8, 50, 5
+CONTINUAL_BY_DEFAULT, CONTINUAL_IN_FULL = 4, 40
 MOST_KILLS = 3
 
-STATEMENTS = {"seconds", "attempt", "run_dir", "final_checkpoint", "experiment_id", "directory"}
+STATEMENTS = {
+    "seconds",
+    "cut_off",
+    "attempt",
+    "run_dir",
+    "final_checkpoint",
+    "best_checkpoint",
+    "experiment_id",
+    "directory",
+}
 """What two runs of one experiment may differ in."""
 
 
 @attrs.frozen
 class Whole:
-    """A sweep that nobody killed: how many writes it took, and what it came to."""
+    """An experiment that nobody killed: how many writes it took, and what it came to."""
 
+    text: str
     backend: str
     writes: int
     outcome: dict
 
 
-def make_project(root, backend):
+def make_project(root, text, backend):
     root.mkdir()
     project = Project(root)
+    for name, letters in (("first", "abcd"), ("second", "efgh")):
+        project.write(f"{name}.jsonl", [{"prompt": f"say {c}", "completion": c} for c in letters])
     project.tasks([(f"t{i * 5 % 12:02d}", f"say {c}", c) for i, c in enumerate("abcdefghijkl")])
-    project.config(SWEEP.replace("kind: mock", f"kind: {backend}"), metadata=EVERY_4)
+    project.config(text.replace("kind: mock", f"kind: {backend}"), metadata=EVERY_4)
 
 
 def life(root, fatal, what):
@@ -58,11 +80,13 @@ def life(root, fatal, what):
     return done.returncode, done.stdout
 
 
-def whole(folder, backend):
-    make_project(folder / "whole", backend)
+def whole(folder, text, backend):
+    make_project(folder / "whole", text, backend)
     code, said = life(folder / "whole", 0, "run")
     assert code == 0
-    return Whole(backend=backend, writes=int(said.split()[0]), outcome=outcome_of(folder / "whole"))
+    return Whole(
+        text=text, backend=backend, writes=int(said.split()[0]), outcome=outcome_of(folder / "whole")
+    )
 
 
 def without_times(value):
@@ -102,14 +126,14 @@ def outcome_of(root):
                 for line in run.read_rollouts("validation")
             ),
             "journal": [(line["step"], line["event"], line["batch_id"]) for line in run.read_journal()],
-            "facts": [run.facts[name] for name in ("identity", "order", "stages")],
+            "facts": [run.facts.get(name) for name in ("identity", "order", "stages", "begins_with")],
         }
     return found
 
 
 def kill_and_resume(root, whole, fatal, chance):
-    """Kill a sweep at its n-th write, now and then its resumption too, until it is done; how often it was killed."""
-    make_project(root, whole.backend)
+    """Kill an experiment at its n-th write, now and then its resumption too, until it is done; how often it was killed."""
+    make_project(root, whole.text, whole.backend)
     code, _ = life(root, fatal, "run")
     for kills in itertools.count():
         if code == 0:
@@ -120,7 +144,7 @@ def kill_and_resume(root, whole, fatal, chance):
 
 
 def check(root, whole, number, count):
-    """A kill in the `number`-th of `count` equal parts of a sweep's writes."""
+    """A kill in the `number`-th of `count` equal parts of an experiment's writes."""
     chance = Random(f"{whole.backend} {number} of {count}")
     fatal = 1 + int(whole.writes * 0.98 * (number + chance.random()) / count)
     kill_and_resume(root, whole, fatal, chance)
@@ -129,12 +153,22 @@ def check(root, whole, number, count):
 
 @pytest.fixture(scope="module")
 def on_mock(tmp_path_factory):
-    return whole(tmp_path_factory.mktemp("mock"), "mock")
+    return whole(tmp_path_factory.mktemp("mock"), SWEEP, "mock")
 
 
 @pytest.fixture(scope="module")
 def on_local(tmp_path_factory):
-    return whole(tmp_path_factory.mktemp("local"), "local")
+    return whole(tmp_path_factory.mktemp("local"), SWEEP, "local")
+
+
+@pytest.fixture(scope="module")
+def learning(tmp_path_factory):
+    return whole(tmp_path_factory.mktemp("continual"), CONTINUAL, "mock")
+
+
+@pytest.fixture(scope="module")
+def learning_on_local(tmp_path_factory):
+    return whole(tmp_path_factory.mktemp("continual-local"), CONTINUAL, "local")
 
 
 def test_the_sweep_is_one_to_be_killed(on_mock):
@@ -158,3 +192,30 @@ def test_a_sweep_that_is_killed_anywhere_comes_to_the_same_bits(tmp_path, on_moc
 @pytest.mark.parametrize("number", range(ON_LOCAL))
 def test_a_sweep_on_a_real_model_that_is_killed_comes_to_the_same_bits(tmp_path, on_local, number):
     check(tmp_path / "killed", on_local, number, ON_LOCAL)
+
+
+def test_continual_learning_is_one_to_be_killed(learning):
+    assert learning.outcome["status"] == "completed"
+    assert len(learning.outcome) == 8  # 3 stages at 2 seeds, with conclusion and status
+    [matrix] = learning.outcome["conclusion"]["forgetting"]
+    assert all(value is not None for row in matrix["values"] for value in row)
+    assert learning.writes > 500
+
+
+@pytest.mark.parametrize("number", range(CONTINUAL_BY_DEFAULT))
+def test_continual_learning_that_is_killed_has_the_same_matrix(tmp_path, learning, number):
+    check(tmp_path / "killed", learning, number, CONTINUAL_BY_DEFAULT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(CONTINUAL_IN_FULL))
+def test_continual_learning_that_is_killed_anywhere_has_the_same_matrix(tmp_path, learning, number):
+    check(tmp_path / "killed", learning, number, CONTINUAL_IN_FULL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(ON_LOCAL))
+def test_continual_learning_of_a_real_model_that_is_killed_has_the_same_matrix(
+    tmp_path, learning_on_local, number
+):
+    check(tmp_path / "killed", learning_on_local, number, ON_LOCAL)

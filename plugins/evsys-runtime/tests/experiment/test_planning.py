@@ -264,3 +264,58 @@ def test_an_algorithm_that_samples_on_the_way_has_steps_and_no_tokens_and_no_pri
     found = planned(config, *rl)
     assert {(arm.steps, arm.trained_tokens, arm.cost_usd) for arm in found.arms} == {(3, None, None)}
     assert "algorithm rl makes its tokens on the way" in found.arms[0].unknown
+
+
+def test_control_and_confirm_runs_take_what_was_foretold(config):
+    learns = [{"prompt": "say a", "completion": "x"}] * 9
+    for name in ("train.jsonl", "tasks.jsonl"):
+        path = config.parent / name
+        rows = learns if name == "train.jsonl" else [
+            {**json.loads(line), "verifier": {"name": "exact_match", "expected": "x"}}
+            for line in path.read_text(encoding="utf-8").splitlines()
+        ]  # fmt: skip
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    asked = (
+        "confirm={seeds: 2, benchmark: other}",
+        "control={repeats: 3}",
+        "metadata.baseline=slow",
+        "matrix.name_template='lr-{algorithm.params.learning_rate}'",
+        "matrix.axes={algorithm.params.learning_rate: [0.0, 0.3, 0.2]}",
+    )
+    asked = tuple(each.replace("slow", "lr-0") for each in asked)
+    found = planned(config, *asked)
+    result = ran(config, *asked)
+
+    assert result.conclusion.verdict == "SUPPORTED"
+    by_purpose = {
+        purpose: [arm for arm in result.arms if arm.purpose == purpose]
+        for purpose in ("candidate", "control", "confirm")
+    }
+    (control,) = [arm for arm in found.arms if arm.purpose == "control"]
+    assert (control.runs, control.steps) == (3, by_purpose["control"][0].run.steps)
+    rest = by_purpose["candidate"] + by_purpose["control"]
+    assert found.runs == len(rest)
+    assert found.steps == sum(arm.run.steps for arm in rest)
+    confirm = found.confirm
+    assert (confirm.benchmark, confirm.seeds, confirm.runs) == ("other", 2, len(by_purpose["confirm"]))
+    assert confirm.steps == sum(arm.run.steps for arm in by_purpose["confirm"])
+    assert confirm.trained_tokens == sum(arm.usage.trained_tokens for arm in by_purpose["confirm"])
+    made = [e for arm in by_purpose["confirm"] for e in arm.evaluations if e.benchmark == "other"]
+    assert confirm.rollouts == sum(e.scored for e in made)
+    assert {scoring.benchmark: scoring.scorings for scoring in found.scorings}["other"] == 0
+    assert (confirm.design.comparisons, confirm.design.runs, confirm.design.level) == (1, 2, 0.05)
+    assert (found.design.comparisons, found.design.runs) == (2, 2)
+    assert {near.arm for near in planned(config, *asked).neighbours} <= {"lr-0", "lr-0.3", "lr-0.2"}
+
+
+def test_a_plan_without_a_choice_has_no_confirmation(config):
+    asked = ("confirm={seeds: 2}", "matrix.axes={algorithm.params.learning_rate: [0.3]}")
+    assert planned(config, *asked).confirm is None
+
+
+def test_a_confirmation_against_untrained_weights_trains_the_winner_alone(config):
+    confirm = planned(config, "confirm={seeds: 3}").confirm
+    steps = confirm.steps // 3
+    scorings = steps // 2 + steps % 2 + 1  # every two steps, in the end, and before the first
+    assert (confirm.runs, confirm.rollouts) == (3, 3 * scorings * 20)
+    assert planned(config, "confirm={seeds: 0, benchmark: other}").confirm.steps == 0

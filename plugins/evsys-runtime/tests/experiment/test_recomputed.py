@@ -16,26 +16,39 @@ metadata:
   success_metric: val.mean_reward
   minimum_effect: 0.05
   benchmark:
-    - {name: val, path: tasks.jsonl, max_tokens: 2, cluster_key: page, num_samples: 2, temperature: 1.0, metrics: [mean_reward]}
+    - {name: val, path: tasks.jsonl, max_tokens: 2, cluster_key: page, num_samples: 2, temperature: 1.5, metrics: [mean_reward]}
     - {name: final, path: tasks.jsonl, max_tokens: 2, split: test}
 matrix:
   axes:
     algorithm.params.learning_rate: [%s]
     algorithm.params.batch_size: [4, 8]
+control: {repeats: 2}
+confirm: {seeds: 2}
 base_run:
   data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
   model: {name: evsys/tiny}
   algorithm: {kind: sft, params: {steps: %d, lora_rank: 4}}
   backend: {kind: %s}
 """
+EARLIER = """version: 1
+name: earlier
+metadata:
+  benchmark: {name: last, path: tasks.jsonl, max_tokens: 2, split: test}
+run:
+  data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {steps: 2, batch_size: 4, lora_rank: 4}}
+  backend: {kind: mock}
+"""
 ANSWERS = {"a": "x", "b": "y"}  # evsys/tiny as it comes says the last letter again
+ODD = "^(%s|[A-Z])"  # what it was taught; or luck at a high temperature, which differs from run to run
 NUMBERS = ("before", "after", "effect", "p_value", "p_corrected", "smallest_detectable_effect")
 COUNTS = ("n_tasks", "n_seeds", "n_missing", "outcome")
 
 
 @pytest.mark.parametrize(
     ("backend", "rates", "steps"),
-    [("mock", "0.3, 0.15", 8), pytest.param("local", "0.02, 0.01", 30, marks=pytest.mark.slow)],
+    [("mock", "0.1, 0.05", 20), pytest.param("local", "0.02, 0.01", 30, marks=pytest.mark.slow)],
 )
 def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
     tmp_path, backend, rates, steps
@@ -46,7 +59,7 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
             "task_id": f"t{i:02d}",
             "instruction": f"say {'ab'[i % 2]}",
             "metadata": {"page": str(i * i % 11)},
-            "verifier": {"name": "exact_match", "expected": ANSWERS["ab"[i % 2]]},
+            "verifier": {"name": "regex_match", "expected": ODD % ANSWERS["ab"[i % 2]]},
         }
         for i in range(36)
     ] + [
@@ -54,13 +67,15 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
             "task_id": f"u{i:02d}",
             "instruction": "say a",
             "metadata": {"page": f"other {i % 5}"},
-            "verifier": {"name": "exact_match", "expected": ANSWERS["a"]},
+            "verifier": {"name": "regex_match", "expected": ODD % (ANSWERS["a"] if i % 7 else "never")},
         }
         for i in range(15)
     ]
     for name, lines in (("train.jsonl", rows), ("tasks.jsonl", tasks)):
         (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     (tmp_path / "config.yaml").write_text(CONFIG % (rates, steps, backend), encoding="utf-8")
+    (tmp_path / "earlier.yaml").write_text(EARLIER, encoding="utf-8")
+    Experiment.from_yaml(tmp_path / "earlier.yaml", quiet=True).run()
     result = Experiment.from_yaml(tmp_path / "config.yaml", quiet=True).run()
     script = Path(__file__).with_name("recomputed.py")
     said = subprocess.run(
@@ -76,7 +91,21 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
         for bound in ("low", "high"):
             assert comparison[bound] == pytest.approx(own[bound], abs=own["tolerance"])
     assert (conclusion["verdict"], conclusion["best_arm"]) == (found["verdict"], found["best_arm"])
-    assert conclusion["reason"].startswith(f"{found['winners']} of 4 arms beat base_model")
+    confirmed, again = conclusion["confirmed"], found["confirmed"]
+    comparison = confirmed["comparison"]
+    assert (comparison["arm"], confirmed["runs"]) == (again["arm"], again["runs"])
+    assert conclusion["reason"] == f"{again['arm']}, the best of 4 arms, beats base_model trained anew"
+    assert [comparison[name] for name in NUMBERS] == pytest.approx([again[name] for name in NUMBERS])
+    assert [comparison[name] for name in COUNTS] == [again[name] for name in COUNTS]
+    for bound in ("low", "high"):
+        assert comparison[bound] == pytest.approx(again[bound], abs=again["tolerance"])
+    noise, equal = conclusion["noise_floor"], found["noise_floor"]
+    assert noise["runs"] == pytest.approx(equal["runs"])
+    assert noise["largest"] == pytest.approx(equal["largest"])
+    assert noise["standard_deviation"] == pytest.approx(equal["standard_deviation"])
+    assert len(noise["runs"]) == 5
+    assert (noise["largest"] > 0) == (backend == "mock")  # untrained weights of `local` have no luck here
+    assert conclusion["test_looks_before"] == found["test_looks_before"] == {"final": 2}
     for name, value in found["usage"].items():
         assert conclusion["usage"][name] == pytest.approx(value)
     assert conclusion["test_looks"] == found["test_looks"]

@@ -118,8 +118,17 @@ def whole(tmp_path_factory):
 
 
 def numbers(value):
-    """All but times, places, attempts and ids."""
-    dropped = {"seconds", "attempt", "run_dir", "final_checkpoint", "experiment_id", "directory"}
+    """All but times, places, attempts, ids, and what work used that was cut off."""
+    dropped = {
+        "seconds",
+        "attempt",
+        "cut_off",
+        "run_dir",
+        "final_checkpoint",
+        "best_checkpoint",
+        "experiment_id",
+        "directory",
+    }
     if isinstance(value, dict):
         return {key: numbers(item) for key, item in value.items() if key not in dropped}
     return [numbers(item) for item in value] if isinstance(value, list) else value
@@ -203,7 +212,7 @@ def test_a_run_may_be_cut_off_again_and_again(lab, whole):
 def test_a_run_that_never_began_is_begun(lab, whole):
     sweep = {"extra": "n_repeats: 2\nmax_concurrent_arms: 1\n"}
     cut = lab.run("interrupt-run-s0-3", **sweep)
-    assert [arm.run_id for arm in cut.arms] == ["run-s0"]
+    assert [(arm.run_id, arm.status) for arm in cut.arms] == [("run-s0", "cancelled"), ("run-s1", "skipped")]
     assert outcome(lab.resume(cut.directory)) == outcome(whole(**sweep))
 
 

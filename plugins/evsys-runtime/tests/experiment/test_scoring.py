@@ -11,7 +11,9 @@ import pytest
 from evsys import Registry, use_registry
 from evsys.errors import ConfigError
 from evsys.types import Completion, Message, Usage
-from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
+from evsys_backend_mock import MockBackend
+from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec, WatchdogConfig
+from evsys_runtime.experiment import scoring
 from evsys_runtime.experiment.scoring import NamedClient, ascore, find_saved_model
 from evsys_runtime.record.result_schemas import validate_result
 
@@ -29,16 +31,51 @@ class SaysNothing:
         raise ConnectionError("the service is down")
 
 
+class Hangs(MockBackend):
+    """A backend of which one call never comes back."""
+
+    call = ""
+    closed = 0
+
+    async def prepare(self, *args, **kwargs):
+        await self.hangs_in("prepare")
+        client = await super().prepare(*args, **kwargs)
+        own = client.sampling_client
+
+        async def sampling_client():
+            await self.hangs_in("sampling_client")
+            snapshot = await own()
+            close = snapshot.close
+
+            async def closes():
+                type(self).closed += 1
+                await close()
+
+            snapshot.close = closes
+            return snapshot
+
+        client.sampling_client = sampling_client
+        return client
+
+    async def teardown(self, client):
+        await self.hangs_in("teardown")
+        await super().teardown(client)
+
+    async def hangs_in(self, call):
+        if call == self.call:
+            await asyncio.Event().wait()
+
+
 @pytest.fixture
 def scored(project):
-    def run(target, *entries: BenchmarkConfig):
+    def run(target, *entries: BenchmarkConfig, **options):
         registry = Registry()
         registry.register("inference_client", "says_a", SaysA)
         registry.register("inference_client", "says_nothing", SaysNothing)
+        registry.register("backend", "hangs", Hangs)
+        options = {"project_root": project.root, "registry": registry, "quiet": True, **options}
         with use_registry(registry):
-            return asyncio.run(
-                ascore(target, entries or (ENTRY,), project_root=project.root, registry=registry, quiet=True)
-            )
+            return asyncio.run(ascore(target, entries or (ENTRY,), **options))
 
     return run
 
@@ -156,3 +193,33 @@ def test_a_service_has_no_address_for_rollouts_and_says_so(scored, over_http):
     assert evaluation.no_score == 12
     lines = Path(result.run_dir, "validation/rollouts.jsonl").read_text("utf-8")
     assert "this model has no address for rollouts" in lines
+
+
+@pytest.fixture
+def hanging(checkpoint, scored, monkeypatch):
+    """A checkpoint that is scored on a backend of which one call never comes back."""
+    monkeypatch.setattr(Hangs, "closed", 0)
+    monkeypatch.setattr(scoring, "TEARDOWN_SECONDS", 0.1)
+
+    def run(call: str):
+        monkeypatch.setattr(Hangs, "call", call)
+        saved = attrs.evolve(find_saved_model(checkpoint), backend=PluginSpec(kind="hangs"))
+        return scored(saved, watchdog=WatchdogConfig(floor_seconds=1.0))
+
+    return run
+
+
+@pytest.mark.parametrize(("call", "scorings"), [("prepare", 0), ("sampling_client", 0), ("teardown", 1)])
+def test_a_backend_that_does_not_come_back_ends_a_scoring_without_training_too(hanging, call, scorings):
+    result = hanging(call)
+    assert (result.status, result.failure.boundary, result.failure.plugin) == ("stalled", "backend", "hangs")
+    assert [e.status for e in result.evaluations] == ["completed"] * scorings
+    run = Path(result.run_dir)
+    assert json.loads((run / "run_result.json").read_text("utf-8"))["status"] == "stalled"
+    assert "in hangs_in\n" in (run / "stacks.txt").read_text("utf-8")
+    assert json.loads((run.parent.parent / "experiment.json").read_text("utf-8"))["status"] == "stalled"
+
+
+def test_the_snapshot_of_a_checkpoint_is_let_go_of_when_it_is_scored(hanging):
+    assert hanging("nothing").status == "completed"
+    assert Hangs.closed == 1

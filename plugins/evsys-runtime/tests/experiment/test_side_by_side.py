@@ -381,8 +381,13 @@ class Kills:
         ("a", "cancelled", 1),
         ("b", "cancelled", 2),
         ("c", "cancelled", 1),
+        ("d", "skipped", 0),
     ]
-    for arm in result.arms:
+    assert result.arms[-1].run.stop_reason == "not started: the experiment ended before its turn"
+    assert tree(Path(result.directory) / "experiment.json")["not_started"] == {
+        "d-s0": {"status": "skipped", "reason": "not started: the experiment ended before its turn"}
+    }
+    for arm in result.arms[:-1]:
         assert tree(Path(arm.run_dir) / "run_result.json")["run"]["stop_reason"] == "interrupted"
 
 
@@ -402,7 +407,7 @@ def test_a_record_that_cannot_be_written_ends_all_arms(project, grid, monkeypatc
     with pytest.raises(StoreError, match="no space left"):
         experiment.run()
     assert experiment.result.status == "failed"
-    assert {arm.status for arm in experiment.result.arms} <= {"cancelled", "completed"}
+    assert {arm.status for arm in experiment.result.arms} <= {"cancelled", "completed", "skipped"}
 
 
 # --- what the file says ----------------------------------------------------------------------------------------------

@@ -95,6 +95,11 @@ def test_runs_without_a_score_are_counted_and_do_not_enter():
     assert table.rows == (("a", "1 of 2", "0.500 [0.400, 0.600]"), ("b", "0 of 2", "not scored"))
 
 
+def test_runs_that_have_no_result_at_all_are_counted_where_they_are_told_of():
+    [table] = score_tables([run("a", 0, scoring(0, 0.1), status="cancelled")], {"a": 2, "b": 3})
+    assert (table.title, table.rows[-1]) == ("val (val), 0 of 3 runs", ("a", "not scored"))
+
+
 def test_arms_that_start_from_different_weights_have_a_line_each_for_them():
     arms = [run("a", 0, scoring(0, 0.1), scoring(9, 0.5)), run("b", 0, scoring(0, 0.2), scoring(9, 0.5))]
     [table] = score_tables(arms)

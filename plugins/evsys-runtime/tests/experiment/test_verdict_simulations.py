@@ -10,6 +10,8 @@ import pytest
 
 from evsys.types import ArmResult, EvaluationResult, MetricValue
 from evsys_runtime.experiment.verdict.conclude import conclude
+from evsys_runtime.experiment.verdict.confirming import Confirming
+from evsys_runtime.experiment.verdict.noise import noise_floor
 from evsys_runtime.experiment.verdict.paired import Pair, holm, paired_differences, wild_bootstrap
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.recipe import recipe_claim
@@ -167,7 +169,7 @@ def test_training_that_changes_nothing_is_never_supported(trials, samples):
             assert conclusion.verdict in ("INCONCLUSIVE", "REFUTED")
 
 
-@pytest.mark.parametrize("trials", share(1000, fast=60))
+@pytest.mark.parametrize("trials", share(700, fast=60))
 def test_a_harmful_recipe_is_refuted(trials):
     """From 60 % solved to 30 % on 100 tasks, one run or five: a loss, and never a win."""
     rng = np.random.default_rng(3)
@@ -196,6 +198,81 @@ def test_twenty_equal_arms_have_a_false_winner_in_at_most_5_of_100_sweeps(trials
         assert conclusion.verdict != "SUPPORTED"
         wrong += any(c.outcome == "win" for c in conclusion.comparisons)
     assert wrong / trials <= LEVEL + room(LEVEL, trials)
+
+
+@pytest.mark.parametrize("trials", share(500, fast=40))
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_the_best_of_twenty_equal_arms_is_confirmed_in_at_most_5_of_100_sweeps(trials, seeds):
+    """Whoever is best is tried once more, whether that was a win or not: fresh rollouts have none of the luck that chose it."""
+    rng = np.random.default_rng(10 + seeds)
+    wrong = sum(confirmed_sweep(rng, seeds, gain=0.0).verdict == "SUPPORTED" for _ in range(trials))
+    assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 500 else 0.0)
+
+
+@pytest.mark.parametrize("trials", share(300, fast=12))
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_an_arm_that_is_better_among_twenty_is_confirmed(trials, seeds):
+    rng = np.random.default_rng(20 + seeds)
+    found = sum(confirmed_sweep(rng, seeds, gain=0.35).verdict == "SUPPORTED" for _ in range(trials))
+    assert found / trials >= 0.9
+
+
+def confirmed_sweep(rng, seeds, *, gain):
+    """Twenty arms against the untrained model on 40 tasks, one of them better by `gain`; the best is tried once more."""
+    hardness = rng.random(40) * (1 - gain)
+    arms = [
+        trained(f"a{i}", outcomes(rng, hardness, 40), outcomes(rng, hardness + gain * (i == 7), 40))
+        for i in range(20)
+    ]
+    best = max(arms, key=lambda arm: arm.evaluations[-1].metrics["mean_reward"].value)
+    truth = hardness + gain * (best.arm == "a7")
+    again = [
+        attrs.evolve(
+            trained(best.arm, outcomes(rng, hardness, 40), outcomes(rng, truth, 40), repeat),
+            purpose="confirm",
+        )
+        for repeat in range(1, seeds + 1)
+    ]
+    asked = Confirming(question=QUESTION, winner=best.arm, seeds=seeds, planned={best.arm: seeds})
+    return conclude(QUESTION, [*arms, *again], confirming=asked)
+
+
+@pytest.mark.parametrize("trials", share(700, fast=60))
+@pytest.mark.parametrize("controls", [1, 4, 19])
+def test_an_equal_run_exceeds_the_noise_of_k_controls_in_at_most_one_of_k_and_1_experiments(controls, trials):
+    """One run an arm, and runs of one recipe differ: the test on tasks alone takes every other one for a difference."""
+    rng = np.random.default_rng(30 + controls)
+    alone = floored = 0
+    for _ in range(trials):
+        results, question = noisy(rng, controls, effect=0.0)
+        alone += conclude(question, results).comparisons[0].outcome in ("win", "loss")
+        noise = noise_floor(question, results)
+        floored += conclude(question, results, noise=noise).comparisons[0].outcome in ("win", "loss")
+    bound = 1 / (controls + 1)
+    assert alone / trials > 0.3
+    assert floored / trials <= bound + room(bound, trials)
+
+
+@pytest.mark.parametrize("trials", share(500, fast=40))
+def test_an_effect_far_above_the_noise_is_still_a_win(trials):
+    rng = np.random.default_rng(40)
+    won = 0
+    for _ in range(trials):
+        results, question = noisy(rng, 4, effect=0.6)
+        won += conclude(question, results, noise=noise_floor(question, results)).verdict == "SUPPORTED"
+    assert won / trials >= 0.9
+
+
+def noisy(rng, controls, *, effect):
+    """A baseline, its controls and an arm, one run each, whose means differ by chance far beyond what tasks explain."""
+    tasks = rng.normal(0.0, 0.3, 60)
+
+    def run(name, shift, repeat=0, purpose="candidate"):
+        scores = tasks + shift + rng.normal(0.0, 0.1) + rng.normal(0.0, 0.2, 60)
+        return attrs.evolve(trained(name, tasks, scores, repeat), purpose=purpose)
+
+    equal = [run("base-control", 0.0, 1 + repeat, "control") for repeat in range(controls)]
+    return [run("base", 0.0), run("arm", effect), *equal], attrs.evolve(QUESTION, baseline="base")
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -13,7 +13,6 @@ from evsys_runtime.record.history import (
     ask,
     indexed_now,
     moment_of,
-    runs_of_identity,
 )
 from evsys_runtime.record.index import Index
 
@@ -189,14 +188,6 @@ def test_runs_are_told_with_their_scores_and_failures(index):
 )
 def test_runs_are_found_by_what_they_are(index, question, expected):
     assert sorted(run.run_id for run in ask(index, Question(runs=True, **question)).runs) == expected
-
-
-def test_runs_that_were_the_same_are_found_by_their_identity(index, past):
-    past.whole("again")
-    index.refresh()
-    found = [run.experiment_id[16:] for run in runs_of_identity(index, "sha256:a")]
-    assert found == ["again", "gamma", "beta"]
-    assert runs_of_identity(index, "sha256:none") == ()
 
 
 def test_a_score_of_an_entry_with_a_dot_in_its_name_is_found(past):

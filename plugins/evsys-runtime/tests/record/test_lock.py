@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import attrs
@@ -257,3 +258,41 @@ def test_of_many_processes_starting_at_once_one_gets_the_lock(tmp_path, mode):
     for child in children:
         end(child)
     assert sorted(answers) == ["held", *["refused"] * 4]
+
+
+def test_a_holder_that_was_replaced_notices_it_and_refuses_to_write(tmp_path, mode):
+    noticed = threading.Event()
+    lock = ExperimentLock(tmp_path, lease_seconds=0.2).acquire()
+    lock.when_lost(noticed.set)
+    lock.refuse_if_lost()
+    other = attrs.evolve(Holder.here(), pid=4711, host="elsewhere", boot="another")
+    path = leave(tmp_path, mode, other)
+    assert noticed.wait(30)
+    with pytest.raises(StoreError, match="was taken over by process 4711 on elsewhere, since .* stood still"):
+        lock.refuse_if_lost()
+    assert lock.lost
+    lock.release()
+    assert json.loads(path.read_text(encoding="utf-8"))["pid"] == 4711  # what the other one wrote stays
+
+
+def test_a_lock_file_that_can_not_be_read_for_a_while_is_renewed_when_it_can(tmp_path, mode, monkeypatch):
+    real, failures = lock_module._read, []
+
+    def away(path):
+        if len(failures) < 3 and threading.current_thread().name == "evsys-lock":
+            failures.append(path)
+            raise OSError(errno.ESTALE, "the disk is away")
+        return real(path)
+
+    renewed, utime = threading.Event(), os.utime
+
+    def renew(path):
+        utime(path)
+        renewed.set()
+
+    monkeypatch.setattr(lock_module, "_read", away)
+    monkeypatch.setattr(lock_module.os, "utime", renew)
+    with ExperimentLock(tmp_path, lease_seconds=0.04) as lock:
+        assert renewed.wait(30)
+        assert len(failures) == 3
+        assert not lock.lost

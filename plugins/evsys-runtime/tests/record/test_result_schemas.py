@@ -26,9 +26,11 @@ from evsys_runtime.data.contamination import (
     Overlap,
 )
 from evsys_runtime.record.attempts import Attempt
+from evsys_runtime.record.differing import Difference
 from evsys_runtime.record.lookups import Lookup, Lookups
 from evsys_runtime.record.past import (
     History,
+    NearArm,
     PastExperiment,
     PastRun,
     RecordFile,
@@ -44,14 +46,29 @@ from evsys_runtime.record.plans import (
     ComparedSide,
     Comparing,
     Design,
-    Difference,
     Neighbour,
     Planned,
     PlannedArm,
     PlannedScoring,
 )
+from evsys_runtime.record.remembered import (
+    Context,
+    Finding,
+    Fit,
+    Next,
+    NextStep,
+    Retracted,
+    Spent,
+    Unfinished,
+    WayToFail,
+    Why,
+    WhyArm,
+    WhyFailed,
+    WhyParent,
+)
 from evsys_runtime.record.result_schemas import RESULTS, read_as, result_schema, result_tree, validate_result
 from evsys_runtime.record.result_store import StoreInfo
+from evsys_runtime.record.retraction import Retracting
 
 EVALUATION = EvaluationResult(
     benchmark="faq",
@@ -146,8 +163,69 @@ EXAMPLES = {
         metrics=(ComparedMetric(benchmark="faq", split="val", metric="pass@1", direction="max", arms="a"),),
         warnings=("w",),
     ),
+    "context": Context(
+        project="p",
+        about=None,
+        experiments=3,
+        runs=4,
+        verdicts={},
+        metrics={},
+        goals={},
+        spent=Spent(cost_usd=1.5, unpriced=1, trained_tokens=9, sampled_tokens=8, seconds=2.5),
+        retracted=(Retracted(experiment="e", reason="r", resting=("f",)),),
+        supported=(Finding(name="e/a", effect=(0.5, None, None), says="recipe 4x9"),),
+        failures=(WayToFail(way="failed backend/X", runs=2, arms=1, latest="e"),),
+        unfinished=(Unfinished(experiment="g", status="crashed"),),
+        fit=Fit(limit=400, tokens=399),
+    ),
+    "retract": Retracting(experiment_id="e", time="t", reason="r", withdrawn=False, resting=("f",)),
+    "why": Why(
+        experiment_id="e",
+        arm=None,
+        status="completed",
+        verdict="REFUTED",
+        reason="r",
+        metric="m",
+        direction="max",
+        baseline="base_model",
+        minimum_effect=0.1,
+        arms=(WhyArm(comparison=Comparison(arm="a", outcome="tie"), says="s"),),
+        failed=(
+            WhyFailed(
+                run_id="a-s0",
+                status="failed",
+                way="w",
+                message="m",
+                place=None,
+                hint=None,
+                steps=3,
+                runs_on_record=2,
+            ),
+        ),
+        changed=(WhyParent(arm="a", parent_arm="b", differences=(CHANGED,)),),
+    ),
+    "next": Next(
+        total=2,
+        steps=(
+            NextStep(
+                kind="confirm",
+                experiment="e",
+                arm="a",
+                learns="l",
+                needs="n",
+                worth=1.0,
+                config={},
+            ),
+        ),
+    ),
     "history": History(
-        records="r", index=None, full_text="like", total=1, experiments=(PAST,), runs=(PAST_RUN,)
+        records="r",
+        index=None,
+        full_text="like",
+        total=1,
+        experiments=(PAST,),
+        runs=(PAST_RUN,),
+        near=(NearArm(experiment_id="e", arm="a", near_to="b", distance=0.5, differences=(CHANGED,)),),
     ),
     "show": Shown(
         directory="d",

@@ -283,3 +283,24 @@ def test_a_header_that_ends_its_line_takes_no_escape_with_it(text, found):
 def test_redact_knows_the_environment_of_now(monkeypatch):
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "verysecretvalue")
     assert redact({"a": "verysecretvalue"}) == {"a": REDACTED}
+
+
+def test_a_line_of_json_stays_one_where_a_secret_is_a_number_elsewhere_in_it():
+    redactor = Redactor({"PIN": "12345678"})
+    line = '{"values":{"tokens":12345678.0},"text":"the pin is 12345678","12345678":[12345678]}'
+    assert json.loads(redactor.line(line)) == {
+        "values": {"tokens": 12345678.0},
+        "text": f"the pin is {REDACTED}",
+        REDACTED: [12345678],
+    }
+    plain = '{"text":"nothing here"}'
+    assert redactor.line(plain) is plain
+
+
+def test_a_key_that_holds_a_secret_goes_too(redactor):
+    assert redactor.tree({"metrics": {"m_hunter-22": 1.0}}) == {"metrics": {f"m_{REDACTED}": 1.0}}
+
+
+def test_what_is_known_goes_by_its_value_alone(redactor):
+    state = {"session_token": "abcdefgh", "place": "tinker://user:x@run", "said": ["hunter-22", 3]}
+    assert redactor.known(state) == {**state, "said": [REDACTED, 3]}

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evsys.types import Message, Rollout, Turn
-from evsys_runtime.training.trajectories import RejectedRolloutError, to_datum, trajectories
+from evsys_runtime.training.precision import in_float32
+from evsys_runtime.training.trajectories import RejectedRolloutError, to_data, to_datum, trajectories
 
 SAID = Message(role="assistant", content="x")
 
@@ -132,6 +133,35 @@ def test_advantages_may_differ_by_token_and_count_only_for_the_models_own():
     assert to_datum(one, np.array([9.0, 9, 1, 2])).loss_inputs["advantages"].tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="4 tokens"):
         to_datum(one, np.ones(3))
+
+
+turns_of = st.lists(
+    st.tuples(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3), min_size=1), st.booleans()),
+    min_size=1,
+)
+
+
+@given(st.lists(turns_of), st.randoms(use_true_random=False))
+def test_many_sequences_at_once_are_what_each_is_alone_in_float32(rollouts, random):
+    rows = []
+    for parts in rollouts:
+        turns, history = [], [0]
+        for between, tokens, forget in parts:
+            prompt = [0, *between] if forget else [*history, *between]
+            turns.append(turn(prompt, tokens))
+            history = [*prompt, *tokens]
+        rows += trajectories(rollout(*turns))
+    advantages = [random.uniform(-3, 3) for _ in rows]
+    found = to_data(rows, advantages)
+    assert len(found) == len(rows)
+    for datum, row, advantage in zip(found, rows, advantages, strict=True):
+        alone = in_float32(to_datum(row, advantage))
+        assert datum.meta == alone.meta
+        assert datum.tokens.tolist() == alone.tokens.tolist()
+        assert list(datum.loss_inputs) == list(alone.loss_inputs)
+        for name, array in alone.loss_inputs.items():
+            assert datum.loss_inputs[name].dtype == array.dtype
+            assert datum.loss_inputs[name].tolist() == array.tolist()
 
 
 @given(

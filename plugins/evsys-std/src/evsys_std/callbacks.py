@@ -15,6 +15,7 @@ from evsys import option
 from evsys.types import ArmResult, EvaluationResult, Failure, RunContext
 from evsys_runtime.live_lines import LiveLines, current_live_lines, leave_live_lines, use_live_lines
 from evsys_runtime.record.keep_rollouts import KeepRollouts
+from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["LocalLogger", "PrintProgress"]
 
@@ -63,6 +64,7 @@ class PrintProgress:
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)
+        self._redactor = Redactor.from_environment()
         self._total: int | None = None
         self._started = self._drawn = float("-inf")
         self._ends: list[float] = []
@@ -215,7 +217,11 @@ class PrintProgress:
         _write(f"{above}\r\x1b[K{_fitting(text)}")
 
     def _line(self, text: str) -> None:
-        """Write a line that stays: above the table, below the live line of training, in place of that of scorings."""
+        """Write a line that stays: above the table, below the live line of training, in place of that of scorings.
+
+        Terminals are kept in files, too, so what a plugin or a service says of a failure is shown without secrets.
+        """
+        text = self._redactor.text(text)
         if self._table is not None:
             self._table.above(text)
             return

@@ -15,6 +15,7 @@ import attrs
 from evsys import option
 from evsys.errors import DataError
 from evsys.types import ArmResult, EvaluationResult, RunContext
+from evsys_runtime.heard import Heard
 from evsys_runtime.record.files import storing, write_all, write_atomic
 
 __all__ = ["CsvMetrics"]
@@ -44,7 +45,7 @@ class CsvMetrics:
         self.config = self.Config(**fields)
         self._metrics: Table | None = None
         self._scores: Table | None = None
-        self._told: set[tuple[str, int, str | None]] = set()
+        self._heard = Heard()
 
     def evsys_run_started(self, ctx: RunContext) -> None:
         """Add the scores of the untrained model where another arm had them made, as far as they are there."""
@@ -60,7 +61,7 @@ class CsvMetrics:
 
     def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
         """Add a row for each metric; one without a value where a scoring gave none."""
-        self._told.add((evaluation.benchmark, evaluation.step, evaluation.model))
+        self._heard.hear(evaluation)
         if self._scores is None:
             self._scores = Table(ctx.run_dir / "scores.csv", _SCORE_COLUMNS)
         scoring = {
@@ -87,11 +88,8 @@ class CsvMetrics:
                 table.close()
 
     def _catch_up(self, ctx: RunContext, evaluations: Iterable[EvaluationResult]) -> None:
-        for evaluation in (
-            evaluations if ctx.attempt == 1 else ()
-        ):  # later attempts know those of earlier ones
-            if (evaluation.benchmark, evaluation.step, evaluation.model) not in self._told:
-                self.evsys_evaluation_finished(ctx, evaluation)
+        for evaluation in self._heard.missed(ctx, evaluations):
+            self.evsys_evaluation_finished(ctx, evaluation)
 
 
 class Table:

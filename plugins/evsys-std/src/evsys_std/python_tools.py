@@ -49,7 +49,7 @@ class PythonTools:
         return Message(role="tool", content=said, tool_call_id=call.id, name=call.name)
 
     async def _result(self, call: ToolCall) -> str:
-        import asyncio
+        from evsys_runtime.background import in_background
 
         function = self._functions.get(call.name)
         if function is None:
@@ -59,7 +59,7 @@ class PythonTools:
         if inspect.iscoroutinefunction(function):
             result = await function(**call.arguments)
         else:
-            result = await asyncio.to_thread(function, **call.arguments)
+            result = await in_background(function, **call.arguments)
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 

@@ -252,10 +252,13 @@ _shared: WeakValueDictionary[str, Breaker] = WeakValueDictionary()
 _shared_lock = threading.Lock()
 
 
-def shared_breaker(service: str) -> Breaker:
-    """The breaker of a service, the same for all who name it; it is forgotten when nobody holds it any more."""
+def shared_breaker(service: str, settings: BreakerSettings | None = None) -> Breaker:
+    """The breaker of a service, the same for all who name it; it is forgotten when nobody holds it any more.
+
+    Who names it first gives the settings.
+    """
     with _shared_lock:
         breaker = _shared.get(service)
         if breaker is None:
-            breaker = _shared[service] = Breaker(service)
+            breaker = _shared[service] = Breaker(service, settings=settings)
         return breaker

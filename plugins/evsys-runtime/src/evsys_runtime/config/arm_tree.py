@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from evsys_runtime.config import trees
 
-__all__ = ["BASE_MODEL", "ArmTree", "Digests", "Expansion", "Origins"]
+if TYPE_CHECKING:
+    from evsys_runtime.config.searching import Space
+
+__all__ = ["BASE_MODEL", "ArmTree", "Digests", "Expansion", "Origins", "Stage"]
 
 BASE_MODEL = "base_model"
 """The baseline that is no arm: the model as it was before training."""
@@ -36,26 +39,56 @@ class Origins:
         return place + path[len(best) :]
 
 
+@attrs.frozen(kw_only=True)
+class Stage:
+    """Which of the runs of an arm this is that begin, each, with the weights that the one before ended with.
+
+    `index` counts from 1 to `of`; `before` is the hash of what the stages before this one are, None for the first.
+    """
+
+    index: int
+    name: str
+    of: int
+    before: str | None = None
+
+    @property
+    def label(self) -> str:
+        """`<index>-<name>`."""
+        return f"{self.index}-{self.name}"
+
+    @property
+    def first(self) -> bool:
+        """True for the one that begins where the arm does."""
+        return self.index == 1
+
+    @property
+    def last(self) -> bool:
+        """True for the one whose weights are the arm's."""
+        return self.index == self.of
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class ArmTree:
-    """One arm as plain values. `digest` is the hash of what makes it this run: all but its name and tags."""
+    """One arm as plain values, or one `stage` of it. `digest` is the hash of what makes it this run: all but its name and tags."""
 
     name: str
     tree: Mapping[str, Any]
     origins: Origins
     digest: str
+    stage: Stage | None = None
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Expansion:
     """The arms of a file. Where they aren't `whole`, something is wrong with how they are given: what is found in them is
     true, but others may be missing, and their names mean nothing. `unknown` are the paths in a run (`$` is the run) that
-    axes would set which can't be used.
+    axes would set which can't be used. With a search they are those to look at beforehand, and `space` is what it chooses from.
     """
 
     arms: list[ArmTree] = attrs.field(factory=list)
     whole: bool = True
     unknown: frozenset[str] = frozenset()
+    space: Space | None = None
 
 
 class Digests:

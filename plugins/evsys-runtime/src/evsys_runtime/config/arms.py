@@ -21,8 +21,16 @@ from evsys.types import LoraSpec, ModelSpec
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Built, Plugins
-from evsys_runtime.config.later import LATER_IN_RUN, NOT_YET, later_keys
-from evsys_runtime.config.model import AgentConfig, DataConfig, ModelConfig, PluginSpec, RunConfig
+from evsys_runtime.config.model import (
+    AgentConfig,
+    DataConfig,
+    ModelConfig,
+    PluginSpec,
+    RoleConfig,
+    RunConfig,
+)
+from evsys_runtime.config.model.run import SourceConfig
+from evsys_runtime.config.roles import ROLES, check_role, role_problems
 from evsys_runtime.config.sources import source_problems, source_warnings, weights_problems
 from evsys_runtime.config.transforms import check_transform
 
@@ -73,6 +81,23 @@ class Arms:
         """The backend object of a checked run."""
         return self._part("backend", tree["backend"]).built
 
+    def follows(self, before: Mapping[str, Any], tree: Mapping[str, Any]) -> Problems:
+        """What keeps a run from beginning with the weights that another one, `before`, ends with."""
+        backend, one, two = (
+            self._part(key, of.get(key))
+            for key, of in (("backend", tree), ("algorithm", before), ("algorithm", tree))
+        )
+        key = ("follows", id(backend.raw), id(one.raw), id(two.raw))
+        return self._memo(key, lambda: _unchainable(backend, one, two))
+
+    def unsteady(self, tree: Mapping[str, Any]) -> list[str]:
+        """The backends of a checked run, those of its roles among them, that don't promise the same bits each time."""
+        parts = [self._part("backend", tree["backend"])]
+        roles = [self._part(name, tree[name]) for name in ROLES if tree.get(name) is not None]
+        named = [(part.value.kind, part.built) for part in parts]
+        named += [(role.value.backend.kind, role.built) for role in roles if role.value.backend is not None]
+        return [kind for kind, built in named if "deterministic" not in getattr(built, "capabilities", ())]
+
     def _shape(self, tree: Mapping[str, Any]) -> Problems:
         """Keys that are missing or unknown."""
         keys = frozenset(tree)
@@ -96,31 +121,31 @@ class Arms:
 
     def _look_at(self, key: str, raw: Any) -> _Part:
         path = f"$.{key}"
-        later = list(_later(key, raw)) if key in LATER_IN_RUN else []
-        if any(problem.path == path for problem in later):
-            return _Part(raw, None, None, tuple(later))
+        more: list[Problem] = []
         try:
             plain = _plugin_spec(raw) if _TYPES[key] is PluginSpec else None
             value: Any = plain or structure(_TYPES[key], raw, path=path)
             _bounds(key, value)
         except ConfigError as exc:
-            return _Part(raw, None, None, (*later, *exc.problems, *self._beside(key, raw, exc.problems)))
+            return _Part(raw, None, None, (*exc.problems, *self._beside(key, raw, exc.problems)))
         except ValueError as exc:
-            return _Part(raw, None, None, (*later, Problem(path=path, message=str(exc))))
+            return _Part(raw, None, None, (Problem(path=path, message=str(exc)),))
         built = Built()
         match value:
             case PluginSpec():
                 built = self.plugins.build(key, value.kind, value.params, path)
-                later += self._acting(value, f"{path}.params")
+                more += self._acting(value, f"{path}.params")
             case AgentConfig():
                 built = check_agent(self.plugins, value, path)
                 if is_harness(built.plugin):
-                    later += self.plugins.named("rollout_engine", "harbor", path)
+                    more += self.plugins.named("rollout_engine", "harbor", path)
             case DataConfig():
                 built = Built(problems=tuple(self._data(value, path)))
             case ModelConfig():
                 built = Built(problems=tuple(self._model(value, path)))
-        return _Part(raw, value, built.plugin, (*later, *built.problems))
+            case RoleConfig():
+                built = check_role(self.plugins, value, path, self.root)
+        return _Part(raw, value, built.plugin, (*more, *built.problems))
 
     def _acting(self, spec: PluginSpec, path: str) -> list[Problem]:
         """What is wrong with an agent and an environment that an algorithm's own params name."""
@@ -149,6 +174,12 @@ class Arms:
         return [problem for problem in self._look_at(key, rest).problems if problem.path not in told]
 
     def _data(self, data: DataConfig, path: str) -> list[Problem]:
+        problems = self._source(data, path)
+        for index, other in enumerate(data.replay.datasets if data.replay is not None else ()):
+            problems += self._source(other, f"{path}.replay.datasets[{index}]")
+        return problems
+
+    def _source(self, data: SourceConfig, path: str) -> list[Problem]:
         problems = list(source_problems(data, path, self.root, has_store=self.has_store))
         for index, spec in enumerate(data.transforms):
             place = f"{path}.transforms[{index}]"
@@ -177,6 +208,7 @@ class Arms:
                     )
                 if not model.problems:
                     problems += self._judged(algorithm, backend, model)
+        problems += self._roles(parts)
         agent = parts.get("agent")
         if (
             agent is not None
@@ -186,6 +218,26 @@ class Arms:
         ):
             problems += _two_agents(algorithm.value)
         return problems
+
+    def _roles(self, parts: Mapping[str, _Part]) -> Problems:
+        """What is wrong with second models, beside what is wrong with each by itself."""
+        algorithm, backend, model = (parts.get(key) for key in ("algorithm", "backend", "model"))
+        named = {
+            name: part for name in ROLES if (part := parts.get(name)) is not None and part.raw is not None
+        }
+        trainer: Any = None if algorithm is None else algorithm.built
+        wanted = bool(named) or bool(getattr(trainer, "required_roles", ()))
+        if algorithm is None or trainer is None or backend is None or backend.value is None or not wanted:
+            return ()
+        if any(part.value is None or part.problems for part in named.values()):
+            return ()
+        known = model is not None and model.value is not None and not model.problems
+        lora = trainer.lora() if hasattr(trainer, "lora") else LoraSpec()
+        asked = _model_spec(model.value, lora) if known and model is not None else None
+        key = ("roles", id(algorithm.raw), id(backend.raw), asked, *(id(part.raw) for part in named.values()))
+        roles = {name: (part.value, part.built) for name, part in named.items()}
+        on = (backend.value, backend.built)
+        return self._memo(key, lambda: role_problems(algorithm.value.kind, trainer, asked, on, roles))
 
     def _memo(self, key: tuple[Any, ...], look: Callable[[], Iterable[Problem]]) -> Problems:
         if key not in self._pairs:
@@ -245,8 +297,33 @@ def _two_agents(algorithm: PluginSpec) -> Iterable[Problem]:
         yield Problem(path="$.agent", message=message, hint="keep one of them")
 
 
-def _later(key: str, raw: Any) -> Iterable[Problem]:
-    return [Problem(path=place, message=NOT_YET, hint=hint) for place, hint in later_keys("run", {key: raw})]
+def _unchainable(backend: _Part, one: _Part, two: _Part) -> Iterable[Problem]:
+    honours = getattr(backend.built, "honours", None)  # one that says nothing is taken to honour all options
+    start = "init_from_checkpoint"
+    loads = "resume" in getattr(backend.built, "capabilities", ())
+    ignores = honours is not None and not {start, f"model.{start}"} & set(honours)
+    if backend.built is not None and (ignores or not loads):
+        message = (
+            f"backend {backend.value.kind!r} can't begin with the weights of another run, as a stage does"
+        )
+        yield Problem(path="$.backend.kind", message=message, hint="choose another backend")
+    if one.built is None or two.built is None:
+        return
+    try:
+        before, after = (
+            part.built.lora() if hasattr(part.built, "lora") else LoraSpec() for part in (one, two)
+        )
+    except PLUGIN_FAILURES:  # what it trains is asked, and told, with the algorithm
+        return
+    for name, theirs, ours in (
+        ("lora_rank", before.rank, after.rank),
+        ("lora_alpha", before.alpha, after.alpha),
+        ("target_modules", tuple(before.targets), tuple(after.targets)),
+    ):
+        if theirs != ours:
+            message = f"it begins with weights that are trained with {name} {theirs!r}, and has {ours!r}"
+            hint = "give all stages the same"
+            yield Problem(path=f"$.algorithm.params.{name}", message=message, hint=hint)
 
 
 def _plugin_spec(raw: Any) -> PluginSpec | None:

@@ -6,6 +6,7 @@ the arms in which its condition doesn't hold; it is decided after the axes that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "read_axes",
     "run_path",
     "steps_of",
+    "touch",
 ]
 
 NOT_SET = -1
@@ -45,7 +47,10 @@ class Condition:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Axis:
-    """One axis. `path` leads into a run, `place` and `places` are where the axis and its values stand in the file."""
+    """One axis. `path` leads into a run, `place` and `places` are where the axis and its values stand in the file.
+
+    Of a range, which has a `scale`, the values are its ends and one between them.
+    """
 
     name: str
     path: tuple[Segment, ...]
@@ -53,6 +58,7 @@ class Axis:
     place: str
     places: tuple[str, ...]
     when: tuple[Condition, ...] = ()
+    scale: AxisConfig | None = None
 
     @property
     def run_path(self) -> str:
@@ -79,11 +85,16 @@ def run_path(name: str) -> tuple[Segment, ...]:
 
 
 def read_axes(
-    matrix: MatrixConfig, document: Document, report: Report, refused: Collection[str] = ()
+    matrix: MatrixConfig,
+    document: Document,
+    report: Report,
+    refused: Collection[str] = (),
+    *,
+    ranges: bool = False,
 ) -> tuple[list[Axis], list[str]]:
     """The axes of a matrix, and the names of those that can't be used, which are reported.
 
-    `refused` names axes that the matrix had and that are reported already.
+    `refused` names axes that the matrix had and that are reported already. `ranges` says whether an axis may be one.
     """
     axes: list[Axis] = []
     unusable: list[str] = []
@@ -92,9 +103,12 @@ def read_axes(
         report.add(document.problem(root, "there is no axis", "give at least one, or use `run`"))
     for name, given in matrix.axes.items():
         place = paths.child(root, name)
-        conditional = isinstance(given, AxisConfig)
-        values = given.values if isinstance(given, AxisConfig) else given
-        inner = paths.child(place, "values") if conditional else place
+        scale = given if isinstance(given, AxisConfig) and _is_range(given) else None
+        if scale is not None and (wrong := _wrong_range(scale, ranges=ranges)):
+            report.add(document.problem(place, *wrong))
+            unusable.append(name)
+            continue
+        values, places = _values(given, place)
         try:
             path = run_path(name)
             when = _conditions(given.when, place) if isinstance(given, AxisConfig) else ()
@@ -112,9 +126,49 @@ def read_axes(
             )
             unusable.append(name)
         else:
-            places = tuple(paths.child(inner, index) for index in range(len(values)))
-            axes.append(Axis(name=name, path=path, values=values, place=place, places=places, when=when))
+            axes.append(
+                Axis(name=name, path=path, values=values, place=place, places=places, when=when, scale=scale)
+            )
     return axes, unusable
+
+
+def _is_range(axis: AxisConfig) -> bool:
+    return axis.values is None or axis.low is not None or axis.high is not None
+
+
+def _wrong_range(axis: AxisConfig, *, ranges: bool) -> tuple[str, str] | None:
+    """What is wrong with an axis without values, and how to mend it; None where it is a range that can be used."""
+    low, high = axis.low, axis.high
+    if low is None or high is None or axis.values is not None:
+        return "an axis has 'values', or 'low' and 'high'", "give either"
+    if not ranges:
+        return (
+            "a range can't be tried out in full",
+            "list its values, or say how to choose from it: search: {kind: random}",
+        )
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        return f"a range goes from a lower number to a higher one, this from {low} to {high}", "swap them"
+    if axis.log and low <= 0:
+        return "a range with 'log' begins above 0", "raise 'low', or leave 'log' out"
+    if axis.type == "int" and not (float(low).is_integer() and float(high).is_integer()):
+        return "a range of integers has integers as its ends", "round them, or leave 'type' out"
+    return None
+
+
+def _values(given: Any, place: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """The values of an axis, and where they stand; of a range its ends and one between them."""
+    if not isinstance(given, AxisConfig):
+        return given, tuple(paths.child(place, index) for index in range(len(given)))
+    if given.values is not None:
+        inside = paths.child(place, "values")
+        return given.values, tuple(paths.child(inside, index) for index in range(len(given.values)))
+    low, high = given.low or 0, given.high or 0
+    if given.type == "int":
+        ends: tuple[Any, ...] = (int(low), int(high), int(low + high) // 2)
+    else:
+        # Not the half, which may be a round number where the ends are.
+        ends = (float(low), float(high), float(f"{low + (math.sqrt(5) - 1) / 2 * (high - low):.4g}"))
+    return ends, (paths.child(place, "low"), paths.child(place, "high"), place)
 
 
 def _conditions(when: Mapping[str, Any], place: str) -> tuple[Condition, ...]:
@@ -189,7 +243,7 @@ def _by_dependency(steps: list[Step], axes: Sequence[Axis], document: Document, 
     def reads(step: Step, other: Step) -> bool:
         read = [condition.path for index in step.axes for condition in axes[index].when]
         written = [axes[index].path for index in other.axes]
-        return any(_touch(a, b) for a in read for b in written)
+        return any(touch(a, b) for a in read for b in written)
 
     ordered: list[Step] = []
     waiting = list(steps)
@@ -215,7 +269,7 @@ def _by_dependency(steps: list[Step], axes: Sequence[Axis], document: Document, 
     return ordered
 
 
-def _touch(a: tuple[Segment, ...], b: tuple[Segment, ...]) -> bool:
+def touch(a: tuple[Segment, ...], b: tuple[Segment, ...]) -> bool:
     """True where one path is the other or leads into it."""
     shorter = min(len(a), len(b))
     return a[:shorter] == b[:shorter]

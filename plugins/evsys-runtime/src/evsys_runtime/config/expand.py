@@ -17,6 +17,7 @@ from evsys_runtime.config.model import MatrixConfig
 from evsys_runtime.config.names import slug
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.scalars import describe
+from evsys_runtime.config.searching import Space, space_of_matrix
 
 __all__ = ["expand", "expand_document", "forms_of"]
 
@@ -68,17 +69,19 @@ def expand_document(
     arms: list[ArmTree] = []
     whole = len(forms) == 1
     unknown: frozenset[str] = frozenset()
+    space: Space | None = None
     for form in forms:
         if form == "matrix":
             made = matrix or structure(MatrixConfig, tree["matrix"], path="$.matrix")
-            grid = arms_of_matrix(document, report, made, refused)
+            expanded = arms_of_matrix if tree.get("search") is None else space_of_matrix
+            grid = expanded(document, report, made, refused)
             arms += grid.arms
-            whole, unknown = whole and grid.whole, grid.unknown
+            whole, unknown, space = whole and grid.whole, grid.unknown, grid.space
         else:
             arms += _listed(document, report, form)
-    if whole:
+    if whole and space is None:
         _refuse_twins(arms, document, report)
-    return Expansion(arms=arms, whole=whole, unknown=unknown)
+    return Expansion(arms=arms, whole=whole, unknown=unknown, space=space)
 
 
 def _listed(document: Document, report: Report, form: str) -> list[ArmTree]:

@@ -30,7 +30,7 @@ from evsys_runtime.config.naming import Namer
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.scalars import describe
 
-__all__ = ["MAX_ARMS", "arms_of_matrix"]
+__all__ = ["MAX_ARMS", "arms_of_matrix", "base_run", "dotted_paths", "same"]
 
 MAX_ARMS = 100_000
 """More arms than anybody means; a matrix beyond this is refused before it is built."""
@@ -53,7 +53,7 @@ def arms_of_matrix(
         refused: names of axes that are left out of it, and are reported already.
     """
     before = len(report.problems)
-    base = _base_run(document, report)
+    base = base_run(document, report)
     axes, more = read_axes(matrix, document, report, refused)
     refused = {*refused, *more}
     steps = steps_of(axes, matrix, document, report, refused)
@@ -115,7 +115,8 @@ def _too_many(document: Document, size: int | None) -> Any:
     )
 
 
-def _base_run(document: Document, report: Report) -> tuple[str, Mapping[str, Any]] | None:
+def base_run(document: Document, report: Report) -> tuple[str, Mapping[str, Any]] | None:
+    """The run that a matrix varies, and its place; None where there is none that can be used, which is reported."""
     beside = document.tree.get("base_run")
     within = trees.get(document.tree, ("matrix", "base_run"))
     within = None if within is trees.MISSING else within
@@ -168,7 +169,7 @@ class _Grid:
         indices = self.by_key.get(top, ())
         part = self._part(top, tuple([chosen[index] for index in indices]))
         value = trees.get(part, condition.path[1:])
-        holds = any(_same(value, accepted) for accepted in condition.accepted)
+        holds = any(same(value, accepted) for accepted in condition.accepted)
         if holds:
             self.held.add(condition.place)
         return holds
@@ -201,21 +202,23 @@ class _Grid:
                     continue
                 if all(trees.get(arm.tree, condition.path) is trees.MISSING for arm in arms):
                     name = ".".join(map(str, condition.path))
-                    near = get_close_matches(name, sorted(_dotted_paths(arms[0].tree)), n=1) if arms else []
+                    near = get_close_matches(name, sorted(dotted_paths(arms[0].tree)), n=1) if arms else []
                     hint = f"did you mean {near[0]!r}?" if near else None
                     self.report.add(self.document.problem(condition.place, f"no arm has {name!r}", hint))
                 else:
                     self.report.warn(f"the axis {axis.name!r} applies to no arm: its condition never holds")
 
 
-def _dotted_paths(tree: Any, prefix: str = "") -> list[str]:
+def dotted_paths(tree: Any, prefix: str = "") -> list[str]:
+    """The paths of all keys of nested mappings."""
     if not isinstance(tree, Mapping):
         return []
     found = []
     for key, value in tree.items():
-        found += [f"{prefix}{key}", *_dotted_paths(value, f"{prefix}{key}.")]
+        found += [f"{prefix}{key}", *dotted_paths(value, f"{prefix}{key}.")]
     return found
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
+    """Whether two values of a file are one: true isn't 1."""
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)

@@ -55,6 +55,8 @@ def check_metadata(
     root: Path,
     given: Any,
     arms: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    confirm: str | None = None,
 ) -> Judging:
     """Check the `metadata` block, however much of it can be made.
 
@@ -64,6 +66,7 @@ def check_metadata(
         root: the project root.
         given: the block as plain values; its own faults are reported here.
         arms: name and tree of each arm; none where it isn't known which there are.
+        confirm: the entry on which a winner is confirmed; None where that is the success metric's.
     """
     if given is not None and not isinstance(given, Mapping):
         return Judging()  # reported as part of the file
@@ -83,7 +86,9 @@ def check_metadata(
     if len(made) < len(entries):  # which entry is meant can't be told while one is unreadable
         return Judging(baseline=baseline, data_errors=errors)
     success = selection.success_metric()
-    benchmarks = selection.filled(success)
+    benchmarks = selection.filled(success, confirm)
+    if success is not None and confirm is not None and (size := checks.sizes.get(confirm)) is not None:
+        _check_size(reader, confirm, size, 1)
     if success is not None and (size := checks.sizes.get(success.benchmark)) is not None:
         compared = {name for name, _ in arms} - {baseline}
         _check_size(reader, success.benchmark, size, len(compared))

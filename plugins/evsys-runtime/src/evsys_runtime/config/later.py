@@ -11,29 +11,17 @@ from typing import Any
 from evsys._plugins.refusals import NOT_YET
 from evsys_runtime.config import paths, trees
 
-__all__ = ["LATER_IN_RUN", "NOT_YET", "later_keys", "later_names"]
+__all__ = ["NOT_YET", "later_keys", "later_names"]
 
 _EXPERIMENT = (
-    "control",
-    "confirm",
-    "continual",
-    "stages",
-    "search",
     "log_store",
     "deploy",
     "launcher",
 )
-_RUN = ("teacher", "reference")
-_KEYS: Mapping[str, tuple[str, ...]] = {"experiment": _EXPERIMENT, "run": _RUN, "benchmark": ()}
+_KEYS: Mapping[str, tuple[str, ...]] = {"experiment": _EXPERIMENT, "run": (), "benchmark": ()}
 _HINTS = {
-    "confirm": "n_repeats gives each arm several seeds",
     "log_store": "the record in output_dir is always written",
-    "search": "list the values in matrix.axes",
-    "stages": "run one experiment after the other, with model.init_from_checkpoint",
 }
-
-LATER_IN_RUN = frozenset(str(paths.parse(name)[0]) for name in _RUN)
-"""The keys of a run that are, or hold, something for a later version."""
 
 
 def later_keys(scope: str, tree: Mapping[str, Any], root: str = "$") -> Iterator[tuple[str, str | None]]:

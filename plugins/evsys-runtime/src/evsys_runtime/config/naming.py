@@ -37,16 +37,31 @@ class Namer:
         base_name = base.get("name")
         self._prefix = f"{slug(base_name)}-" if isinstance(base_name, str) else ""
         self._named_by_axis = any(axis.path == ("name",) for axis in axes)
-        self._labels = [] if self._named_by_axis or template is not None else _labels(axes)
+        self._heads = [] if self._named_by_axis or template is not None else _heads(axes)
+        self._labels = [
+            [slug(f"{head}-{value}") for value in _distinct(axis)]
+            for head, axis in zip(self._heads, axes if self._heads else (), strict=True)
+        ]
 
-    def name(self, chosen: Sequence[int], tree: Mapping[str, Any]) -> str:
-        """The name of the arm with these values and this tree."""
+    def name(
+        self, chosen: Sequence[int], tree: Mapping[str, Any], drawn: Mapping[int, Any] | None = None
+    ) -> str:
+        """The name of the arm with these values and this tree.
+
+        Args:
+            chosen: the number of the value on each axis, `NOT_SET` where an axis doesn't apply.
+            tree: the arm.
+            drawn: the values that ranges have in it, by the number of the axis.
+        """
         if self._pieces is not None:
             return self._slug("".join([piece(tree) for piece in self._pieces]))
         if self._named_by_axis:
             return self._slug(_text(tree.get("name")))
+        drawn = drawn or {}
         parts = [
-            labels[index] for labels, index in zip(self._labels, chosen, strict=True) if index != NOT_SET
+            slug(f"{self._heads[axis]}-{_short(drawn[axis])}") if axis in drawn else labels[index]
+            for axis, (labels, index) in enumerate(zip(self._labels, chosen, strict=True))
+            if index != NOT_SET
         ]
         name = self._prefix + "-".join(parts) if parts else self._prefix.rstrip("-") or "run"
         return name if len(name) <= MAX_LENGTH else slug(name)
@@ -109,18 +124,17 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else trees.canonical(value)
 
 
-def _labels(axes: Sequence[Axis]) -> list[list[str]]:
-    """For each axis and value a piece of the name: the last part of the path that tells it from the others, the value."""
-    labels = []
+def _heads(axes: Sequence[Axis]) -> list[str]:
+    """For each axis the last part of its path that tells it from the others."""
+    heads = []
     for axis in axes:
         length = 1
         while length < len(axis.path) and any(
             other is not axis and other.path[-length:] == axis.path[-length:] for other in axes
         ):
             length += 1
-        head = "-".join(map(str, axis.path[-length:]))
-        labels.append([slug(f"{head}-{value}") for value in _distinct(axis)])
-    return labels
+        heads.append("-".join(map(str, axis.path[-length:])))
+    return heads
 
 
 def _distinct(axis: Axis) -> list[str]:

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from evsys_runtime.config.arm_tree import Stage
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, RunConfig
 
 if TYPE_CHECKING:
     from evsys import Registry
+    from evsys.types import Purpose
+    from evsys_runtime.config.search_plan import PlannedSearch
 
-__all__ = ["ALPHA", "MIN_TASKS", "ArmConfig", "Plan", "SuccessMetric"]
+__all__ = ["ALPHA", "MIN_TASKS", "ArmConfig", "Plan", "Stage", "SuccessMetric"]
 
 ALPHA = 0.05
 """A difference is significant where its p-value, corrected over the arms, is at most this."""
@@ -40,11 +43,14 @@ class SuccessMetric:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ArmConfig:
-    """One arm at one repeat.
+    """One arm at one repeat, or one `stage` of it there.
 
     `tree` is the arm as plain values, placeholders unresolved; arms share the parts that are equal, so nobody may change
     it. `digest` is the hash of what makes it this run (not its name and tags, the same for all repeats). `seed_override`
     takes the place of the experiment's `base_seed`. `deterministic` is what the file says, else what the backend promises.
+    `after` is the run that has to be complete before this one begins. `purpose` is why it is run: to be compared, to show how far equal
+    runs fall apart, or to confirm a winner. With `weights_of` nothing is trained: what that run ended with is scored, or for
+    `base_model` untrained weights.
     """
 
     name: str
@@ -55,13 +61,28 @@ class ArmConfig:
     digest: str
     deterministic: bool
     benchmarks: tuple[BenchmarkConfig, ...]
+    after: str | None = None
+    stage: Stage | None = None
+    purpose: Purpose = "candidate"
+    weights_of: str | None = None
+
+    @property
+    def run_id(self) -> str:
+        """`<arm>-s<repeat>`, of a stage `<arm>-s<repeat>.<index>-<stage>`."""
+        return f"{self.name}-s{self.repeat}" + ("" if self.stage is None else f".{self.stage.label}")
+
+    @property
+    def label(self) -> str:
+        """The arm's name, of a stage with that: `<arm>.<index>-<stage>`."""
+        return self.name if self.stage is None else f"{self.name}.{self.stage.label}"
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Plan:
     """A file without problems. `arms` come repeat by repeat, so that what is cut short holds whole sets of arms.
 
-    `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side.
+    `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side. With a `search`
+    there are no arms at the start but those that show how far equal ones fall apart.
     """
 
     document: Document
@@ -70,6 +91,12 @@ class Plan:
     project_root: Path
     registry: Registry
     success: SuccessMetric | None = None
+    search: PlannedSearch | None = None
     warnings: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     concurrent_arms: int = 1
+
+    @property
+    def looked_at(self) -> tuple[ArmConfig, ...]:
+        """The arms, with a search those that were looked at in place of the ones that it is going to choose."""
+        return self.arms if self.search is None else (*self.search.probes, *self.arms)

@@ -45,7 +45,10 @@ class Resolver:
 
     def _value(self, value: Any, kind: str | None) -> Any:
         if isinstance(value, PluginSpec) and kind is not None:
-            return self.plugin(kind, value.kind, value.params)
+            return {
+                **self.plugin(kind, value.kind, value.params),
+                **self.fields(value, skip=("kind", "params")),
+            }
         if isinstance(value, AgentConfig):
             return self._agent(value)
         if isinstance(value, str) and kind is not None and value != "auto":

@@ -22,6 +22,7 @@ __all__ = ["experiment_schema"]
 
 _SPEC = "#/$defs/PluginSpec"
 _AGENT = "#/$defs/AgentConfig"
+_SEARCH = "#/$defs/SearchConfig"
 
 
 def experiment_schema(registry: Registry | None = None) -> dict[str, Any]:
@@ -40,6 +41,9 @@ def experiment_schema(registry: Registry | None = None) -> dict[str, Any]:
         cls = getattr(model, name, None)
         if cls is not None:
             _name_plugins(cls, definition, plugins)
+    referee = definitions["SearchConfig"]["properties"]["referee"]
+    for branch in plugins.searches():
+        branch["properties"]["referee"] = referee
     for name in ("ExperimentConfig", "RunConfig", "BenchmarkConfig"):
         _mark_later(name, schema if name == "ExperimentConfig" else definitions[name])
     definitions["BenchmarkConfig"] |= {
@@ -84,6 +88,8 @@ def _replaced(schema: Any, plugins: _Plugins, kind: str, *, names: bool) -> Any:
         return schema | {"$ref": plugins.reference(kind)}
     if schema.get("$ref") == _AGENT:
         return schema | {"$ref": plugins.agent()}
+    if schema.get("$ref") == _SEARCH:
+        return schema | {"$ref": plugins.search()}
     if names and schema == {"type": "string"}:
         return {"$ref": plugins.names(kind)}
     return {key: _replaced(value, plugins, kind, names=names) for key, value in schema.items()}
@@ -133,6 +139,14 @@ class _Plugins:
             }
             self.definitions[_key(name)] = {"anyOf": [{"$ref": self.reference("agent")}, by_path]}
         return _pointer(name)
+
+    def search(self) -> str:
+        """The definition of a search, which may have a referee beside it."""
+        return self.reference("search")
+
+    def searches(self) -> list[dict[str, Any]]:
+        """The searches of that definition."""
+        return list(self.definitions.get(_key("search plugin"), {}).get("oneOf", ()))
 
     def names(self, kind: str) -> str:
         """The definition of a plugin's name alone, where its params can be left out."""

@@ -151,15 +151,22 @@ class Selection:
         self._add(f"no arm is called {asked!r}", hint, "$.metadata.baseline")
         return asked
 
-    def filled(self, success: SuccessMetric | None) -> tuple[BenchmarkConfig, ...]:
-        """The entries, those without metrics given the plain mean, or the success metric where it is theirs."""
+    def filled(
+        self, success: SuccessMetric | None, confirm: str | None = None
+    ) -> tuple[BenchmarkConfig, ...]:
+        """The entries, those without metrics given the plain mean, or the success metric where it is theirs.
+
+        It is also that of the entry `confirm`, on which a winner is confirmed.
+        """
         return tuple(
-            entry if entry.metrics else attrs.evolve(entry, metrics=(self._default_of(entry, success),))
+            entry
+            if entry.metrics
+            else attrs.evolve(entry, metrics=(self._default_of(entry, success, confirm),))
             for entry in self.metadata.benchmarks
         )
 
-    def _default_of(self, entry: BenchmarkConfig, success: SuccessMetric | None) -> str:
-        if success is None or entry.label != success.benchmark:
+    def _default_of(self, entry: BenchmarkConfig, success: SuccessMetric | None, confirm: str | None) -> str:
+        if success is None or entry.label not in (success.benchmark, confirm):
             return DEFAULT_METRIC
         needed = samples_needed(self.plugins.build("metric", success.metric, {}, _PLACE).plugin)
         if needed > entry.num_samples:

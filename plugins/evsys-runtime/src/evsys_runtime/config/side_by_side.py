@@ -15,9 +15,13 @@ DEFAULT_WIDTH = 4
 """Arms at once on a backend that can have several and suggests no number of its own."""
 
 
+MANY = 1_000
+"""Arms of a search, whose number doesn't matter here."""
+
+
 def side_by_side(
     said: int | None,
-    repeats: int,
+    repeats: int | None,
     arms: Sequence[tuple[ArmTree, RunConfig | None]],
     reader: Reader,
     checks: Arms,
@@ -26,14 +30,14 @@ def side_by_side(
 
     Args:
         said: `max_concurrent_arms` of the file.
-        repeats: how often each arm is run.
+        repeats: how often each arm is run; None where it isn't known how many there are going to be.
         arms: the arms, those with problems without a run.
         reader: is told where the file asks for more than a backend can have.
         checks: has the backends.
     """
     built = [(run.backend.kind, checks.backend(arm.tree)) for arm, run in arms if run is not None]
     backends = {kind: backend for kind, backend in built if backend is not None}
-    planned = max(1, repeats * len(arms))
+    planned = MANY if repeats is None else max(1, repeats * len(arms))
     if said is None:
         return min(planned, *map(_suggested, backends.values()), DEFAULT_WIDTH)
     alone = [kind for kind, backend in backends.items() if not _shares(backend)]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from evsys.errors import DataError, Problem
 from evsys_runtime.config import files, tasks
-from evsys_runtime.config.model import DataConfig, ModelConfig
+from evsys_runtime.config.model.run import ModelConfig, SourceConfig
 from evsys_runtime.data.stored import find_dataset
 
 __all__ = ["source_problems", "source_warnings", "weights_problems"]
 
 
-def source_problems(data: DataConfig, path: str, root: Path, *, has_store: bool) -> Iterable[Problem]:
+def source_problems(data: SourceConfig, path: str, root: Path, *, has_store: bool) -> Iterable[Problem]:
     """What is wrong with where a `data` block at `path` takes its rows from."""
     reference = [key for key in ("dataset_id", "dataset_name") if getattr(data, key) is not None]
     sources = [key for key in ("path", "rows", "hf_dataset") if getattr(data, key) is not None]
@@ -48,7 +48,7 @@ def source_problems(data: DataConfig, path: str, root: Path, *, has_store: bool)
         yield from _path_problems(data, data.path, path, root)
 
 
-def _stored_problems(data: DataConfig, key: str, path: str, root: Path) -> Iterable[Problem]:
+def _stored_problems(data: SourceConfig, key: str, path: str, root: Path) -> Iterable[Problem]:
     """Without a store, data by name or id must be in the project or its cache; else the fallback is read."""
     try:
         found = find_dataset(root, getattr(data, key))
@@ -66,7 +66,7 @@ def _stored_problems(data: DataConfig, key: str, path: str, root: Path) -> Itera
         yield Problem(path=f"{path}.{key}", message=wrong[0], hint=wrong[1])
 
 
-def source_warnings(data: DataConfig, root: Path, *, has_store: bool) -> Iterable[str]:
+def source_warnings(data: SourceConfig, root: Path, *, has_store: bool) -> Iterable[str]:
     """What should be known of a source that can be used: that it isn't the one which was asked for."""
     reference = data.dataset_id or data.dataset_name
     if reference and data.path is not None and not has_store:
@@ -77,7 +77,7 @@ def source_warnings(data: DataConfig, root: Path, *, has_store: bool) -> Iterabl
                 yield f"dataset {reference!r} isn't in the project or its cache; {data.path} is read instead"
 
 
-def _path_problems(data: DataConfig, name: str, path: str, root: Path) -> Iterable[Problem]:
+def _path_problems(data: SourceConfig, name: str, path: str, root: Path) -> Iterable[Problem]:
     wrong = files.missing(name, root)
     suffix = Path(name).suffix.lower()
     if wrong is None and data.source_kind is None and suffix not in tasks.suffixes():

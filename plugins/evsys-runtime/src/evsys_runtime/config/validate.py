@@ -7,8 +7,10 @@ files that it names are looked at.
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,20 +23,25 @@ from evsys_runtime.config import files, paths
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
-from evsys_runtime.config.budgeting import budget_warnings
+from evsys_runtime.config.budgeting import budget_warnings, known_steps
 from evsys_runtime.config.building import Plugins
+from evsys_runtime.config.chain import RECIPES, check_learned, recipe_of, recipe_values
+from evsys_runtime.config.confirming import check_confirm, check_control
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.expand import expand_document
 from evsys_runtime.config.grid import MAX_ARMS
 from evsys_runtime.config.judging import Judging, check_metadata
 from evsys_runtime.config.later import NOT_YET, later_keys
-from evsys_runtime.config.model import ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
+from evsys_runtime.config.model import ConfirmConfig, ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
 from evsys_runtime.config.monitored import check_monitored
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.project import import_project_code, project_registry
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
+from evsys_runtime.config.reruns import controls
 from evsys_runtime.config.root import find_project_root
+from evsys_runtime.config.search_plan import PlannedSearch, check_baseline, check_search, refuse_search_alone
+from evsys_runtime.config.searching import Space
 from evsys_runtime.config.side_by_side import side_by_side
 from evsys_runtime.data.scope import DataScope, use_scope
 
@@ -96,31 +103,63 @@ def _plan(
     reader, plugins = Reader(document, report), Plugins(registry)
     tree = document.tree
     _refuse_keys(tree, reader)
-    values = reader.fields(ExperimentConfig, tree, "$", skip=_ARMS)
+    refuse_search_alone(tree, reader)
+    values = reader.fields(ExperimentConfig, tree, "$", skip=(*_ARMS, *RECIPES))
+    if tree.get("search") is not None and "confirm" not in tree:  # a search chooses among many
+        values["confirm"] = ConfirmConfig()
     has_store = has_store or values.get("data_store") is not None
     checks = Arms(plugins, root, has_store)
     with _collector_paused():
-        arms, whole = _arms(tree, reader, checks)
+        arms, whole, space = _arms(tree, reader, checks)
     callbacks = _around(values, reader, plugins)
     if records:
         _writable(values, reader, root)
-    if whole:
+    if whole and space is None:
         _bounded(values, arms, reader)
     promised = _determinism(values.get("deterministic"), arms, reader, checks)
-    width = side_by_side(values.get("max_concurrent_arms"), values.get("n_repeats", 1), arms, reader, checks)
-    named = [(arm.name, arm.tree) for arm, _ in arms] if whole else []
-    judging = check_metadata(reader, plugins, root, tree.get("metadata"), named)
+    repeats = values.get("n_repeats", 1) if space is None else None
+    width = side_by_side(values.get("max_concurrent_arms"), repeats, arms, reader, checks)
+    # An arm in stages begins where its first one does.
+    named = [(arm.name, arm.tree) for arm, _ in arms if arm.stage is None or arm.stage.first] if whole else []
+    if space is not None and not check_baseline(tree, reader):
+        named = []
+    confirm = values.get("confirm")
+    judging = check_metadata(
+        reader, plugins, root, tree.get("metadata"), named, confirm=confirm.benchmark if confirm else None
+    )
+    search, size = check_search(values.get("search"), space, judging, reader, plugins)
+    if confirm is not None and whole:
+        compared = None if space is not None else len({name for name, _ in named} - {judging.baseline})
+        check_confirm(confirm, judging, compared, reader)
+    if values.get("control") is not None and whole:
+        check_control(judging, [name for name, _ in named], reader)
+    if not report.problems:
+        check_learned(tree, judging.benchmarks, reader)
     for callback, place in callbacks:
         check_monitored(reader, callback, judging.benchmarks, place)
     _raise_what_was_found(report, plugins, judging.data_errors)
     experiment = _experiment(tree, values, arms, judging)
+    planned = _repeated(experiment, arms, promised)
+    searched = None
+    if space is not None and experiment.search is not None:
+        searched = PlannedSearch(
+            spec=experiment.search,
+            space=space,
+            size=size,
+            stops=hasattr(search, "keep"),
+            probes=planned,
+            checks=checks,
+            repeat=partial(_repeated, experiment),
+            deterministic=experiment.deterministic,
+        )
     return Plan(
         document=document,
         experiment=experiment,
-        arms=_repeated(experiment, arms, promised),
+        arms=(*(planned if searched is None else ()), *controls(experiment, planned)),
         project_root=root,
         registry=registry,
         success=judging.success,
+        search=searched,
         warnings=tuple(
             dict.fromkeys(
                 [*report.warnings, *checks.warnings, *registry.warnings, *_budgeted(experiment, arms)]
@@ -178,27 +217,35 @@ def _writable(values: Mapping[str, Any], reader: Reader, root: Path) -> None:
         reader.add("$.output_dir", *wrong)
 
 
-def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> tuple[CheckedArms, bool]:
+def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> tuple[CheckedArms, bool, Space | None]:
     """The arms, and the problems in them: each once, where its value came from, with the number of arms it is in.
 
-    False with them where something is wrong with how they are given, so that they may not be all.
+    False with them where something is wrong with how they are given, so that they may not be all. With a search they are those
+    that are looked at beforehand, and what it chooses from comes with them.
     """
     matrix, refused = _usable_matrix(tree, reader)
-    expansion = expand_document(reader.document, reader.report, matrix, refused)
+    recipe = recipe_of(reader)
+    expansion = expand_document(recipe.document, reader.report, matrix, refused)
     arms: CheckedArms = []
-    found: dict[tuple[str, str], tuple[str | None, list[str]]] = {}
-    for arm in expansion.arms:
-        run, problems = checks.check(arm.tree)
-        arms.append((arm, run))
-        for problem in problems:
-            if expansion.unknown.isdisjoint(paths.ancestors(problem.path)):
-                key = (arm.origins.locate(problem.path), problem.message)
-                found.setdefault(key, (problem.hint, []))[1].append(arm.name)
+    found: dict[tuple[str, str], tuple[str | None, dict[str, None]]] = {}
+    for whole_arm in expansion.arms:
+        before = None
+        for arm in recipe.stages(whole_arm):
+            run, problems = checks.check(arm.tree)
+            problems += checks.follows(before, arm.tree) if before is not None else ()
+            arms.append((arm, run))
+            before = arm.tree
+            for problem in problems:
+                if expansion.unknown.isdisjoint(paths.ancestors(problem.path)):
+                    key = (arm.origins.locate(problem.path), problem.message)
+                    found.setdefault(key, (problem.hint, {}))[1][arm.name] = None
     for (place, message), (hint, names) in found.items():
         problem = Problem(path=place, message=message, hint=hint)
-        count = _count(names, len(arms)) if expansion.whole else ""
+        count = (
+            _count(list(names), len(expansion.arms)) if expansion.whole and expansion.space is None else ""
+        )
         reader.report.add(reader.placed(problem, count))
-    return arms, expansion.whole
+    return arms, expansion.whole, expansion.space
 
 
 def _usable_matrix(tree: Mapping[str, Any], reader: Reader) -> tuple[MatrixConfig | None, list[str]]:
@@ -251,9 +298,10 @@ def _determinism(said: bool | None, arms: CheckedArms, reader: Reader, checks: A
     """Whether each arm gives the same bits each time: what the file says, else what its backend promises."""
     promised = []
     for arm, run in arms:
-        capable = run is not None and "deterministic" in getattr(checks.backend(arm.tree), "capabilities", ())
-        if said and run is not None and not capable:
-            message = f"backend {run.backend.kind!r} can't promise it"
+        unsure = [] if run is None else checks.unsteady(arm.tree)
+        capable = run is not None and not unsure
+        if said and unsure:
+            message = f"backend {unsure[0]!r} can't promise it"
             reader.add("$.deterministic", message, "leave it out, or use another backend")
         promised.append(capable if said is None else said)
     return promised
@@ -284,13 +332,16 @@ def _experiment(
     else:
         form["matrix"] = structure(MatrixConfig, tree["matrix"], path="$.matrix")
         form["base_run"] = tree.get("base_run")
-    experiment = ExperimentConfig(**values, **form)
+    experiment = ExperimentConfig(**values, **recipe_values(tree), **form)
     metadata = attrs.evolve(experiment.metadata, benchmark=judging.benchmarks, baseline=judging.baseline)
     return attrs.evolve(experiment, metadata=metadata)
 
 
 def _budgeted(experiment: ExperimentConfig, arms: CheckedArms) -> Iterator[str]:
     named = [(arm.name, run) for arm, run in arms if run is not None]
+    if experiment.search is not None:  # which goes as far as its budget goes
+        fewest = min(named, key=lambda one: known_steps(one[1]) or math.inf)
+        return budget_warnings(experiment.budget, [fewest], 1)
     return budget_warnings(experiment.budget, named, experiment.n_repeats)
 
 
@@ -298,18 +349,25 @@ def _repeated(
     experiment: ExperimentConfig, arms: CheckedArms, promised: Sequence[bool]
 ) -> tuple[ArmConfig, ...]:
     benchmarks = experiment.metadata.benchmarks
-    return tuple(
-        ArmConfig(
-            name=arm.name,
-            repeat=repeat,
-            seed_override=run.seed,
-            run=run,
-            tree=arm.tree,
-            digest=arm.digest,
-            deterministic=deterministic,
-            benchmarks=benchmarks,
-        )
-        for repeat in range(experiment.n_repeats)
-        for (arm, run), deterministic in zip(arms, promised, strict=True)
-        if run is not None
-    )
+    made: list[ArmConfig] = []
+    for repeat in range(experiment.n_repeats):
+        for (arm, run), deterministic in zip(arms, promised, strict=True):
+            if run is None:
+                continue
+            # The stages of an arm stand one behind the other.
+            after = None if arm.stage is None or arm.stage.first else made[-1].run_id
+            made.append(
+                ArmConfig(
+                    name=arm.name,
+                    repeat=repeat,
+                    seed_override=run.seed,
+                    run=run,
+                    tree=arm.tree,
+                    digest=arm.digest,
+                    deterministic=deterministic,
+                    benchmarks=benchmarks,
+                    after=after,
+                    stage=arm.stage,
+                )
+            )
+    return tuple(made)

@@ -15,6 +15,7 @@ from evsys_runtime.data.blocking import wait_for
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.parse import ParseReport, Shape
 from evsys_runtime.data.readers import FORMATS, OnBadRow, ReadReport, read_rows
+from evsys_runtime.data.replay import Earlier, Replay
 from evsys_runtime.data.scope import DataScope, use_scope
 
 __all__ = ["OpenRows", "Pull", "Source", "load_dataset", "open_rows", "open_source"]
@@ -36,17 +37,24 @@ class Source:
 
 @attrs.define(kw_only=True)
 class OpenRows:
-    """Rows on their way through transforms; each is read when it is asked for."""
+    """Rows on their way through transforms; each is read when it is asked for. `replay` puts others between them."""
 
     source: Source
     stages: list[pipeline.Stage]
     rows: Iterator[Mapping[str, Any]]
     on_bad_row: OnBadRow
+    replay: Replay | None = None
+
+    @property
+    def lineage(self) -> tuple[Mapping[str, Any], ...]:
+        """Where the rows came from: the source, then each transform, then what was put between them."""
+        own = (self.source.lineage, *(stage.lineage.as_dict() for stage in self.stages))
+        return own if self.replay is None else (*own, self.replay.lineage)
 
     def place(self) -> str | None:
         """`file:line` of the row that was read last; None where it may not be the one that came out last."""
         known = self.source.report.line is not None and pipeline.keeps_position(self.stages)
-        return self.source.report.place() if known else None
+        return self.source.report.place() if known and self.replay is None else None
 
 
 def load_dataset(
@@ -113,6 +121,8 @@ def load_dataset(
             lineage=(source.lineage, *(stage.lineage.as_dict() for stage in stages)),
             warnings=source.warnings,
         )
+        if opened.replay is not None:  # how many rows were drawn is known now
+            dataset = attrs.evolve(dataset, lineage=opened.lineage)
         cut_short = limit is not None and parsed.rows + parsed.skipped.total() == limit
         not_read = pipeline.left_unread(stages, source_ended=_ended(source.rows)) if cut_short else 0
     if not len(dataset):
@@ -148,7 +158,33 @@ def open_rows(
     source = open_source(config, scope, registry, pull, path=path)
     rows = pipeline.apply(source.rows, stages, source=source.report, check_mutation=check_mutation)
     on_bad_row: OnBadRow = _get(config, "on_bad_row", "error")
-    return OpenRows(source=source, stages=stages, rows=rows, on_bad_row=on_bad_row)
+    replay = None
+    if (given := _get(config, "replay")) is not None:
+        earlier = [
+            _earlier(
+                open_rows(
+                    each,
+                    scope,
+                    registry,
+                    pull,
+                    seed=seed,
+                    path=f"{path}.replay.datasets[{index}]",
+                    resolve=resolve,
+                )
+            )
+            for index, each in enumerate(_get(given, "datasets", ()))
+        ]
+        replay = Replay(ratio=_get(given, "ratio"), earlier=earlier, seed=seed)
+        rows = replay(rows)
+    return OpenRows(source=source, stages=stages, rows=rows, on_bad_row=on_bad_row, replay=replay)
+
+
+def _earlier(opened: OpenRows) -> Earlier:
+    """A dataset that rows are drawn from, as it was when it was learnt: its transforms draw with the same seed."""
+    lineage = {**opened.source.lineage}
+    if opened.stages:
+        lineage["transforms"] = [stage.lineage.as_dict() for stage in opened.stages]
+    return Earlier(source=opened.source.report.source, lineage=lineage, rows=opened.rows)
 
 
 def open_source(

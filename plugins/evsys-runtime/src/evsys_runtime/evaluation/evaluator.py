@@ -8,27 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import (
-    PLUGIN_FAILURES,
-    BudgetExceeded,
-    PluginContractError,
-    RunError,
-    StoreError,
-    boundary,
-)
+from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, PluginContractError, RunError, StoreError, boundary
 from evsys.types import EvaluationResult, Policy, Rollout, RolloutLimits, Usage
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark
 from evsys_runtime.evaluation.in_flight import InFlight
@@ -153,6 +139,7 @@ class Evaluator:
         self._ctx: RunContext | None = None
         self._in_flight = InFlight(in_flight)
         self._pending: dict[tuple[int, str], BoundBenchmark] = {}
+        self._asking: list[BoundBenchmark] = []
         self._snapshots: list[SamplingClient] = []
         self._closing = 0
         self.closings = 0
@@ -217,12 +204,17 @@ class Evaluator:
     def patience(self) -> float:
         """Seconds after which what is under way (a scoring, the closing of a snapshot) is given up here; 0 where nothing is."""
         closing = RELEASE_SECONDS if self._closing else 0.0
-        return max([closing, *map(self._patience, self._pending.values())])
+        return max([closing, *map(self._patience, (*self._pending.values(), *self._asking))])
 
     # --- after training -----------------------------------------------------------------------------------------
 
     async def final(
-        self, step: int, snapshot: SamplingClient | None, *, reason: str = "there was no snapshot to score"
+        self,
+        step: int,
+        snapshot: SamplingClient | None,
+        *,
+        reason: str = "there was no snapshot to score",
+        splits: Collection[str] = ("val", "test"),
     ) -> Sequence[EvaluationResult]:
         """Score every entry on the trained weights, unless it was scored at this very step; all results, by step.
 
@@ -232,8 +224,9 @@ class Evaluator:
             step: optimiser steps behind the weights.
             snapshot: those weights; closed afterwards. None records each of these scorings as missing.
             reason: why there is no snapshot.
+            splits: of which entries.
         """
-        wanted = [benchmark for benchmark in self.benchmarks if not self._scored(benchmark, step)]
+        wanted = [b for b in self.benchmarks if b.split in splits and not self._scored(b, step)]
         if snapshot is not None:
             await self._begin(wanted, step, snapshot)
         else:
@@ -248,12 +241,20 @@ class Evaluator:
 
     async def score(self, benchmark: BoundBenchmark, snapshot: SamplingClient, step: int) -> EvaluationResult:
         """Score one entry on a snapshot, which stays open. A failure is a result; only a broken record raises."""
-        return await self._score(benchmark, snapshot, step)
+        self._asking.append(benchmark)
+        try:
+            return await self._score(benchmark, snapshot, step)
+        finally:
+            self._asking.remove(benchmark)
 
     async def score_model(self, benchmark: BoundBenchmark, model: ApiModel) -> EvaluationResult:
         """Score an entry on an API model, as `score` does on a snapshot; the result has its name."""
         asked = attrs.evolve(benchmark, inference=model.client, inference_spec=model.spec)
-        return await self._score(asked, None, 0, model=model.name)
+        self._asking.append(asked)
+        try:
+            return await self._score(asked, None, 0, model=model.name)
+        finally:
+            self._asking.remove(asked)
 
     async def close(self, reason: str) -> None:
         """Cut off what is still being scored: no task goes on, every snapshot is closed.

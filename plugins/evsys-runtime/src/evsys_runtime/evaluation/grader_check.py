@@ -132,7 +132,7 @@ async def check_grader(
         registry: where its verifiers are looked up.
         seed: draws the tasks where there are more than `most_tasks`.
         most_tasks: how many tasks are tried.
-        seconds: no task is begun after this time.
+        seconds: no task is begun after this time, and what is under way is left.
     """
     return await _Check(
         benchmark=benchmark, registry=registry, seed=seed, most_tasks=most_tasks, seconds=seconds
@@ -149,22 +149,33 @@ class _Check:
     unchecked: dict[str, int] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
     bound: dict[VerifierKey, BoundVerifier] = attrs.field(factory=dict)
+    untold: dict[tuple[str, str], list[str]] = attrs.field(factory=dict)
 
     async def run(self) -> GraderCheck:
         started = time.monotonic()
         chosen = self._chosen()
-        for tried in chosen:
-            await self._make_answers(tried)
-        _shuffle(chosen)
+        ready = [tried for tried in chosen if await self._make_answers(tried, started)]
+        for (name, why), tasks in self.untold.items():
+            more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
+            self.warnings.append(
+                f"verifier {name!r} can't tell what is right for task {tasks[0]!r}{more} of {self.benchmark.name!r}: {why}"
+            )
+        _shuffle(ready)
         verify = make_verify(self.registry, timeout_seconds=self.seconds)
         done: list[_Tried] = []
-        for tried in chosen:
-            left = self.seconds - (time.monotonic() - started)
+        for tried in ready:
+            left = self._left(started)
             if left <= 0 or not await _judge(tried, verify, left):
                 break
             done.append(tried)
         if len(done) < len(chosen):
             self._leave_out(f"out of time after {self.seconds:g} s", len(chosen) - len(done))
+        if chosen and not done:
+            names = ", ".join(dict.fromkeys(repr(tried.spec.name) for tried in chosen))
+            self.warnings.append(
+                f"nothing is known of the graders of {self.benchmark.name!r}: {names} judged no answer within "
+                f"{self.seconds:g} s"
+            )
         faults: list[GraderFault] = []
         checks = []
         for name in dict.fromkeys(tried.spec.name for tried in done):
@@ -184,6 +195,9 @@ class _Check:
             warnings=tuple(dict.fromkeys(self.warnings)),
             faults=tuple(faults),
         )
+
+    def _left(self, started: float) -> float:
+        return self.seconds - (time.monotonic() - started)
 
     def _leave_out(self, why: str, count: int = 1) -> None:
         self.unchecked[why] = self.unchecked.get(why, 0) + count
@@ -215,22 +229,26 @@ class _Check:
             self.bound[key] = bind_verifier(spec, self.registry)
         return self.bound[key]
 
-    async def _make_answers(self, tried: _Tried) -> None:
+    async def _make_answers(self, tried: _Tried, started: float) -> bool:
+        """False where the verifier takes too long to tell what is right."""
         tried.answers = {"empty": "", "constant": CONSTANT, "echo": echo_of(tried.task)}
         verifier, expected = self._verifier(tried.spec), tried.spec.expected
+        deadline = asyncio.timeout(self._left(started))
         try:
-            tried.oracle = await oracle_of(verifier, expected)
-            wrong = await counterexample_of(verifier, expected)
+            async with deadline:
+                tried.oracle = await oracle_of(verifier, expected)
+                wrong = await counterexample_of(verifier, expected)
         except PLUGIN_FAILURES as exc:
-            self.warnings.append(
-                f"verifier {tried.spec.name!r} can't tell what is right for task {tried.task.task_id!r} of "
-                f"{self.benchmark.name!r}: {type(exc).__name__}: {exc}"
-            )
-            return
+            if deadline.expired():
+                return False
+            said = (tried.spec.name, f"{type(exc).__name__}: {exc}")
+            self.untold.setdefault(said, []).append(tried.task.task_id)
+            return True
         if tried.oracle is not None:
             tried.answers["oracle"] = tried.oracle.text
         if wrong is not None:
             tried.answers["counterexample"] = wrong
+        return True
 
     def _highest(self, tried: Sequence[_Tried]) -> float:
         """The reward that counts as full marks: what the verifiers declare, else the most that any answer got."""

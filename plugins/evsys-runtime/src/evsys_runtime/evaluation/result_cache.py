@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, EvsysError, StoreError
-from evsys.types import HarborTask, NoScore, Policy, Rollout, RolloutLimits, Score
+from evsys.types import HarborTask, NoScore, Policy, Rollout, RolloutLimits, Score, Usage
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.cached import marked
 from evsys_runtime.evaluation.result_key import Trained, ingredients, rollout_keys, why_not
+from evsys_runtime.evaluation.results import used_in
 from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.record.encoding import encode_record
 from evsys_runtime.record.hashing import digest
@@ -70,6 +71,10 @@ class ResultCache:
         trained: whose weights are scored; None where only API models are.
         tell: hears once why the cache isn't used.
         redactor: knows the secrets; what holds one isn't kept.
+
+    Attributes:
+        taken_over: what the rollouts used that come from earlier attempts at the same run, as they are handed out; whoever counts takes
+            them out, since they were paid for.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class ResultCache:
         self._tell = tell
         self._redactor = redactor or Redactor.from_environment()
         self._broken = False
+        self.taken_over: list[Usage] = []
 
     async def rollouts(
         self,
@@ -245,6 +251,7 @@ class ResultCache:
 
     def _marked(self, lookup: _Lookup, place: tuple[str, int], policy: Policy) -> Rollout:
         if lookup.own:
+            self.taken_over.append(used_in(lookup.known[place]))
             return attrs.evolve(lookup.known[place], policy_version=policy.version)
         return marked(lookup.known[place], lookup.scoring, policy_version=policy.version)
 

@@ -17,6 +17,7 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, PluginError
 from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
+from evsys_runtime.background import in_background
 from evsys_runtime.evaluation.ranges import Range, declared_range, range_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class BoundVerifier:
         """Call the verifier and wait for what it says; whatever it raises passes through."""
         further = {"rollout": rollout} if self.wants_rollout else {}
         if self.blocking:
-            said = await asyncio.to_thread(self.call, rollout.output, expected, self.params, **further)
+            said = await in_background(self.call, rollout.output, expected, self.params, **further)
         else:
             said = self.call(rollout.output, expected, self.params, **further)
         return await said if inspect.isawaitable(said) else said

@@ -6,19 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 
 from evsys import HookManager
-from evsys.errors import (
-    PLUGIN_FAILURES,
-    BudgetExceeded,
-    RunError,
-    StoreError,
-    boundary,
-)
+from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, RunError, StoreError, boundary
 from evsys.protocols import Algorithm, Log, TrainingClient
 from evsys.types import (
     ArmResult,
@@ -31,6 +25,7 @@ from evsys.types import (
     Status,
     StopFlag,
 )
+from evsys_runtime.background import in_background
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.dataset import MaterializedDataset
@@ -40,23 +35,31 @@ from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
 from evsys_runtime.experiment.arm_backend import ArmBackend
 from evsys_runtime.experiment.arm_data import ArmData
+from evsys_runtime.experiment.arm_result import arm_result, kept_rollouts
+from evsys_runtime.experiment.arm_roles import ArmRole, roles_of
 from evsys_runtime.experiment.arm_rollouts import training_rollouts
 from evsys_runtime.experiment.arm_scores import ArmScores
 from evsys_runtime.experiment.asked_model import asked_model
+from evsys_runtime.experiment.best_checkpoint import BestCheckpoint
 from evsys_runtime.experiment.budget import ArmBudget
+from evsys_runtime.experiment.chain import start_of
+from evsys_runtime.experiment.charging import ScoringCharges, left_of
 from evsys_runtime.experiment.contracts import trained
+from evsys_runtime.experiment.going_back import go_back, way_back
+from evsys_runtime.experiment.score_only import taken_as_trained
+from evsys_runtime.experiment.search_scores import register_judge
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.so_far import so_far
 from evsys_runtime.experiment.taken_up import LOST, TakenUp, note_trained
 from evsys_runtime.experiment.untrained import untrained_keys
 from evsys_runtime.experiment.watchdog import Watchdog, is_stall, watchdog_of
-from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import context
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
-from evsys_runtime.training.checkpoints import RunCheckpoints, find_checkpoint, restorable
+from evsys_runtime.training.checkpoints import RunCheckpoints, restorable
 from evsys_runtime.training.floating_point import floating_point_in
+from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["run_arm"]
 
@@ -70,23 +73,24 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         facts={
             "arm": arm.name,
             "repeat": arm.repeat,
+            **({} if arm.stage is None else {"stage": arm.stage.label, "after": arm.after}),
             "dry": session.options.dry,
             "deterministic": arm.deterministic,
         },
-        keep_rollouts=KeepRollouts() if session.options.dry else _keep_rollouts(session),
+        keep_rollouts=KeepRollouts() if session.options.dry else kept_rollouts(session),
         log_settings=session.log_settings,
     )
     taken = session.taken_up.get(run_id, TakenUp())
-    attempt = record.start_attempt(**taken.next_attempt)
-    log = record.logger(arm=arm.name)
-    watch = session.watched[run_id] = watchdog_of(record, session.plan.experiment.watchdog, log)
-    run = _ArmRun(
-        session=session, arm=arm, record=record, log=log, attempt=attempt.n, watch=watch, taken=taken
-    )
+    record.start_attempt(**taken.next_attempt)
     started = time.monotonic() - taken.seconds
+    run = _ArmRun.begin(session, arm, record, taken)
     try:
-        with context(arm=arm.name), floating_point_in(run.log):
+        with context(arm=arm.name):
             result = await run.outcome()
+            while run.retreat is not None and result.status == "collapsed":
+                await run.leave_behind(result, time.monotonic() - started)
+                run = await run.gone_back(run.retreat)
+                result = await run.outcome()
             return await run.end(result, time.monotonic() - started)
     except (asyncio.CancelledError, KeyboardInterrupt):
         if run_id not in session.results:
@@ -94,7 +98,7 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         raise
     finally:
         del session.watched[run_id]
-        if watch.left_running:
+        if run.watch.left_running:
             run.hooks.close()
         if run.budget is not None:
             ended = session.results.get(run_id)
@@ -105,15 +109,6 @@ def _asked_to_stop(exc: BaseException) -> bool:
     """True for Ctrl-C and for a cancellation from outside; False for a `CancelledError` that a plugin raised."""
     task = asyncio.current_task()
     return isinstance(exc, KeyboardInterrupt) or task is None or task.cancelling() > 0
-
-
-def _keep_rollouts(session: Session) -> KeepRollouts | None:
-    """What a `local_logger` among the callbacks asks for."""
-    for spec in session.plan.experiment.callbacks:
-        if spec.kind.rpartition("/")[2] == "local_logger":
-            kept = spec.params.get("keep_rollouts")
-            return KeepRollouts(**kept) if isinstance(kept, Mapping) else None
-    return None
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -135,7 +130,10 @@ class _ArmRun:
     trained: RunResult | None = None
     lost: RunResult | None = None
     restore: Checkpoint | None = None
+    retreat: Retreat | None = None
+    best: BestCheckpoint = attrs.field(factory=BestCheckpoint)
     rows: ArmData | None = None
+    charges: list[ScoringCharges] = attrs.field(factory=list)
     benchmarks: tuple[BoundBenchmark, ...] = ()
     backend: ArmBackend = attrs.field(init=False)
 
@@ -150,17 +148,30 @@ class _ArmRun:
             warnings=self.warnings,
         )
 
+    @classmethod
+    def begin(cls, session: Session, arm: ArmConfig, record: RunRecord, taken: TakenUp) -> _ArmRun:
+        """The attempt that the record has just started."""
+        log = record.logger(arm=arm.name)
+        watch = session.watched[run_id_of(arm)] = watchdog_of(record, session.plan.experiment.watchdog, log)
+        return cls(
+            session=session, arm=arm, record=record, log=log, attempt=record.attempt, watch=watch, taken=taken
+        )
+
     async def live(self) -> RunResult:
         """All phases; the backend is torn down whatever happens."""
-        arm, registry = self.arm, self.session.plan.registry
+        arm, registry, success = self.arm, self.session.plan.registry, self.session.plan.success
+        self.taken = await asyncio.to_thread(taken_as_trained, self.session, arm, self.taken)
         self.hooks = self.session.listeners(self.log, self.watch.dump)
         self.hooks.register(self.watch, "watchdog")
         if self.budget is not None:
             self.hooks.register(self.budget, "budget")
+        register_judge(self.session, arm, self.hooks)
         self.benchmarks = self.session.benchmarks_of(arm)
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
-        model = asked_model(arm, algorithm)
-        self.restore = find_checkpoint(model, self.session.plan.project_root)
+        begins = await in_background(start_of, self.session, arm, asked_model(arm, algorithm))
+        model, self.restore = begins.model, begins.checkpoint
+        self.best = await in_background(BestCheckpoint.of, self.record, success, self.benchmarks)
+        self.hooks.register(self.best, "best checkpoint")
         self.scored, self.trained = self.taken.scored, self.taken.trained
         self.warnings += self.taken.odd
         self.watch.awaits("data", arm.run.data.source_kind or "data")
@@ -173,7 +184,8 @@ class _ArmRun:
             warnings=self.warnings,
             known_as=self.taken.identity,
         )
-        data = await self.rows.load(algorithm, self.restore)
+        roles = roles_of(arm, algorithm, self.session.plan.project_root)
+        data = await self.rows.load(algorithm, begins, roles)
         gone = {}
         for step in self._lost():
             try:
@@ -186,7 +198,9 @@ class _ArmRun:
                 await scores.evaluator.drain()
                 self.scored = scores.evaluator.results
         start = self.taken.restored or self.restore
-        async with self._prepared(algorithm, model, data, start) as (client, scores, ctx):
+        if self.trained is not None:  # scoring alone needs nobody beside the model
+            roles = ()
+        async with self._prepared(algorithm, model, data, start, roles) as (client, scores, ctx):
             rows, dropped = len(data), dict(data.dropped)
             await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=rows, dropped=dropped)
             for step, why in gone.items():
@@ -194,8 +208,13 @@ class _ArmRun:
             if self.taken.checkpoint is None:
                 await scores.at(client, 0)
             self.trained = await self._train(algorithm, ctx)
+            if not self.session.options.dry:
+                self.retreat = way_back(algorithm, self.trained, self.taken.retreats)
             self.watch.awaits("evaluation", "scoring")
-            await asyncio.to_thread(self.rows.note_stages, data)
+            await in_background(self.rows.note_stages, data)
+            if self.retreat is not None:
+                await scores.left_behind(client, self.trained.steps, self.retreat.kind)
+                return self.trained
             await scores.trained(client, self.trained.steps)
             await scores.models()
         return self._within_budget(self.trained, scores.evaluator)
@@ -223,7 +242,7 @@ class _ArmRun:
         self.watch.awaits("algorithm", kind)
         with boundary("algorithm", kind, run_id_of(self.arm)):
             result = await trained(algorithm, ctx, kind)
-        await asyncio.to_thread(note_trained, self.record, result)
+        await in_background(note_trained, self.record, result)
         return result
 
     def _lost(self) -> list[int]:
@@ -248,12 +267,20 @@ class _ArmRun:
 
     @asynccontextmanager
     async def _prepared(
-        self, algorithm: Algorithm, model: ModelSpec, data: MaterializedDataset, start: Checkpoint | None
+        self,
+        algorithm: Algorithm,
+        model: ModelSpec,
+        data: MaterializedDataset,
+        start: Checkpoint | None,
+        roles: Sequence[ArmRole] = (),
     ) -> AsyncIterator[tuple[TrainingClient, ArmScores, RunContext]]:
-        """A model that is loaded, with what scores it; all of it is gone after the block, however that ends."""
+        """A model that is loaded, with what scores it and the models beside it; all of it is gone after the block, however
+        that ends.
+        """
         self.watch.awaits("backend", self.arm.run.backend.kind)
         async with (
             self.backend.client(model, start) as client,
+            self.backend.roles(roles) as beside,
             rollout_endpoints(client, model.name, self.log) as endpoints,
             training_rollouts(
                 self.session,
@@ -266,7 +293,8 @@ class _ArmRun:
             ) as rollouts,
         ):
             scores = self._scores(client, model, endpoints)
-            ctx = self.ctx = self._context(client, model, data, scores.evaluator, rollouts)
+            clients = Clients(policy=client, **beside)
+            ctx = self.ctx = self._context(clients, model, data, scores.evaluator, rollouts)
             scores.evaluator.bind(ctx)
             async with scores.while_running(self.warnings, lambda: self.why_ended):
                 yield client, scores, ctx
@@ -274,7 +302,8 @@ class _ArmRun:
     async def outcome(self) -> RunResult:
         """How the phases ended; a failure of theirs is a result, an interruption passes."""
         try:
-            return await self.watch.over(self.live)
+            with floating_point_in(self.log):
+                return await self.watch.over(self.live)
         except (asyncio.CancelledError, KeyboardInterrupt) as exc:
             if _asked_to_stop(exc):
                 raise
@@ -300,11 +329,12 @@ class _ArmRun:
             scored=self.scored,
         )
         self.evaluator = scores.evaluator
+        self.charges.append(scores.charges)
         return scores
 
     def _context(
         self,
-        client: TrainingClient,
+        clients: Clients,
         model: ModelSpec,
         data: MaterializedDataset,
         evaluator: Evaluator,
@@ -325,7 +355,7 @@ class _ArmRun:
             model=model,
             seeds=seeds,
             data=data,
-            clients=Clients(policy=client),
+            clients=clients,
             record=self.record,
             checkpoints=RunCheckpoints(
                 self.record.checkpoints,
@@ -341,6 +371,7 @@ class _ArmRun:
             rollouts=rollouts,
             deterministic=arm.deterministic,
             max_steps=DRY_STEPS if session.options.dry else None,
+            retreats=self.taken.retreats,
             budget=self.budget,
             heartbeat=self.watch.beat,
             warn=self.warnings.append,
@@ -388,33 +419,47 @@ class _ArmRun:
 
     async def end(self, result: RunResult, seconds: float) -> RunResult:
         """Record how the arm ended and tell the listeners."""
-        arm_result = self.finish(result, seconds)
+        ended = self.finish(result, seconds)
         if self.ctx is not None:
-            await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=arm_result)
-            if not set(self.hooks.warnings) <= set(arm_result.warnings):
-                arm_result = self.finish(result, seconds)  # with what a listener did wrong just now
-        return arm_result.run or result
+            await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=ended)
+            if not set(self.hooks.warnings) <= set(ended.warnings):
+                ended = self.finish(result, seconds)  # with what a listener did wrong just now
+        return ended.run or result
 
     def finish(self, result: RunResult, seconds: float) -> ArmResult:
         """Write the result with every score made so far; nothing is awaited, so it works after Ctrl-C."""
+        return self.session.keep(self.record, self._arm_result(result, seconds))
+
+    async def leave_behind(self, result: RunResult, seconds: float) -> None:
+        """Record what this attempt came to, which another one is going to replace, and tell its listeners that it is over."""
+        ended = self.session.keep_left_behind(self.record, self._arm_result(result, seconds))
+        if self.ctx is not None:
+            await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=ended)
+
+    async def gone_back(self, retreat: Retreat) -> _ArmRun:
+        """The attempt that goes on from the best checkpoint."""
+        taken = await in_background(go_back, self.record, retreat, self.best, self.benchmarks)
+        self.log.warning("run.went_back", step=taken.step, how=retreat.kind, attempt=self.record.attempt)
+        return _ArmRun.begin(self.session, self.arm, self.record, taken)
+
+    def _arm_result(self, result: RunResult, seconds: float) -> ArmResult:
         evaluations = tuple(self.scored if self.evaluator is None else self.evaluator.results)
-        result = attrs.evolve(result, run_id=run_id_of(self.arm), evaluations=evaluations)
-        used = sum((e.usage + e.judged for e in result.evaluations), result.usage)
-        arm_result = ArmResult(
-            run_id=result.run_id,
-            arm=self.arm.name,
-            repeat=self.arm.repeat,
-            seed=self.session.seeds(self.arm).base_seed,
-            status=result.status,
-            identity=(self.rows is not None and self.rows.identity) or digest(self.arm.digest),
-            run=result,
-            evaluations=result.evaluations,
-            failure=result.failure,
+        result = attrs.evolve(
+            result,
+            run_id=run_id_of(self.arm),
+            evaluations=evaluations,
+            best_checkpoint=self.best.place(self.record.directory),
+        )
+        return arm_result(
+            self.session,
+            self.arm,
+            result,
             attempt=self.attempt,
             seconds=seconds,
-            # Scorings run beside the training and each other: their seconds add up to more than passed here.
-            usage=attrs.evolve(used, seconds=min(used.seconds, seconds)),
-            run_dir=str(self.record.directory),
-            warnings=tuple(dict.fromkeys((*result.warnings, *self.warnings, *self.hooks.warnings))),
+            identity=None if self.rows is None else self.rows.identity,
+            directory=self.record.directory,
+            cut_off=left_of(
+                self.taken.paid, (*self.taken.counted, *(charges.taken_over for charges in self.charges))
+            ),
+            warnings=(*self.warnings, *self.hooks.warnings),
         )
-        return self.session.keep(self.record, arm_result)

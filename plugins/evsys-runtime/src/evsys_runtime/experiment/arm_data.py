@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,14 +9,15 @@ import attrs
 
 from evsys.errors import DataError, StoreError
 from evsys.protocols import Algorithm
-from evsys.types import Checkpoint
+from evsys_runtime.background import in_background
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import Pull, load_dataset
 from evsys_runtime.data.parse import Shape
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.background import in_background
+from evsys_runtime.experiment.arm_roles import ArmRole
+from evsys_runtime.experiment.chain import Start
 from evsys_runtime.experiment.earlier import EarlierRun
 from evsys_runtime.experiment.forking import BRANCH
 from evsys_runtime.experiment.identity import arm_identity, plugin_versions
@@ -88,12 +88,15 @@ class ArmData:
     identity: str = ""
     earlier: EarlierRun | None = None
 
-    async def load(self, algorithm: Algorithm, weights: Checkpoint | None) -> MaterializedDataset:
+    async def load(
+        self, algorithm: Algorithm, start: Start, roles: Sequence[ArmRole] = ()
+    ) -> MaterializedDataset:
         """Load the rows, and put on record what this run is: its `identity`, and what that is made of.
 
         Args:
             algorithm: whose rows they are.
-            weights: the checkpoint that the run starts from, if it names one.
+            start: the weights that the run begins with.
+            roles: its second models.
 
         Raises:
             DataError: they can't be used, hold a secret, or the run isn't what it was in earlier attempts.
@@ -117,13 +120,14 @@ class ArmData:
             arm.tree,
             seed=session.seeds(arm)("run"),
             data_hash=data.fingerprint,
-            weights=(None if weights is None else dict(weights.state)) if branch is None else branch["files"],
+            weights=start.weights if branch is None else branch["files"],
             benchmark_hashes={b.name: b.benchmark_hash or "" for b in self.benchmarks},
             plugin_versions=versions,
+            roles={role.name: role.files for role in roles if role.files is not None},
         )
         if self.known_as not in (None, self.identity):
             raise DataError(
-                f"{run_id_of(arm)} isn't what it was: its starting weights have changed since it began",
+                f"{run_id_of(arm)} isn't what it was: its starting weights, or those of a role, have changed since it began",
                 hint="put them back, or start a new experiment",
             )
         self.record.note(
@@ -135,11 +139,13 @@ class ArmData:
                 "lineage": list(data.lineage),
             },
             plugins=versions,
+            **({} if start.follows is None else {"begins_with": start.follows}),
             seed=session.seeds(arm).base_seed,
+            **({"roles": {role.name: role.facts for role in roles}} if roles else {}),
         )
         await self._look_back()
-        await asyncio.to_thread(refuse_secret_rows, data.lines(), session.log_settings.redactor)
-        await asyncio.to_thread(self.record.write_training_data, data, session.workspace.cache("datasets"))
+        await in_background(refuse_secret_rows, data.lines(), session.log_settings.redactor)
+        await in_background(self.record.write_training_data, data, session.workspace.cache("datasets"))
         return data
 
     async def _pull(self, reference: str) -> CachedData:
@@ -156,8 +162,12 @@ class ArmData:
         if self.earlier is not None:
             where, run_id = self.earlier.experiment_id, run_id_of(self.arm)
             text = f"{run_id} was run before in {where} (use it: evsys show {where} {self.earlier.run_id})"
-            # Not in the run's own log: what is in the same run twice has the same numbers there.
-            self.session.log.warning("run.repeated", what=text)
+            if self.session.plan.experiment.n_repeats > 1:
+                text += "; of its other repeats only run.json tells"
+            # Once an arm, and not in the run's own log: what is in the same run twice has the same numbers there.
+            if (self.arm.name, where) not in self.session.repeated:
+                self.session.repeated.add((self.arm.name, where))
+                self.session.log.warning("run.repeated", what=text)
             self.record.note(
                 run_before={"experiment_id": self.earlier.experiment_id, "run_id": self.earlier.run_id}
             )

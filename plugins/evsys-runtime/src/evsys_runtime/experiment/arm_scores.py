@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,13 @@ from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
 from evsys_runtime.evaluation.results import without_cost
+from evsys_runtime.experiment.charging import ScoringCharges
 from evsys_runtime.experiment.session import Session, run_id_of
-from evsys_runtime.experiment.untrained import untrained_key
-from evsys_runtime.experiment.verdict.question import BASE_MODEL
+from evsys_runtime.experiment.untrained import scores_untrained, untrained_key
 from evsys_runtime.experiment.watchdog import Watchdog
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints
+from evsys_runtime.training.retreat import RetreatKind
 
 __all__ = ["ArmScores"]
 
@@ -35,6 +36,7 @@ class ArmScores:
 
     Attributes:
         evaluator: scores, and holds what was scored.
+        charges: counts what that used.
         log: told of what can't be scored.
         watch: told when this arm waits for another one.
     """
@@ -43,6 +45,7 @@ class ArmScores:
     arm: ArmConfig
     benchmarks: Sequence[BoundBenchmark]
     evaluator: Evaluator
+    charges: ScoringCharges
     log: Log
     watch: Watchdog
 
@@ -64,14 +67,17 @@ class ArmScores:
         """Begin with what this run had `scored`, and the scores of its starting weights that other arms made, and paid for."""
         registry, seeds, shared = session.plan.registry, session.seeds(arm), session.untrained
         keys = {b.name: untrained_key(arm, b, registry, seeds) for b in benchmarks}
+        untrained = scores_untrained(session.plan, arm)
         own = {result.benchmark for result in scored if result.step == 0 and result.model is None}
         known = {
             name: found
             for name, key in keys.items()
-            if name not in own and (found := shared.known(key)) is not None
+            if untrained and name not in own and (found := shared.known(key)) is not None
         }
         took = {result.benchmark: result.seconds for result in (*known.values(), *scored)}
         run_id = run_id_of(arm)
+        cache = _cache(session, arm, model, renderer, record)
+        charges = ScoringCharges(budget=session.budgets.get(run_id), cache=cache)
         evaluator = Evaluator(
             benchmarks,
             renderer,
@@ -81,16 +87,16 @@ class ArmScores:
             keep=record.evaluation,
             log=log,
             deterministic=arm.deterministic,
-            score_untrained=session.plan.experiment.metadata.baseline == BASE_MODEL,
+            score_untrained=untrained,
             known=[*map(without_cost, known.values()), *scored],
             expected_seconds=took,
             share=lambda benchmark, make: shared.score(keys[benchmark.name], run_id, make, watch.elsewhere),
             directory=Path(record.directory),
             endpoints=endpoints,
-            cache=_cache(session, arm, model, renderer, record),
+            cache=cache,
             silent_seconds=watch.settings.floor_seconds,
             hung=watch.dump,
-            charge=None if (budget := session.budgets.get(run_id)) is None else budget.charge,
+            charge=charges,
         )
         watch.allow(lambda: evaluator.patience)
         watch.follow(lambda: evaluator.closings)
@@ -99,6 +105,7 @@ class ArmScores:
             arm=arm,
             benchmarks=benchmarks,
             evaluator=evaluator,
+            charges=charges,
             log=log,
             watch=watch,
         )
@@ -133,17 +140,29 @@ class ArmScores:
             snapshot = await client.sampling_client()
         await self.evaluator.submit(step, snapshot)
 
-    async def trained(self, client: TrainingClient, steps: int) -> None:
-        """Score the trained weights, and wait for every scoring."""
+    async def trained(
+        self, client: TrainingClient, steps: int, *, splits: Collection[str] = ("val", "test")
+    ) -> None:
+        """Score the trained weights on the entries of these splits, and wait for every scoring."""
         try:
             with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
                 snapshot = await client.sampling_client()
         except Exception as exc:
             # The weights are trained and kept; that they can't be scored is recorded as such.
             self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
-            await self.evaluator.final(steps, None, reason=str(exc))
+            await self.evaluator.final(steps, None, reason=str(exc), splits=splits)
             return
-        await self.evaluator.final(steps, snapshot)
+        await self.evaluator.final(steps, snapshot, splits=splits)
+
+    async def left_behind(self, client: TrainingClient, steps: int, how: RetreatKind) -> None:
+        """Wait for the scorings of an attempt that the run goes back from; after a `branch` its last weights are scored, too.
+
+        The test isn't for that: it is looked at once, with what the run ends with.
+        """
+        if how == "branch":
+            await self.trained(client, steps, splits=("val",))
+        else:
+            await self.evaluator.drain()
 
     async def models(self) -> None:
         """Score the API models to compare with, once an experiment: the first arm that comes so far does it.

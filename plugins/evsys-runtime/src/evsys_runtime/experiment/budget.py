@@ -139,7 +139,8 @@ class ExperimentBudget:
         """Let a run start, with what it may need reserved; or say why it can't, or that it has to `WAIT`.
 
         What it needs: `steps`, where that is known, and of all else what the completed runs of this experiment used, step by
-        step. The first run starts whatever it needs, and goes as far as the budget goes.
+        step. The first run starts whatever it needs, and goes as far as the budget goes, also where it was cut off before and nothing but
+        itself has used any of it.
 
         Args:
             run_id: the run.
@@ -156,6 +157,13 @@ class ExperimentBudget:
         self._open[run_id] = account
         self.keep()
         return ArmBudget(self, run_id)
+
+    def pays_for(self, runs: int, steps: int | None) -> bool:
+        """Whether so many further runs could be started that take so many steps each, beside those that are under way."""
+        if self.left("wall_seconds") <= 0 or self.left("arms") < runs:
+            return False
+        need = self._need(None, steps)
+        return all(self.left(name) > 0 and need.get(name, 0.0) * runs <= self.left(name) for name in COUNTED)
 
     def _need(self, account: _Account | None, steps: int | None) -> Amounts:
         done = [other for other in self._accounts.values() if other.ended == "completed"]
@@ -175,8 +183,9 @@ class ExperimentBudget:
         for name in ("wall_seconds", *(("arms",) if is_new else ()), *COUNTED):
             if self.left(name, run_id) <= 0:
                 return self._refusal(name, 1.0 if name == "arms" else need.get(name))
-        if not any(self.spent(name) for name in COUNTED) and not self._open:
-            return None
+        others = [account for key, account in self._accounts.items() if key != run_id]
+        if not self._open and not any(account.used[name] for account in others for name in COUNTED):
+            return None  # the first run, which may have been cut off before
         for name, wanted in need.items():
             if wanted > self.left(name, run_id):
                 return f"{self._refusal(name, wanted)}, and it would need about {_amount(name, wanted)}"

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from evsys.errors import PluginContractError
 from evsys.protocols import Algorithm, Backend, Log, TrainingClient
 from evsys.types import RunContext, RunResult, Status
+from evsys_runtime.training.bands import bands_of
 
 __all__ = ["prepared", "told", "trained"]
 
@@ -21,8 +22,9 @@ async def trained(algorithm: Algorithm, ctx: RunContext, name: str) -> RunResult
     """Train, and hold the algorithm to what its protocol says that it returns.
 
     Raises:
-        PluginContractError: something else came back.
+        PluginContractError: something else came back, or its `health` isn't one.
     """
+    bands_of(algorithm, name)
     training: object = algorithm.train(ctx)
     if not inspect.isawaitable(training):
         raise PluginContractError(

@@ -59,9 +59,9 @@ def check_data(
         ConfigError: no such arm, or no benchmark to look for.
         DataError: tasks or rows can't be read.
     """
-    arms = [candidate for candidate in plan.arms if arm in (None, candidate.name)]
+    arms = [candidate for candidate in plan.looked_at if arm in (None, candidate.name)]
     if not arms:
-        names = ", ".join(dict.fromkeys(candidate.name for candidate in plan.arms))
+        names = ", ".join(dict.fromkeys(candidate.name for candidate in plan.looked_at))
         raise ConfigError(f"no arm is called {arm!r}", hint=f"arms: {names}")
     entries = _entries(plan)
     index = TaskIndex(entries)
@@ -97,8 +97,9 @@ def shape_of(plan: Plan, arm: ArmConfig) -> Shape:
 
 
 def data_key(arm: ArmConfig, shape: Shape, seed: int) -> str:
-    """What an arm's rows depend on: arms for which that is the same read the same rows. Only transforms draw with the seed."""
-    return digest([arm.tree.get("data"), shape, seed if arm.run.data.transforms else None])
+    """What an arm's rows depend on: arms for which that is the same read the same rows. Only transforms and replay draw with the seed."""
+    drawn = arm.run.data.transforms or arm.run.data.replay is not None
+    return digest([arm.tree.get("data"), shape, seed if drawn else None])
 
 
 def _datasets(plan: Plan, arms: Sequence[ArmConfig]) -> list[_Dataset]:
@@ -118,7 +119,8 @@ def _datasets(plan: Plan, arms: Sequence[ArmConfig]) -> list[_Dataset]:
                 path="$.run.data.transforms",
                 resolve=resolve,
             )
-        key = digest([arm.tree.get("data"), dataset.shape, [stage.given_seed for stage in stages]])
+        drawn = dataset.seed if dataset.config.replay is not None else None
+        key = digest([arm.tree.get("data"), dataset.shape, [stage.given_seed for stage in stages], drawn])
         same = found.setdefault(key, dataset)
         same.arms[arm.name] = None
         same.repeats.add(arm.repeat)

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import StoreError
+from evsys_runtime.background import in_background
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.index import Index
 
@@ -52,7 +53,7 @@ class EarlierRuns:
     async def find(self, identity: str) -> EarlierRun | None:
         """The newest run of this identity; None where there is none, or it can't be looked up."""
         if self._found is None:
-            self._found = asyncio.ensure_future(asyncio.to_thread(self._all))
+            self._found = asyncio.ensure_future(in_background(self._all))
         return (await asyncio.shield(self._found)).get(identity)
 
     def _all(self) -> Mapping[str, EarlierRun]:

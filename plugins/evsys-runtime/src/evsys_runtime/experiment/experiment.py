@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
@@ -13,17 +14,24 @@ import attrs
 
 from evsys import use_registry
 from evsys.errors import PLUGIN_FAILURES, StoreError
-from evsys.types import ExperimentResult
+from evsys.types import ExperimentResult, Usage
+from evsys_runtime.background import in_background, to_the_end
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.scope import DataScope, use_scope
-from evsys_runtime.experiment.background import in_background, to_the_end
-from evsys_runtime.experiment.forking import branch_off, child_of
+from evsys_runtime.experiment.arm_sources import sources_of
+from evsys_runtime.experiment.beforehand import beforehand
+from evsys_runtime.experiment.chain import as_arms
+from evsys_runtime.experiment.confirm import confirming_of, planned_repeats
+from evsys_runtime.experiment.forgetting import forgetting_of
+from evsys_runtime.experiment.forking import branch_off
 from evsys_runtime.experiment.from_sync import run_to_end
 from evsys_runtime.experiment.grading import check_graders, keep_grader_checks
 from evsys_runtime.experiment.interrupts import Abandoned, interruption
+from evsys_runtime.experiment.known_before import known_before
 from evsys_runtime.experiment.outcome import outcome_of
+from evsys_runtime.experiment.preregistration import child_of
 from evsys_runtime.experiment.resuming import (
     known_grader_warnings,
     left_to_do,
@@ -38,7 +46,7 @@ from evsys_runtime.experiment.seed_audit import same_orders
 from evsys_runtime.experiment.session import OptionKeys, Options, Session, bound_benchmarks, run_id_of
 from evsys_runtime.experiment.trained_on import flagged_tasks
 from evsys_runtime.experiment.unfinished import Unfinished
-from evsys_runtime.experiment.verdict.conclude import conclude
+from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import question_of
 from evsys_runtime.live_lines import leave_live_lines
@@ -227,9 +235,13 @@ class Experiment:
     async def _arun(self, started: float) -> ExperimentResult:
         if self.resumes is not None:
             return await self._resumed(self.resumes, started)
-        benchmarks = await in_background(bound_benchmarks, self.plan, self.options)
+        benchmarks = await self._benchmarks()
         checks = await self._graders_checked(benchmarks)
-        session = await to_the_end(Session.open, self.plan, self.options, benchmarks, self.forks)
+        session = await to_the_end(
+            partial(
+                Session.open, self.plan, self.options, benchmarks, self.forks, sources=sources_of(self.plan)
+            )
+        )
         with session.record.lock:
             self._keep_checks(session, checks)
             return await self._live(session, started)
@@ -239,8 +251,12 @@ class Experiment:
         if unfinished.complete:
             return self._as_recorded(record)
         with record.lock:
-            benchmarks = await in_background(bound_benchmarks, self.plan, self.options)
-            session = await in_background(taken_up_session, record, self.plan, self.options, benchmarks)
+            benchmarks = await self._benchmarks()
+            taking_up = partial(
+                taken_up_session, record, self.plan, self.options, benchmarks, sources=sources_of(self.plan)
+            )
+            async with self._in_time("the rows of its runs are read", "data", record.experiment_id):
+                session = await in_background(taking_up)
             if session is None:
                 return self._as_recorded(record)
             warned = known_grader_warnings(record)
@@ -264,6 +280,7 @@ class Experiment:
     async def _live(self, session: Session, started: float) -> ExperimentResult:
         """Train and score what is to be trained and scored, and conclude; the record's lock is held."""
         self.record, self._log = session.record, session.log
+        self._end_when_lost(session.record)
         try:
             if self.forks is not None:
                 await to_the_end(branch_off, session.record, self.plan)
@@ -281,24 +298,47 @@ class Experiment:
             if not self.options.dry:
                 self._flagged = await in_background(flagged_tasks, session)
         except EARLY_ENDS as exc:
-            # What was trained and scored so far stays, and the record says how it ended.
             leave_live_lines()
+            session.record.lock.refuse_if_lost()
+            # What was trained and scored so far stays, and the record says how it ended.
             self._end(session, time.monotonic() - started, exc)
             raise
         self.result = self._finish(session, time.monotonic() - started)
         return await self._told(session, self.result)
 
+    @staticmethod
+    def _end_when_lost(record: ExperimentRecord) -> None:
+        """From here on this task is cancelled where another process takes the record over."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def cancel() -> None:
+            if task is not None:
+                with suppress(RuntimeError):  # the loop is closed: all is over
+                    loop.call_soon_threadsafe(task.cancel)
+
+        record.lock.when_lost(cancel)
+
     async def _graders_checked(self, benchmarks: Sequence[BoundBenchmark]) -> Sequence[GraderCheck] | None:
         """What the graders make of answers without a model; None where that isn't asked for."""
         if self.options.skip_grader_check:
             return None
-        return await check_graders(
-            self.plan.experiment.metadata.benchmarks,
-            benchmarks,
-            registry=self.plan.registry,
-            project_root=self.plan.project_root,
-            seed=self.plan.experiment.base_seed,
-        )
+        async with self._in_time("the graders of the benchmarks are checked", "verifier", "benchmark"):
+            return await check_graders(
+                self.plan.experiment.metadata.benchmarks,
+                benchmarks,
+                registry=self.plan.registry,
+                project_root=self.plan.project_root,
+                seed=self.plan.experiment.base_seed,
+            )
+
+    async def _benchmarks(self) -> Sequence[BoundBenchmark]:
+        async with self._in_time("the benchmarks are read", "data", "benchmark"):
+            return await in_background(bound_benchmarks, self.plan, self.options)
+
+    def _in_time(self, what: str, boundary: str, plugin: str) -> AbstractAsyncContextManager[None]:
+        """A block that no watchdog watches yet."""
+        seconds = self.plan.experiment.watchdog.floor_seconds
+        return beforehand(what, seconds=seconds, boundary=boundary, plugin=plugin)
 
     async def _told(self, session: Session, result: ExperimentResult) -> ExperimentResult:
         """Let listeners write the prose and hear the result; what they do wrong is added to it."""
@@ -312,7 +352,7 @@ class Experiment:
         await session.hooks.emit("evsys_experiment_finished", result=result)
         told = map(session.log_settings.redactor.text, (*said, *session.hooks.warnings))
         late = [line for line in told if line not in result.warnings]
-        if prose is None and not late:
+        if prose is None and not late and not session.record.plots():
             return result
         self.result = attrs.evolve(result, warnings=(*result.warnings, *late))
         _write(session, self.result, prose)
@@ -329,9 +369,11 @@ class Experiment:
         self, session: Session, seconds: float, *, ended_by: BaseException | None = None
     ) -> ExperimentResult:
         """Conclude and write; needs nothing but what is in memory and on disk, so it works after Ctrl-C too."""
-        ids = map(run_id_of, self.plan.arms)
+        ids = map(run_id_of, session.plan.arms)
         arms = tuple(session.results[run_id] for run_id in ids if run_id in session.results)
         alike = same_orders(arms)
+        question = None if self.options.dry else question_of(self.plan, session.benchmarks)
+        known = known_before(session, question, arms)
         own = (
             *session.warnings,
             *alike,
@@ -341,10 +383,29 @@ class Experiment:
         )
         said = (*own, *(w for arm in arms for w in arm.warnings))
         warnings = list(dict.fromkeys(map(session.log_settings.redactor.text, said)))
-        question = None if self.options.dry else question_of(self.plan, session.benchmarks)
-        planned = Counter(arm.name for arm in self.plan.arms)
-        flagged = self._flagged.get(question.benchmark, frozenset()) if question else frozenset()
-        conclusion = conclude(question, arms, planned=planned, warnings=warnings, flagged=flagged)
+        in_stages = any(arm.stage is not None for arm in session.plan.arms)
+        decided_by = as_arms(session.plan, arms) if in_stages else arms
+        planned = planned_repeats(session.plan, "candidate")
+        confirming = confirming_of(session.plan, session.benchmarks)
+        deciding = question if confirming is None else confirming.question
+        flagged = self._flagged.get(deciding.benchmark, frozenset()) if deciding else frozenset()
+        conclusion = conclude(
+            question,
+            decided_by,
+            planned=planned,
+            warnings=warnings,
+            flagged=flagged,
+            confirming=confirming,
+            noise=known.noise,
+        )
+        if in_stages:
+            forgetting = (
+                () if self.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
+            )
+            conclusion = attrs.evolve(conclusion, forgetting=forgetting, test_looks=test_looks(arms))
+        health = {arm.run_id: arm.health for arm in arms if arm.health}
+        cut_off = sum((arm.cut_off for arm in arms), Usage())
+        conclusion = attrs.evolve(known.told_in(conclusion), health=health, cut_off=cut_off)
         if self.options.dry:
             conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
         elif alike:
@@ -352,7 +413,7 @@ class Experiment:
         if session.simulated:
             extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
             conclusion = attrs.evolve(conclusion, extra=extra)
-        status, exit_code = outcome_of(arms, conclusion, planned=len(self.plan.arms), ended_by=ended_by)
+        status, exit_code = outcome_of(arms, conclusion, planned=len(session.plan.arms), ended_by=ended_by)
         result = ExperimentResult(
             experiment_id=session.record.experiment_id,
             name=self.plan.experiment.name,
@@ -380,5 +441,7 @@ def _ended(by: BaseException | None) -> tuple[str, ...]:
 
 def _write(session: Session, result: ExperimentResult, prose: str | None) -> None:
     hypothesis = session.plan.experiment.metadata.hypothesis
-    text = conclusion_markdown(result, result.conclusion, hypothesis=hypothesis, prose=prose)
+    text = conclusion_markdown(
+        result, result.conclusion, hypothesis=hypothesis, prose=prose, plots=session.record.plots()
+    )
     session.record.write_result(result, text)

@@ -6,8 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-import attrs
-
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.session import run_id_of
 from evsys_runtime.experiment.taken_up import PASSED_OVER
@@ -16,19 +14,13 @@ from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import make_directory, storing
 from evsys_runtime.record.run_record import RunRecord
 
-__all__ = ["BRANCH", "branch_off", "child_of"]
+__all__ = ["BRANCH", "branch_off"]
 
 BRANCH = "branch"
 """The key of run.json that says where a run branched off."""
 
 _LEFT_BEHIND = ("data", "stop", "scorings", "tokens", "seconds", "warnings")
 """What a checkpoint tells of the run that it is taken from and that isn't so for the branch."""
-
-
-def child_of(plan: Plan, experiment_id: str | None) -> Plan:
-    """The plan of an experiment whose parent is another one, whatever its file says."""
-    metadata = attrs.evolve(plan.experiment.metadata, parent_experiment_id=experiment_id)
-    return attrs.evolve(plan, experiment=attrs.evolve(plan.experiment, metadata=metadata))
 
 
 def branch_off(record: ExperimentRecord, plan: Plan) -> None:

@@ -23,6 +23,9 @@ LEAVE_SECONDS = 2.0
 END_SECONDS = 5.0
 """How long tasks and threads that are left at the end may take to end, each of the two."""
 
+MOST_THREADS = 256
+"""Threads of `asyncio.to_thread` at once. Python's own few are soon all taken where calls of a plugin hang."""
+
 _left_running: list[threading.Thread] = []
 """Threads that were left behind at the end of a call. Python itself waits for them before it exits."""
 
@@ -63,7 +66,7 @@ def run_to_end[T](
     by = Interruption()
     threads: list[threading.Thread] = []
     executor = ThreadPoolExecutor(
-        thread_name_prefix="asyncio", initializer=lambda: threads.append(threading.current_thread())
+        MOST_THREADS, "asyncio", initializer=lambda: threads.append(threading.current_thread())
     )
 
     async def whole() -> T:

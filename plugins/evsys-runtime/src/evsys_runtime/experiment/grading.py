@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import attrs
 from evsys import Registry
 from evsys.errors import DataError
 from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.config.tasks import Tasks
 from evsys_runtime.data.benchmark import tasks_file, told_together
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
@@ -88,18 +88,5 @@ def _place(entry: BenchmarkConfig, task_id: str, project_root: Path) -> tuple[st
     else:
         path = find_benchmark(project_root, entry.id or entry.name or "").path
     inside = path.is_relative_to(project_root)
-    return path.relative_to(project_root).as_posix() if inside else str(path), _line_of(path, task_id)
-
-
-def _line_of(path: Path, task_id: str) -> int | None:
-    if path.suffix != ".jsonl" or not path.is_file():
-        return None
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                row = json.loads(line)
-            except ValueError:  # a blank line; broken ones were refused when the tasks were read
-                continue
-            if isinstance(row, dict) and str(row.get("task_id")) == task_id:
-                return number
-    return None
+    line = Tasks(tasks=(), file=path, transformed=bool(entry.transforms)).line_of(task_id)
+    return path.relative_to(project_root).as_posix() if inside else str(path), line

@@ -7,18 +7,12 @@ from typing import Any
 
 from evsys import Registry
 from evsys_runtime.config.model import RunConfig
+from evsys_runtime.config.roles import ROLES
 from evsys_runtime.data.sources import source_hash
 from evsys_runtime.record.hashing import digest
+from evsys_runtime.record.leaves import IGNORED_BACKEND_PARAMS, IGNORED_RUN_KEYS
 
 __all__ = ["arm_identity", "plugin_versions"]
-
-IGNORED_RUN_KEYS = frozenset({"name", "tags"})
-"""What a run may be called changes nothing."""
-
-IGNORED_BACKEND_PARAMS = frozenset(
-    {"base_url", "api_key_env", "api_key", "n_workers", "num_workers", "project_id"}
-)
-"""Where a backend is and how it is reached changes nothing."""
 
 
 def arm_identity(
@@ -29,19 +23,25 @@ def arm_identity(
     weights: Mapping[str, Any] | None = None,
     benchmark_hashes: Mapping[str, str],
     plugin_versions: Mapping[str, str],
+    roles: Mapping[str, Any] | None = None,
 ) -> str:
     """`sha256:...` of the expanded run with the hashes of its data and benchmarks and the versions of its plugins.
 
-    Name, tags, description, concurrency, addresses, keys and output_dir don't enter.
+    Name, tags, description, concurrency, addresses, keys and output_dir don't enter. `weights` are the files that the model starts
+    from, `roles` those of its teacher and its reference, by role.
     """
     relevant = {key: value for key, value in run.items() if key not in IGNORED_RUN_KEYS and value is not None}
-    backend = relevant.get("backend")
-    if isinstance(backend, Mapping) and isinstance(backend.get("params"), Mapping):
-        params = {k: v for k, v in backend["params"].items() if k not in IGNORED_BACKEND_PARAMS}
-        relevant["backend"] = {**backend, "params": params}
+    relevant |= {
+        name: {**role, "backend": _without_address(role["backend"])}
+        for name in ROLES
+        if (role := relevant.get(name)) is not None and role.get("backend") is not None
+    }
+    if "backend" in relevant:
+        relevant["backend"] = _without_address(relevant["backend"])
     return digest(
         {
             "run": relevant,
+            **({"roles": dict(roles)} if roles else {}),
             "seed": seed,
             "data": data_hash,
             "weights": dict(weights) if weights is not None else None,
@@ -51,10 +51,22 @@ def arm_identity(
     )
 
 
+def _without_address(backend: Any) -> Any:
+    if not isinstance(backend, Mapping) or not isinstance(backend.get("params"), Mapping):
+        return backend
+    params = {k: v for k, v in backend["params"].items() if k not in IGNORED_BACKEND_PARAMS}
+    return {**backend, "params": params}
+
+
 def plugin_versions(registry: Registry, run: RunConfig) -> dict[str, str]:
     """The version of each plugin that makes a run's result; of the project's own code the hash of its source."""
     named = [("algorithm", run.algorithm.kind), ("backend", run.backend.kind)]
-    named += [("transform", spec.kind) for spec in run.data.transforms]
+    sources = [run.data, *(run.data.replay.datasets if run.data.replay is not None else ())]
+    named += [("transform", spec.kind) for source in sources for spec in source.transforms]
+    roles = (run.teacher, run.reference)
+    named += [
+        ("backend", role.backend.kind) for role in roles if role is not None and role.backend is not None
+    ]
     entries = [registry.find(kind, name) for kind, name in named]
     return {
         f"{entry.kind}:{entry.qualified}": source_hash(registry.get(entry.kind, entry.qualified))

@@ -12,6 +12,7 @@ from evsys import use_registry
 from evsys.errors import ConfigError, Problem, boundary
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import Plan
+from evsys_runtime.experiment.arm_roles import roles_of
 from evsys_runtime.experiment.asked_model import asked_model
 
 __all__ = ["ask_backends"]
@@ -30,26 +31,27 @@ async def ask_backends(plan: Plan) -> int:
     asked: set[str] = set()
     problems: list[Problem] = []
     with use_registry(plan.registry):
-        for arm in plan.arms:
+        for arm in plan.looked_at:
             algorithm = _build(plan, "algorithm", arm.run.algorithm.kind, arm.run.algorithm.params)
-            model = asked_model(arm, algorithm)
-            backend = _build(plan, "backend", arm.run.backend.kind, arm.run.backend.params)
-            look = getattr(backend, "preflight", None)
-            name = json.dumps(
-                [arm.run.backend.kind, arm.run.backend.params, attrs.asdict(model)], default=str
-            )
-            if look is None or name in asked:
-                continue
-            asked.add(name)
-            try:
-                with boundary("backend", arm.run.backend.kind):
-                    await look(model)
-            except ConfigError as error:
-                where = "" if len({one.name for one in plan.arms}) == 1 else f" (in the arm {arm.name!r})"
-                problems += [
-                    attrs.evolve(one, path=_in_file(one.path, plan), message=one.message + where)
-                    for one in error.problems
-                ]
+            models = [("$.", arm.run.backend, asked_model(arm, algorithm))]
+            roles = roles_of(arm, algorithm, plan.project_root)
+            models += [(f"$.{role.name}.", role.backend, role.model) for role in roles]
+            for place, spec, model in models:
+                look = getattr(_build(plan, "backend", spec.kind, spec.params), "preflight", None)
+                name = json.dumps([spec.kind, spec.params, attrs.asdict(model)], default=str)
+                if look is None or name in asked:
+                    continue
+                asked.add(name)
+                try:
+                    with boundary("backend", spec.kind):
+                        await look(model)
+                except ConfigError as error:
+                    where = (
+                        ""
+                        if len({one.name for one in plan.looked_at}) == 1
+                        else f" (in the arm {arm.name!r})"
+                    )
+                    problems += [_in_run(one, place, where, plan) for one in error.problems]
     if problems:
         raise ConfigError(problems)
     return len(asked)
@@ -57,6 +59,11 @@ async def ask_backends(plan: Plan) -> int:
 
 def _build(plan: Plan, kind: str, name: str, params: Mapping[str, Any]) -> Any:
     return plan.registry.build(kind, name, resolve(params))
+
+
+def _in_run(problem: Problem, place: str, where: str, plan: Plan) -> Problem:
+    path = _in_file(problem.path.replace("$.", place, 1), plan)
+    return attrs.evolve(problem, path=path, message=problem.message + where)
 
 
 def _in_file(path: str, plan: Plan) -> str:

@@ -65,7 +65,7 @@ def preview_rows(plan: Plan, *, arm: str | None = None, limit: int = 3) -> Previ
 
     Args:
         plan: a valid plan.
-        arm: its name; the first one by default.
+        arm: its name, of a stage `<arm>.<index>-<stage>`; the first one by default.
         limit: how many rows are read after the transforms.
 
     Raises:
@@ -111,11 +111,11 @@ def preview_rows(plan: Plan, *, arm: str | None = None, limit: int = 3) -> Previ
 
 def _arm(plan: Plan, name: str | None) -> ArmConfig:
     if name is None:
-        return plan.arms[0]
-    for arm in plan.arms:
-        if arm.name == name:
+        return plan.looked_at[0]
+    for arm in plan.looked_at:
+        if name in (arm.name, arm.label):
             return arm
-    names = ", ".join(dict.fromkeys(arm.name for arm in plan.arms))
+    names = ", ".join(dict.fromkeys(arm.label for arm in plan.looked_at))
     raise ConfigError(f"no arm is called {name!r}", hint=f"arms: {names}")
 
 

@@ -13,7 +13,7 @@ from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.seeds import seeds_of
 
-__all__ = ["resolved_tree"]
+__all__ = ["resolved_arms", "resolved_runs", "resolved_tree"]
 
 _ARMS = ("run", "runs", "matrix", "base_run")
 _PURPOSES = ("run", "data", "model", "data_order")
@@ -45,6 +45,28 @@ def resolved_tree(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str,
     }
 
 
+def resolved_arms(
+    plan: Plan, arms: Sequence[ArmConfig], benchmarks: Sequence[BoundBenchmark]
+) -> list[dict[str, Any]]:
+    """Some arms of a plan as `resolved_tree` has them."""
+    resolver, names = Resolver(plan.registry), [bound.name for bound in benchmarks]
+    return [_arm(resolver, plan, arm, names) for arm in arms]
+
+
+def resolved_runs(plan: Plan) -> dict[str, dict[str, Any]]:
+    """The config of each arm, or each stage of one, as `resolved_tree` has it, by label."""
+    resolver = Resolver(plan.registry)
+    arms = {arm.label: arm for arm in reversed(plan.arms)}
+    return {label: _run(resolver, arms[label]) for label in dict.fromkeys(arm.label for arm in plan.arms)}
+
+
+def _run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
+    run = resolver.fields(arm.run)
+    if arm.stage is not None and arm.stage.before is not None:
+        run["begins_with"] = arm.stage.before
+    return {**run, "agent": run["agent"] or _known(resolver, "agent", DEFAULT_AGENT), "name": arm.name}
+
+
 def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) -> dict[str, Any]:
     tree = resolver.fields(entry, skip=("tags",))
     if entry.engine_spec.kind == "auto":
@@ -54,18 +76,18 @@ def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) ->
 
 
 def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[str]) -> dict[str, Any]:
-    run = resolver.fields(arm.run)
-    run["agent"] = run["agent"] or _known(resolver, "agent", DEFAULT_AGENT)
     seeds = seeds_of(plan, arm)
     purposes = (*_PURPOSES, *(f"evaluation/{name}" for name in benchmarks))
     return {
-        "run_id": f"{arm.name}-s{arm.repeat}",
+        "run_id": arm.run_id,
         "arm": arm.name,
         "repeat": arm.repeat,
+        **({} if arm.stage is None else {"stage": arm.stage.label}),
         "deterministic": arm.deterministic,
+        **({} if arm.purpose == "candidate" else {"purpose": arm.purpose}),
         "base_seed": seeds.base_seed,
         "seeds": {purpose: seeds(purpose) for purpose in purposes},
-        "run": {**run, "name": arm.name},
+        "run": _run(resolver, arm),
     }
 
 

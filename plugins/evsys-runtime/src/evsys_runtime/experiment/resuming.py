@@ -11,6 +11,7 @@ from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.added_arms import ArmSource, grown
 from evsys_runtime.experiment.arm_data import rows_of
 from evsys_runtime.experiment.changed import odd_changes, refuse, refuse_changes, resolved_then
 from evsys_runtime.experiment.data_check import data_key, shape_of
@@ -42,7 +43,12 @@ __all__ = [
 
 
 def taken_up_session(
-    record: ExperimentRecord, plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark]
+    record: ExperimentRecord,
+    plan: Plan,
+    options: Options,
+    benchmarks: Sequence[BoundBenchmark],
+    *,
+    sources: Sequence[ArmSource] = (),
 ) -> Session | None:
     """Take an experiment up again, as far as that is reading; blocking. Call it with the record's lock held.
 
@@ -56,13 +62,14 @@ def taken_up_session(
     redactor = redactor_of(plan)
     refuse_changes(record, plan, benchmarks, redactor)
     record.recover()
+    plan = grown(plan, record, sources)
     branch_off(record, plan)
     taken = taken_up(record, plan, benchmarks)
     ended = {run_id: found.ended for run_id, found in taken.items() if found.ended is not None}
     facts = record.facts
     if len(ended) == len(plan.arms) and facts["finished"] is not None and facts["status"] in _FINAL:
         return None
-    session = Session.over(record, plan, options, benchmarks, redactor)
+    session = Session.over(record, plan, options, benchmarks, redactor, sources=sources)
     session.results.update(ended)
     session.taken_up = taken
     _refuse_low_limits(session)
@@ -75,7 +82,8 @@ def taken_up_session(
 def reopen(session: Session, adjusted: Sequence[str]) -> None:
     """Put on record that the experiment goes on, and what was set anew for that; what it had concluded is set aside."""
     record, plan = session.record, session.plan
-    if resolved_then(record) is None:  # it was killed before, or the file is damaged
+    then = resolved_then(record)
+    if then is None or len(then["arms"]) < len(plan.arms):  # it was killed before, or the file is damaged
         record.write_resolved(resolved_tree(plan, session.benchmarks))
     launched = {"time": now(), "provenance": collect(plan.project_root)}
     record.reopen(resumed=[*record.facts.get("resumed", ()), launched], adjusted=list(adjusted))

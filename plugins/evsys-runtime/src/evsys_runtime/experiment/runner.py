@@ -10,11 +10,11 @@ from typing import Any
 
 import attrs
 
-from evsys.errors import BackendError, PluginContractError, boundary
+from evsys.errors import BackendError, ConfigError, PluginContractError, Problem, boundary
 from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, SamplingParams
+from evsys_runtime.background import in_background
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
-from evsys_runtime.experiment.background import in_background
 from evsys_runtime.experiment.from_sync import run_to_end
 from evsys_runtime.experiment.scheduling import run_arms
 from evsys_runtime.experiment.session import Session, run_id_of
@@ -57,6 +57,14 @@ async def train(session: Session) -> None:
     if train_fn is None:
         await arun_experiment(session)
         return
+    if session.plan.search is not None:
+        raise ConfigError(
+            [
+                Problem(
+                    path="$.search", message="a train_fn of one's own trains arms that are known beforehand"
+                )
+            ]
+        )
     if session.budget is not None:
         session.warnings.append("a train_fn of one's own keeps to no budget: what it spends isn't counted")
     results = await _called(train_fn, session)
@@ -88,6 +96,8 @@ async def _adopt(session: Session, arm: ArmConfig, result: RunResult) -> None:
         run_id=run_id_of(arm),
         arm=arm.name,
         repeat=arm.repeat,
+        purpose=arm.purpose,
+        stage=None if arm.stage is None else arm.stage.label,
         seed=session.seeds(arm).base_seed,
         status=result.status,
         identity=arm.digest,
@@ -110,7 +120,7 @@ async def _score(session: Session, arm: ArmConfig, result: RunResult) -> Sequenc
         return ()
     client = options.inference_factory(result)
     evaluator = Evaluator(
-        session.benchmarks,
+        [bound for _, bound in session.scored_on(arm)],
         None,
         seeds=session.seeds(arm),
         registry=session.plan.registry,

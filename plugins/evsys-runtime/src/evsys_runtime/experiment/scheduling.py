@@ -11,9 +11,11 @@ from evsys.types import ArmResult, RunResult
 from evsys_runtime.accounting.breaker import Outages, ServiceDownError, use_outages
 from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.experiment.added_arms import next_arms
 from evsys_runtime.experiment.arm import run_arm
 from evsys_runtime.experiment.blocking import loop_watched
 from evsys_runtime.experiment.budget import WAIT, ArmBudget
+from evsys_runtime.experiment.forgetting import why_stopped
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.untrained import untrained_keys
 
@@ -63,25 +65,50 @@ class _Arms:
         waiting = deque(arm for arm in self.session.plan.arms if run_id_of(arm) not in self.session.results)
         given_up = asyncio.create_task(self.outages.given_up(), name="services that are down")
         try:
-            while (waiting and self.session.stopping is None) or self.running:
+            while True:
+                added = self._add(waiting)
                 if not self.outages.are_there:
                     self._start(waiting)
-                await self._some_ended(given_up)
+                if added and not waiting and self._has_room:
+                    continue  # there may be more to add
+                if self.running or (waiting and self.session.stopping is None):
+                    await self._some_ended(given_up)
+                elif not added:
+                    break
         except BaseException:
             await self._end_running()
+            for arm in waiting:
+                self._skipped(arm, "not started: the experiment ended before its turn")
             raise
         finally:
             given_up.cancel()
         return [self.ended.get(run_id_of(arm)) or self._left(arm) for arm in self.session.plan.arms]
 
+    @property
+    def _has_room(self) -> bool:
+        session = self.session
+        return session.stopping is None and len(self.running) < session.plan.concurrent_arms
+
+    def _add(self, waiting: deque[ArmConfig]) -> bool:
+        """Take in more arms where there is room and none waits; True where there are any."""
+        if waiting or not self._has_room:
+            return False
+        added = next_arms(self.session, len(self.running))
+        waiting.extend(added)
+        return bool(added)
+
     def _start(self, waiting: deque[ArmConfig]) -> None:
         """Begin arms while there is room. A task has a copy of this context: nothing that an arm sets reaches another."""
         session = self.session
-        while waiting and session.stopping is None and len(self.running) < session.plan.concurrent_arms:
-            why_not = self._admit(waiting[0])
+        while self._has_room and (arm := self._first_ready(waiting)) is not None:
+            if (lacking := self._lacks(arm)) is not None:
+                waiting.remove(arm)
+                self.ended[run_id_of(arm)] = self._skipped(arm, lacking)
+                continue
+            why_not = self._admit(arm)
             if why_not is WAIT:
                 return
-            arm = waiting.popleft()
+            waiting.remove(arm)
             if why_not is not None:
                 stopped = RunResult(
                     status="budget_stopped", run_id=run_id_of(arm), stop_reason=f"not started: {why_not}"
@@ -92,6 +119,22 @@ class _Arms:
             session.untrained.enter(run_id_of(arm), untrained_keys(session, arm))
             self.running[asyncio.create_task(run_arm(session, arm), name=run_id_of(arm))] = arm
 
+    def _first_ready(self, waiting: deque[ArmConfig]) -> ArmConfig | None:
+        """The first arm that waits for no other one."""
+        return next((arm for arm in waiting if arm.after is None or arm.after in self.session.results), None)
+
+    def _lacks(self, arm: ArmConfig) -> str | None:
+        """Why an arm can't begin: what it follows isn't complete."""
+        before = None if arm.after is None else self.session.results[arm.after]
+        if before is None:
+            return None
+        stopped = (
+            None if self.session.options.dry else why_stopped(self.session.plan, arm, self.session.results)
+        )
+        if before.status == "completed" or stopped is not None:
+            return stopped
+        return f"it goes on from {before.run_id}, which is {before.status}"
+
     def _admit(self, arm: ArmConfig) -> object:
         """None where the budget lets an arm start, else why not, or that it has to wait for others to end."""
         session, run_id = self.session, run_id_of(arm)
@@ -100,6 +143,8 @@ class _Arms:
         steps, taken = known_steps(arm.run), session.taken_up.get(run_id)
         if session.options.dry:
             steps = DRY_STEPS
+        if arm.weights_of is not None:
+            steps = 0
         done = taken.step if taken is not None else 0
         admitted = session.budget.admit(run_id, steps=None if steps is None else max(0, steps - done))
         if not isinstance(admitted, ArmBudget):
@@ -163,14 +208,20 @@ class _Arms:
         recorded = self.session.results.get(run_id)
         if recorded is not None and recorded.run is not None:
             return recorded.run
-        skipped = RunResult(status="skipped", run_id=run_id, stop_reason="an earlier arm failed")
-        return self._without_record(arm, skipped)
+        return self._skipped(arm, "an earlier arm failed")
+
+    def _skipped(self, arm: ArmConfig, reason: str) -> RunResult:
+        return self._without_record(
+            arm, RunResult(status="skipped", run_id=run_id_of(arm), stop_reason=reason)
+        )
 
     def _without_record(self, arm: ArmConfig, result: RunResult) -> RunResult:
         self.session.results[result.run_id] = ArmResult(
             run_id=result.run_id,
             arm=arm.name,
             repeat=arm.repeat,
+            purpose=arm.purpose,
+            stage=None if arm.stage is None else arm.stage.label,
             seed=self.session.seeds(arm).base_seed,
             status=result.status,
             identity=arm.digest,

@@ -11,21 +11,25 @@ from typing import Any
 import attrs
 
 from evsys import Registry, structure
-from evsys.errors import ConfigError, Problem, StoreError, boundary
-from evsys.protocols import Log, TrainingClient
+from evsys.errors import ConfigError, EvsysError, Problem, StoreError, boundary
+from evsys.protocols import Backend, Log, TrainingClient
 from evsys.types import ArmResult, EvaluationResult, ModelSpec, Status, Usage
-from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
+from evsys_runtime.background import in_background
+from evsys_runtime.config.model import BenchmarkConfig, PluginSpec, WatchdogConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark, load_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.grader_check import GraderCheck
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
-from evsys_runtime.experiment.background import in_background
-from evsys_runtime.experiment.contracts import told
+from evsys_runtime.experiment.arm_backend import TEARDOWN_SECONDS
+from evsys_runtime.experiment.blocking import loop_watched
+from evsys_runtime.experiment.contracts import prepared, told
 from evsys_runtime.experiment.grading import check_graders, keep_grader_checks
 from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.watchdog import Watchdog, is_stall, watchdog_of
 from evsys_runtime.record.checkpoints import MANIFEST
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.experiment_record import ExperimentRecord
@@ -115,6 +119,7 @@ async def ascore(
     quiet: bool = False,
     skip_grader_check: bool = False,
     no_cache: bool = False,
+    watchdog: WatchdogConfig | None = None,
 ) -> ArmResult:
     """Score a model on benchmark entries, in their order, and record it.
 
@@ -127,9 +132,11 @@ async def ascore(
         quiet: no log lines on standard error.
         skip_grader_check: don't try the benchmarks' verifiers first.
         no_cache: score everything anew, and keep no result for later.
+        watchdog: when it is given up, as an experiment's run is.
 
     Returns:
-        A result without a training run. A scoring that failed is one of its evaluations, and its status says so.
+        A result without a training run. A scoring that failed is one of its evaluations, and its status says so. It is `stalled` where
+        something never came back; what was scored before stays.
 
     Raises:
         ConfigError, DataError, PluginError: something can't be used; nothing was scored.
@@ -162,43 +169,75 @@ async def ascore(
         log_settings=configure(console_level=None if quiet else "warning"),
     )
     keep_grader_checks(record, checks, Redactor.from_environment())
-    status: Status = "failed"
+    status: Status = "cancelled"
     with record.lock:
         run.start_attempt()
+        log = run.logger()
         work = _Scoring(
+            scored=scored,
             run=run,
-            log=run.logger(),
+            log=log,
+            watch=watchdog_of(run, watchdog or WatchdogConfig(), log),
             benchmarks=benchmarks,
             registry=registry,
+            project_root=project_root,
             seed=seed,
             results=None if no_cache else Workspace(project_root).results(),
         )
         try:
-            if isinstance(scored, SavedModel):
-                evaluations = await work.saved(scored, project_root)
-            else:
-                evaluations = await work.api(_api_model(scored, registry, project_root))
-            result = _result(work, label, evaluations)
+            result = await work.result(label)
             warnings = (*(w for check in checks or () for w in check.warnings), *result.warnings, *work.told)
             seconds = time.monotonic() - started
             result = attrs.evolve(result, identity=digest(asked), seconds=seconds, warnings=warnings)
             run.write_result(result)
             status = result.status
+        except Exception:
+            status = "failed"
+            raise
         finally:
             run.close()
             record.note(status=status, finished=now())
     return result
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True, eq=False)
 class _Scoring:
+    scored: SavedModel | NamedClient
     run: RunRecord
     log: Log
+    watch: Watchdog
     benchmarks: Sequence[BoundBenchmark]
     registry: Registry
+    project_root: Path
     seed: int
     results: ResultStore | None
     told: list[str] = attrs.field(factory=list)
+    evaluator: Evaluator | None = None
+
+    async def result(self, label: str) -> ArmResult:
+        """Score, and make a result of it; of what never comes back, too."""
+        seconds = self.watch.settings.floor_seconds / 2
+        try:
+            with loop_watched(seconds, dump=self.watch.dump, tell=self._tell_blocked):
+                evaluations = await self.watch.over(self._live)
+        except EvsysError as error:
+            if not is_stall(error):
+                raise
+            self.log.error("scoring.stalled", reason=error.message, exc_info=error)
+            evaluations = () if self.evaluator is None else self.evaluator.results
+            stalled = _result(self, label, evaluations)
+            failure = attrs.evolve(failure_of(error), place=self.watch.place)
+            return attrs.evolve(stalled, status="stalled", failure=failure)
+        return _result(self, label, evaluations)
+
+    async def _live(self) -> Sequence[EvaluationResult]:
+        if isinstance(self.scored, SavedModel):
+            return await self._saved(self.scored)
+        return await self._api(_api_model(self.scored, self.registry, self.project_root))
+
+    def _tell_blocked(self, words: str) -> None:
+        self.told.append(words)
+        self.log.warning("loop.blocked", what=words)
 
     def _evaluator(
         self,
@@ -217,7 +256,7 @@ class _Scoring:
                 trained=trained,
                 tell=self.told.append,
             )
-        return Evaluator(
+        evaluator = self.evaluator = Evaluator(
             self.benchmarks,
             renderer,
             seeds=Seeds(base_seed=self.seed),
@@ -228,17 +267,23 @@ class _Scoring:
             directory=self.run.directory,
             endpoints=endpoints,
             cache=cache,
+            silent_seconds=self.watch.settings.floor_seconds,
+            hung=self.watch.dump,
         )
+        self.watch.allow(lambda: evaluator.patience)
+        self.watch.follow(lambda: evaluator.closings)
+        return evaluator
 
-    async def api(self, model: ApiModel) -> Sequence[EvaluationResult]:
+    async def _api(self, model: ApiModel) -> Sequence[EvaluationResult]:
         """Each entry on an API model."""
         evaluator = self._evaluator(None)
         return [await evaluator.score_model(benchmark, model) for benchmark in self.benchmarks]
 
-    async def saved(self, saved: SavedModel, project_root: Path) -> Sequence[EvaluationResult]:
+    async def _saved(self, saved: SavedModel) -> Sequence[EvaluationResult]:
         """Each entry on the weights of a checkpoint, as a run that starts from it would score them."""
+        self.watch.awaits("backend", saved.backend.kind)
         async with (
-            self._loaded(saved, project_root) as (client, deterministic),
+            self._loaded(saved) as (client, deterministic),
             rollout_endpoints(client, saved.model.name, self.log) as endpoints,
         ):
             with boundary("backend", saved.backend.kind, self.run.run_id):
@@ -249,24 +294,42 @@ class _Scoring:
             evaluator = self._evaluator(
                 renderer, trained=trained, deterministic=deterministic, endpoints=endpoints
             )
-            return [await evaluator.score(benchmark, snapshot, saved.step) for benchmark in self.benchmarks]
+            try:
+                return await evaluator.final(saved.step, snapshot)
+            except BaseException:
+                await evaluator.close(f"cut off before its end{self._why}")
+                raise
+
+    @property
+    def _why(self) -> str:
+        return "" if self.watch.stalled is None else f", since {self.watch.stalled}"
 
     @asynccontextmanager
-    async def _loaded(
-        self, saved: SavedModel, project_root: Path
-    ) -> AsyncIterator[tuple[TrainingClient, bool]]:
+    async def _loaded(self, saved: SavedModel) -> AsyncIterator[tuple[TrainingClient, bool]]:
+        kind, run_id = saved.backend.kind, self.run.run_id
         model = attrs.evolve(saved.model, init_from_checkpoint=str(saved.folder), load_checkpoint_path=None)
-        restore = find_checkpoint(model, project_root)
-        backend = self.registry.build("backend", saved.backend.kind, resolve(saved.backend.params))
+        restore = find_checkpoint(model, self.project_root)
+        backend = self.registry.build("backend", kind, resolve(saved.backend.params))
         deterministic = "deterministic" in backend.capabilities
         client = None
         try:
-            with boundary("backend", saved.backend.kind, self.run.run_id):
+            with boundary("backend", kind, run_id):
                 more = told(backend, deterministic=deterministic)
-                client = await backend.prepare(model, self.run.directory, self.seed, restore, **more)
+                preparing = backend.prepare(model, self.run.directory, self.seed, restore, **more)
+                client = await prepared(preparing, kind)
             yield client, deterministic
-        finally:
-            with boundary("backend", saved.backend.kind, self.run.run_id):
+        except BaseException:
+            try:
+                await self._tear_down(kind, backend, client)
+            except EvsysError as error:  # what went wrong first is what to tell
+                self.told.append(error.message)
+                self.log.warning("teardown.failed", reason=error.message, exc_info=error)
+            raise
+        await self._tear_down(kind, backend, client)
+
+    async def _tear_down(self, kind: str, backend: Backend, client: TrainingClient | None) -> None:
+        with boundary("backend", kind, self.run.run_id):
+            async with self.watch.deadline(TEARDOWN_SECONDS, "backend", kind, "teardown"):
                 await backend.teardown(client)
 
 

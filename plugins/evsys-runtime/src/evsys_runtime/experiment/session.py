@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import attrs
 
@@ -14,16 +13,24 @@ from evsys import HookManager, Registry
 from evsys.errors import DataError, EvsysError, PluginError, StoreError, boundary
 from evsys.protocols import InferenceClient, Log
 from evsys.types import ArmResult, EvaluationResult, RunResult
+from evsys_runtime.background import in_background
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark, with_agent
-from evsys_runtime.experiment.background import in_background
 from evsys_runtime.experiment.budget import ArmBudget, ExperimentBudget
+from evsys_runtime.experiment.confirm_entries import is_scored
 from evsys_runtime.experiment.earlier import EarlierRuns
 from evsys_runtime.experiment.interrupts import interruption
 from evsys_runtime.experiment.plan_secrets import refuse_secrets
+from evsys_runtime.experiment.preregistration import (
+    CHANGED,
+    PREREGISTERED,
+    child_of,
+    preregistered,
+    question_changed,
+)
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.secrets import redactor_of, said, without_secrets
 from evsys_runtime.experiment.seeds import Seeds, seeds_of
@@ -41,7 +48,19 @@ from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.workspace import Workspace
 
-__all__ = ["DRY_STEPS", "DRY_TASKS", "OptionKeys", "Options", "Session", "bound_benchmarks", "run_id_of"]
+if TYPE_CHECKING:
+    from evsys_runtime.experiment.added_arms import ArmSource
+
+__all__ = [
+    "DRY_STEPS",
+    "DRY_TASKS",
+    "OptionKeys",
+    "Options",
+    "Session",
+    "arm_facts",
+    "bound_benchmarks",
+    "run_id_of",
+]
 
 DRY_STEPS = 2
 """Optimiser steps of a dry run."""
@@ -105,17 +124,27 @@ class Options:
 
 
 def run_id_of(arm: ArmConfig) -> str:
-    """`<arm>-s<repeat>`."""
-    return f"{arm.name}-s{arm.repeat}"
+    """`<arm>-s<repeat>`, of a stage `<arm>-s<repeat>.<index>-<stage>`."""
+    return arm.run_id
+
+
+def arm_facts(arm: ArmConfig) -> dict[str, Any]:
+    """What experiment.json says of a planned run."""
+    facts = {"run_id": run_id_of(arm), "arm": arm.name, "repeat": arm.repeat}
+    if arm.stage is not None:
+        facts["stage"] = arm.stage.label
+    return facts if arm.purpose == "candidate" else {**facts, "purpose": arm.purpose}
 
 
 @attrs.define(kw_only=True, eq=False)
 class Session:
     """What the arms of one experiment share. Nothing here is global: two sessions in one process don't meet.
 
+    `plan` grows by the arms that `sources` add while the experiment runs.
     `ambient` has the listeners that plugins bring, `hooks` those of the experiment as a whole; a run has its own from
     `listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once. `compared` does
     the same for API models, which the arm scores that comes so far first. `simulated` has the backends that only imitate a model.
+    `repeated` has the arms of which it was told that an earlier experiment has them, each with that one.
     `budget` is what may still be spent, None without limits; `budgets` has the part of each arm that was started. `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments. `taken_up` is what earlier
     attempts at the runs left, by run, where the experiment is resumed, and `datasets` are rows that were loaded already.
     `stopping` says why the arms under way are ended, where one of them failed and `fail_fast` is set; `down` why they have
@@ -132,12 +161,14 @@ class Session:
     benchmarks: tuple[BoundBenchmark, ...]
     workspace: Workspace
     earlier: EarlierRuns
+    sources: tuple[ArmSource, ...] = ()
     untrained: SharedScores = attrs.field(factory=SharedScores)
     compared: SharedScores = attrs.field(factory=lambda: SharedScores(retry_failed=False))
     results: dict[str, ArmResult] = attrs.field(factory=dict)
     taken_up: Mapping[str, TakenUp] = attrs.field(factory=dict)
     datasets: dict[str, MaterializedDataset] = attrs.field(factory=dict)
     simulated: set[str] = attrs.field(factory=set)
+    repeated: set[tuple[str, str]] = attrs.field(factory=set)
     watched: dict[str, Watchdog] = attrs.field(factory=dict)
     budgets: dict[str, ArmBudget] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
@@ -152,6 +183,8 @@ class Session:
         options: Options,
         benchmarks: Sequence[BoundBenchmark],
         forks: Path | None = None,
+        *,
+        sources: Sequence[ArmSource] = (),
     ) -> Session:
         """Make the record and the log; the listeners of the experiment are still to come.
 
@@ -160,17 +193,28 @@ class Session:
         """
         refuse_secrets(plan)
         redactor = redactor_of(plan)
+        experiments = plan.project_root / plan.experiment.output_dir
+        asked, warnings = preregistered(plan, benchmarks), list[str]()
+        changed = None if options.dry else question_changed(experiments, asked, forks, warnings.append)
+        if changed is not None and plan.experiment.metadata.parent_experiment_id is None:
+            plan = child_of(plan, changed["experiment_id"])
         record = ExperimentRecord.create(
-            plan.project_root / plan.experiment.output_dir,
+            experiments,
             plan.experiment.name,
             plan.document.text.encode("utf-8"),
             dry=options.dry,
             hypothesis=plan.experiment.metadata.hypothesis,
-            facts=_facts(plan, options, benchmarks, forks),
+            facts={
+                **_facts(plan, options, benchmarks, forks),
+                PREREGISTERED: asked,
+                **({} if changed is None else {CHANGED: changed}),
+            },
             redactor=redactor,
         )
         record.write_resolved(resolved_tree(plan, benchmarks))
-        return cls.over(record, plan, options, benchmarks, redactor)
+        session = cls.over(record, plan, options, benchmarks, redactor, sources=sources)
+        session.warnings += warnings
+        return session
 
     @classmethod
     def over(
@@ -180,6 +224,8 @@ class Session:
         options: Options,
         benchmarks: Sequence[BoundBenchmark],
         redactor: Redactor,
+        *,
+        sources: Sequence[ArmSource] = (),
     ) -> Session:
         """A session that writes to a record that is there."""
         ambient, broken = _ambient(plan.registry)
@@ -200,6 +246,7 @@ class Session:
             benchmarks=tuple(benchmarks),
             workspace=Workspace(plan.project_root, tell=warnings.append),
             earlier=EarlierRuns(record.directory.parent, record.experiment_id, tell=warnings.append),
+            sources=tuple(sources),
             warnings=warnings,
         )
 
@@ -222,14 +269,19 @@ class Session:
         return manager
 
     def benchmarks_of(self, arm: ArmConfig) -> tuple[BoundBenchmark, ...]:
-        """The entries as this arm is scored: one without an agent of its own uses the run's."""
-        if arm.run.agent is None:
-            return self.benchmarks
-        entries = self.plan.experiment.metadata.benchmarks
+        """The entries that this arm is scored on, as it is: one without an agent of its own uses the run's."""
+        agent = arm.run.agent
         return tuple(
-            bound if entry.agent is not None else with_agent(bound, entry, arm.run.agent, self.plan.registry)
-            for entry, bound in zip(entries, self.benchmarks, strict=True)
+            bound
+            if agent is None or entry.agent is not None
+            else with_agent(bound, entry, agent, self.plan.registry)
+            for entry, bound in self.scored_on(arm)
         )
+
+    def scored_on(self, arm: ArmConfig) -> list[tuple[BenchmarkConfig, BoundBenchmark]]:
+        """The entries that this arm is scored on, whoever acts, as the file has them and as they are bound."""
+        entries = zip(self.plan.experiment.metadata.benchmarks, self.benchmarks, strict=True)
+        return [(entry, bound) for entry, bound in entries if is_scored(self.plan, arm, entry)]
 
     @budget.default
     def _budget(self) -> ExperimentBudget | None:
@@ -266,6 +318,12 @@ class Session:
         self.results[result.run_id] = result
         return result
 
+    def keep_left_behind(self, record: RunRecord, result: ArmResult) -> ArmResult:
+        """Write what an attempt came to that another one is going to replace, free of secrets: it is no result of the run."""
+        result = without_secrets(result, self.log_settings.redactor)
+        record.write_result_left_behind(result)
+        return result
+
     async def pull(self, reference: str) -> CachedData:
         """A stored dataset by id or name: the project's own or what was pulled before, else from the store, then kept.
 
@@ -274,7 +332,7 @@ class Session:
             DataError: it is here and can't be used.
         """
         try:
-            return await asyncio.to_thread(self.workspace.pull_dataset, reference)
+            return await in_background(self.workspace.pull_dataset, reference)
         except DataError as error:
             if not error.facts.get("unknown"):
                 raise
@@ -354,7 +412,7 @@ def _facts(
             b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
             for b in benchmarks
         },
-        "arms": [{"run_id": run_id_of(arm), "arm": arm.name, "repeat": arm.repeat} for arm in plan.arms],
+        "arms": [arm_facts(arm) for arm in plan.arms],
         "provenance": collect(plan.project_root),
         "launch": launch_facts(beside, plan.project_root, plan.overrides, options, forks),
     }

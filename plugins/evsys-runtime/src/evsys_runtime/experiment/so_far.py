@@ -41,13 +41,17 @@ def so_far(record: RunRecord, status: Status) -> RunResult:
 
 def _stepped(record: RunRecord) -> tuple[int, float]:
     """The last step that is done, and the seconds between the intent of each step and its end."""
-    steps, seconds, begun = 0, 0.0, None
+    steps, seconds = 0, 0.0
+    begun: dict[int, datetime] = {}
+    ended: datetime | None = None
     for line in record.read_journal():
         at = datetime.fromisoformat(line["time"])
         if line.get("event") == "intent":
-            begun = at
+            begun[line["step"]] = at
         elif line.get("event") == "done":
             steps = max(steps, line["step"])
-            seconds += (at - begun).total_seconds() if begun is not None else 0.0
-            begun = None
+            start = begun.pop(line["step"], None)
+            if start is not None:  # a step may be submitted before the one before it is done
+                seconds += (at - (start if ended is None else max(start, ended))).total_seconds()
+            ended = at
     return steps, seconds

@@ -16,7 +16,7 @@ from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.jsonl import read_jsonl
 from evsys_runtime.record.run_record import PHASES, RunRecord
 
-__all__ = ["spent_on_record"]
+__all__ = ["paid_by", "spent_on_record"]
 
 _NOTHING: Final = dict.fromkeys(COUNTED, 0.0)
 
@@ -78,29 +78,53 @@ def spent_on_record(
 
 
 def _shown(run: RunRecord) -> _Shown:
-    shown, done = _Shown(), set()
+    shown = _Shown()
+    steps, tokens = _steps(run, shown)
+    shown.used["steps"] += steps
+    shown.used["tokens"] += tokens
+    for _, moment, paid in _rollouts(run):
+        shown.newest = max(shown.newest, moment)
+        for used in paid:
+            shown.count(used)
+    return shown
+
+
+def _steps(run: RunRecord, shown: _Shown) -> tuple[int, int]:
+    """The steps that were done in all attempts, and the tokens trained in them."""
+    done, tokens = set(), 0
     for line in read_jsonl(run.directory / "journal.jsonl", missing_ok=True):
         shown.saw(line)
         if line["event"] == "done":
             done.add((line["attempt"], line["step"]))
-    shown.used["steps"] = float(len(done))
     for line in read_jsonl(run.directory / "training" / "metrics.jsonl", missing_ok=True):
         shown.saw(line)
         if (line["attempt"], line["step"]) in done:
-            shown.used["tokens"] += int(line["values"].get("tokens") or 0)
+            tokens += int(line["values"].get("tokens") or 0)
+    return len(done), tokens
+
+
+def _rollouts(run: RunRecord) -> Iterator[tuple[str, str, tuple[Usage, ...]]]:
+    """The rollouts of all attempts at a run: phase, time, and what was paid for."""
     known: set[tuple[object, ...]] = set()
     for phase in PHASES:
         for line in read_jsonl(run.directory / phase / "rollouts.jsonl", missing_ok=True):
-            shown.saw(line)
             paid, facts, rollout = tuple(_paid(line["rollout"])), line["facts"], line["rollout"]
             about = (line["step"], facts.get("benchmark"), facts.get("model"))
             key = (phase, *about, rollout["task_id"], rollout["sample_index"], paid)
             # A later attempt has from the cache what an earlier one made, with the very seconds that it took.
-            if key not in known or not any(used.seconds for used in paid):
-                known.add(key)
-                for used in paid:
-                    shown.count(used)
-    return shown
+            again = key in known and any(used.seconds for used in paid)
+            known.add(key)
+            yield phase, line["time"], () if again else paid
+
+
+def paid_by(run: RunRecord) -> Usage:
+    """What all attempts at a run used for its scorings and trained in its steps, as its files show it.
+
+    Raises:
+        StoreError, KeyError, TypeError, ValueError: they can't be read.
+    """
+    scored = (used for phase, _, paid in _rollouts(run) if phase != "training" for used in paid)
+    return sum(scored, Usage(trained_tokens=_steps(run, _Shown())[1], cost_usd=0.0))
 
 
 def _paid(rollout: Mapping[str, Any]) -> Iterator[Usage]:

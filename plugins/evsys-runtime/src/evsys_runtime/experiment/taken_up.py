@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 
 from evsys.errors import StoreError
-from evsys.types import ArmResult, Checkpoint, EvaluationResult, RunResult
+from evsys.types import ArmResult, Checkpoint, EvaluationResult, RunResult, Usage
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.results import in_task_order
+from evsys_runtime.experiment.spent import paid_by
 from evsys_runtime.record.attempts import lineage
 from evsys_runtime.record.checkpoints import CheckpointEntry
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.result_schemas import read_as
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
+from evsys_runtime.training.retreat import RetreatKind
 
 __all__ = ["LOST", "PASSED_OVER", "TakenUp", "note_trained", "take_up"]
 
@@ -28,6 +30,9 @@ PASSED_OVER = "passed_over"
 
 ENDED = ("completed", "collapsed")
 """Statuses of a training that would come to the same again."""
+
+RETREATS = get_args(RetreatKind)
+"""Reasons of attempts that went back behind a collapse."""
 
 LOST = "it was cut off, and there is no checkpoint of its step that it could be made up from"
 
@@ -44,8 +49,10 @@ class TakenUp:
         snapshots: complete checkpoints by their step.
         scored: scorings that needn't be made again.
         branched: the step at which the run branched off from another experiment's; 0 where it didn't.
+        retreats: how often it went back to an earlier checkpoint, since its training had collapsed.
         seconds: how long the earlier attempts took, as far as they could say.
         identity: what the run was, so that it can be told whether it still is that.
+        paid: what all attempts used for scorings and steps, those included of which nothing is left.
         odd: what to warn of.
     """
 
@@ -56,8 +63,10 @@ class TakenUp:
     snapshots: Mapping[int, CheckpointEntry] = attrs.field(factory=dict)
     scored: tuple[EvaluationResult, ...] = ()
     branched: int = 0
+    retreats: int = 0
     seconds: float = 0.0
     identity: str | None = None
+    paid: Usage = attrs.field(factory=Usage)
     odd: tuple[str, ...] = ()
 
     @property
@@ -69,6 +78,16 @@ class TakenUp:
     def restored(self) -> Checkpoint | None:
         """The checkpoint, as backends and loops take it."""
         return None if self.checkpoint is None else restorable(self.checkpoint)
+
+    @property
+    def counted(self) -> Iterator[Usage]:
+        """What of all that was paid for this attempt goes on with."""
+        yield from (e.usage + e.judged for e in self.scored)
+        if self.trained is not None:
+            yield Usage(trained_tokens=self.trained.usage.trained_tokens, cost_usd=0.0)
+        elif self.checkpoint is not None:
+            loop = self.checkpoint.manifest.get("loop", {})
+            yield Usage(trained_tokens=int(loop.get("tokens", 0)), cost_usd=0.0)
 
     @property
     def next_attempt(self) -> Mapping[str, Any]:
@@ -128,16 +147,31 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
     if trained is not None and (checkpoint is None or checkpoint.step != trained.steps):
         trained = None  # the trained weights are gone, so they are made again
     branched = next(attempt.from_step for attempt in attempts if attempt.n == min(line))
+    retreats = [
+        one for one in attempts if one.n in line and one.parent is not None and one.reason in RETREATS
+    ]
+    odd += [
+        f"training collapsed in attempt {one.parent} (run_result.{one.parent}.json says how), and went on from step "
+        f"{one.from_step} as attempt {one.n} ({one.reason})"
+        for one in retreats
+    ]
     if checkpoint is not None:
         odd += _gaps(record, checkpoint, branched)
+    try:
+        paid = paid_by(record)
+    except (StoreError, KeyError, TypeError, ValueError) as error:
+        paid = Usage()
+        odd.append(f"what was used by work that was cut off isn't known: {error}")
     found = TakenUp(
         attempt=attempts[-1].n,
         branched=branched,
+        retreats=len(retreats),
         trained=trained,
         checkpoint=checkpoint,
         snapshots=snapshots,
         seconds=_seconds(result, checkpoint),
         identity=facts.get("identity"),
+        paid=paid,
         odd=tuple(odd),
     )
     return attrs.evolve(found, scored=tuple(_scored(record, found)))

@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evsys import Registry
-from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.session import Session
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.hashing import digest
 
-__all__ = ["untrained_key", "untrained_keys"]
+__all__ = ["scores_untrained", "untrained_key", "untrained_keys"]
+
+
+def scores_untrained(plan: Plan, arm: ArmConfig) -> bool:
+    """Whether the weights that an arm starts from are scored: something is compared with them, or the arm forgets.
+
+    A later stage starts from what the one before ended with, which is scored there.
+    """
+    if arm.stage is not None and not arm.stage.first:
+        return False
+    return plan.experiment.metadata.baseline == BASE_MODEL or plan.experiment.continual is not None
 
 
 def untrained_keys(session: Session, arm: ArmConfig) -> Iterable[str]:
     """The keys of the scores that an arm wants of its untrained weights; none where nothing is compared with them."""
-    if session.plan.experiment.metadata.baseline != BASE_MODEL:
+    if not scores_untrained(session.plan, arm):
         return ()
     registry, seeds = session.plan.registry, session.seeds(arm)
-    return [untrained_key(arm, benchmark, registry, seeds) for benchmark in session.benchmarks]
+    return [untrained_key(arm, benchmark, registry, seeds) for benchmark in session.benchmarks_of(arm)]
 
 
 def untrained_key(arm: ArmConfig, benchmark: BoundBenchmark, registry: Registry, seeds: Seeds) -> str:

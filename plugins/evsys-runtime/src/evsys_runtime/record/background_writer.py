@@ -7,6 +7,8 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from evsys_runtime.background import in_background
+
 if TYPE_CHECKING:
     from evsys.protocols import Recorder
     from evsys.types import Rollout
@@ -52,7 +54,7 @@ class BackgroundWriter:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        await asyncio.to_thread(thread.shutdown)
+        await in_background(thread.shutdown)
         waiting, self._waiting = self._waiting, deque()
         for written in waiting:
             written.result()

@@ -75,10 +75,14 @@ class CheckpointFiles:
         run_directory: Path,
         sequence: Callable[[], int] | None = None,
         sync: Callable[[], None] | None = None,
+        scrub: Callable[[Any], Any] = lambda manifest: manifest,
     ) -> None:
-        """`sequence` numbers the lines, `sync` makes all lines of the run durable; a `RunRecord` gives its own."""
+        """`sequence` numbers the lines, `sync` makes all lines of the run durable, `scrub` takes secrets out of manifests; a
+        `RunRecord` gives its own.
+        """
         self._sequence = sequence or partial(next, count())
         self._sync = sync
+        self._scrub = scrub
         self.directory = run_directory / "checkpoints"
         self.log = run_directory / "checkpoints.jsonl"
 
@@ -108,7 +112,7 @@ class CheckpointFiles:
                     "step": step,
                     "attempt": attempt,
                     "saved": now(),
-                    "manifest": manifest,
+                    "manifest": self._scrub(manifest),
                     "files": files,
                     "complete": True,
                 },

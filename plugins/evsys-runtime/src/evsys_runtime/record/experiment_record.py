@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from evsys_runtime.record.files import (
     write_json,
 )
 from evsys_runtime.record.hashing import digest_bytes
+from evsys_runtime.record.jsonl import JsonlWriter, read_jsonl
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.leaks import leak, leaks_in
 from evsys_runtime.record.lock import ExperimentLock
@@ -32,10 +33,16 @@ from evsys_runtime.record.run_record import RunRecord, hypothesis_text, paragrap
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.slugs import slug
 
-__all__ = ["RUNNING", "ExperimentRecord"]
+__all__ = ["PLOTS", "RUNNING", "ExperimentRecord"]
 
 RUNNING = "running"
 """The status of an experiment that hasn't ended; its lock tells whether a process is at it."""
+
+PLOTS = "plots"
+"""The folder of pictures beside the conclusion."""
+
+PROPOSALS = "proposals.jsonl"
+"""The arms that were added to those of the file, in the order in which that was decided."""
 
 
 class ExperimentRecord:
@@ -134,22 +141,36 @@ class ExperimentRecord:
             return path.read_bytes()
 
     def note(self, **facts: Any) -> None:
-        """Add facts to experiment.json, such as the arms with their identities."""
+        """Add facts to experiment.json, such as the arms with their identities.
+
+        Raises:
+            StoreError: it can't be written, or the lock was lost; so with everything else that is written here.
+        """
+        self.lock.refuse_if_lost()
         write_json(self.directory / "experiment.json", self._redactor.tree({**self.facts, **facts}))
 
     def reopen(self, **facts: Any) -> None:
         """Go on with an experiment that ended, or was cut off: it runs again. Call it with the lock held.
 
-        What was concluded before stays, as `conclusion.<n>.json` and `.md`. `facts` are added to experiment.json.
+        What was concluded before stays, as `conclusion.<n>.json`, `.md` and `plots.<n>`. `facts` are added to experiment.json.
         """
         self.note(status=RUNNING, finished=None, **facts)
         number = next(n for n in count(1) if not (self.directory / f"conclusion.{n}.json").exists())
-        for suffix in ("md", "json"):  # the numbers last: a text without them is no conclusion
-            path = self.directory / f"conclusion.{suffix}"
-            if path.exists():
+        earlier = {
+            PLOTS: f"{PLOTS}.{number}",
+            "conclusion.md": f"conclusion.{number}.md",
+            "conclusion.json": f"conclusion.{number}.json",  # last: a text without numbers is no conclusion
+        }
+        for name, aside in earlier.items():
+            path = self.directory / name
+            if path.exists() and not (self.directory / aside).is_dir():  # set aside when this was cut off
                 with storing(path, "set aside"):
-                    path.rename(path.with_name(f"conclusion.{number}.{suffix}"))
+                    path.rename(self.directory / aside)
                     sync_directory(self.directory)
+
+    def plots(self) -> list[str]:
+        """The pictures of the conclusion, as paths from the experiment's folder."""
+        return [f"{PLOTS}/{path.name}" for path in sorted((self.directory / PLOTS).glob("*.png"))]
 
     def write_resolved(self, tree: Any) -> None:
         """Write resolved.json: every arm as it runs, `${ENV}` unresolved.
@@ -157,17 +178,40 @@ class ExperimentRecord:
         Args:
             tree: a mapping, or the list of arms, which is then kept under `arms`.
         """
+        self.lock.refuse_if_lost()
         whole = tree if isinstance(tree, Mapping) else {"arms": tree}
         write_json(self.directory / "resolved.json", self._redactor.tree(whole))
 
+    def propose(self, source: str, proposals: Sequence[Mapping[str, Any]]) -> None:
+        """Append to proposals.jsonl, durably: arms that `source` adds to those of the file."""
+        self.lock.refuse_if_lost()
+        with JsonlWriter(self.directory / PROPOSALS, scrub=self._redactor.text, durable=True) as writer:
+            for proposal in proposals:
+                writer.write({"time": now(), "source": source, "proposal": proposal})
+
+    def read_proposals(self) -> Iterator[dict[str, Any]]:
+        """The lines of proposals.jsonl.
+
+        Raises:
+            StoreError: it can't be read.
+        """
+        return read_jsonl(self.directory / PROPOSALS, missing_ok=True)
+
     def write_result(self, result: ExperimentResult, conclusion: str | None = None) -> None:
         """Write conclusion.json, conclusion.md if there is a text, and then the status, which makes it final."""
+        self.lock.refuse_if_lost()
         write_json(self.directory / "conclusion.json", self._redactor.tree(result_tree(result.conclusion)))
         if conclusion is not None:
             text = self._redactor.text(paragraph(conclusion))
             write_atomic(self.directory / "conclusion.md", text)
         kept = ("status", "seconds", "usage", "warnings", "exit_code")
-        self.note(**{name: getattr(result, name) for name in kept}, finished=now())
+        not_started = {
+            arm.run_id: {"status": arm.status, "reason": arm.run and arm.run.stop_reason}
+            for arm in result.arms
+            if arm.run_dir is None
+        }
+        told = {name: getattr(result, name) for name in kept}
+        self.note(**told, not_started=not_started, finished=now())
 
     def read_result(self) -> dict[str, Any] | None:
         """The whole result as `evsys run --json` prints it, from the files; None before there is one."""
@@ -208,6 +252,7 @@ class ExperimentRecord:
                 keep_rollouts=keep_rollouts,
                 log_settings=log_settings,
                 redactor=self._redactor,
+                guard=self.lock.refuse_if_lost,
             )
             if not record.exists:
                 record.create(run_id, hypothesis=hypothesis, facts=facts)
@@ -218,7 +263,8 @@ class ExperimentRecord:
 
     def find_run(self, run_id: str) -> RunRecord | None:
         """The record of a run, to read; None when there is none."""
-        records = [RunRecord(self.directory / "runs" / name) for name in _folder_names(run_id)]
+        folders = [self.directory / "runs" / name for name in _folder_names(run_id)]
+        records = [RunRecord(folder, redactor=self._redactor) for folder in folders]
         return next((record for record in records if record.exists and record.run_id == run_id), None)
 
     def runs(self) -> list[RunRecord]:

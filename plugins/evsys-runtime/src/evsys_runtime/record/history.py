@@ -16,17 +16,18 @@ from evsys.types.rollouts import Usage
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.index_tables import full_text
 from evsys_runtime.record.past import History, PastExperiment, PastRun, Reindexed, Unreadable
+from evsys_runtime.record.retraction import resting_on_retracted
 
 __all__ = [
     "OUTCOMES",
     "SORTS",
     "Question",
     "ask",
+    "found_by",
     "indexed_now",
     "moment_of",
     "past_experiment",
     "runs_of",
-    "runs_of_identity",
 ]
 
 OUTCOMES = tuple(dict.fromkeys(word.lower() for word in (*get_args(Verdict), *get_args(Outcome))))
@@ -46,6 +47,7 @@ _COUNTS = (
     "(SELECT count(*) FROM run r WHERE r.experiment = e.id), "
     "(SELECT count(*) FROM run r WHERE r.experiment = e.id AND r.state = 'completed')"
 )
+_LISTS = ("tags", "algorithms", "models", "backends", "superseded", "cites")
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -111,14 +113,22 @@ def ask(index: Index, question: Question) -> History:
     columns = f"r.document, {_RUN_STATUS}" if question.runs else f"e.document, e.status, {_COUNTS}"
     query = f"SELECT {columns} FROM {source} WHERE {where} ORDER BY {_order(question)} LIMIT ?"  # noqa: S608
     found = index.rows(query, (*values, -1 if question.limit is None else question.limit))
+    resting = {} if question.runs else resting_on_retracted(index)
     return History(
         records=str(index.experiments),
         index=str(index.path) if index.kept else None,
         full_text=full_text(),
         total=total,
-        experiments=() if question.runs else tuple(_experiment(*row) for row in found),
+        experiments=() if question.runs else tuple(_experiment(resting, *row) for row in found),
         runs=tuple(_run(*row) for row in found) if question.runs else (),
     )
+
+
+def found_by(index: Index, question: Question) -> list[tuple[int, str]]:
+    """The experiments that are asked for, however many, by their numbers in the index and their ids."""
+    conditions, values = _conditions(question)
+    query = f"SELECT e.id, e.folder FROM experiment e WHERE {' AND '.join(conditions)} ORDER BY {_order(question)}"  # noqa: S608
+    return [(int(number), str(folder)) for number, folder in index.rows(query, values)]
 
 
 def indexed_now(index: Index, *, seconds: float) -> Reindexed:
@@ -147,7 +157,7 @@ def past_experiment(index: Index, experiment_id: str) -> PastExperiment | None:
     """One experiment, a dry run or not; None where there is none of this id."""
     query = f"SELECT e.document, e.status, {_COUNTS} FROM experiment e WHERE e.folder = ?"  # noqa: S608
     found = index.rows(query, (experiment_id,))
-    return _experiment(*found[0]) if found else None
+    return _experiment(resting_on_retracted(index), *found[0]) if found else None
 
 
 def runs_of(index: Index, experiment_id: str) -> tuple[PastRun, ...]:
@@ -157,15 +167,6 @@ def runs_of(index: Index, experiment_id: str) -> tuple[PastRun, ...]:
         "WHERE e.folder = ? ORDER BY r.run_id"
     )
     return tuple(_run(*row) for row in index.rows(query, (experiment_id,)))
-
-
-def runs_of_identity(index: Index, identity: str) -> tuple[PastRun, ...]:
-    """The completed runs with the same data, recipe, seed, benchmarks and versions, the newest first; no dry ones."""
-    query = (
-        f"SELECT r.document, {_RUN_STATUS} FROM run r JOIN experiment e ON e.id = r.experiment "  # noqa: S608
-        "WHERE r.identity = ? AND r.state = 'completed' AND NOT e.dry ORDER BY e.moment DESC, e.folder DESC"
-    )
-    return tuple(_run(*row) for row in index.rows(query, (identity,)))
 
 
 def _conditions(question: Question) -> tuple[list[str], list[Any]]:
@@ -255,13 +256,17 @@ def _places(values: tuple[str, ...]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _experiment(document: str, status: str, runs: int, completed: int) -> PastExperiment:
+def _experiment(
+    resting: Mapping[str, tuple[str, ...]], document: str, status: str, runs: int, completed: int
+) -> PastExperiment:
     tree = json.loads(document)
-    lists = {name: tuple(tree[name]) for name in ("tags", "algorithms", "models", "backends")}
+    lists = {name: tuple(tree[name]) for name in _LISTS}
     changed = {
         **lists,
         "comparisons": tuple(Comparison(**each) for each in tree["comparisons"]),
+        "confirmed": None if tree["confirmed"] is None else Comparison(**tree["confirmed"]),
         "usage": _usage(tree["usage"]),
+        "rests_on": resting.get(tree["experiment_id"], ()),
     }
     return PastExperiment(**{**tree, **changed, "status": status, "runs": runs, "runs_completed": completed})
 

@@ -8,6 +8,7 @@ import json
 import sqlite3
 import time
 import zlib
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -30,18 +31,23 @@ __all__ = ["empty", "forget", "full_text", "known", "put", "statuses", "version"
 _TABLES = """
 CREATE TABLE experiment (
     id INTEGER PRIMARY KEY, folder TEXT UNIQUE, mark TEXT, running INTEGER, status TEXT, dry INTEGER, moment TEXT,
-    finished TEXT, name TEXT, parent TEXT, score REAL, effect REAL, cost REAL, tokens INTEGER, seconds REAL, document TEXT
+    finished TEXT, name TEXT, parent TEXT, retracted INTEGER, score REAL, effect REAL, cost REAL, tokens INTEGER, seconds REAL, document TEXT
 );
 CREATE TABLE run (
     experiment INTEGER, place TEXT, run_id TEXT, folder TEXT, mark TEXT, state TEXT, identity TEXT, algorithm TEXT,
-    model TEXT, score REAL, cost REAL, tokens INTEGER, seconds REAL, words TEXT, document TEXT, PRIMARY KEY (experiment, place)
+    model TEXT, arm TEXT, boundary TEXT, error_type TEXT, failure TEXT, diverged INTEGER, score REAL, cost REAL, tokens INTEGER, seconds REAL, words TEXT, document TEXT, PRIMARY KEY (experiment, place)
 ) WITHOUT ROWID;
 CREATE TABLE label (experiment INTEGER, kind TEXT, value TEXT, PRIMARY KEY (experiment, kind, value)) WITHOUT ROWID;
+CREATE TABLE leaf (id INTEGER PRIMARY KEY, path TEXT, value TEXT, UNIQUE (path, value));
+CREATE TABLE arm (experiment INTEGER, arm TEXT, leaves BLOB, PRIMARY KEY (experiment, arm)) WITHOUT ROWID;
+CREATE TABLE look (experiment INTEGER, place TEXT, hash TEXT, step INTEGER, PRIMARY KEY (experiment, place, hash, step))
+    WITHOUT ROWID;
+CREATE INDEX look_hash ON look (hash);
 CREATE INDEX run_mark ON run (experiment, folder, mark);
 CREATE INDEX run_identity ON run (identity);
 CREATE INDEX label_value ON label (kind, value);
 """
-_MEANING = 1
+_MEANING = 2
 """Counts what stands in the columns, where that changes and their names don't."""
 
 _WORDS = {"fts5": "CREATE VIRTUAL TABLE said USING fts5(words);", "like": "CREATE TABLE said (words TEXT);"}
@@ -115,7 +121,7 @@ def forget(database: sqlite3.Connection, folder: str) -> None:
     if number is None:
         return
     database.execute("DELETE FROM said WHERE rowid = ?", (number,))
-    for table in ("run", "label"):
+    for table in ("run", "label", "arm", "look"):
         database.execute(f"DELETE FROM {table} WHERE experiment = ?", (number,))  # noqa: S608 - names of ours
     database.execute("DELETE FROM experiment WHERE id = ?", (number,))
 
@@ -136,6 +142,7 @@ def put(database: sqlite3.Connection, experiments: Path, change: Changed) -> Non
     database.execute("DELETE FROM run WHERE experiment = ? AND folder IS NULL", (number,))
     for folder in (*change.gone, *change.runs):
         database.execute("DELETE FROM run WHERE experiment = ? AND folder = ?", (number, folder))
+        database.execute("DELETE FROM look WHERE experiment = ? AND place = ?", (number, folder))
     for folder, mark in change.runs.items():
         _insert_run(database, number, read_run(path / "runs" / folder, read), mark)
     there = {
@@ -171,6 +178,7 @@ def _insert_experiment(
         "finished": past.finished,
         "name": past.name,
         "parent": past.parent,
+        "retracted": past.retracted is not None,
         "score": past.after,
         "effect": past.effect,
         "cost": None if used is None else used.cost_usd,
@@ -180,8 +188,24 @@ def _insert_experiment(
     }
     _insert(database, "experiment", values)
     number = _number(database, change.folder)
-    rows = {(number, kind, _storable(value)) for kind, value in _labels(past)}
+    rows = {(number, kind, _storable(value)) for kind, value in (*_labels(past), *read.marks)}
     database.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)
+    numbers: dict[tuple[str, str], int] = {}
+    for arm, leaves in read.leaves.items():
+        of_arm = array("I", sorted(_number_of_leaf(database, pair, numbers) for pair in leaves.items()))
+        database.execute("INSERT INTO arm VALUES (?, ?, ?)", (number, _storable(arm), of_arm.tobytes()))
+
+
+def _number_of_leaf(
+    database: sqlite3.Connection, leaf: tuple[str, str], known: dict[tuple[str, str], int]
+) -> int:
+    """The number of a value at its path. Arms have most of theirs in common, so each is kept once."""
+    if leaf not in known:
+        pair = (_storable(leaf[0]), _storable(leaf[1]))
+        database.execute("INSERT OR IGNORE INTO leaf (path, value) VALUES (?, ?)", pair)
+        found = database.execute("SELECT id FROM leaf WHERE path = ? AND value = ?", pair).fetchone()
+        known[leaf] = int(found[0])
+    return known[leaf]
 
 
 def _insert_run(database: sqlite3.Connection, number: int | None, read: ReadRun, mark: str | None) -> None:
@@ -196,6 +220,11 @@ def _insert_run(database: sqlite3.Connection, number: int | None, read: ReadRun,
         "identity": past.identity,
         "algorithm": past.algorithm,
         "model": past.model,
+        "arm": past.label,
+        "boundary": past.boundary,
+        "error_type": past.error_type,
+        "failure": past.failure,
+        "diverged": past.diverged,
         "score": past.score,
         "cost": None if used is None else used.cost_usd,
         "tokens": None if used is None else used.tokens,
@@ -204,6 +233,8 @@ def _insert_run(database: sqlite3.Connection, number: int | None, read: ReadRun,
         "document": json.dumps(as_tree(past)),
     }
     _insert(database, "run", values)
+    looks = [(number, values["place"], found, step) for found, step in read.looks]
+    database.executemany("INSERT OR REPLACE INTO look VALUES (?, ?, ?, ?)", looks)
 
 
 def _insert(database: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:
@@ -222,6 +253,7 @@ def _storable(value: Any) -> Any:
 def _labels(past: PastExperiment) -> Iterator[tuple[str, str]]:
     """What an experiment can be found by: names also without what stands before their last `/`."""
     yield from (("tag", tag) for tag in past.tags)
+    yield from (("cites", cited) for cited in past.cites)
     outcomes = [past.verdict, *(comparison.outcome for comparison in past.comparisons)]
     yield from (("outcome", str(outcome).lower()) for outcome in outcomes if outcome)
     for kind, names in (("algorithm", past.algorithms), ("model", past.models), ("backend", past.backends)):

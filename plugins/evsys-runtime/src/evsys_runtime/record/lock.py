@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
@@ -90,11 +91,37 @@ class ExperimentLock:
         self._me: Holder | None = None
         self._descriptor: int | None = None
         self._stop = Event()
+        self._lost: Holder | None = None
+        self._on_loss: Callable[[], None] = lambda: None
 
     @property
     def held(self) -> bool:
         """True between `acquire` and `release`."""
         return self._me is not None
+
+    @property
+    def lost(self) -> bool:
+        """True where another process took the lock over, since this one stood still for longer than a lease."""
+        return self._lost is not None
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Have `call` called, in another thread, when the lock is lost."""
+        self._on_loss = call
+
+    def refuse_if_lost(self) -> None:
+        """Call it before what is locked is written to.
+
+        Raises:
+            StoreError: the lock is another process's by now.
+        """
+        if self._lost is not None:
+            raise StoreError(
+                f"{self.directory.name} was taken over by {self._lost}, since this process had stood still for longer than "
+                f"{self._lease_seconds:g} s; it writes nothing more",
+                hint="let that process go on, or stop it and resume",
+                path=str(self.directory),
+                holder=str(self._lost),
+            )
 
     def holder(self) -> Holder | None:
         """Who holds the lock now, this process included; None when nobody does."""
@@ -116,7 +143,7 @@ class ExperimentLock:
         me = Holder.here()
         with storing(self.directory, "lock"):
             path = self._acquire_with_kernel(me) or self._acquire_with_lease(me)
-        self._me = me
+        self._me, self._lost = me, None
         self._stop.clear()
         Thread(target=self._renew, args=(me, path), name="evsys-lock", daemon=True).start()
         return self
@@ -128,7 +155,8 @@ class ExperimentLock:
         self._stop.set()
         with storing(self.directory, "unlock"):
             if self._descriptor is not None:
-                os.ftruncate(self._descriptor, 0)
+                if self._lost is None:
+                    os.ftruncate(self._descriptor, 0)
                 os.close(self._descriptor)
             elif _read(self._lease_file) == self._me:
                 self._lease_file.unlink(missing_ok=True)
@@ -212,12 +240,16 @@ class ExperimentLock:
     def _renew(self, me: Holder, path: Path) -> None:
         """Runs in a thread of its own, so that a busy event loop doesn't look like a dead process."""
         while not self._stop.wait(self._lease_seconds / 4):
-            if _read(path) != me:
-                return
             with contextlib.suppress(
                 OSError
             ):  # a network disk that is away comes back, or the lease runs out
-                os.utime(path)
+                found = _read(path)
+                if found == me:
+                    os.utime(path)
+                elif found is not None and not self._stop.is_set():
+                    self._lost = found
+                    self._on_loss()
+                    return
 
     def _refusal(self, holder: Holder | None, hint: str | None = None) -> StoreError:
         who = str(holder) if holder else "another process"

@@ -9,11 +9,13 @@ import attrs
 from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, Status
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.attempts import Attempt
+from evsys_runtime.record.differing import Difference
 
 __all__ = [
     "EXPERIMENT_STATUSES",
     "RUN_STATUSES",
     "History",
+    "NearArm",
     "PastExperiment",
     "PastRun",
     "RecordFile",
@@ -21,6 +23,7 @@ __all__ = [
     "Scored",
     "Shown",
     "ShownRun",
+    "Superseded",
     "Unreadable",
 ]
 
@@ -37,6 +40,9 @@ RUN_STATUSES = (*EXPERIMENT_STATUSES, "waiting")
 class PastExperiment:
     """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
     baseline with the interval of that. `moment` is when it began, by its folder's name where its files don't tell, UTC.
+
+    `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
+    hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
     """
 
     experiment_id: str
@@ -62,6 +68,7 @@ class PastExperiment:
     low: float | None = None
     high: float | None = None
     comparisons: tuple[Comparison, ...] = ()
+    confirmed: Comparison | None = None
     runs: int = 0
     runs_completed: int = 0
     algorithms: tuple[str, ...] = ()
@@ -71,19 +78,27 @@ class PastExperiment:
     usage: Usage | None = None
     seconds: float | None = None
     exit_code: int | None = None
+    minimum_effect: float | None = None
+    settle: str | None = None
+    superseded: tuple[str, ...] = ()
+    retracted: str | None = None
+    retracted_at: str | None = None
+    cites: tuple[str, ...] = ()
+    rests_on: tuple[str, ...] = ()
     problem: str | None = None
 
 
 @attrs.frozen(kw_only=True)
 class PastRun:
     """A run (an arm at a repeat) on record, as its newest attempt left it. `score` is the success metric of what it ended
-    with, with its interval; None unless it completed.
+    with, with its interval; None unless it completed. `label` is the arm's name, with the stage of it that this is. `diverged`: its loss rose and stayed up, though it may have completed.
     """
 
     experiment_id: str
     run_id: str
     folder: str | None = None
     arm: str | None = None
+    label: str | None = None
     repeat: int | None = None
     seed: int | None = None
     status: str = "unreadable"
@@ -99,14 +114,47 @@ class PastRun:
     high: float | None = None
     failure: str | None = None
     place: str | None = None
+    boundary: str | None = None
+    error_type: str | None = None
+    plugin: str | None = None
+    diverged: bool = False
     usage: Usage | None = None
     seconds: float | None = None
     problem: str | None = None
 
 
 @attrs.frozen(kw_only=True)
+class NearArm:
+    """The arm on record that is nearest to one of a config, of each experiment one.
+
+    `distance` adds up what differs: 1 for a value, less for a number that is near. `same` are those of `model`, `data` and `algorithm` that
+    are the same. In `differences`, `one` is what the config has and `other` what is on record.
+    """
+
+    experiment_id: str
+    arm: str
+    near_to: str
+    distance: float
+    same: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    runs: int = 0
+    status: str | None = None
+    score: float | None = None
+    outcome: str | None = None
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: str | None = None
+    metric: str | None = None
+    hypothesis: str | None = None
+    retracted: str | None = None
+    rests_on: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class History:
-    """What `evsys history --json` prints. `total` were found, of which the first are listed: experiments, or their runs.
+    """What `evsys history --json` prints. `total` were found, of which the first are listed: experiments, or their runs, or, with
+    `--near`, the nearest arms of experiments.
 
     `index` says where the index is kept, None in memory; `full_text` how words are looked for.
     """
@@ -117,6 +165,7 @@ class History:
     total: int
     experiments: tuple[PastExperiment, ...] = ()
     runs: tuple[PastRun, ...] = ()
+    near: tuple[NearArm, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -175,12 +224,24 @@ class ShownRun:
 
 
 @attrs.frozen(kw_only=True)
+class Superseded:
+    """What an experiment had concluded before it was gone on with, in the file that holds all of it."""
+
+    file: str
+    verdict: str | None
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class Shown:
-    """What `evsys show --json` prints. `ancestors` begins with the parent; `conclusion` is None before there is one."""
+    """What `evsys show --json` prints. `ancestors` begins with the parent; `conclusion` is None before there is one; `superseded` are those
+    before it, the oldest first.
+    """
 
     directory: str
     experiment: PastExperiment
     conclusion: Conclusion | None = None
+    superseded: tuple[Superseded, ...] = ()
     ancestors: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     runs: tuple[ShownRun, ...] = ()

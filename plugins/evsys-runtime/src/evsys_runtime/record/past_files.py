@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from evsys.types.results import Comparison
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.attempts import Attempt, superseded
 from evsys_runtime.record.files import read_json
+from evsys_runtime.record.leaves import short_leaves
 from evsys_runtime.record.past import PastExperiment, PastRun
+from evsys_runtime.record.retraction import retraction_of
 
 __all__ = [
     "PLANNED",
@@ -35,6 +38,11 @@ STARTED, PLANNED = "started", "planned"
 
 _UNREADABLE = "unreadable"
 _STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-")
+_OF_RECORD = re.compile(r"(?:^|/)([^/]+)/runs/[^/]+/checkpoints(?:/|$)")
+"""A path of a checkpoint in a record, and the experiment's id in it."""
+_DIVERGED = "training diverged"
+"""What the warning of `training.health` says of a loss that rose and stayed up."""
+
 _ODD = (StoreError, AttributeError, KeyError, TypeError, ValueError)
 """What reading a record may raise that isn't as evsys writes it: torn, edited, of another format."""
 
@@ -45,19 +53,26 @@ type Tree = Mapping[str, Any]
 
 @attrs.frozen(kw_only=True)
 class ReadExperiment:
-    """`past` without what its runs tell; `words` are those to look for; `arms` maps a planned run to what resolved.json says."""
+    """`past` without what its runs tell; `words` are those to look for; `arms` maps a planned run to what resolved.json says.
+
+    `leaves` has the config of each arm by dotted path, as JSON texts. `marks` are what programs find it by: the `noise` floor that it
+    measured, the `arms` that it trained.
+    """
 
     past: PastExperiment
     words: str
     arms: Mapping[str, Tree]
+    leaves: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
+    marks: tuple[tuple[str, str], ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class ReadRun:
-    """`past.status` is the status of the result, or `STARTED`."""
+    """`past.status` is the status of the result, or `STARTED`. `looks` are the scorings of `test` entries: the hash and the step of each."""
 
     past: PastRun
     words: str
+    looks: frozenset[tuple[str, int]] = frozenset()
 
 
 def read_experiment(folder: Path) -> ReadExperiment:
@@ -75,11 +90,19 @@ def _experiment(folder: Path) -> ReadExperiment:
     facts = read_json(folder / "experiment.json")
     conclusion = _optional(folder / "conclusion.json") if facts["finished"] is not None else {}
     resolved = {str(arm["run_id"]): arm for arm in _optional(folder / "resolved.json").get("arms", ())}
+    # A run that was added to confirm a winner is that arm once more.
+    of_arm = {str(arm.get("arm")): {"run": arm.get("run")} for arm in resolved.values()}
     planned = {
-        str(arm["run_id"]): {**resolved.get(str(arm["run_id"]), {}), **arm} for arm in facts.get("arms") or ()
+        str(arm["run_id"]): {**resolved.get(str(arm["run_id"]), of_arm.get(str(arm.get("arm")), {})), **arm}
+        for arm in facts.get("arms") or ()
     }
+    if facts["finished"] is not None:  # while it goes on their turn may come
+        for run_id, ended in (facts.get("not_started") or {}).items():
+            planned.setdefault(run_id, {})["not_started"] = {**ended}
     comparisons = tuple(_known(Comparison, each) for each in conclusion.get("comparisons", ()))
     best = next((c for c in comparisons if c.arm == conclusion.get("best_arm")), None)
+    retracted = retraction_of(folder)
+    confirmed = conclusion.get("confirmed")
     past = PastExperiment(
         experiment_id=folder.name,
         name=_text(facts["name"]),
@@ -111,13 +134,64 @@ def _experiment(folder: Path) -> ReadExperiment:
         usage=_usage(facts),
         seconds=_number(facts.get("seconds")),
         exit_code=facts.get("exit_code"),
+        confirmed=None if not confirmed else _known(Comparison, confirmed["comparison"]),
+        minimum_effect=_number(conclusion.get("minimum_effect")),
+        settle=_text(conclusion.get("settle")),
+        superseded=tuple(_superseded(folder)),
+        retracted=None if retracted is None else retracted.reason,
+        retracted_at=None if retracted is None else retracted.time,
+        cites=tuple(_cited(folder.name, facts, planned, conclusion)),
     )
     said = (
         *(past.experiment_id, past.name, past.description, past.hypothesis, *past.tags, past.metric),
-        *(past.verdict, past.reason, conclusion.get("settle"), *(c.arm for c in comparisons)),
+        *(past.verdict, past.reason, past.settle, past.retracted, *(c.arm for c in comparisons)),
         *(*past.algorithms, *past.models, *past.backends, *(facts.get("warnings") or ())),
     )
-    return ReadExperiment(past=past, words=_words(said), arms=planned)
+    leaves: dict[str, Mapping[str, str]] = {}
+    for arm in resolved.values():
+        name = _label(arm)
+        if name is not None and name not in leaves and isinstance(arm.get("run"), Mapping):
+            leaves[name] = short_leaves(arm["run"])
+    marks = tuple(_marks(facts, conclusion))
+    return ReadExperiment(past=past, words=_words(said), arms=planned, leaves=leaves, marks=marks)
+
+
+def _marks(facts: Tree, conclusion: Tree) -> Iterator[tuple[str, str]]:
+    floor = conclusion.get("noise_floor") or {}
+    if floor.get("identity") and floor.get("experiment_id") is None:
+        yield "noise", str(floor["identity"])
+    arms = (facts.get("preregistered") or {}).get("arms")
+    if arms:
+        yield "arms", str(arms)
+
+
+def _label(arm: Tree) -> str | None:
+    """What a resolved arm is told apart by: its name, with its stage where it has one."""
+    name, stage = _text(arm.get("arm")), arm.get("stage")
+    return name if name is None or stage is None else f"{name}.{stage}"
+
+
+def _superseded(folder: Path) -> Iterator[str]:
+    """The verdicts of the conclusions that were set aside when the experiment was gone on with."""
+    for number in count(1):
+        path = folder / f"conclusion.{number}.json"
+        if not path.exists():
+            return
+        yield str(read_json(path).get("verdict") or "none")
+
+
+def _cited(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: Tree) -> Iterator[str]:
+    """Experiments whose results this one builds on: its parent, those that its weights are from, the one of its noise floor."""
+    found = [facts.get("parent_experiment_id")]
+    for arm in planned.values():
+        model = (arm.get("run") or {}).get("model") or {}
+        for key in ("init_from_checkpoint", "load_checkpoint_path"):
+            named = _OF_RECORD.search(str(model.get(key) or "").replace("\\", "/"))
+            found.append(named and named[1])
+    floor = conclusion.get("noise_floor")
+    if isinstance(floor, Mapping):
+        found.append(floor.get("experiment_id"))
+    yield from dict.fromkeys(str(each) for each in found if each and each != own)
 
 
 def read_run(folder: Path, experiment: ReadExperiment) -> ReadRun:
@@ -155,6 +229,7 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
         repeat=facts.get("repeat"),
         seed=facts.get("seed", result.get("seed")),
         status=status,
+        label=_label({"arm": facts.get("arm"), **experiment.arms.get(run_id, {})}),
         **_named(experiment.arms.get(run_id, {})),
         identity=_text(result.get("identity") or facts.get("identity")),
         data_hash=_text(data.get("fingerprint")),
@@ -165,21 +240,35 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
         high=_number(score.get("high")),
         failure=_text(why),
         place=_text(failure.get("place")),
+        boundary=_text(failure.get("boundary")),
+        error_type=_text(failure.get("error_type")),
+        plugin=_text(failure.get("plugin")),
+        diverged=any(_DIVERGED in str(warning) for warning in run.get("warnings") or ()),
         usage=_usage(result),
         seconds=_number(result.get("seconds")),
     )
-    return ReadRun(past=past, words=_words((why, failure.get("error_type"), failure.get("plugin"))))
+    words = _words((why, failure.get("error_type"), failure.get("plugin")))
+    return ReadRun(past=past, words=words, looks=frozenset(_looks(result)))
+
+
+def _looks(result: Tree) -> Iterator[tuple[str, int]]:
+    for scored in result.get("evaluations") or ():
+        if scored["split"] == "test" and scored["model"] is None and scored["benchmark_hash"]:
+            yield str(scored["benchmark_hash"]), int(scored["step"])
 
 
 def planned_run(run_id: str, experiment: ReadExperiment) -> PastRun:
-    """A run that has no folder yet."""
+    """A run that has no folder yet, or never got one: what it ended with is then known to the experiment alone."""
     arm = experiment.arms[run_id]
+    ended = arm.get("not_started") or {}
     return PastRun(
         experiment_id=experiment.past.experiment_id,
         run_id=run_id,
         arm=arm.get("arm"),
         repeat=arm.get("repeat"),
-        status=PLANNED,
+        label=_label(arm),
+        status=str(ended.get("status", PLANNED)),
+        failure=_text(ended.get("reason")),
         **_named(arm),
     )
 

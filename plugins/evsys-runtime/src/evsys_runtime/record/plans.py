@@ -7,32 +7,27 @@ from typing import Literal
 
 import attrs
 
+from evsys.types import Purpose
+from evsys_runtime.record.differing import Difference
+
 __all__ = [
     "ComparedArms",
     "ComparedMetric",
     "ComparedSide",
     "Comparing",
     "Design",
-    "Difference",
     "Neighbour",
     "Planned",
     "PlannedArm",
+    "PlannedConfirm",
     "PlannedScoring",
+    "PlannedSearch",
 ]
 
 
 @attrs.frozen(kw_only=True)
-class Difference:
-    """A key of two resolved files whose value isn't the same, as JSON texts; None where one has no such key."""
-
-    path: str
-    one: str | None
-    other: str | None
-
-
-@attrs.frozen(kw_only=True)
 class PlannedArm:
-    """An arm with its `runs`, one a repeat. Numbers are those of one run; what isn't known is None, and `unknown` says why.
+    """An arm, or a `stage` of one, with its `runs`, one a repeat; those of `purpose` control are equal runs of the baseline. Numbers are those of one run; what isn't known is None, and `unknown` says why.
 
     `rows` are left to train on, `dropped` says why others aren't. `seconds` and `cost_usd` are of the training alone.
     """
@@ -48,7 +43,19 @@ class PlannedArm:
     trained_tokens: int | None = None
     seconds: float | None = None
     cost_usd: float | None = None
+    purpose: Purpose = "candidate"
+    stage: str | None = None
     unknown: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class PlannedSearch:
+    """A search over `axes`: the `arms` that it proposes at most, None where nobody knows; `stops` says whether it ends some early."""
+
+    kind: str
+    arms: int | None
+    stops: bool
+    axes: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -104,6 +111,25 @@ class Design:
 
 
 @attrs.frozen(kw_only=True)
+class PlannedConfirm:
+    """What trying a winner once more takes at most, on top of the rest: `runs` with `seeds` fresh seeds, scored on `benchmark`.
+
+    Nothing of it is spent where no arm wins. Numbers are those of the arm that takes most, with the baseline's; None where they aren't
+    known. `design` is what this comparison alone will be able to see, and the verdict hangs on it.
+    """
+
+    benchmark: str
+    seeds: int
+    runs: int
+    rollouts: int | None = None
+    steps: int | None = None
+    trained_tokens: int | None = None
+    seconds: float | None = None
+    cost_usd: float | None = None
+    design: Design | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Neighbour:
     """An arm on record that is like a planned one. Without `differences` it is the same, with `same_seeds` its very runs."""
 
@@ -120,8 +146,8 @@ class Neighbour:
 
 @attrs.frozen(kw_only=True)
 class Planned:
-    """What `evsys plan --json` prints. Totals are over all runs, None where a part isn't known; nothing of it was trained or
-    paid for.
+    """What `evsys plan --json` prints. Totals are over all runs but those of `confirm`, None where a part isn't known; nothing of it was trained or
+    paid for. With a `search` one of `arms` stands for all that it may propose, with the numbers of the one that takes most.
     """
 
     name: str
@@ -129,12 +155,14 @@ class Planned:
     runs: int
     concurrent: int
     arms: tuple[PlannedArm, ...]
+    search: PlannedSearch | None = None
     scorings: tuple[PlannedScoring, ...] = ()
     steps: int | None = None
     trained_tokens: int | None = None
     seconds: float | None = None
     cost_usd: float | None = None
     design: Design | None = None
+    confirm: PlannedConfirm | None = None
     neighbours: tuple[Neighbour, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -17,7 +17,9 @@ from evsys_runtime.record.files import FORMAT
 from evsys_runtime.record.lookups import Lookups
 from evsys_runtime.record.past import History, Reindexed, Shown
 from evsys_runtime.record.plans import Comparing, Planned
+from evsys_runtime.record.remembered import Context, Next, Why
 from evsys_runtime.record.result_store import StoreInfo
+from evsys_runtime.record.retraction import Retracting
 
 __all__ = ["RESULTS", "read_as", "result_schema", "result_tree", "validate_result"]
 
@@ -33,9 +35,13 @@ RESULTS: Mapping[str, type] = {
     "reindex": Reindexed,
     "plan": Planned,
     "compare": Comparing,
+    "context": Context,
+    "retract": Retracting,
+    "why": Why,
+    "next": Next,
 }
 """run_result.json, conclusion.json, and what `evsys run`, `data check`, `cache why`, `cache info`, `history`, `show`,
-`reindex`, `plan` and `compare` print with `--json`.
+`reindex`, `plan`, `compare`, `context`, `retract`, `why` and `next` print with `--json`.
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -47,8 +47,9 @@ class RunRecord:
         keep_rollouts: KeepRollouts | None = None,
         log_settings: LogSettings | None = None,
         redactor: Redactor | None = None,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
-        """Describe the record in a folder; `create` makes it, nothing is read yet."""
+        """Describe the record in a folder; `create` makes it, nothing is read yet. `guard` raises where nothing may be written."""
         self.directory = directory
         self.keep_rollouts = keep_rollouts or KeepRollouts()
         self.log_path = directory / "run.log.jsonl"
@@ -60,6 +61,7 @@ class RunRecord:
         self._attempt: int | None = None
         self.appended = 0
         self._sealed = False
+        self._guard = guard
 
     def create(
         self, run_id: str, *, hypothesis: str | None = None, facts: Mapping[str, Any] | None = None
@@ -106,7 +108,7 @@ class RunRecord:
     @cached_property
     def checkpoints(self) -> CheckpointFiles:
         """The run's checkpoint folders."""
-        return CheckpointFiles(self.directory, self._next, self._sync_unsealed)
+        return CheckpointFiles(self.directory, self._next, self._sync_unsealed, self._redactor.known)
 
     def start_attempt(self, reason: str = "start", parent: int | None = None, from_step: int = 0) -> Attempt:
         """Begin to write, and tidy up what a killed attempt left. Nothing that was acknowledged is removed.
@@ -191,7 +193,7 @@ class RunRecord:
             self._refuse_sealed()
             writer = self._writers.get(name)
             if writer is None:
-                writer = JsonlWriter(self.directory / name, scrub=self._redactor.values)
+                writer = JsonlWriter(self.directory / name, scrub=self._redactor.line)
                 self._writers[name] = writer
             place = f'"attempt":{attempt},"step":{int(step)},"seq":{self._sequence},"time":"{now()}"'
             writer.write_text(f"{{{place},{text[1:]}")
@@ -214,6 +216,7 @@ class RunRecord:
         self.sync()
 
     def _refuse_sealed(self) -> None:
+        self._guard()
         if self._sealed:
             raise StoreError(
                 f"{self.directory} takes nothing more: its run was given up, and what still runs of it has to end",
@@ -247,6 +250,7 @@ class RunRecord:
 
     def write_result(self, result: ArmResult) -> None:
         """Write run_result.json, every field of it. What an earlier attempt ended with stays, as `run_result.<attempt>.json`."""
+        self._guard()
         self.sync()  # a result doesn't outlive what it came from
         path = self.directory / "run_result.json"
         known = read_json(path) if path.exists() else {}
@@ -254,6 +258,13 @@ class RunRecord:
         if earlier < result.attempt:
             write_json(path.with_name(f"run_result.{earlier}.json"), known)
         write_json(path, self._redactor.tree(result_tree(result)))
+
+    def write_result_left_behind(self, result: ArmResult) -> None:
+        """Write what an attempt came to that another one is going to replace: `run_result.<attempt>.json`."""
+        self.sync()
+        write_json(
+            self.directory / f"run_result.{result.attempt}.json", self._redactor.tree(result_tree(result))
+        )
 
     def read_result(self) -> dict[str, Any] | None:
         """What the newest attempt ended with; None while it hasn't ended."""
@@ -264,10 +275,12 @@ class RunRecord:
 
     def write_conclusion(self, text: str) -> None:
         """Write conclusion.md."""
+        self._guard()
         write_atomic(self.directory / "conclusion.md", self._redactor.text(paragraph(text)))
 
     def add_text(self, name: str, text: str) -> None:
         """Add a paragraph to a text file of the run, under the time it is now."""
+        self._guard()
         path = self.directory / name
         with storing(path):
             known = path.read_text(encoding="utf-8") + "\n" if path.exists() else ""

@@ -139,6 +139,28 @@ class Redactor:
                 text = text.replace(value, REDACTED)
         return text
 
+    def line(self, text: str) -> str:
+        """A line of JSON without the values of secrets, and still one where such a value is a number elsewhere in it."""
+        found = self.values(text)
+        if found == text:
+            return text
+        try:
+            json.loads(found)
+        except ValueError:
+            whole = self.known(json.loads(text))
+            return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+        return found
+
+    def known(self, obj: Any) -> Any:
+        """A copy of JSON values whose texts, keys among them, hold no value of a secret; everything else is left alone."""
+        if isinstance(obj, str):
+            return self.values(obj)
+        if isinstance(obj, Mapping):
+            return {self.known(key): self.known(value) for key, value in obj.items()}
+        if isinstance(obj, list | tuple):
+            return [self.known(value) for value in obj]
+        return obj
+
     def text(self, text: str) -> str:
         """`text` without secrets that are known by their value, their place or their shape.
 
@@ -161,7 +183,7 @@ class Redactor:
             return REDACTED if is_secret_name(name) else obj
         if isinstance(obj, Mapping):
             below = name if is_secret_name(name) else ""
-            return {key: self.tree(value, below or str(key)) for key, value in obj.items()}
+            return {self.known(key): self.tree(value, below or str(key)) for key, value in obj.items()}
         if isinstance(obj, list | tuple):
             return [self.tree(value, name) for value in obj]
         fields = field_values(obj)

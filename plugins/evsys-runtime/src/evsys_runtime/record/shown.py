@@ -14,7 +14,7 @@ from evsys_runtime.record.experiment_names import run_called
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import past_experiment, runs_of
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.past import PastExperiment, PastRun, RecordFile, Scored, Shown, ShownRun
+from evsys_runtime.record.past import PastExperiment, PastRun, RecordFile, Scored, Shown, ShownRun, Superseded
 from evsys_runtime.record.result_schemas import read_as
 from evsys_runtime.record.run_record import RunRecord
 
@@ -41,6 +41,7 @@ def shown(index: Index, experiment_id: str, run: str | None = None) -> Shown:
         directory=str(folder),
         experiment=past,
         conclusion=_conclusion(past, folder),
+        superseded=tuple(_superseded(past, folder)),
         ancestors=tuple(_ancestors(index, past)),
         children=tuple(_children(index, experiment_id)),
         runs=tuple(_run(folder, each, files=run is not None) for each in runs),
@@ -59,6 +60,14 @@ def _conclusion(past: PastExperiment, folder: Path) -> Conclusion | None:
         return None
     path = folder / "conclusion.json"
     return _structured(Conclusion, read_json(path), folder) if path.exists() else None
+
+
+def _superseded(past: PastExperiment, folder: Path) -> Iterator[Superseded]:
+    """The conclusions that stand beside the one that holds."""
+    for number in range(1, len(past.superseded) + 1):
+        name = f"conclusion.{number}.json"
+        tree = read_json(folder / name)
+        yield Superseded(file=name, verdict=tree.get("verdict"), reason=str(tree.get("reason") or ""))
 
 
 def _structured[T](cls: type[T], tree: dict[str, Any], where: Path) -> T:

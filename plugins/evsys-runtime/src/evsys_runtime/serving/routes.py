@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
     from evsys.protocols import Log
 
-__all__ = ["Bounds", "Record", "chat_routes"]
+__all__ = ["Bounds", "Record", "Words", "chat_routes"]
 
 type Record = Callable[[Exchange], Awaitable[None] | None]
 """Told of each exchange before its answer is sent, so that who has an answer knows it is on record."""
+
+type Words = Callable[[Exception], str]
+"""What a client is told of a failure that is the server's own; the log has it in full."""
 
 type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -58,6 +61,7 @@ def chat_routes(
     record: Record | None = None,
     bounds: Bounds | None = None,
     log: Log | None = None,
+    words: Words | None = None,
 ) -> web.RouteTableDef:
     """Routes for `POST <prefix>/chat/completions`, `GET <prefix>/models` and `GET <prefix>/models/<name>`.
 
@@ -69,10 +73,13 @@ def chat_routes(
         record: told of each exchange.
         bounds: what the routes take on, together.
         log: told of failures that are the server's own.
+        words: what clients are told of those; None tells them in full.
     """
     from aiohttp import web
 
-    server = _Chat(catalogue, key=key, record=record, bounds=bounds or Bounds(), log=log)
+    server = _Chat(
+        catalogue, key=key, record=record, bounds=bounds or Bounds(), log=log, words=words or _in_full
+    )
     table = web.RouteTableDef()
     table.post(f"{prefix}/chat/completions")(server.guarded(server.chat))
     table.get(f"{prefix}/models")(server.guarded(server.models))
@@ -82,13 +89,21 @@ def chat_routes(
 
 class _Chat:
     def __init__(
-        self, catalogue: Catalogue, *, key: str | None, record: Record | None, bounds: Bounds, log: Log | None
+        self,
+        catalogue: Catalogue,
+        *,
+        key: str | None,
+        record: Record | None,
+        bounds: Bounds,
+        log: Log | None,
+        words: Words,
     ) -> None:
         self._catalogue = catalogue
         self._key = key
         self._record = record
         self._bounds = bounds
         self._log = log
+        self._words = words
         self._gate = Gate(bounds.running, bounds.waiting)
 
     def guarded(self, handler: _Handler) -> _Handler:
@@ -100,17 +115,17 @@ class _Chat:
                 return await handler(request)
             except ApiError as exc:
                 return _json(body_of(exc), exc.status, exc.retry_after)
-            except EvsysError as exc:
-                return self._failed(exc, exc.message)
-            except Exception as exc:  # a catalogue, a recorder or a renderer that fails in its own words
-                return self._failed(exc, f"{type(exc).__name__}: {exc}")
+            except (
+                Exception
+            ) as exc:  # a sampler, a catalogue, a recorder or a renderer that fails in its own words
+                return self._failed(exc)
 
         return handle
 
-    def _failed(self, exc: Exception, message: str) -> web.Response:
+    def _failed(self, exc: Exception) -> web.Response:
         if self._log is not None:
-            self._log.error("request.failed", reason=message, exc_info=exc)
-        return _json(body_of(ApiError(500, message, code="internal_error")), 500)
+            self._log.error("request.failed", reason=_in_full(exc), exc_info=exc)
+        return _json(body_of(ApiError(500, self._words(exc), code="internal_error")), 500)
 
     def _require_key(self, header: str) -> None:
         if self._key is None:
@@ -185,6 +200,10 @@ class _Chat:
             if len(body) > most:
                 raise ApiError(413, f"the body is longer than {most} bytes", code="body_too_large")
         return bytes(body)
+
+
+def _in_full(exc: Exception) -> str:
+    return exc.message if isinstance(exc, EvsysError) else f"{type(exc).__name__}: {exc}"
 
 
 def _about(name: str) -> dict[str, Any]:

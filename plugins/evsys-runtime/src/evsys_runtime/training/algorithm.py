@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys.errors import PluginContractError
+from evsys_runtime.training.bands import Band
 from evsys_runtime.training.order import DataOrder
 from evsys_runtime.training.params import TrainingParams, lora_spec, resolve_steps
 from evsys_runtime.training.schedule import recommended_learning_rate
@@ -16,6 +17,7 @@ from evsys_runtime.training.warning_counts import WarningCounts
 if TYPE_CHECKING:
     from evsys.errors import ConfigError
     from evsys.types import ForwardResult, LoraSpec, ModelSpec, RunContext, RunResult, TrainingBatch
+    from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["BaseAlgorithm"]
 
@@ -27,6 +29,9 @@ class BaseAlgorithm:
         Config: the params; `TrainingParams` or a subclass of it.
         shape: of the rows: `chat`, `pair`, `prompt` or `task`.
         requires: capabilities that a backend must have.
+        roles: the second models that it uses, `teacher` or `reference`, each with the capabilities that its backend must have.
+        required_roles: those of them that it can't do without.
+        health: the bands in which metrics stay while training is healthy, by the metric's name.
         prefetch: True lets the loop build the next batch while the backend computes. Then `build_batch(n + 1)` runs
             before `step_metrics(n, ...)`, so leave it False where batches depend on results or sample from the model.
 
@@ -39,7 +44,10 @@ class BaseAlgorithm:
 
     Config: ClassVar[type[Any]] = TrainingParams
     shape: ClassVar[str] = "chat"
-    requires: ClassVar[frozenset[str]] = frozenset()
+    requires: frozenset[str] = frozenset()
+    roles: Mapping[str, frozenset[str]] = {}
+    required_roles: ClassVar[frozenset[str]] = frozenset()
+    health: ClassVar[Mapping[str, Band]] = {}
     prefetch: ClassVar[bool] = False
 
     ctx: RunContext
@@ -67,6 +75,12 @@ class BaseAlgorithm:
         """What can be known to be wrong with training this model, before anything is prepared."""
         if self.config.learning_rate is None and self._recommended(model.name) is None:
             yield _unknown_rate(model.name)
+
+    def validate_roles(self, model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterable[str]:
+        """What can be known to be wrong with second models. Token by token they are compared with the model that is trained."""
+        from evsys_runtime.training.roles import same_tokenizers
+
+        return same_tokenizers(model, roles)
 
     def peak_learning_rate(self) -> float:
         """The highest learning rate: the one set, else the rule for the model.
@@ -139,6 +153,10 @@ class BaseAlgorithm:
         """Numbers to record beside the loop's own."""
         return {}
 
+    def measures(self, step: int) -> bool:
+        """True where `measure` takes passes after a step that isn't the last; every step, unless an algorithm knows better."""
+        return type(self).measure is not BaseAlgorithm.measure
+
     async def measure(self, step: int, *, last: bool) -> Mapping[str, float]:
         """Numbers to record beside those of the step, that take passes over the model.
 
@@ -158,6 +176,17 @@ class BaseAlgorithm:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave; called after `setup` when a run resumes."""
+
+    def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
+        """What is done where `train` gave the status `collapsed`; None ends the run there.
+
+        Asked without `setup` as well, where a run is resumed that was cut off just then: all that it may know is the result.
+
+        Args:
+            result: of the training.
+            retreats: how often this run went back before.
+        """
+        return None
 
     def warn(self, message: str) -> None:
         """Tell of something odd: it is counted and stands once in the run's result."""

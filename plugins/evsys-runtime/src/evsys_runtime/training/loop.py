@@ -18,6 +18,7 @@ import attrs
 
 from evsys.errors import BudgetExceeded, DataError, PluginContractError, boundary
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
+from evsys_runtime.background import in_background
 from evsys_runtime.training.health import LossTrend, check_batch, check_result
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
@@ -46,6 +47,14 @@ class _Built(NamedTuple):
     warnings: Sequence[str]
 
 
+class _Sent(NamedTuple):
+    """A step that is submitted, or about to be: its batch, and what it comes back with."""
+
+    built: _Built
+    adam: AdamParams
+    outcome: Awaitable[tuple[ForwardResult, OptimResult]]
+
+
 @attrs.define(kw_only=True)
 class _Progress:
     """How far the run has come; what a checkpoint keeps of it."""
@@ -70,6 +79,8 @@ class TrainingLoop:
         self.algorithm = algorithm
         self.warnings: WarningCounts = getattr(algorithm, "warnings", None) or WarningCounts()
         self._ahead: asyncio.Task[_Built] | None = None
+        self._behind: asyncio.Task[_Sent] | None = None
+        self._submitted = asyncio.Event()
         self._trend = LossTrend()
 
     async def run(self, ctx: RunContext) -> RunResult:
@@ -116,7 +127,8 @@ class TrainingLoop:
         status: Status = "completed"
         reason: str | None = None
         try:
-            while progress.step < self._limit and ctx.stop_requested is None:
+            # What is submitted already is waited for: the weights are those behind it.
+            while progress.step < self._limit and (ctx.stop_requested is None or self._behind is not None):
                 await self._step(progress)
                 await asyncio.sleep(0)  # a backend whose calls are done at once would never let others run
         except BudgetExceeded as error:
@@ -144,7 +156,7 @@ class TrainingLoop:
             return None
         self._ahead = asyncio.create_task(self._build(progress.step))
         built = await asyncio.shield(self._ahead)
-        expected: Mapping[str, float] = await asyncio.to_thread(estimate, built.batch.data, steps)
+        expected: Mapping[str, float] = await in_background(estimate, built.batch.data, steps)
         scoring = self._scoring_seconds(progress.step)
         return expected if scoring is None else {**expected, "scoring_seconds": scoring}
 
@@ -183,11 +195,13 @@ class TrainingLoop:
         ctx, index = self.ctx, progress.step
         started = time.perf_counter()
         ctx.heartbeat()
-        built = await self._next_batch(index)
+        behind, self._behind = self._behind, None
+        built, adam, outcome = await (self._send(index) if behind is None else behind)
         batch = built.batch
-        adam = adam_params(self.algorithm.config, self._rate(index))
-        ctx.record.intent(index + 1, batch.batch_id, batch.row_ids)
-        forward, optim = await self._submit(batch, adam, index)
+        if self._goes_ahead(index):
+            outcome = asyncio.ensure_future(outcome)
+            self._behind = asyncio.create_task(self._send_behind(index + 1))
+        forward, optim = await outcome
         check_result(index + 1, forward, optim)
         if batch.loss_fn == "cross_entropy":
             self._trend.add(forward.loss)
@@ -202,22 +216,71 @@ class TrainingLoop:
         seconds = time.perf_counter() - started
         progress.seconds += seconds
         self._log(progress, seconds, forward.tokens)
+        # Before anything is awaited: what was spent counts, and is kept with a checkpoint, whoever interrupts this.
+        spent_up = self._charged(forward.tokens, seconds)
         await ctx.hooks.emit("evsys_step_finished", ctx=ctx, step=progress.step, metrics=progress.metrics)
-        await self._after(progress, forward.tokens, seconds)
+        await self._after(progress)
+        if spent_up is not None:
+            raise spent_up
 
-    async def _after(self, progress: _Progress, tokens: int, seconds: float) -> None:
+    def _charged(self, tokens: int, seconds: float) -> BudgetExceeded | None:
+        """Count what a step used; that nothing is left ends the training after what belongs to the step."""
+        if self.ctx.budget is None:
+            return None
+        cost = _training_cost(self.ctx.clients.policy, tokens)
+        try:
+            self.ctx.budget.charge(Usage(trained_tokens=tokens, seconds=seconds, cost_usd=cost), steps=1)
+        except BudgetExceeded as error:
+            return error
+        return None
+
+    async def _after(self, progress: _Progress) -> None:
         """Start to score, and save, where it is time.
 
         Scorings come first, and end whenever they do: a checkpoint says which of them were still under way, its own step's
         among them, so that a run that is killed meanwhile knows what it lacks.
         """
-        ctx, config = self.ctx, self.algorithm.config
+        every = self.algorithm.config.save_every
         await self._score(progress.step)
-        if config.save_every and progress.step % config.save_every == 0:
+        if every and progress.step % every == 0:
             await self._save(progress)
-        if ctx.budget is not None:
-            cost = _training_cost(ctx.clients.policy, tokens)
-            ctx.budget.charge(Usage(trained_tokens=tokens, seconds=seconds, cost_usd=cost), steps=1)
+
+    async def _send(self, index: int) -> _Sent:
+        """A step whose intent is on record; it is submitted when its outcome is awaited."""
+        built = await self._next_batch(index)
+        adam = adam_params(self.algorithm.config, self._rate(index))
+        self.ctx.record.intent(index + 1, built.batch.batch_id, built.batch.row_ids)
+        self._submitted.clear()
+        return _Sent(built, adam, self._submit(built.batch, adam, index))
+
+    async def _send_behind(self, index: int) -> _Sent:
+        """Submit a step once the one before it is submitted."""
+        await self._submitted.wait()
+        sent = await self._send(index)
+        return sent._replace(outcome=asyncio.ensure_future(sent.outcome))
+
+    def _goes_ahead(self, index: int) -> bool:
+        """True where the next step may be submitted before this one is back, so that the backend never waits for us.
+
+        The client says that it takes calls in order (`submits_ahead`), and nothing needs the weights between both steps: no
+        checkpoint, no score, no measurement, and no budget, which might end the run there.
+        """
+        ctx, algorithm, step = self.ctx, self.algorithm, index + 1
+        every = algorithm.config.save_every
+        return (
+            algorithm.prefetch
+            and getattr(ctx.clients.policy, "submits_ahead", False)
+            and step < self._limit
+            and ctx.stop_requested is None
+            and ctx.budget is None
+            and not (every and step % every == 0)
+            and not (ctx.evaluate is not None and ctx.evaluate.due(step))
+            and not self._measures(step)
+        )
+
+    def _measures(self, step: int) -> bool:
+        known = getattr(self.algorithm, "measures", None)
+        return hasattr(self.algorithm, "measure") if known is None else known(step)
 
     async def _next_batch(self, index: int) -> _Built:
         ahead, self._ahead = self._ahead, None
@@ -250,6 +313,7 @@ class TrainingLoop:
 
         def submitted() -> None:
             stepping.append(client.optim_step(adam))
+            self._submitted.set()
             if self.algorithm.prefetch and index + 1 < self._limit:
                 self._ahead = asyncio.create_task(self._build(index + 1))
 
@@ -388,14 +452,18 @@ class TrainingLoop:
             self.ctx.log.warning("training.odd", what=message)
 
     async def _drop_ahead(self) -> None:
-        """Give up a batch that nobody wants any more."""
+        """Give up what nobody wants any more: a batch that is being made, a step that is submitted."""
+        behind, self._behind = self._behind, None
         ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return
-        ahead.cancel()
-        outcome = (await asyncio.gather(ahead, return_exceptions=True))[0]
-        if isinstance(outcome, Exception):
-            self.ctx.log.warning("batch.discarded", reason=str(outcome))
+        for task in (behind, ahead):
+            if task is None:
+                continue
+            task.cancel()
+            outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+            if isinstance(outcome, _Sent):
+                _abandon(outcome.outcome)
+            elif isinstance(outcome, Exception):
+                self.ctx.log.warning("batch.discarded", reason=str(outcome))
 
 
 def capabilities_of(ctx: RunContext) -> frozenset[str]:

@@ -166,10 +166,13 @@ class Service:
         return error
 
     def _wait(self, fault: _Fault, attempts: int) -> float:
-        """What the service asks for, else a random part of a time that doubles, so that callers don't come back at once."""
+        """What the service asks for, else half of a time that doubles and a random part of the other half, so that callers don't
+        come back at once, and a call with six retries lasts until the breaker knows that the service is down.
+        """
         if fault.wait is not None:
             return fault.wait + self.random.uniform(0.0, FIRST_WAIT_SECONDS)
-        return self.random.uniform(0.0, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempts))
+        longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempts)
+        return self.random.uniform(longest / 2, longest)
 
     async def _attempt(self, session: aiohttp.ClientSession, raw: bytes) -> Mapping[str, Any] | _Fault:
         import aiohttp

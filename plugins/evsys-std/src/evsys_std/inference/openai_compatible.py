@@ -47,7 +47,7 @@ class OpenAICompatibleConfig:
     )
     timeout_seconds: float = option(600.0, "Longest time of one call, its retries included.", gt=0)
     max_retries: int = option(
-        5, "Attempts after the first, on statuses 408, 409, 429, 5xx and lost connections.", ge=0
+        6, "Attempts after the first, on statuses 408, 409, 429, 5xx and lost connections.", ge=0
     )
     requests_per_minute: int | None = option(
         None, "Bound of all calls to this service, whoever makes them.", ge=1

@@ -10,13 +10,22 @@ from evsys_runtime.config.model.experiment import (
     ContinualConfig,
     ControlConfig,
     ExperimentConfig,
+    LearnedConfig,
     MatrixConfig,
     MetadataConfig,
+    SearchConfig,
     StageConfig,
     WatchdogConfig,
 )
 from evsys_runtime.config.model.plugins import AgentConfig, PluginSpec
-from evsys_runtime.config.model.run import DataConfig, ModelConfig, RoleConfig, RunConfig, SourceKind
+from evsys_runtime.config.model.run import (
+    DataConfig,
+    ModelConfig,
+    ReplayConfig,
+    RoleConfig,
+    RunConfig,
+    SourceKind,
+)
 
 __all__ = [
     "AgentConfig",
@@ -28,12 +37,15 @@ __all__ = [
     "ControlConfig",
     "DataConfig",
     "ExperimentConfig",
+    "LearnedConfig",
     "MatrixConfig",
     "MetadataConfig",
     "ModelConfig",
     "PluginSpec",
+    "ReplayConfig",
     "RoleConfig",
     "RunConfig",
+    "SearchConfig",
     "SourceKind",
     "Split",
     "StageConfig",

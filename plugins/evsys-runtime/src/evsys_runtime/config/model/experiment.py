@@ -11,7 +11,7 @@ import attrs
 from evsys_runtime.config.model.benchmark import BenchmarkConfig
 from evsys_runtime.config.model.fields import key
 from evsys_runtime.config.model.plugins import PluginSpec
-from evsys_runtime.config.model.run import DataConfig, RunConfig
+from evsys_runtime.config.model.run import DataConfig, RoleConfig, RunConfig, SourceConfig
 
 __all__ = [
     "AxisConfig",
@@ -20,8 +20,10 @@ __all__ = [
     "ContinualConfig",
     "ControlConfig",
     "ExperimentConfig",
+    "LearnedConfig",
     "MatrixConfig",
     "MetadataConfig",
+    "SearchConfig",
     "StageConfig",
     "WatchdogConfig",
 ]
@@ -56,9 +58,13 @@ class MetadataConfig:
 
 @attrs.frozen(kw_only=True)
 class AxisConfig:
-    """An axis that applies to some arms only."""
+    """An axis that applies to some arms only, or a range of numbers for a search."""
 
-    values: tuple[Any, ...] = key("The values.")
+    values: tuple[Any, ...] | None = key("The values; instead of `low` and `high`.", None)
+    low: int | float | None = key("The lowest number of a range, which needs a `search`.", None)
+    high: int | float | None = key("The highest number of a range.", None)
+    log: bool = key("Whether equal ratios of a range count alike, instead of equal distances.", False)
+    type: Literal["float", "int"] = key("What a range consists of.", "float")
     when: Mapping[str, Any] = key(
         "Applies where each of these paths has the given value, or one of a list.", factory=dict
     )
@@ -69,7 +75,7 @@ class MatrixConfig:
     """All combinations of some values."""
 
     axes: Mapping[str, tuple[Any, ...] | AxisConfig] = key(
-        "Dotted path inside a run to the list of its values, or to `{values, when}`."
+        "Dotted path inside a run to the list of its values, to `{values, when}`, or to a range `{low, high}`."
     )
     base_run: Mapping[str, Any] | None = key("The run that the axes vary; may stand beside `matrix`.", None)
     name_template: str | None = key(
@@ -81,34 +87,69 @@ class MatrixConfig:
 
 
 @attrs.frozen(kw_only=True)
+class SearchConfig(PluginSpec):
+    """A search by name with its parameters."""
+
+    referee: float = key(
+        "The share of arms that random search proposes beside it, so that it can be told whether it is better.",
+        0.0,
+        ge=0,
+        le=0.5,
+    )
+
+
+@attrs.frozen(kw_only=True)
 class ControlConfig:
     """Identical repeats of the baseline, which show how far apart equal arms fall."""
 
-    repeats: int = key("How many.", 2, ge=1)
+    repeats: int = key("How many, beside the baseline's own runs.", 2, ge=1)
 
 
 @attrs.frozen(kw_only=True)
 class ConfirmConfig:
-    """Scores the winner and the baseline once more, so that luck in choosing it doesn't count."""
+    """Tries the winner and the baseline once more, so that luck in choosing it doesn't count."""
 
-    seeds: int = key("Fresh seeds for both.", 1, ge=1)
-    benchmark: str | None = key("The entry that they are scored on.", None)
+    seeds: int = key(
+        "Fresh seeds with which both are trained anew; 0 scores what they trained once more.", 1, ge=0
+    )
+    benchmark: str | None = key(
+        "The entry that they are scored on, kept for them alone; by default the success metric's.", None
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LearnedConfig(SourceConfig):
+    """One dataset of a sequence that is learnt: the keys of a `data` block, and these."""
+
+    name: str | None = key("Name of its stage; by default `data-1`, `data-2` and so on.", None, min_len=1)
+    benchmark: str | None = key(
+        "The benchmark entry that tells whether it is still known; by default the one of its name.", None
+    )
 
 
 @attrs.frozen(kw_only=True)
 class ContinualConfig:
     """One recipe over datasets in order; each starts from the weights that the one before ended with."""
 
-    datasets: tuple[DataConfig, ...] = key("The datasets in order.")
+    datasets: tuple[LearnedConfig, ...] = key("The datasets in order.")
+    replay: float = key("Rows of earlier datasets for each row of the one that is learnt.", 0.0, ge=0, le=1)
+    minimum_retention: float | None = key(
+        "An arm ends early where less than this share is left of an earlier dataset's score.",
+        None,
+        ge=0,
+        le=1,
+    )
 
 
 @attrs.frozen(kw_only=True)
 class StageConfig:
     """One stage of a recipe in several."""
 
-    name: str = key("Name of the stage.")
+    name: str = key("Name of the stage.", min_len=1)
     data: DataConfig = key("Its data.")
     algorithm: PluginSpec = key("Its algorithm.", plugin="algorithm")
+    teacher: RoleConfig | None = key("The model that it learns from.", None)
+    reference: RoleConfig | None = key("The model that it stays close to.", None)
 
 
 @attrs.frozen(kw_only=True)
@@ -154,13 +195,17 @@ class ExperimentConfig:
         "The same bits each time; by default where the backend can promise it.", None
     )
     control: ControlConfig | None = key("A noise floor.", None)
-    confirm: ConfirmConfig | None = key("Re-scoring of the winner.", None)
+    confirm: ConfirmConfig | None = key("A second trial of the winner, which decides.", None)
     max_concurrent_arms: int | None = key(
         "Arms side by side; by default what their backends suggest, 1 on `local` and 4 elsewhere.", None, ge=1
     )
-    continual: ContinualConfig | None = key("Learn dataset after dataset.", None)
-    stages: tuple[StageConfig, ...] = key("A recipe in stages.", factory=tuple)
-    search: PluginSpec | None = key("A strategy instead of all combinations.", None, plugin="search")
+    continual: ContinualConfig | None = key("Learn dataset after dataset, in place of `run.data`.", None)
+    stages: tuple[StageConfig, ...] = key(
+        "A recipe in stages, in place of `run.data` and `run.algorithm`.", factory=tuple
+    )
+    search: SearchConfig | None = key(
+        "What chooses from the axes of `matrix`, instead of all combinations.", None, plugin="search"
+    )
     budget: BudgetConfig | None = key("What may be spent.", None)
     watchdog: WatchdogConfig = key("When a run that doesn't move is ended.", factory=WatchdogConfig)
     data_store: PluginSpec | None = key(

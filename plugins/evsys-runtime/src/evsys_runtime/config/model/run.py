@@ -11,14 +11,22 @@ import attrs
 from evsys_runtime.config.model.fields import key
 from evsys_runtime.config.model.plugins import AgentConfig, PluginSpec
 
-__all__ = ["DataConfig", "ModelConfig", "RoleConfig", "RunConfig", "SourceKind"]
+__all__ = [
+    "DataConfig",
+    "ModelConfig",
+    "ReplayConfig",
+    "RoleConfig",
+    "RunConfig",
+    "SourceConfig",
+    "SourceKind",
+]
 
 SourceKind = Literal["jsonl", "json", "csv", "in_memory", "hf_dataset"]
 
 
 @attrs.frozen(kw_only=True)
-class DataConfig:
-    """Where the rows come from and what is done to them."""
+class SourceConfig:
+    """Rows of one source, and what is done to them."""
 
     source_kind: SourceKind | None = key(
         "How the source is read; by default what the other keys say (a path's suffix, `rows`, `hf_dataset`).",
@@ -36,6 +44,21 @@ class DataConfig:
     transforms: tuple[PluginSpec, ...] = key(
         "Applied to the rows in this order.", factory=tuple, plugin="transform"
     )
+
+
+@attrs.frozen(kw_only=True)
+class ReplayConfig:
+    """Rows of other datasets between those of a run's own, in turns, each in a random order."""
+
+    ratio: float = key("How many come for each row of the run's own.", gt=0, le=1)
+    datasets: tuple[SourceConfig, ...] = key("What they are drawn from.", min_len=1)
+
+
+@attrs.frozen(kw_only=True)
+class DataConfig(SourceConfig):
+    """Where the rows come from and what is done to them."""
+
+    replay: ReplayConfig | None = key("Rows of other datasets between them.", None)
 
 
 @attrs.frozen(kw_only=True)

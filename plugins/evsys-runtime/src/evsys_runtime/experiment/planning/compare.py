@@ -122,6 +122,10 @@ def _side(named: Named) -> _Side:
     warnings = [f"{past.experiment_id} is a dry run: it took a few steps and tasks only"] if past.dry else []
     if past.status in ("running", "crashed"):
         warnings.append(f"{past.experiment_id} is {past.status}: it counts as far as it came")
+    if past.retracted is not None:
+        warnings.append(f"{past.experiment_id} is retracted: {past.retracted}")
+    if past.rests_on:
+        warnings.append(f"{past.experiment_id} rests on what was retracted: {', '.join(past.rests_on)}")
     return _Side(named=named, past=past, run_id=run_id, arms=arms, results=results, warnings=tuple(warnings))
 
 

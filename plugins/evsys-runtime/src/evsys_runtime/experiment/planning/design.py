@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,15 +12,17 @@ import numpy as np
 from evsys.types import Comparison
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.confirm import planned_repeats
+from evsys_runtime.experiment.confirm_entries import deciding_entry
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, PastScoring
-from evsys_runtime.experiment.planning.trees import arm_leaves
 from evsys_runtime.experiment.verdict.paired import Paired, Seeds, satterthwaite
 from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, smallest_p, tasks_to_show
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question, question_of
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, permutation_floor
+from evsys_runtime.record.leaves import arm_leaves
 from evsys_runtime.record.plans import Design
 
-__all__ = ["design_of"]
+__all__ = ["confirming_design", "design_of"]
 
 CORRELATION = 0.5
 """Assumed of an arm's and the baseline's scores of one task, where no comparison on record tells."""
@@ -55,12 +56,36 @@ def design_of(
     question = question_of(plan, tuple(benchmarks))
     if question is None:
         return None
+    arms = planned_repeats(plan, "candidate")
+    compared = sum(1 for name in arms if name != question.baseline)
+    return _design(question, benchmarks, resolved, evidence, compared=compared, runs=min(arms.values()))
+
+
+def confirming_design(
+    plan: Plan, benchmarks: Sequence[BoundBenchmark], resolved: Mapping[str, Any], evidence: Evidence
+) -> Design | None:
+    """What the second trial of a winner will be able to see, see `design_of`; None where the plan has none."""
+    confirm, entry = plan.experiment.confirm, deciding_entry(plan)
+    question = None if entry is None else question_of(plan, tuple(benchmarks), entry=entry)
+    if question is None or confirm is None:
+        return None
+    runs = confirm.seeds or plan.experiment.n_repeats
+    return _design(question, benchmarks, resolved, evidence, compared=1, runs=runs)
+
+
+def _design(
+    question: Question,
+    benchmarks: Sequence[BoundBenchmark],
+    resolved: Mapping[str, Any],
+    evidence: Evidence,
+    *,
+    compared: int,
+    runs: int,
+) -> Design:
+    """What a question can be answered to, with so many arms beside the baseline and so many runs of each."""
     benchmark = next(b for b in benchmarks if b.name == question.benchmark)
-    arms = Counter(arm.name for arm in plan.arms)
     trained = question.baseline != BASE_MODEL
-    compared = [name for name in arms if name != question.baseline]
-    runs = min(arms.values())
-    level = ALPHA / max(1, len(compared))
+    level = ALPHA / max(1, compared)
     clusters = benchmark.clusters
     units = len({clusters.get(task.task_id, f"task {task.task_id}") for task in benchmark.tasks})
     recipe = runs >= MIN_SEEDS
@@ -116,7 +141,7 @@ def design_of(
         direction=question.direction,
         baseline=question.baseline,
         minimum_effect=wanted,
-        comparisons=len(compared),
+        comparisons=compared,
         runs=runs,
         level=level,
         claim="recipe" if recipe else "checkpoint",
@@ -150,7 +175,7 @@ def _stored_baseline(
     """The newest scores on record of what arms are compared with, on these very tasks."""
     arms = {arm["arm"]: arm["run"] for arm in resolved["arms"]}
     own = arms.get(question.baseline)
-    first = next(iter(arms.values()))
+    first = resolved["arms"][0]["run"]
     for scoring in evidence.scorings(benchmark.benchmark_hash):
         same = _same_start(scoring, first) if own is None else _same_arm(scoring, own)
         if not same:

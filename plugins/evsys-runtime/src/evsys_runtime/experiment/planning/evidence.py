@@ -11,14 +11,20 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
-from evsys_runtime.experiment.planning.trees import arm_leaves, benchmark_leaves
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import Question, ask, runs_of
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves
 from evsys_runtime.record.past import PastExperiment, PastRun
 from evsys_runtime.record.result_schemas import read_as
 
-__all__ = ["Evidence", "PastArm", "PastScoring"]
+__all__ = ["Evidence", "PastArm", "PastScoring", "arm_label"]
+
+
+def arm_label(arm: Mapping[str, Any]) -> str:
+    """What an arm of resolved.json is told apart by: its name, with its stage where it has one."""
+    stage = arm.get("stage")
+    return str(arm["arm"]) if stage is None else f"{arm['arm']}.{stage}"
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +91,7 @@ class Evidence:
         found: dict[str, list[Mapping[str, Any]]] = {}
         for arm in tree.get("arms", ()):
             if isinstance(arm, Mapping) and "arm" in arm and isinstance(arm.get("run"), Mapping):
-                found.setdefault(str(arm["arm"]), []).append(arm)
+                found.setdefault(arm_label(arm), []).append(arm)
         runs = runs_of(self._index, past.experiment_id) if found else ()
         for name, repeats in found.items():
             yield PastArm(
@@ -94,7 +100,7 @@ class Evidence:
                 run=repeats[0]["run"],
                 benchmarks=tuple(tree.get("benchmarks", ())),
                 base_seeds=tuple((each.get("base_seed", 0), each.get("repeat", 0)) for each in repeats),
-                runs=tuple(run for run in runs if run.arm == name),
+                runs=tuple(run for run in runs if run.run_id in {each.get("run_id") for each in repeats}),
                 directory=folder,
             )
 

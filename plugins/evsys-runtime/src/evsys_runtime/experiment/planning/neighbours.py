@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evsys_runtime.experiment.planning.evidence import Evidence, PastArm
-from evsys_runtime.experiment.planning.trees import arm_leaves, benchmark_leaves, differences
+from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, arm_label
+from evsys_runtime.experiment.planning.trees import differences
+from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves
 from evsys_runtime.record.plans import Neighbour
 
 __all__ = ["neighbours"]
@@ -33,7 +34,9 @@ def neighbours(
     """
     planned: dict[str, list[Mapping[str, Any]]] = {}
     for arm in resolved["arms"]:
-        planned.setdefault(arm["arm"], []).append(arm)
+        if arm.get("purpose") is not None:  # it is the baseline once more
+            continue
+        planned.setdefault(arm_label(arm), []).append(arm)
     scored_on = benchmark_leaves(resolved["benchmarks"])
     past = [(arm, _past_leaves(arm)) for arm in evidence.arms()]
     found: list[Neighbour] = []

@@ -11,18 +11,21 @@ from evsys import use_registry
 from evsys.errors import PluginError
 from evsys.types import Usage
 from evsys_runtime.accounting.prices import load_prices
-from evsys_runtime.config.plan import Plan
+from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.planning.design import design_of
-from evsys_runtime.experiment.planning.evidence import Evidence
+from evsys_runtime.experiment.confirm_entries import is_scored
+from evsys_runtime.experiment.memory.known_bad import known_bad
+from evsys_runtime.experiment.planning.confirming import planned_confirm, scorings_of_run
+from evsys_runtime.experiment.planning.design import confirming_design, design_of
+from evsys_runtime.experiment.planning.evidence import Evidence, arm_label
 from evsys_runtime.experiment.planning.neighbours import neighbours
+from evsys_runtime.experiment.planning.searched import as_one, planned_search, with_stand_ins
 from evsys_runtime.experiment.planning.training import Trainings
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.experiment.session import Options, bound_benchmarks
-from evsys_runtime.experiment.untrained import untrained_key
-from evsys_runtime.experiment.verdict.question import BASE_MODEL
+from evsys_runtime.experiment.untrained import scores_untrained, untrained_key
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.plans import Planned, PlannedArm, PlannedScoring
 
@@ -42,32 +45,42 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
     """
     with use_registry(plan.registry), use_scope(DataScope(project_root=plan.project_root)):
         benchmarks = bound_benchmarks(plan, Options())
+        search, plan = planned_search(plan), with_stand_ins(plan)
         resolved = resolved_tree(plan, benchmarks)
         evidence = Evidence(index)
         prices = load_prices(plan.project_root)
-        runs = {arm["arm"]: arm["run"] for arm in resolved["arms"]}
+        runs = {arm_label(arm): arm["run"] for arm in resolved["arms"]}
         trainings = Trainings(plan, runs, evidence, prices, read_rows=read_rows)
         arms = trainings.arms()
         scorings = [_scoring(plan, benchmark, arms, runs, evidence) for benchmark in benchmarks]
+        found = as_one(plan, arms)
         doubts = [
             doubt for model in dict.fromkeys(arm.model for arm in arms) for doubt in prices.doubts(model)
         ]
         return Planned(
             name=plan.experiment.name,
             config=plan.document.source,
-            runs=len(plan.arms),
+            runs=sum(arm.runs for arm in found),
             concurrent=plan.concurrent_arms,
-            arms=tuple(arms),
+            arms=tuple(found),
+            search=search,
             scorings=tuple(scorings),
-            steps=_total(arms, lambda arm: arm.steps),
-            trained_tokens=_total(arms, lambda arm: arm.trained_tokens),
-            seconds=_sum([_total(arms, lambda arm: arm.seconds), *(scoring.seconds for scoring in scorings)]),
+            steps=_total(found, lambda arm: arm.steps),
+            trained_tokens=_total(found, lambda arm: arm.trained_tokens),
+            seconds=_sum(
+                [_total(found, lambda arm: arm.seconds), *(scoring.seconds for scoring in scorings)]
+            ),
             cost_usd=_sum(
-                [*(arm.cost_usd for arm in _each_run(arms)), *(scoring.cost_usd for scoring in scorings)]
+                [*(arm.cost_usd for arm in _each_run(found)), *(scoring.cost_usd for scoring in scorings)]
             ),
             design=design_of(plan, benchmarks, resolved, evidence),
-            neighbours=tuple(neighbours(resolved, evidence, trainings.fingerprints)),
-            warnings=(*plan.warnings, *doubts),
+            confirm=planned_confirm(
+                plan, benchmarks, arms, confirming_design(plan, benchmarks, resolved, evidence)
+            ),
+            neighbours=()
+            if search is not None
+            else tuple(neighbours(resolved, evidence, trainings.fingerprints)),
+            warnings=(*plan.warnings, *doubts, *known_bad(plan, index)),
         )
 
 
@@ -93,7 +106,13 @@ def _scoring(
     evidence: Evidence,
 ) -> PlannedScoring:
     """How often an entry is scored: untrained, on the way, in the end, and on API models."""
-    trained = _total(arms, lambda arm: _scorings_of_run(benchmark, arm.steps))
+    scored = _scored_arms(plan, benchmark)
+    labels = {arm.label for arm in scored if arm.weights_of is None}
+    trained = (
+        _total([arm for arm in arms if arm.arm in labels], lambda arm: scorings_of_run(benchmark, arm.steps))
+        if labels
+        else 0
+    )
     planned = PlannedScoring(
         benchmark=benchmark.name,
         split=benchmark.split,
@@ -102,7 +121,7 @@ def _scoring(
     )
     if trained is None:
         return planned
-    scorings = trained + _untrained(plan, benchmark) + len(benchmark.models)
+    scorings = trained + _untrained(plan, benchmark, scored) + (len(benchmark.models) if scored else 0)
     rollouts = scorings * len(benchmark.tasks) * benchmark.num_samples
     planned = attrs.evolve(planned, scorings=scorings, rollouts=rollouts)
     if benchmark.models or benchmark.inference is not None:
@@ -134,20 +153,16 @@ def _is_free(plan: Plan, benchmark: BoundBenchmark) -> bool:
     return backends_free and all(getattr(verifier, "free", True) for verifier in verifiers)
 
 
-def _scorings_of_run(benchmark: BoundBenchmark, steps: int | None) -> int | None:
-    """Of trained weights: on the way, and in the end if that isn't one of these."""
-    if benchmark.run_every is None:
-        return 1
-    if steps is None:
-        return None
-    return steps // benchmark.run_every + (steps % benchmark.run_every > 0)
+def _scored_arms(plan: Plan, benchmark: BoundBenchmark) -> list[ArmConfig]:
+    """The runs that are scored on an entry: none where it is kept for those that confirm a winner."""
+    entry = next(entry for entry in plan.experiment.metadata.benchmarks if entry.label == benchmark.name)
+    return [arm for arm in plan.arms if is_scored(plan, arm, entry)]
 
 
-def _untrained(plan: Plan, benchmark: BoundBenchmark) -> int:
+def _untrained(plan: Plan, benchmark: BoundBenchmark, scored: Sequence[ArmConfig]) -> int:
     """Starting weights are scored once for all arms that have them in common."""
-    if plan.experiment.metadata.baseline != BASE_MODEL:
-        return 0
-    return len({untrained_key(arm, benchmark, plan.registry, seeds_of(plan, arm)) for arm in plan.arms})
+    arms = [arm for arm in scored if scores_untrained(plan, arm)]
+    return len({untrained_key(arm, benchmark, plan.registry, seeds_of(plan, arm)) for arm in arms})
 
 
 def _used(

@@ -73,17 +73,19 @@ class Trainings:
         self._rendered: dict[str, _Rows] = {}
 
     def arms(self) -> list[PlannedArm]:
-        """Every arm, its repeats together.
+        """Every arm, or each stage of it, with its repeats together.
 
         Raises:
             DataError, StoreError: rows can't be read.
         """
-        repeats = Counter(arm.name for arm in self._plan.arms)
-        first = {arm.name: arm for arm in reversed(self._plan.arms)}
+        repeats = Counter(arm.label for arm in self._plan.arms)
+        first = {arm.label: arm for arm in reversed(self._plan.arms)}
         return [self._arm(first[name], count) for name, count in repeats.items()]
 
     def _arm(self, arm: ArmConfig, runs: int) -> PlannedArm:
         registry, unknown = self._plan.registry, list[str]()
+        if arm.weights_of is not None:
+            return self._untrained(arm, runs)
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
         found = self._rows(arm, algorithm, unknown) if self._read_rows else None
         if found is None:
@@ -103,7 +105,8 @@ class Trainings:
             tokens = round(found.tokens * taken / found.rows)
         seconds, cost = self._spent(arm, steps, tokens, unknown)
         return PlannedArm(
-            arm=arm.name,
+            arm=arm.label,
+            stage=None if arm.stage is None else arm.stage.label,
             runs=runs,
             algorithm=registry.find("algorithm", arm.run.algorithm.kind).qualified,
             model=arm.run.model.name,
@@ -114,7 +117,24 @@ class Trainings:
             trained_tokens=tokens,
             seconds=seconds,
             cost_usd=cost,
+            purpose=arm.purpose,
             unknown=tuple(unknown),
+        )
+
+    def _untrained(self, arm: ArmConfig, runs: int) -> PlannedArm:
+        """Runs that only score."""
+        registry = self._plan.registry
+        return PlannedArm(
+            arm=arm.label,
+            runs=runs,
+            algorithm=registry.find("algorithm", arm.run.algorithm.kind).qualified,
+            model=arm.run.model.name,
+            backend=registry.find("backend", arm.run.backend.kind).qualified,
+            steps=0,
+            trained_tokens=0,
+            seconds=0.0,
+            cost_usd=0.0,
+            purpose=arm.purpose,
         )
 
     def _rows(self, arm: ArmConfig, algorithm: Any, unknown: list[str]) -> _Rows:
@@ -160,7 +180,7 @@ class Trainings:
                 seed=seed,
                 resolve=resolve,
             )
-        self.fingerprints[arm.name] = self._datasets[key].fingerprint
+        self.fingerprints[arm.label] = self._datasets[key].fingerprint
         return self._datasets[key], key
 
     def _spent(
@@ -202,7 +222,7 @@ class Trainings:
     def _like(self, arm: ArmConfig) -> Iterator[RunResult]:
         """Completed runs of this algorithm, model and backend, the newest first."""
         for past in self._evidence.arms():
-            for run in past.runs if past.trained_as(self._resolved[arm.name]) else ():
+            for run in past.runs if past.trained_as(self._resolved[arm.label]) else ():
                 result = None if run.folder is None else self._evidence.result(past.directory, run.folder)
                 if result is not None and result.run is not None and result.status == "completed":
                     yield result.run

@@ -28,6 +28,7 @@ __all__ = [
     "compare_arms",
     "finite",
     "largest_difference",
+    "lost_repeats",
     "strongest_claims",
 ]
 
@@ -206,6 +207,14 @@ def _matrix(score: ArmScore, tasks: Sequence[str]) -> NDArray[np.float64]:
     """[S, n], NaN where a run has no score of a task; a run that has none at all is left out."""
     rows = np.array([[run.get(task, math.nan) for task in tasks] for run in score.by_run])
     return rows[~np.isnan(rows).all(axis=1)]
+
+
+def lost_repeats(compared: Compared) -> str | None:
+    """Repeats without a score: those that are left may be the lucky ones. None where there are none."""
+    for score in (compared.arm, compared.base):
+        if len(score.runs) < score.planned:
+            return f"only {len(score.runs)} of {score.planned} repeats of {score.arm} have a score"
+    return None
 
 
 def strongest_claims(question: Question, compared: Sequence[Compared]) -> tuple[Comparison, ...]:

@@ -8,20 +8,33 @@ from collections.abc import Mapping, Sequence, Set
 import attrs
 import numpy as np
 
-from evsys.types import ArmResult, Comparison, Conclusion, Procedure, Usage, Verdict, WithoutFlagged
+from evsys.types import (
+    ArmResult,
+    Comparison,
+    Conclusion,
+    Confirmed,
+    NoiseFloor,
+    Procedure,
+    Usage,
+    Verdict,
+    WithoutFlagged,
+)
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.verdict.comparing import (
     DRAWS,
     Compared,
     checkpoint_claims,
     compare_arms,
+    lost_repeats,
     strongest_claims,
 )
+from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
+from evsys_runtime.experiment.verdict.noise import above_noise, held_by_noise, noise_words, runs_above
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
 from evsys_runtime.experiment.verdict.settle import Open, what_would_settle
 
-__all__ = ["conclude"]
+__all__ = ["conclude", "test_looks"]
 
 MOST_NAMED = 5
 """Tasks that are named in a warning."""
@@ -34,28 +47,35 @@ def conclude(
     planned: Mapping[str, int] | None = None,
     warnings: Sequence[str] = (),
     flagged: Set[str] = frozenset(),
+    confirming: Confirming | None = None,
+    noise: NoiseFloor | None = None,
 ) -> Conclusion:
     """Say what the numbers allow, and no more.
 
     Args:
         question: None when the experiment names nothing to decide by.
         results: every arm at every repeat that was reached, failed ones included.
-        planned: how many repeats of each arm were planned; by default those in `results`. An arm that was never reached
+        planned: how many repeats of each arm that is compared were planned; by default those in `results`. An arm that was never reached
             counts in every correction.
         warnings: what weakens the conclusion, found on the way.
-        flagged: tasks of the question's benchmark that are among training rows; the verdict is then given without them, too.
+        flagged: tasks of the benchmark that decides that are among training rows; the verdict is then given without them, too.
+        confirming: what was asked of the winner once more; None where nothing was. Its runs then decide, and have no part in the rest.
+        noise: how far equal runs of the baseline fall apart, here or in an earlier experiment; None where nobody knows.
     """
     usage = sum((result.usage for result in results), Usage())
     if question is None:
         return Conclusion(
             verdict=None,
-            test_looks=_test_looks(results),
+            test_looks=test_looks(results),
             reason="no success metric: nothing was to be decided",
             usage=usage,
             warnings=tuple(warnings),
         )
-    decided = _decide(question, results, planned)
-    trained, compared, comparisons = decided.trained, decided.compared, decided.comparisons
+    if noise is not None:
+        question = attrs.evolve(question, noise=noise)
+        confirming = None if confirming is None else confirming.with_noise(noise)
+    decided = _decide(question, results, planned, confirming)
+    trained, comparisons = decided.trained, decided.comparisons
     return Conclusion(
         verdict=decided.verdict,
         reason=decided.reason,
@@ -70,27 +90,34 @@ def conclude(
         correction="holm" if len(comparisons) > 1 else None,
         usage=usage,
         warnings=(*warnings, *_weakened(decided, results)),
-        test_looks=_test_looks(results),
-        settle=(
-            _settle(question, comparisons, compared)
-            if decided.verdict in ("INCONCLUSIVE", "CANDIDATE")
-            else None
-        ),
-        without_flagged=_without(question, results, planned, flagged),
+        test_looks=test_looks(results),
+        settle=_settle(question, decided) if decided.verdict in ("INCONCLUSIVE", "CANDIDATE") else None,
+        confirmed=decided.confirmed,
+        noise_floor=noise,
+        without_flagged=_without(question, results, planned, flagged, confirming),
     )
 
 
 def _without(
-    question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None, flagged: Set[str]
+    question: Question,
+    results: Sequence[ArmResult],
+    planned: Mapping[str, int] | None,
+    flagged: Set[str],
+    confirming: Confirming | None,
 ) -> WithoutFlagged | None:
     """The same question about the other tasks; None where none of `flagged` was scored."""
-    scorings = [e for result in results for e in result.evaluations if e.benchmark == question.benchmark]
-    tasks = flagged & {task for e in scorings if e.model is None for task in e.task_rewards}
+    deciding = (question if confirming is None else confirming.question).benchmark
+    scorings = [e for result in results for e in result.evaluations if e.benchmark == deciding]
+    tasks = frozenset(flagged & {task for e in scorings if e.model is None for task in e.task_rewards})
     if not tasks:
         return None
-    decided = _decide(attrs.evolve(question, left_out=frozenset(tasks)), results, planned)
+    if question.benchmark == deciding:
+        question = attrs.evolve(question, left_out=tasks)
+    if confirming is not None:
+        confirming = attrs.evolve(confirming, question=attrs.evolve(confirming.question, left_out=tasks))
+    decided = _decide(question, results, planned, confirming)
     return WithoutFlagged(
-        benchmark=question.benchmark,
+        benchmark=deciding,
         tasks=tuple(sorted(tasks)),
         verdict=decided.verdict,
         reason=decided.reason,
@@ -108,9 +135,39 @@ class _Decided:
     compared: Sequence[Compared]
     comparisons: tuple[Comparison, ...]
     checkpoints: tuple[Comparison, ...]
+    confirmed: Confirmed | None = None
+    again: _Decided | None = None
 
 
-def _decide(question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None) -> _Decided:
+def _decide(
+    question: Question,
+    results: Sequence[ArmResult],
+    planned: Mapping[str, int] | None,
+    confirming: Confirming | None,
+) -> _Decided:
+    """The verdict of the arms that are compared; where a winner was tried once more, of that."""
+    candidates = [result for result in results if result.purpose == "candidate"]
+    first = _decided(question, candidates, planned)
+    if confirming is None:
+        return first
+    fresh = [result for result in results if result.purpose == "confirm"]
+    again = _decided(confirming.question, fresh, confirming.planned)
+    (comparison,), (compared,) = again.comparisons, again.compared
+    confirmed = Confirmed(
+        benchmark=confirming.question.benchmark,
+        metric=confirming.question.name,
+        seeds=confirming.seeds,
+        runs=tuple(result.run_id for result in fresh),
+        comparison=comparison,
+    )
+    verdict, reason = first.verdict, first.reason
+    if verdict != "INVALID":
+        others = [c for c in first.comparisons if c.arm != confirming.winner]
+        verdict, reason = confirmed_verdict(confirming, confirmed, compared, others)
+    return attrs.evolve(first, verdict=verdict, reason=reason, confirmed=confirmed, again=again)
+
+
+def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None) -> _Decided:
     arms: dict[str, list[ArmResult]] = {name: [] for name in planned or ()}
     for result in results:
         arms.setdefault(result.arm, []).append(result)
@@ -127,8 +184,8 @@ def _decide(question: Question, results: Sequence[ArmResult], planned: Mapping[s
         for name, group in arms.items()
     }
     compared = compare_arms(question, arms, trained)
-    comparisons = strongest_claims(question, compared)
-    checkpoints = checkpoint_claims(question, compared)
+    comparisons = _above_noise(question, strongest_claims(question, compared))
+    checkpoints = _above_noise(question, checkpoint_claims(question, compared))
     verdict, reason = _verdict(question, comparisons, compared, trained)
     if verdict == "INCONCLUSIVE":
         reason += _of_these_runs_alone(question, checkpoints)
@@ -140,6 +197,10 @@ def _decide(question: Question, results: Sequence[ArmResult], planned: Mapping[s
         comparisons=comparisons,
         checkpoints=checkpoints,
     )
+
+
+def _above_noise(question: Question, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    return tuple(above_noise(question, comparison) for comparison in comparisons)
 
 
 def _of_these_runs_alone(question: Question, checkpoints: Sequence[Comparison]) -> str:
@@ -173,7 +234,7 @@ def _verdict(
         )
     winners = [c for c in comparisons if c.outcome == "win"]
     if winners and len(comparisons) == 1:
-        lost = _lost_repeats(compared[0])
+        lost = lost_repeats(compared[0])
         if lost is not None:
             return "CANDIDATE", f"{winners[0].arm} beats {question.baseline}, but {lost}"
         return "SUPPORTED", f"{winners[0].arm} beats {question.baseline}"
@@ -187,16 +248,12 @@ def _verdict(
     return "INCONCLUSIVE", _undecided(question, comparisons)
 
 
-def _lost_repeats(compared: Compared) -> str | None:
-    """Repeats without a score: those that are left may be the lucky ones."""
-    for score in (compared.arm, compared.base):
-        if len(score.runs) < score.planned:
-            return f"only {len(score.runs)} of {score.planned} repeats of {score.arm} have a score"
-    return None
-
-
 def _undecided(question: Question, comparisons: Sequence[Comparison]) -> str:
     """Why nothing follows although something was compared."""
+    held = [c for c in comparisons if held_by_noise(question, c)]
+    if held and question.noise is not None:
+        best = max(held, key=lambda c: c.effect or 0.0)
+        return f"the effect of {best.arm}, {noise_words(question.noise, best)}"
     unscored = [c.arm for c in comparisons if c.outcome == "unscored"]
     if unscored and not any(c.outcome == "inconclusive" for c in comparisons):
         were = "was" if len(unscored) == 1 else "were"
@@ -220,7 +277,7 @@ def _best(question: Question, trained: Mapping[str, ArmScore]) -> str | None:
     return next(name for value, name in scored if value == best)
 
 
-def _test_looks(results: Sequence[ArmResult]) -> dict[str, int]:
+def test_looks(results: Sequence[ArmResult]) -> dict[str, int]:
     """How often each `test` entry was scored; a scoring that arms share counts once."""
     scorings = {
         (e.benchmark, result.run_id if e.step else "untrained", e.step)
@@ -244,7 +301,8 @@ def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
         for score in decided.trained.values()
         if score.reasons and score.value is not None
     ]
-    return [*lines, *(_missing(one) for one in decided.compared if one.missing)]
+    lines += [_missing(one) for one in decided.compared if one.missing]
+    return lines if decided.again is None else [*lines, *_weakened(decided.again, results)]
 
 
 def _missing(one: Compared) -> str:
@@ -254,22 +312,37 @@ def _missing(one: Compared) -> str:
     return f"{len(one.missing)} {tasks} a score of only one of {one.arm.arm} and {one.base.arm} and don't count: {named}"
 
 
-def _settle(
-    question: Question, comparisons: Sequence[Comparison], compared: Sequence[Compared]
-) -> str | None:
+def _settle(question: Question, decided: _Decided) -> str | None:
+    """What would settle an open verdict; where a winner was tried once more and that is open, what would settle that."""
+    again = decided.again
+    if again is not None and again.comparisons[0].outcome == "inconclusive":
+        return _what_would_settle(question, again, winners=())
+    tried = again.comparisons[0] if again is not None else None
+    # One that fell behind in its second trial isn't tried a third time.
+    fell = {tried.arm} if tried is not None and tried.outcome in ("tie", "loss") else set()
+    winners = [c.arm for c in decided.comparisons if c.outcome == "win" and c.arm not in fell]
+    return _what_would_settle(question, decided, winners=winners)
+
+
+def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequence[str]) -> str | None:
+    held = [c for c in decided.comparisons if held_by_noise(question, c) and c.effect]
+    if held and not winners and question.noise is not None:
+        best = max(held, key=lambda c: c.effect or 0.0)
+        runs = runs_above(question.noise, best.effect or 0.0)
+        return f"{runs} training runs of {best.arm} and of {question.baseline}: if the effect stays, their means are above the noise"
     undecided = [
         Open(
             comparison=comparison,
             paired=claim,
             significant=comparison.p_corrected is not None and comparison.p_corrected <= ALPHA,
         )
-        for comparison, c in zip(comparisons, compared, strict=True)
+        for comparison, c in zip(decided.comparisons, decided.compared, strict=True)
         if comparison.outcome == "inconclusive" and (claim := c.strongest) is not None
     ]
     return what_would_settle(
-        [c.arm for c in comparisons if c.outcome == "win"],
+        winners,
         undecided,
         baseline=question.baseline,
         minimum=question.minimum_effect,
-        level=ALPHA / max(1, len(compared)),
+        level=ALPHA / max(1, len(decided.compared)),
     )

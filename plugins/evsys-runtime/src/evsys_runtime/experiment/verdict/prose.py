@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
-from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, ExperimentResult
+import attrs
+
+from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, ExperimentResult, NoiseFloor
 from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.experiment.verdict.endings import early_ends
+from evsys_runtime.experiment.verdict.forgetting_table import forgetting_lines
+from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
     markdown_table,
@@ -17,7 +23,9 @@ from evsys_runtime.experiment.verdict.tables import (
 __all__ = [
     "comparison_sentence",
     "conclusion_markdown",
+    "confirmed_line",
     "evaluation_line",
+    "noise_line",
     "run_markdown",
     "unflagged_line",
     "verdict_line",
@@ -53,6 +61,26 @@ def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
     return f"{head}, effect {signed(comparison.effect)} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"
 
 
+def confirmed_line(conclusion: Conclusion) -> str | None:
+    """What came of trying the winner once more, in one line; None where none was."""
+    confirmed = conclusion.confirmed
+    if confirmed is None:
+        return None
+    said = comparison_sentence(attrs.evolve(conclusion, metric=confirmed.metric), confirmed.comparison)
+    seeds = confirmed.seeds
+    how = f"trained anew with {seeds} seed{'s' * (seeds != 1)} each" if seeds else "scored once more"
+    return f"{confirmed.comparison.arm} and {conclusion.baseline} {how}: {said}"
+
+
+def noise_line(noise: NoiseFloor) -> str:
+    """How far equal runs fall apart, in one line."""
+    of = "" if noise.experiment_id is None else f", of {noise.experiment_id},"
+    return (
+        f"Noise floor: {len(noise.runs)} equal runs of {noise.baseline}{of} fall up to {number(noise.largest)} apart on {noise.metric} "
+        f"(standard deviation of a difference {number(noise.standard_deviation)})"
+    )
+
+
 def evaluation_line(evaluation: EvaluationResult) -> str:
     """One scoring in words."""
     where = evaluation.model or ("untrained" if evaluation.step == 0 else f"step {evaluation.step}")
@@ -72,9 +100,16 @@ def run_markdown(arm: ArmResult) -> str:
     ]
     if arm.failure is not None:
         lines += [f"{arm.failure.boundary}: {arm.failure.placed}", ""]
+    if arm.run is not None and arm.run.stop_reason:
+        lines += [f"Ended early: {arm.run.stop_reason}", ""]
     lines += _list([evaluation_line(evaluation) for evaluation in arm.evaluations])
     for table in breakdown_tables([arm]):
         lines += ["", *markdown_table(table)]
+    lines += (
+        ["", *_list([f"health: {line}" for line in health_lines({arm.run_id: arm.health})])]
+        if arm.health
+        else []
+    )
     lines += ["", *_list([f"warning: {warning}" for warning in arm.warnings])] if arm.warnings else []
     return "\n".join(lines) + "\n"
 
@@ -84,9 +119,16 @@ def _list(lines: Sequence[str]) -> list[str]:
 
 
 def conclusion_markdown(
-    result: ExperimentResult, conclusion: Conclusion, *, hypothesis: str | None, prose: str | None
+    result: ExperimentResult,
+    conclusion: Conclusion,
+    *,
+    hypothesis: str | None,
+    prose: str | None,
+    plots: Sequence[str] = (),
 ) -> str:
-    """The whole page; `prose` is what an `evsys_write_conclusion` listener wrote, placed under the numbers."""
+    """The whole page; `prose` is what an `evsys_write_conclusion` listener wrote, placed under the numbers, and `plots` are
+    pictures beside the page.
+    """
     lines = [f"# {result.name}", "", f"**{verdict_line(conclusion)}**", ""]
     if hypothesis:
         lines += [f"Hypothesis: {hypothesis}", ""]
@@ -104,18 +146,32 @@ def conclusion_markdown(
             "",
         ]
         lines += [*_list([comparison_sentence(conclusion, c) for c in conclusion.checkpoints]), ""]
+    if conclusion.confirmed is not None:
+        lines += [f"The winner once more, which decides: {confirmed_line(conclusion)}.", ""]
+    if conclusion.noise_floor is not None:
+        lines += [f"{noise_line(conclusion.noise_floor)}.", ""]
     if conclusion.without_flagged is not None:
         lines += [f"**{unflagged_line(conclusion)}**", ""]
         rest = conclusion.without_flagged.comparisons
         lines += [*_list([comparison_sentence(conclusion, c) for c in rest]), ""] if rest else []
+    for matrix in conclusion.forgetting:
+        lines += [*forgetting_lines(matrix), ""]
     for table in (*score_tables(result.arms), *breakdown_tables(result.arms, conclusion.metric)):
         lines += [*markdown_table(table), ""]
+    if ended := early_ends(result):
+        lines += ["Runs that ended early:", "", *_list(ended), ""]
+    if conclusion.health:
+        lines += ["Metrics that left the bands of healthy training:", ""]
+        lines += [*_list(list(health_lines(conclusion.health))), ""]
     if conclusion.best_arm:
         lines += [f"Best arm by its own score: `{conclusion.best_arm}`.", ""]
     if conclusion.settle:
         lines += [f"What would settle it: {conclusion.settle}.", ""]
     if prose:
         lines += [prose.strip(), ""]
+    if plots:
+        links = (f"[{PurePosixPath(path).stem}]({path})" for path in plots)
+        lines += [f"Plots: {', '.join(links)}.", ""]
     warnings = [*conclusion.warnings, *(w for w in result.warnings if w not in conclusion.warnings)]
     if warnings:
         lines += ["Warnings:", "", *_list(warnings), ""]
@@ -124,4 +180,9 @@ def conclusion_markdown(
         f"Status {result.status}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {cost_words(result.usage)}, "
         f"{result.seconds:.1f} s."
     )
+    if (lost := conclusion.cut_off).tokens:
+        lines += [
+            "",
+            f"Work that was cut off and made again used {lost.tokens} tokens besides, {cost_words(lost)}.",
+        ]
     return "\n".join(lines) + "\n"

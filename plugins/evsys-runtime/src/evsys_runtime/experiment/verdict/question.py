@@ -7,6 +7,7 @@ from typing import Literal
 
 import attrs
 
+from evsys.types import NoiseFloor
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.ranges import Range
@@ -24,6 +25,7 @@ class Question:
 
     `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
     rewards (None where it isn't known); `seed` is the bootstrap's. Tasks `left_out` don't count.
+    `noise` says how far equal runs of the baseline fall apart, where that is known.
     """
 
     benchmark: str
@@ -36,6 +38,7 @@ class Question:
     reward_range: Range | None = None
     seed: int = 0
     left_out: frozenset[str] = frozenset()
+    noise: NoiseFloor | None = None
 
     @property
     def name(self) -> str:
@@ -43,16 +46,18 @@ class Question:
         return f"{self.benchmark}.{self.metric}"
 
 
-def question_of(plan: Plan, benchmarks: tuple[BoundBenchmark, ...]) -> Question | None:
-    """The question of a plan; None when nothing is to be decided."""
+def question_of(
+    plan: Plan, benchmarks: tuple[BoundBenchmark, ...], *, entry: str | None = None
+) -> Question | None:
+    """The question of a plan, asked on `entry`, by default the success metric's; None when nothing is to be decided."""
     success = plan.success
     if success is None:
         return None
-    benchmark = next(b for b in benchmarks if b.name == success.benchmark)
+    benchmark = next(b for b in benchmarks if b.name == (entry or success.benchmark))
     metric = benchmark.metric(success.metric)
     metadata = plan.experiment.metadata
     return Question(
-        benchmark=success.benchmark,
+        benchmark=benchmark.name,
         metric=success.metric,
         direction=success.direction,
         task_value=metric.task_value,

@@ -122,9 +122,9 @@ def _why(result: ArmResult, evaluation: EvaluationResult | None) -> str:
         return f"{result.run_id}: the success metric is not available"
     if result.failure is not None:
         return f"{result.run_id}: {result.failure.message.partition('\n')[0]}"
-    return (
-        f"{result.run_id}: {'no scoring after training' if result.status == 'completed' else result.status}"
-    )
+    skipped = result.run.stop_reason if result.run is not None and result.status == "skipped" else None
+    ended = "no scoring after training" if result.status == "completed" else skipped or result.status
+    return f"{result.run_id}: {ended}"
 
 
 def final_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 UNTRAINED = "untrained"
+ONCE_MORE = "once more"
 
 
 @attrs.frozen(kw_only=True)
@@ -107,11 +108,19 @@ def _entries(arms: Sequence[ArmResult]) -> dict[str, str]:
     return {e.benchmark: e.split for arm in arms for e in arm.evaluations if e.model is None}
 
 
-def _lines(arms: Sequence[ArmResult], benchmark: str) -> list[_Line]:
-    """The arms with their repeats; before them the untrained weights, once where all arms have the same scores of them."""
+def _lines(
+    arms: Sequence[ArmResult], benchmark: str, without: Mapping[str, int] | None = None
+) -> list[_Line]:
+    """The arms with their repeats, those `without` a result counted; before them the untrained weights, once where all arms have the same scores of them."""
+    scored = {
+        arm.purpose
+        for arm in arms
+        if any(e.benchmark == benchmark and e.model is None for e in arm.evaluations)
+    }
     groups: dict[str, list[ArmResult]] = {}
     for arm in arms:
-        groups.setdefault(arm.arm, []).append(arm)
+        if arm.purpose in scored:  # an entry may be kept for runs that confirm a winner
+            groups.setdefault(_group(arm), []).append(arm)
     starts = [
         _line(f"{name}, {UNTRAINED}", group, untrained_scoring, benchmark) for name, group in groups.items()
     ]
@@ -119,7 +128,17 @@ def _lines(arms: Sequence[ArmResult], benchmark: str) -> list[_Line]:
     if starts and all(_scores(line) == _scores(starts[0]) for line in starts[1:]):
         starts = [attrs.evolve(starts[0], label=UNTRAINED)]
     trained = [_line(name, group, final_scoring, benchmark) for name, group in groups.items()]
+    trained = [
+        attrs.evolve(line, planned=line.planned + (without or {}).get(line.label, 0)) for line in trained
+    ]
     return [*starts, *trained, *_compared(arms, benchmark)]
+
+
+def _group(arm: ArmResult) -> str:
+    """Whose repeat a run is: those that confirm a winner are apart from those that made it one, and stages from each other."""
+    if arm.stage is not None:
+        return f"{arm.arm}, after {arm.stage}"
+    return f"{arm.arm}, {ONCE_MORE}" if arm.purpose == "confirm" else arm.arm
 
 
 def _compared(arms: Sequence[ArmResult], benchmark: str) -> Iterator[_Line]:
@@ -155,14 +174,18 @@ def _cell(value: MetricValue | None, *, interval: bool = True) -> str:
     return f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
 
 
-def score_tables(arms: Sequence[ArmResult]) -> list[Table]:
+def score_tables(arms: Sequence[ArmResult], without: Mapping[str, int] | None = None) -> list[Table]:
     """A table a benchmark entry: a line an arm, a column a metric with its mean over repeats and 95 % interval.
 
     The number of runs behind a line is told in the title, or where they differ in a column.
+
+    Args:
+        arms: the results.
+        without: how many runs of an arm have none, and are no part of `arms`.
     """
     tables = []
     for benchmark, split in _entries(arms).items():
-        lines = _lines(arms, benchmark)
+        lines = _lines(arms, benchmark, without)
         metrics = list(dict.fromkeys(name for line in lines for s in line.scorings for name in s.metrics))
         runs = {line.runs for line in lines if line.planned}
         common = next(iter(runs)) if len(runs) == 1 else None

@@ -1,4 +1,8 @@
-"""Blocking work beside the event loop: that of plugins, which may be abandoned, and what must not be left half done."""
+"""Blocking work beside the event loop: that of plugins, which may be abandoned, and what must not be left half done.
+
+Each call has a thread of its own. Those of the loop's executor (`asyncio.to_thread`) are few and shared by all runs: a plugin
+that hangs in some of them would hold up the work of runs that have nothing to do with it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ async def to_the_end[**P, T](function: Callable[P, T], /, *args: P.args, **kwarg
 
     A cancellation meanwhile is put off: the result comes back all the same, and the next `await` is cancelled.
     """
-    working = asyncio.create_task(asyncio.to_thread(function, *args, **kwargs))
+    working = asyncio.create_task(in_background(function, *args, **kwargs))
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:

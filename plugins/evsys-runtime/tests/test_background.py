@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from evsys_runtime.experiment.background import in_background, to_the_end
+from evsys_runtime.background import in_background, to_the_end
 
 HERE = contextvars.ContextVar("here", default="nowhere")
 

@@ -1,0 +1,56 @@
+"""`evsys context`: what to know before the next experiment, in as many tokens as one has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evsys_cli.records import indexed, project_of, records_folder, records_option
+from evsys_runtime.commands import compact_json, json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys_runtime.record.remembered import Context
+
+__all__ = ["context"]
+
+TOKENS = 4000
+FEWEST = 300
+
+
+@click.command()
+@click.option(
+    "--tokens",
+    default=TOKENS,
+    show_default=True,
+    type=click.IntRange(min=FEWEST),
+    help="The most that it may take; 4 bytes count as one.",
+)
+@records_option
+@json_option
+def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
+    """Tell what is known from all experiments on record: what worked and how surely, what is open, what failed and where, what it cost.
+
+    Markdown, or JSON without spaces, the most useful first. It is what to read before the next experiment is planned.
+    """
+    from evsys_runtime.experiment.memory.context import context_of
+    from evsys_runtime.experiment.memory.fitting import fitted
+    from evsys_runtime.experiment.memory.markdown import context_markdown
+
+    experiments = records_folder(records)
+    with indexed(experiments) as index:
+        whole = context_of(index, project_of(experiments))
+    found = fitted(whole, tokens, _document if as_json else context_markdown)
+    if as_json:
+        from evsys_runtime.record.result_schemas import result_tree
+
+        print_json(result_tree(found), compact=True)
+    else:
+        click.echo(context_markdown(found))
+
+
+def _document(found: Context) -> str:
+    from evsys_runtime.record.result_schemas import result_tree
+
+    return compact_json(result_tree(found))

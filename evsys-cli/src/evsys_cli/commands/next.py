@@ -1,0 +1,69 @@
+"""`evsys next`: what is cheapest to learn next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from evsys_cli.output import for_terminal
+from evsys_cli.records import indexed, records_folder, records_option
+from evsys_runtime.commands import json_option, print_json
+
+if TYPE_CHECKING:
+    from evsys_runtime.record.remembered import Next
+
+__all__ = ["next_steps"]
+
+LIMIT = 10
+
+
+@click.command("next")
+@click.option(
+    "--limit",
+    default=LIMIT,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="The most that are listed; 0 for all.",
+)
+@click.option(
+    "--config",
+    "place",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print the experiment file of the N-th instead, as JSON, which is YAML, too.",
+)
+@records_option
+@json_option
+def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: bool) -> None:
+    """Tell what to do next: winners to confirm, questions to settle, runs to finish, values to try, the cheapest for what they tell first.
+
+    What each costs is what such runs took that are on record. `evsys next --config 1 > FILE` writes the file of the first, to be read, amended and run.
+    """
+    from evsys_runtime.experiment.memory.next import next_steps as found_next
+    from evsys_runtime.record.result_schemas import result_tree
+
+    with indexed(records_folder(records)) as index:
+        found = found_next(index, limit=None if place is not None else limit or None)
+    if place is not None:
+        _print_file(found, place)
+    elif as_json:
+        print_json(result_tree(found))
+    else:
+        from evsys_cli.next_lines import next_lines
+
+        click.echo(for_terminal(next_lines(found)))
+
+
+def _print_file(found: Next, place: int) -> None:
+    """Print the experiment file of a step."""
+    import json
+
+    if place > len(found.steps):
+        raise click.BadParameter(f"there are {len(found.steps)} things to do next", param_hint="'--config'")
+    step = found.steps[place - 1]
+    if step.config is None:
+        does = f"; it is done by {step.command}" if step.command else ""
+        raise click.BadParameter(f"number {place} has no file{does}", param_hint="'--config'")
+    click.echo(json.dumps(step.config, ensure_ascii=False, indent=2))

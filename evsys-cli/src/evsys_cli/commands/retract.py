@@ -1,0 +1,44 @@
+"""`evsys retract`: take back what an experiment concluded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evsys_cli.records import CountedFromTheEnd, experiment_names, indexed, records_folder, records_option
+from evsys_runtime.commands import json_option, print_json
+
+__all__ = ["retract"]
+
+
+@click.command(cls=CountedFromTheEnd)
+@click.argument("experiment", shell_complete=experiment_names)
+@click.option("--reason", required=True, help="What was found, such as a fault of the grader.")
+@click.option(
+    "--withdraw", is_flag=True, help="Take an earlier retraction back: the conclusion holds after all."
+)
+@records_option
+@json_option
+def retract(experiment: str, *, reason: str, withdraw: bool, records: Path | None, as_json: bool) -> None:
+    """Say that the conclusion of EXPERIMENT doesn't hold, and why. Nothing of its record is changed: a line is appended to it.
+
+    It is marked in `history`, `show`, `compare`, `context` and `next`, and so is every experiment that cites it: its children, those that
+    started from its checkpoints or used its noise floor, and those that cite them.
+    """
+    from evsys_runtime.record.experiment_names import experiment_called, folder_called
+    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.retraction import retract_experiment
+
+    place = folder_called(experiment)
+    experiments = records_folder(records) if place is None else place[0].parent
+    with indexed(experiments) as index:
+        wanted = experiment_called(experiment, index) if place is None else place[0].name
+        done = retract_experiment(index, wanted, reason, withdrawn=withdraw)
+    if as_json:
+        print_json(result_tree(done))
+        return
+    what = "holds again" if withdraw else "is retracted"
+    click.echo(f"{done.experiment_id} {what}: {done.reason}")
+    for each in done.resting:
+        click.echo(f"  {each} rested on it" if withdraw else f"  {each} rests on it")

@@ -1,0 +1,52 @@
+"""`evsys why`: why an experiment, or an arm of it, ended as it did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evsys_cli.output import for_terminal
+from evsys_cli.records import (
+    CountedFromTheEnd,
+    experiment_names,
+    indexed,
+    records_folder,
+    records_option,
+    run_names,
+)
+from evsys_runtime.commands import json_option, print_json
+
+__all__ = ["why"]
+
+
+@click.command(cls=CountedFromTheEnd)
+@click.argument("experiment", default="last", shell_complete=experiment_names)
+@click.argument("arm", required=False, shell_complete=run_names)
+@records_option
+@json_option
+def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool) -> None:
+    """Tell why EXPERIMENT (the last one, unless it is named) ended as it did, or an ARM of it.
+
+    That is the numbers behind the verdict, what weakens it, what failed and where else that came up, what differs from its parent, and what would
+    settle it. EXPERIMENT is called as `evsys show` calls it; EXPERIMENT/ARM names an arm, too, or a run.
+    """
+    from evsys_runtime.experiment.memory.why import why as explained
+    from evsys_runtime.record.experiment_names import experiment_called, folder_called
+    from evsys_runtime.record.result_schemas import result_tree
+
+    place = folder_called(experiment)
+    if place is None:
+        experiments = records_folder(records)
+        experiment, _, named = experiment.partition("/")
+    else:
+        experiments, named = place[0].parent, place[1] or ""
+    with indexed(experiments) as index:
+        wanted = experiment_called(experiment, index) if place is None else place[0].name
+        found = explained(index, wanted, arm or named or None)
+    if as_json:
+        print_json(result_tree(found))
+    else:
+        from evsys_cli.why_lines import why_lines
+
+        click.echo(for_terminal(why_lines(found)))

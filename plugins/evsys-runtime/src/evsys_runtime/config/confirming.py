@@ -1,0 +1,99 @@
+"""`confirm` and `control`: whether a winner can be tried once more, and the baseline be repeated, as the file asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from evsys_runtime.config.arm_tree import BASE_MODEL
+from evsys_runtime.config.judging import Judging
+from evsys_runtime.config.model import BenchmarkConfig, ConfirmConfig
+from evsys_runtime.config.plan import SuccessMetric
+from evsys_runtime.config.reading import Reader
+from evsys_runtime.config.reruns import CONTROL
+
+__all__ = ["check_confirm", "check_control"]
+
+_PLACE = "$.confirm"
+
+
+def check_confirm(confirm: ConfirmConfig, judging: Judging, compared: int | None, reader: Reader) -> None:
+    """Report what keeps a winner from being confirmed.
+
+    Args:
+        confirm: the block.
+        judging: the benchmark entries and what is decided by them, as far as that could be made.
+        compared: the arms beside the baseline; None where that isn't known beforehand.
+        reader: takes the problems.
+    """
+    if judging.success is None:
+        if not reader.report.problems:
+            hint = "add metadata.success_metric, or leave 'confirm' out"
+            reader.add(_PLACE, "nothing is decided, so there is no winner to confirm", hint)
+        return
+    entries = {entry.label: entry for entry in judging.benchmarks}
+    chosen = entries[judging.success.benchmark]
+    if chosen.split == "test":
+        hint = "choose by a 'val' entry, and name the 'test' entry in confirm.benchmark"
+        reader.add(
+            "$.metadata.success_metric", f"{chosen.label!r} chooses the winner and is a 'test' entry", hint
+        )
+    label = confirm.benchmark or chosen.label
+    entry = entries.get(label)
+    if entry is None:
+        near = get_close_matches(label, entries, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"entries: {', '.join(entries)}"
+        reader.add(f"{_PLACE}.benchmark", f"no benchmark entry is called {label!r}", hint)
+        return
+    if entry is not chosen:
+        _check_apart(entry, judging.success, reader)
+    if confirm.seeds == 0 and entry is chosen and entry.temperature == 0:
+        reader.add(
+            f"{_PLACE}.seeds",
+            f"at temperature 0 the trained models would give {label!r} the same answers once more",
+            "name another entry in confirm.benchmark, or give seeds to train anew",
+        )
+    if compared == 1:
+        reader.report.warn(
+            "confirm: only one arm is compared, so there is none to choose and nothing will be confirmed"
+        )
+
+
+def check_control(judging: Judging, arms: Sequence[str], reader: Reader) -> None:
+    """Report what keeps equal runs of the baseline from telling anything.
+
+    Args:
+        judging: the benchmark entries and what is decided by them, as far as that could be made.
+        arms: the names of the arms.
+        reader: takes the problems.
+    """
+    success, baseline = judging.success, judging.baseline
+    if reader.report.problems:
+        return
+    if success is None:
+        hint = "add metadata.success_metric, or leave 'control' out"
+        reader.add("$.control", "nothing is decided, so there is no score whose noise could be told", hint)
+    elif not arms:
+        hint = "leave 'control' out, or list the arms"
+        reader.add("$.control", "there is no arm yet that could be repeated", hint)
+    elif (called := f"{baseline}-{CONTROL}") in arms:
+        reader.add("$.control", f"its runs are called {called!r}, as an arm is", "give that arm another name")
+    elif baseline == BASE_MODEL:
+        entry = next(entry for entry in judging.benchmarks if entry.label == success.benchmark)
+        if entry.temperature == 0:
+            reader.add(
+                "$.control",
+                f"at temperature 0 untrained weights give {entry.label!r} the same answers each time",
+                "name an arm in metadata.baseline, or give the entry a temperature",
+            )
+
+
+def _check_apart(entry: BenchmarkConfig, success: SuccessMetric, reader: Reader) -> None:
+    """What an entry has to be that is kept for the confirmation."""
+    if entry.metric_names and success.metric not in entry.metric_names:
+        hint = f"add it to the metrics of {entry.label!r}"
+        message = f"{entry.label!r} has no metric {success.metric!r}, by which the winner is chosen"
+        reader.add(f"{_PLACE}.benchmark", message, hint)
+    if entry.run_every is not None:
+        message = f"{entry.label!r} is scored every {entry.run_every} steps, and what confirms a winner is scored once"
+        reader.add(f"{_PLACE}.benchmark", message, "take 'run_every' out of it, or name another entry")

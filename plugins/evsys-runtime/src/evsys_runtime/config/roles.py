@@ -1,0 +1,134 @@
+"""Second models of a run, `teacher` and `reference`: made of a model and a backend, and asked for by the algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys import Registry
+from evsys.errors import PLUGIN_FAILURES, PluginError, Problem
+from evsys.types import LoraSpec, ModelSpec
+from evsys_runtime.config.building import Built, Plugins
+from evsys_runtime.config.model import PluginSpec, RoleConfig
+from evsys_runtime.config.sources import weights_problems
+
+__all__ = ["ROLES", "check_role", "role_problems", "role_spec"]
+
+ROLES = ("teacher", "reference")
+"""The keys of a run that name one."""
+
+
+def check_role(plugins: Plugins, role: RoleConfig, path: str, root: Path) -> Built:
+    """Build the role's own backend, None where it runs on the run's, and say what is wrong with the role by itself."""
+    problems = list(weights_problems(role.model, f"{path}.model", root))
+    if role.model.load_checkpoint_path is not None:
+        message = "a model in a role isn't trained, so it has no optimiser to go on with"
+        place = f"{path}.model.load_checkpoint_path"
+        problems.append(Problem(path=place, message=message, hint="use init_from_checkpoint"))
+    if role.model.renderer is not None:
+        problems += plugins.named("renderer", role.model.renderer, f"{path}.model.renderer")
+    if role.backend is None:
+        return Built(problems=tuple(problems))
+    spec, place = role.backend, f"{path}.backend"
+    built = plugins.build("backend", spec.kind, spec.params, place)
+    told = [_told_of_clients(problem, spec.kind, place, plugins.registry) for problem in built.problems]
+    return Built(plugin=built.plugin, problems=(*problems, *told))
+
+
+def role_problems(
+    kind: str,
+    algorithm: Any,
+    model: ModelSpec | None,
+    backend: tuple[PluginSpec, Any],
+    roles: Mapping[str, tuple[RoleConfig, Any]],
+) -> Iterable[Problem]:
+    """What is wrong with the roles of a run, looked at together with its algorithm.
+
+    Args:
+        kind: of the algorithm.
+        algorithm: as built.
+        model: that is trained; None where that isn't known.
+        backend: of the run, with its spec.
+        roles: those that the run names, each with its own backend as built, or None for the run's.
+    """
+    used: Mapping[str, Iterable[str]] = getattr(algorithm, "roles", {})
+    for name in getattr(algorithm, "required_roles", ()):
+        if name not in roles:
+            message = f"algorithm {kind!r} needs a {name}, and the run names none"
+            hint = f"give the run `{name}: {{model: {{name: ...}}}}`"
+            yield Problem(path="$.algorithm.kind", message=message, hint=hint)
+    known: dict[str, RoleConfig] = {}
+    for name, (role, own) in roles.items():
+        if name not in used:
+            message = f"algorithm {kind!r}, as it is set, uses no {name}"
+            yield Problem(path=f"$.{name}", message=message, hint="leave it out")
+            continue
+        known[name] = role
+        spec, built = backend if role.backend is None else (role.backend, own)
+        yield from _unable(name, role, spec, built, used[name])
+    if model is not None and known and hasattr(algorithm, "validate_roles"):
+        yield from _judged(kind, algorithm, model, known)
+
+
+def role_spec(role: RoleConfig, lora: LoraSpec) -> ModelSpec:
+    """The model of a role; `lora` is what its weights have been trained with."""
+    model = role.model
+    return ModelSpec(
+        name=model.name, lora=lora, renderer=model.renderer, init_from_checkpoint=model.init_from_checkpoint
+    )
+
+
+def _unable(
+    name: str, role: RoleConfig, spec: PluginSpec, backend: Any, needed: Iterable[str]
+) -> Iterable[Problem]:
+    """What the backend of a role can't do, and what it says of the model itself."""
+    place = f"$.{name}" if role.backend is None else f"$.{name}.backend.kind"
+    if backend is None:  # told of already
+        return
+    offered: frozenset[str] = getattr(backend, "capabilities", frozenset())
+    for capability in sorted(needed):
+        if capability not in offered:
+            message = f"a {name} needs {capability!r}, which backend {spec.kind!r} doesn't offer"
+            yield Problem(path=place, message=message, hint=f"name another backend in {name}.backend")
+    honours = getattr(backend, "honours", None)
+    if honours is not None and role.model.init_from_checkpoint and "init_from_checkpoint" not in honours:
+        message = f"backend {spec.kind!r} would ignore it"
+        yield Problem(path=f"$.{name}.model.init_from_checkpoint", message=message)
+    validate = getattr(backend, "validate_model", None)
+    if validate is None:
+        return
+    try:
+        complaints = [str(complaint) for complaint in validate(role_spec(role, LoraSpec()))]
+    except PLUGIN_FAILURES as exc:
+        complaints = [f"backend {spec.kind!r} can't judge the model: {type(exc).__name__}: {exc}"]
+    for complaint in complaints:
+        yield Problem(path=f"$.{name}.model.name", message=complaint)
+
+
+def _judged(
+    kind: str, algorithm: Any, model: ModelSpec, roles: Mapping[str, RoleConfig]
+) -> Iterable[Problem]:
+    """What the algorithm itself says of the models, where it offers to look."""
+    specs = {name: role_spec(role, model.lora) for name, role in roles.items()}
+    first = f"$.{next(iter(specs))}.model.name"
+    try:
+        complaints = [str(complaint) for complaint in algorithm.validate_roles(model, specs)]
+    except PLUGIN_FAILURES as exc:
+        complaints = [f"algorithm {kind!r} can't judge the models: {type(exc).__name__}: {exc}"]
+    for complaint in complaints:
+        yield Problem(path=first, message=complaint)
+
+
+def _told_of_clients(problem: Problem, kind: str, place: str, registry: Registry) -> Problem:
+    """Inference clients aren't backends: none of them gives the logprobs of tokens that it is told."""
+    if problem.path != f"{place}.kind":
+        return problem
+    try:
+        registry.find("inference_client", kind)
+    except PluginError:
+        return problem
+    hint = "an inference client can't be asked how likely given tokens are; name a backend, such as tinker or local"
+    return attrs.evolve(problem, hint=hint)

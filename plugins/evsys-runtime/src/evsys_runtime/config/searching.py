@@ -1,0 +1,272 @@
+"""A `search`: what it chooses from, and what is known of that before anything is spent.
+
+The arms of a search aren't listed. What is looked at beforehand is the base run with each value of each axis in it, once: each choice,
+and of a range its ends and a number between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+import attrs
+
+from evsys.types.search import SearchAxis
+from evsys_runtime.config import paths, trees
+from evsys_runtime.config.arm_tree import ArmTree, Digests, Expansion, Origins
+from evsys_runtime.config.axes import NOT_SET, Axis, Condition, read_axes, run_path, steps_of, touch
+from evsys_runtime.config.document import Document
+from evsys_runtime.config.grid import base_run, dotted_paths, same
+from evsys_runtime.config.model import MatrixConfig
+from evsys_runtime.config.naming import Namer
+from evsys_runtime.config.report import Report
+
+__all__ = ["Space", "space_of_matrix"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Space:
+    """What a search chooses from: `axes`, in an order in which each comes behind those that its conditions read.
+
+    `base` stands at `place`; `given` are the axes as the file has them, by path.
+    """
+
+    axes: tuple[SearchAxis, ...]
+    given: Mapping[str, Axis]
+    base: Mapping[str, Any]
+    place: str
+    template: str | None
+    document: Document
+    _namer: Namer = attrs.field(init=False)
+
+    @_namer.default
+    def _named(self) -> Namer:
+        # What is wrong with a template is reported with the first arms.
+        return Namer(list(self.given.values()), self.base, self.template, self.document, Report())
+
+    def wrong(self, values: Mapping[str, Any]) -> str | None:
+        """Why values are no arm of this space; None where they are one."""
+        for path in values:
+            if path not in self.given or all(axis.path != path for axis in self.axes):
+                return f"there is no axis {path!r}"
+        for axis in self.axes:
+            if not axis.applies(values):
+                if axis.path in values:
+                    return f"the axis {axis.path!r} doesn't apply to it"
+            elif axis.path not in values:
+                return f"it has no value on the axis {axis.path!r}"
+            elif not _lies_on(axis, values[axis.path]):
+                return f"{values[axis.path]!r} isn't on the axis {axis.path!r}"
+        return None
+
+    def arm(self, values: Mapping[str, Any], origins: Sequence[tuple[str, str]] = ()) -> ArmTree:
+        """The base run with these values in it, named by them.
+
+        Raises:
+            ValueError: a value can't be set where its axis leads.
+        """
+        tree = dict(self.base)
+        # Of two axes in one part, the one that sets the whole comes before the one that sets something in it.
+        for path in sorted(values, key=lambda path: len(self.given[path].path)):
+            tree = trees.put(tree, self.given[path].path, values[path])
+        tree["name"] = self._name(values, tree)
+        return ArmTree(
+            name=tree["name"],
+            tree=tree,
+            origins=Origins(base=self.place, axes=tuple(origins)),
+            digest=Digests().of(tree),
+        )
+
+    def _name(self, values: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
+        chosen, drawn = [], {}
+        for number, (path, axis) in enumerate(self.given.items()):
+            if path not in values:
+                chosen.append(NOT_SET)
+            elif axis.scale is not None:
+                drawn[number] = values[path]
+                chosen.append(0)
+            else:
+                chosen.append(next(i for i, one in enumerate(axis.values) if same(one, values[path])))
+        return self._namer.name(chosen, tree, drawn)
+
+    def probes(self) -> Iterator[ArmTree]:
+        """Arms that together have each value of each axis that applies to any arm.
+
+        Raises:
+            ValueError: a value can't be set where its axis leads.
+        """
+        seen: set[str] = set()
+        for axis in self.axes:
+            for value in self.given[axis.path].values:
+                values = self._with(axis, value)
+                key = trees.canonical(values)
+                if axis.path in values and key not in seen:
+                    seen.add(key)
+                    yield self.arm(values, [*self._marks(values)])
+
+    def _with(self, axis: SearchAxis, value: Any) -> dict[str, Any]:
+        """Values of an arm with this one, and else the first ones that let its axis apply."""
+        by_path = {one.path: one for one in self.axes}
+        forced = {axis.path: value}
+        waiting = [axis]
+        while waiting:
+            for path, accepted in waiting.pop().when.items():
+                wanted = next((one for one in accepted if one is not None), None)
+                if path not in forced and wanted is not None:
+                    forced[path] = wanted
+                    waiting.append(by_path[path])
+        values: dict[str, Any] = {}
+        for one in self.axes:
+            if one.applies(values):
+                values[one.path] = forced.get(one.path, self.given[one.path].values[0])
+        return values
+
+    def _marks(self, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for path, value in values.items():
+            axis = self.given[path]
+            index = next((i for i, one in enumerate(axis.values) if same(one, value)), None)
+            yield axis.run_path, axis.place if index is None else axis.places[index]
+            for length in range(1, len(axis.path)):  # a mapping that only the axis makes
+                if trees.get(self.base, axis.path[:length]) is trees.MISSING:
+                    yield paths.join(axis.path[:length]), axis.place
+                    break
+
+
+def space_of_matrix(
+    document: Document, report: Report, matrix: MatrixConfig, refused: Collection[str] = ()
+) -> Expansion:
+    """The space that a matrix makes for a search, with the arms to look at beforehand.
+
+    Args:
+        document: the file, which has a matrix and a search.
+        report: takes the problems.
+        matrix: its usable part.
+        refused: names of axes that are left out of it, and are reported already.
+    """
+    before = len(report.problems)
+    base = base_run(document, report)
+    axes, more = read_axes(matrix, document, report, refused, ranges=True)
+    if matrix.zip:
+        message = "a search chooses on each axis alone, so none can advance together"
+        hint = "make them one axis, whose values are mappings"
+        report.add(document.problem("$.matrix.zip", message, hint))
+    steps = steps_of(axes, attrs.evolve(matrix, zip=()), document, report)
+    if base is None:
+        return Expansion(whole=False)
+    place, tree = base
+    ordered = [axes[step.axes[0]] for step in steps]
+    space = Space(
+        axes=tuple(_search_axes(ordered, tree, document, report)),
+        given={_path_of(axis): axis for axis in axes},
+        base=tree,
+        place=place,
+        template=matrix.name_template,
+        document=document,
+    )
+    arms = _probed(space, matrix, report)
+    unknown = frozenset(path for name in (*refused, *more) for path in _run_path(name))
+    whole = not refused and not more and len(report.problems) == before
+    return Expansion(arms=arms, whole=whole, unknown=unknown, space=space)
+
+
+def _run_path(name: str) -> Iterator[str]:
+    with suppress(ValueError):  # a name that is no path is reported as such
+        yield paths.join(run_path(name))
+
+
+def _probed(space: Space, matrix: MatrixConfig, report: Report) -> list[ArmTree]:
+    arms: list[ArmTree] = []
+    try:
+        arms.extend(space.probes())
+    except ValueError as exc:
+        report.add(space.document.problem("$.matrix.axes", f"an axis can't be set: {exc}"))
+    if matrix.name_template is not None and arms:
+        axes = list(space.given.values())
+        Namer(axes, space.base, matrix.name_template, space.document, report).name((), arms[0].tree)
+    return arms
+
+
+def _path_of(axis: Axis) -> str:
+    return axis.run_path.removeprefix("$").removeprefix(".")
+
+
+def _search_axes(
+    axes: Sequence[Axis], base: Mapping[str, Any], document: Document, report: Report
+) -> Iterator[SearchAxis]:
+    """Axes as a search gets them: conditions read other axes alone, since what the base run decides is decided."""
+    there: list[Axis] = []
+    for axis in axes:
+        when = _when(axis, there, base, document, report)
+        if when is None:
+            report.warn(f"the axis {axis.name!r} applies to no arm: its condition never holds")
+            continue
+        there.append(axis)
+        scale = axis.scale
+        if scale is None:
+            yield SearchAxis(path=_path_of(axis), choices=axis.values, when=when)
+        else:
+            yield SearchAxis(
+                path=_path_of(axis),
+                low=scale.low or 0,
+                high=scale.high or 0,
+                log=scale.log,
+                type=scale.type,
+                when=when,
+            )
+
+
+def _when(
+    axis: Axis, axes: Sequence[Axis], base: Mapping[str, Any], document: Document, report: Report
+) -> dict[str, tuple[Any, ...]] | None:
+    """The accepted values of the axes that an axis depends on; None where it applies to no arm."""
+    when: dict[str, tuple[Any, ...]] = {}
+    for condition in axis.when:
+        found = _accepted(condition, axes, base, document, report)
+        if found is None:
+            return None
+        for path, accepted in found.items():
+            known = when.get(path)
+            when[path] = accepted if known is None else tuple(one for one in known if one in accepted)
+    return when if all(when.values()) else None
+
+
+def _accepted(
+    condition: Condition, axes: Sequence[Axis], base: Mapping[str, Any], document: Document, report: Report
+) -> dict[str, tuple[Any, ...]] | None:
+    """The accepted values of the axis that a condition reads; empty where the base run fulfils it, None where nothing does."""
+    reads = [axis for axis in axes if touch(axis.path, condition.path)]
+    fixed = trees.get(base, condition.path)
+    holds = any(same(fixed, accepted) for accepted in condition.accepted)
+    if not reads:
+        if fixed is trees.MISSING:
+            name = ".".join(map(str, condition.path))
+            near = get_close_matches(name, sorted(dotted_paths(base)), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else None
+            report.add(document.problem(condition.place, f"no arm has {name!r}", hint))
+        return {} if holds else None
+    axis, inside = reads[0], condition.path[len(reads[0].path) :]
+    if len(reads) > 1 or len(axis.path) > len(condition.path):
+        names = " and ".join(repr(one.name) for one in reads)
+        message = f"it reads what {names} {'set' if len(reads) > 1 else 'sets a part of'}"
+        hint = "in a search a condition reads a value that one axis sets"
+        report.add(document.problem(condition.place, message, hint))
+        return {}
+    if axis.scale is None:
+        accepted = [
+            one for one in axis.values if any(same(trees.get(one, inside), a) for a in condition.accepted)
+        ]
+    else:
+        accepted = [one for one in condition.accepted if not inside]
+    if holds and axis.when:  # where that axis is left out, the base run's value counts
+        accepted.append(None)
+    return {_path_of(axis): tuple(accepted)} if accepted else None
+
+
+def _lies_on(axis: SearchAxis, value: Any) -> bool:
+    if axis.choices:
+        return any(same(one, value) for one in axis.choices)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return axis.low <= value <= axis.high and (axis.type == "float" or isinstance(value, int))

@@ -1,0 +1,164 @@
+"""Which checkpoint of a run is the best: by the success metric on an entry that isn't kept for the test, else by the reward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from evsys.types import Checkpoint, EvaluationResult, RunContext
+from evsys_runtime.config.plan import SuccessMetric
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.run_record import RunRecord
+from evsys_runtime.training.checkpoints import restorable
+
+__all__ = ["BestCheckpoint"]
+
+REWARD = "reward"
+"""The metric of a step that counts where nothing is scored."""
+
+WINDOW = 10
+"""Steps that a mean of the reward is taken over: that of one step is mostly noise."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class BestCheckpoint:
+    """Follows one run, as a listener, and knows its best checkpoint so far.
+
+    A backend whose client has `keep_state(state)` is told of each new one, so that it doesn't let go of it.
+
+    Attributes:
+        entry: the benchmark entry whose scores count; None leaves the rewards.
+        metric: its metric.
+        sign: -1 where less is better.
+    """
+
+    entry: str | None = None
+    metric: str = ""
+    sign: float = 1.0
+    _rewards: dict[int, float] = attrs.field(factory=dict)
+    _scores: dict[int, float] = attrs.field(factory=dict)
+    _saved: dict[int, Checkpoint] = attrs.field(factory=dict)
+    _kept: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        record: RunRecord,
+        success: SuccessMetric | None,
+        benchmarks: Sequence[BoundBenchmark],
+    ) -> BestCheckpoint:
+        """It as an attempt finds it that goes on with a run: from the live lines of the record. Blocking.
+
+        Raises:
+            StoreError: the record can't be read.
+        """
+        entry = None if success is None else _entry(success, benchmarks)
+        found = cls(
+            entry=entry,
+            metric="" if success is None else success.metric,
+            sign=-1.0 if success is not None and success.direction == "min" else 1.0,
+        )
+        attempts = record.attempts
+        if len(attempts) < 2:
+            return found
+        for line in record.read_metrics():
+            found._step(line["step"], line["values"])
+        for line in record.read_evaluations():
+            found._scored(read_as(EvaluationResult, line["evaluation"]))
+        for saved in record.checkpoints.complete(attempts):
+            found._saved[saved.step] = restorable(saved)
+        found._kept = next((one.step for one in found.ranked() if found._is_known(one.step)), None)
+        return found
+
+    # --- what it is told ------------------------------------------------------------------------------------------
+
+    def evsys_step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
+        """A hook: a step has its reward."""
+        self._step(step, metrics)
+
+    async def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
+        """A hook: weights are scored."""
+        self._scored(evaluation)
+        await self._keep(ctx)
+
+    async def evsys_checkpoint_saved(self, ctx: RunContext, checkpoint: Checkpoint) -> None:
+        """A hook: there is another one."""
+        self._saved[checkpoint.step] = checkpoint
+        await self._keep(ctx)
+
+    # --- what it knows --------------------------------------------------------------------------------------------
+
+    @property
+    def best(self) -> Checkpoint | None:
+        """The best checkpoint; None where nothing says how good any of them is."""
+        return next((one for one in self.ranked() if self._is_known(one.step)), None)
+
+    def ranked(self, at_most: int | None = None) -> list[Checkpoint]:
+        """The checkpoints of at most so many steps, the best first; those of which nothing is known come last, the latest first.
+
+        Scores count where more than one checkpoint has one, else the rewards: what is scored at the end alone is compared with
+        nothing. Of equals the later one is taken: it has learnt for longer.
+        """
+        steps = sorted(step for step in self._saved if at_most is None or step <= at_most)
+        rewards = {step: value for step in steps if (value := self._reward(step)) is not None}
+        scores = {step: self._scores[step] for step in steps if step in self._scores}
+        if len(scores) == 1 and rewards:
+            scores = {}
+        scored = sorted(scores, key=scores.__getitem__)
+        others = sorted((step for step in rewards if step not in scores), key=rewards.__getitem__)
+        known = {*scored, *others}
+        rest = [step for step in steps if step not in known]
+        return [self._saved[step] for step in reversed([*rest, *others, *scored])]
+
+    def place(self, directory: Path) -> str | None:
+        """Where the best checkpoint is, from the run's folder on."""
+        best = self.best
+        if best is None:
+            return None
+        inside = best.directory.is_relative_to(directory)
+        return (best.directory.relative_to(directory) if inside else best.directory).as_posix()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _step(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        reward = metrics.get(REWARD)
+        if reward is not None and math.isfinite(reward):
+            self._rewards[step] = float(reward)
+
+    def _scored(self, evaluation: EvaluationResult) -> None:
+        if evaluation.benchmark != self.entry or evaluation.model is not None:
+            return
+        found = evaluation.metrics.get(self.metric)
+        if evaluation.status == "completed" and found is not None and found.value is not None:
+            self._scores[evaluation.step] = self.sign * found.value
+
+    def _reward(self, step: int) -> float | None:
+        values = [self._rewards[at] for at in range(step - WINDOW + 1, step + 1) if at in self._rewards]
+        return math.fsum(values) / len(values) if values else None
+
+    def _is_known(self, step: int) -> bool:
+        return step in self._scores or self._reward(step) is not None
+
+    async def _keep(self, ctx: RunContext) -> None:
+        best, keep = self.best, getattr(ctx.clients.policy, "keep_state", None)
+        if best is None or best.step == self._kept:
+            return
+        self._kept = best.step
+        if keep is not None:
+            await keep(best.state)
+
+
+def _entry(success: SuccessMetric, benchmarks: Iterable[BoundBenchmark]) -> str | None:
+    """The entry that says how good weights are on the way: the success metric's own, else another one with that metric."""
+    usable = [
+        one.name
+        for one in benchmarks
+        if one.split == "val" and success.metric in {metric.name for metric in one.metrics}
+    ]
+    if success.benchmark in usable:
+        return success.benchmark
+    return next(iter(usable), None)

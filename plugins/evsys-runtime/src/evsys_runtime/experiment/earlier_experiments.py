@@ -1,0 +1,68 @@
+"""What earlier experiments in the same folder tell of one: looked up in the index, never in all their files."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evsys.errors import StoreError
+from evsys_runtime.record.index import Index
+
+__all__ = ["earlier_index", "looked_up", "looks_before"]
+
+
+@contextmanager
+def earlier_index(experiments: Path, own: str | None, tell: Callable[[str], None]) -> Iterator[Index | None]:
+    """The index of a folder of experiments, up to date; None where there are no others, or it can't be read, which is told.
+
+    Args:
+        experiments: the folder.
+        own: the experiment that asks; None for one that isn't on record yet.
+        tell: gets why it can't be read.
+    """
+    if not any(path.parent.name != own for path in experiments.glob("*/experiment.json")):
+        yield None
+        return
+    with Index(experiments) as index:
+        try:
+            index.refresh()
+        except (StoreError, sqlite3.Error) as exc:
+            tell(f"earlier experiments can't be looked up: {exc}")
+            yield None
+            return
+        yield index
+
+
+def looked_up(
+    index: Index | None, query: str, parameters: Sequence[object], tell: Callable[[str], None]
+) -> list[tuple[Any, ...]]:
+    """What a query gives; nothing where there is no index, or where it can't be asked, which is told and costs no result."""
+    try:
+        return [] if index is None else index.rows(query, parameters)
+    except (StoreError, sqlite3.Error) as exc:
+        tell(f"earlier experiments can't be looked up: {exc}")
+        return []
+
+
+def looks_before(
+    index: Index | None, own: str, hashes: Mapping[str, str], tell: Callable[[str], None]
+) -> dict[str, int]:
+    """How often other experiments scored the tasks of each entry, by its name; entries that none scored are left out.
+
+    Starting weights count once an experiment, as they are scored once for all its arms.
+
+    Args:
+        index: of the experiments on record.
+        own: the experiment that asks.
+        hashes: of the entries' tasks, by name.
+        tell: gets why they can't be looked up.
+    """
+    query = (
+        "SELECT COUNT(*) FROM (SELECT DISTINCT l.experiment, CASE WHEN l.step = 0 THEN '' ELSE l.place END, l.step "
+        "FROM look l JOIN experiment e ON e.id = l.experiment WHERE l.hash = ? AND e.folder != ?)"
+    )
+    found = {name: looked_up(index, query, (key, own), tell) for name, key in hashes.items()}
+    return {name: rows[0][0] for name, rows in found.items() if rows and rows[0][0]}

@@ -1,0 +1,110 @@
+"""An experiment on record as the file of the next one: one arm of it, or two, changed or with other seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evsys.errors import StoreError
+from evsys_runtime.experiment.verdict.question import BASE_MODEL
+from evsys_runtime.record.files import read_json
+
+__all__ = ["Resolved"]
+
+_MADE = frozenset({"hash", "tasks", "allow_test_selection"})
+"""What resolved.json knows of an entry beyond the file."""
+
+_KEPT = ("version", "data_store", "deterministic", "max_concurrent_arms", "budget", "watchdog")
+_SEED_STEP = 1000
+"""How far the seeds of a repetition are from those of what it repeats."""
+
+
+class Resolved:
+    """resolved.json of an experiment.
+
+    Args:
+        directory: the experiment's folder.
+
+    Raises:
+        StoreError: it has none that can be read.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.experiment_id = directory.name
+        self.tree = read_json(directory / "resolved.json")
+        self.runs: dict[str, Mapping[str, Any]] = {}
+        for arm in self.tree.get("arms", ()):
+            if "stage" in arm or not isinstance(arm.get("run"), Mapping):
+                raise StoreError(f"{directory.name} has arms of several stages, which can't be taken apart")
+            self.runs.setdefault(str(arm["arm"]), arm["run"])
+        if "metadata" not in self.tree or "benchmarks" not in self.tree:
+            raise StoreError(f"resolved.json of {directory.name} is of another form")
+
+    def file(
+        self,
+        arm: str,
+        *,
+        hypothesis: str,
+        repeats: int,
+        values: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+    ) -> dict[str, Any]:
+        """The experiment file of a child that trains this arm, and the baseline where that is an arm, with fresh seeds.
+
+        Args:
+            arm: its name.
+            hypothesis: why.
+            repeats: how often.
+            values: what is changed in it, by dotted path.
+            limit: how many tasks the entries are to have that have a limit.
+        """
+        metadata = {
+            **self.tree["metadata"],
+            "hypothesis": hypothesis,
+            "parent_experiment_id": self.experiment_id,
+            "benchmark": [_entry(entry, limit) for entry in self.tree["benchmarks"]],
+        }
+        run = json.loads(json.dumps(self.runs[arm]))
+        for path, value in (values or {}).items():
+            *parents, last = path.split(".")
+            place = run
+            for parent in parents:
+                place = place[parent]
+            place[last] = value
+        baseline = metadata.get("baseline")
+        runs = [run]
+        if baseline not in (None, BASE_MODEL, arm) and baseline in self.runs:
+            runs.insert(0, self.runs[str(baseline)])
+        tree = {
+            **{key: self.tree.get(key) for key in _KEPT},
+            "name": f"{self.tree.get('name') or 'next'}-next",
+            "metadata": metadata,
+            "n_repeats": repeats,
+            "base_seed": int(self.tree.get("base_seed") or 0) + _SEED_STEP,
+            **({"run": run} if len(runs) == 1 else {"runs": runs}),
+        }
+        found: dict[str, Any] = _without_nothing(tree)
+        return found
+
+
+def _entry(entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
+    kept = {key: value for key, value in entry.items() if key not in _MADE or value is True}
+    # The success metric is called by the name that results have, which is the short one.
+    kept["metrics"] = [
+        {**metric, "kind": str(metric["kind"]).rpartition("/")[2]} for metric in entry.get("metrics") or ()
+    ]
+    if limit is not None and entry.get("limit") is not None:
+        kept["limit"] = max(limit, entry["limit"])
+    return kept
+
+
+def _without_nothing(value: Any) -> Any:
+    """Without keys that say nothing: null, and empty lists and mappings."""
+    if isinstance(value, Mapping):
+        kept = {key: _without_nothing(each) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if each is not None and each not in ([], {})}
+    if isinstance(value, list | tuple):
+        return [_without_nothing(each) for each in value]
+    return value

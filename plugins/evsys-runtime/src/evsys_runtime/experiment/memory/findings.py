@@ -1,0 +1,253 @@
+"""What each experiment came to, everything once: the same recipe, or the same question, is one finding in however many experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from evsys.types import Comparison
+from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.record.history import Question, ask, found_by
+from evsys_runtime.record.index import Index
+from evsys_runtime.record.past import PastExperiment
+from evsys_runtime.record.remembered import Finding, Retracted, Unfinished, WayToFail
+
+__all__ = ["Findings", "Known", "Worded", "findings", "winners_of"]
+
+_LONGEST = 240
+_MOST_ARMS = 8
+_UNFINISHED = ("running", "crashed", "cancelled", "budget_stopped")
+
+type Numbers = frozenset[int]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Known:
+    """Every experiment on record, the newest first, and the config of each of their arms."""
+
+    experiments: tuple[PastExperiment, ...]
+    configs: Mapping[tuple[str, str], Numbers]
+
+    @classmethod
+    def of(cls, index: Index, on_record: ArmsOnRecord | None = None) -> Known:
+        """What the index has, dry runs apart."""
+        on_record = on_record or ArmsOnRecord.of(index)
+        folders = dict(found_by(index, Question()))
+        configs = {
+            (folders[experiment], arm): numbers
+            for experiment, arm, numbers in on_record.arms
+            if experiment in folders
+        }
+        return cls(experiments=ask(index, Question()).experiments, configs=configs)
+
+    def recipe(self, past: PastExperiment, arm: str) -> object:
+        """What is the same for arms of the same config, judged alike; where the config isn't known an arm is like itself alone."""
+        return self.configs.get((past.experiment_id, arm), (past.experiment_id, arm)), past.metric
+
+    def question(self, past: PastExperiment) -> object:
+        """What is the same for experiments that ask the same."""
+        arms = frozenset(self.recipe(past, each.arm) for each in past.comparisons)
+        return arms, past.metric, past.baseline
+
+
+@attrs.frozen
+class Worded[E: (Finding, WayToFail, Retracted, Unfinished)]:
+    """Something that is known, in few words and in all."""
+
+    brief: E
+    full: E
+
+
+@attrs.frozen(kw_only=True)
+class Findings:
+    """What is known, the most useful first in each part. `closed` questions were answered by a later experiment; `unscored` ones never came to
+    a score.
+    """
+
+    retracted: tuple[Worded[Retracted], ...]
+    supported: tuple[Worded[Finding], ...]
+    candidates: tuple[Worded[Finding], ...]
+    open: tuple[Worded[Finding], ...]
+    refuted: tuple[Worded[Finding], ...]
+    unfinished: tuple[Worded[Unfinished], ...]
+    closed: tuple[str, ...] = ()
+    unscored: tuple[str, ...] = ()
+
+
+def findings(known: Known, *, usual: str | None) -> Findings:
+    """Sort what experiments came to.
+
+    Args:
+        known: all of them.
+        usual: the metric that goes without saying.
+    """
+    standing = [past for past in known.experiments if past.retracted is None]
+    worked = list(_worked(known, [past for past in standing if winners_of(past)], standing, usual))
+    undecided = [past for past in standing if past.verdict == "INCONCLUSIVE"]
+    asked = [past for past in undecided if any(each.effect is not None for each in past.comparisons)]
+    closed = frozenset(_closed(known, asked, standing))
+    scored = {past.experiment_id for past in asked}
+    return Findings(
+        retracted=tuple(_retracted(known.experiments)),
+        supported=tuple(found for verdict, found in worked if verdict == "SUPPORTED"),
+        candidates=tuple(found for verdict, found in worked if verdict == "CANDIDATE"),
+        open=tuple(_open(known, [past for past in asked if past.experiment_id not in closed], usual)),
+        refuted=tuple(_refuted(past, usual) for past in standing if past.verdict == "REFUTED"),
+        unfinished=tuple(
+            _plain(Unfinished(experiment=past.experiment_id, status=past.status))
+            for past in standing
+            if past.status in _UNFINISHED
+            and past.verdict in (None, "INCONCLUSIVE")
+            and past.experiment_id not in scored
+        ),
+        closed=tuple(past.experiment_id for past in asked if past.experiment_id in closed),
+        unscored=tuple(past.experiment_id for past in undecided if past.experiment_id not in scored),
+    )
+
+
+def _plain[E: (Retracted, Unfinished)](entry: E) -> Worded[E]:
+    return Worded(entry, entry)
+
+
+def winners_of(past: PastExperiment) -> list[Comparison]:
+    """The arms that won, the best first; none where the verdict doesn't stand on them."""
+    if past.verdict not in ("SUPPORTED", "CANDIDATE"):
+        return []
+    won = [each for each in past.comparisons if each.outcome == "win"]
+    again = past.confirmed
+    if again is not None and again.outcome == "win":  # what had a part in the choice says too much
+        return [again, *(each for each in won if each.arm != again.arm)]
+    return sorted(won, key=lambda each: (each.arm != past.best_arm, -(each.effect or 0.0)))
+
+
+def _retracted(experiments: Sequence[PastExperiment]) -> Iterator[Worded[Retracted]]:
+    for past in experiments:
+        if past.retracted is not None:
+            resting = [each.experiment_id for each in experiments if past.experiment_id in each.rests_on]
+            reason = _cut(past.retracted)
+            yield _plain(Retracted(experiment=past.experiment_id, reason=reason, resting=tuple(resting)))
+
+
+def _worked(
+    known: Known, winners: Sequence[PastExperiment], standing: Sequence[PastExperiment], usual: str | None
+) -> Iterator[tuple[str | None, Worded[Finding]]]:
+    """One of each recipe, with its verdict: where it was confirmed, else where it was tried last."""
+    ranked = sorted(winners, key=lambda past: past.verdict != "SUPPORTED")
+    groups: dict[object, list[PastExperiment]] = {}
+    for past in ranked:
+        groups.setdefault(known.recipe(past, winners_of(past)[0].arm), []).append(past)
+    elsewhere = _otherwise(known, standing)
+    for recipe, group in sorted(groups.items(), key=lambda item: _certainty(item[1][0])):
+        past, (best, *others) = group[0], winners_of(group[0])
+        basis = [*_grounds(past, best, usual), *_also(group[1:], "also won in")]
+        if others:
+            more = f", and {len(others) - _MOST_ARMS} more" if len(others) > _MOST_ARMS else ""
+            basis.append(f"{', '.join(each.arm for each in others[:_MOST_ARMS])}{more} won, too")
+        basis += [f"but {outcome} in {where}" for outcome, where in elsewhere.get(recipe, ())]
+        said = [_cut(past.hypothesis), past.settle and f"to settle: {past.settle}"]
+        yield past.verdict, _finding(past, best, basis, said)
+
+
+def _certainty(past: PastExperiment) -> tuple[bool, bool, bool, float]:
+    """What is sure comes first: confirmed, about recipes, and far from no effect."""
+    best = winners_of(past)[0]
+    return (
+        bool(past.rests_on),
+        past.verdict != "SUPPORTED",
+        best.claim != "recipe",
+        -(best.low if best.low is not None else best.effect or 0.0),
+    )
+
+
+def _otherwise(known: Known, standing: Sequence[PastExperiment]) -> dict[object, list[tuple[str, str]]]:
+    """Where a recipe tied or lost."""
+    found: dict[object, list[tuple[str, str]]] = {}
+    for past in standing:
+        for each in past.comparisons:
+            if each.outcome in ("tie", "loss"):
+                place = (f"a {each.outcome}", past.experiment_id)
+                found.setdefault(known.recipe(past, each.arm), []).append(place)
+    return found
+
+
+def _open(known: Known, asked: Sequence[PastExperiment], usual: str | None) -> Iterator[Worded[Finding]]:
+    """One of each question: where it was asked last."""
+    groups: dict[object, list[PastExperiment]] = {}
+    for past in asked:
+        groups.setdefault(known.question(past), []).append(past)
+    for group in groups.values():
+        past = group[0]
+        scored = [each for each in past.comparisons if each.effect is not None]
+        best = next((each for each in scored if each.arm == past.best_arm), scored[0])
+        basis = [*_grounds(past, best, usual), *_also(group[1:], "asked before in")]
+        said = [past.settle and f"to settle: {past.settle}", _cut(past.hypothesis)]
+        yield _finding(past, best, basis, said)
+
+
+def _closed(
+    known: Known, asked: Sequence[PastExperiment], standing: Sequence[PastExperiment]
+) -> Iterator[str]:
+    """Questions that a later experiment answered: one that asks the same, or one that descends from it."""
+    decided = [past for past in standing if past.verdict in ("SUPPORTED", "REFUTED")]
+    parents = {past.experiment_id: past.parent for past in standing}
+    answered: dict[object, str] = {}
+    descending: set[str] = set()
+    for past in decided:
+        question = known.question(past)
+        answered[question] = max(answered.get(question, ""), past.moment)
+        parent = past.parent
+        while parent is not None and parent not in descending:
+            descending.add(parent)
+            parent = parents.get(parent)
+    for past in asked:
+        later = answered.get(known.question(past), "") > past.moment
+        if later or past.experiment_id in descending:
+            yield past.experiment_id
+
+
+def _refuted(past: PastExperiment, usual: str | None) -> Worded[Finding]:
+    scored = [each for each in past.comparisons if each.effect is not None]
+    best = max(scored, key=lambda each: each.effect or 0.0, default=None)
+    basis = [] if best is None else list(_grounds(past, best, usual))
+    if len(scored) > 1:
+        basis.append(f"the best of {len(scored)} arms")
+    return _finding(past, best, basis, [_cut(past.hypothesis)])
+
+
+def _finding(
+    past: PastExperiment, best: Comparison | None, basis: Sequence[str], said: Sequence[str | None]
+) -> Worded[Finding]:
+    doubts = [f"RESTS ON RETRACTED {', '.join(past.rests_on)}"] if past.rests_on else []
+    brief = Finding(
+        name=past.experiment_id if best is None else f"{past.experiment_id}/{best.arm}",
+        effect=None if best is None else (_short(best.effect), _short(best.low), _short(best.high)),
+        says="; ".join([*doubts, *basis]),
+    )
+    return Worded(brief, attrs.evolve(brief, says=". ".join(each for each in (brief.says, *said) if each)))
+
+
+def _grounds(past: PastExperiment, best: Comparison, usual: str | None) -> Iterator[str]:
+    """On how much a finding stands, in a few words."""
+    size = f"{best.n_seeds}x{best.n_tasks}" if best.n_seeds and best.n_tasks else ""
+    parts = ["confirmed"] if best is past.confirmed else []
+    parts.append(f"{best.claim or ''} {size}".strip())
+    metric = "" if past.metric == usual else past.metric or ""
+    against = "" if past.baseline in (None, "base_model") else f"against {past.baseline}"
+    text = ", ".join(part for part in (*parts, metric, against) if part)
+    if text:
+        yield text
+
+
+def _also(group: Sequence[PastExperiment], words: str) -> Iterator[str]:
+    if group:
+        yield f"{words} {', '.join(past.experiment_id for past in group)}"
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.2g}")
+
+
+def _cut(text: str | None) -> str:
+    words = " ".join((text or "").split())
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 2]}.."

@@ -1,0 +1,246 @@
+"""`evsys next`: what is cheapest to learn next: winners to confirm, questions to settle, runs to finish, neighbours to try."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from evsys.errors import StoreError
+from evsys.types import Comparison
+from evsys_runtime.experiment.memory.again import Resolved
+from evsys_runtime.experiment.memory.failures import failure_classes, meets
+from evsys_runtime.experiment.memory.findings import Known, Worded, findings, winners_of
+from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.experiment.memory.untried import untried
+from evsys_runtime.experiment.verdict.question import BASE_MODEL
+from evsys_runtime.record.history import runs_of
+from evsys_runtime.record.index import Index
+from evsys_runtime.record.past import PastExperiment
+from evsys_runtime.record.remembered import Finding, Next, NextStep
+
+__all__ = ["WORTH", "next_steps"]
+
+WORTH: Mapping[str, float] = {"confirm": 1.0, "settle": 0.8, "resume": 0.8, "neighbour": 0.3}
+"""Bits that each kind of step is expected to tell: whether a chosen winner holds is open, whether a change nearby is better is mostly no."""
+
+MOST_WINNERS = 10
+"""Winners whose neighbours are looked at, the surest first."""
+
+_TASKS = re.compile(r"\b(?:about )?(\d+) tasks")
+_RUNS = re.compile(r"\b(\d+) training runs of each recipe")
+_GO_ON = frozenset({"crashed", "cancelled", "budget_stopped"})
+
+
+def next_steps(index: Index, *, limit: int | None = None) -> Next:
+    """What could be done next, the least expensive for what it would tell first.
+
+    Args:
+        index: of the experiments on record, as of now.
+        limit: the most that are listed; None lists all.
+    """
+    planner = _Planner.of(index)
+    steps = [*planner.to_finish(), *planner.to_confirm(), *planner.to_settle(), *planner.to_try()]
+    steps.sort(key=_rank)
+    return Next(total=len(steps), steps=tuple(steps[:limit]))
+
+
+def _rank(step: NextStep) -> tuple[bool, float, bool, float]:
+    """Money for each bit, then time; what isn't known comes last."""
+    money, time = step.cost_usd, step.seconds
+    return (
+        money is None,
+        (money or 0.0) / step.worth,
+        time is None,
+        (time or 0.0) / step.worth,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class _Run:
+    """What a run of an experiment took, on average of those that completed."""
+
+    seconds: float | None
+    cost_usd: float | None
+
+    def times(self, runs: float) -> dict[str, Any]:
+        """What so many of them take."""
+        return {
+            "seconds": None if self.seconds is None else round(self.seconds * runs, 1),
+            "cost_usd": None if self.cost_usd is None else round(self.cost_usd * runs, 6),
+        }
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Planner:
+    index: Index
+    known: Known
+    by_id: Mapping[str, PastExperiment]
+    candidates: Sequence[Worded[Finding]]
+    supported: Sequence[Worded[Finding]]
+    open: Sequence[Worded[Finding]]
+    on_record: ArmsOnRecord
+
+    @classmethod
+    def of(cls, index: Index) -> _Planner:
+        """From what is on record."""
+        on_record = ArmsOnRecord.of(index)
+        known = Known.of(index, on_record)
+        found = findings(known, usual=None)
+        return cls(
+            index=index,
+            known=known,
+            by_id={past.experiment_id: past for past in known.experiments},
+            candidates=found.candidates,
+            supported=found.supported,
+            open=found.open,
+            on_record=on_record,
+        )
+
+    def to_finish(self) -> Iterator[NextStep]:
+        """Experiments that ended before they were through."""
+        for past in self.known.experiments:
+            left = past.runs - past.runs_completed
+            if past.status in _GO_ON and past.retracted is None and left > 0:
+                yield NextStep(
+                    kind="resume",
+                    experiment=past.experiment_id,
+                    arm=None,
+                    learns=f"what it was begun for: {past.hypothesis or past.name or 'it says nothing'}",
+                    needs=f"{left} of its {past.runs} runs (it is {past.status})",
+                    worth=WORTH["resume"],
+                    runs=left,
+                    command=f"evsys resume {past.experiment_id}",
+                    **self._run(past).times(left),
+                )
+
+    def to_confirm(self) -> Iterator[NextStep]:
+        """Winners that were chosen among several."""
+        for past, arm in self._named(self.candidates):
+            best = winners_of(past)[0]
+            repeats = max(1, best.n_seeds)
+            sides = 1 if past.baseline in (None, BASE_MODEL) else 2
+            yield self._with_file(
+                past,
+                NextStep(
+                    kind="confirm",
+                    experiment=past.experiment_id,
+                    arm=arm,
+                    learns=f"whether {arm} beats {past.baseline or BASE_MODEL} when it isn't chosen among {len(past.comparisons)}",
+                    needs=_runs(repeats * sides, "with fresh seeds"),
+                    worth=WORTH["confirm"],
+                    runs=repeats * sides,
+                    **self._run(past).times(repeats * sides),
+                ),
+                repeats=repeats,
+            )
+
+    def to_settle(self) -> Iterator[NextStep]:
+        """Questions whose answer more tasks, or more runs, would show."""
+        for past, arm in self._named(self.open):
+            asked = next(each for each in past.comparisons if each.arm == arm)
+            text = past.settle or ""
+            runs, tasks = _RUNS.search(text), _TASKS.search(text)
+            sides = 1 if past.baseline in (None, BASE_MODEL) else 2
+            repeats = int(runs[1]) if runs else max(1, asked.n_seeds)
+            larger = int(tasks[1]) / asked.n_tasks if tasks and asked.n_tasks else 1.0
+            step = NextStep(
+                kind="settle",
+                experiment=past.experiment_id,
+                arm=arm,
+                learns=f"whether {arm} differs from {past.baseline or BASE_MODEL}: {_seen(asked)}",
+                needs=text or "more tasks or runs; how many isn't known",
+                worth=WORTH["settle"],
+            )
+            if runs or tasks:
+                step = attrs.evolve(
+                    step, runs=repeats * sides, **self._run(past).times(repeats * sides * max(1.0, larger))
+                )
+                step = self._with_file(past, step, repeats=repeats, limit=int(tasks[1]) if tasks else None)
+            yield step
+
+    def to_try(self) -> Iterator[NextStep]:
+        """Values next to those of a winner that nobody tried."""
+        regions = [
+            each.region
+            for each in failure_classes(self.index, self.on_record)
+            if each.region is not None and each.region.known_bad
+        ]
+        tried = {frozenset(self.on_record.config(numbers).items()) for _, _, numbers in self.on_record.arms}
+        for past, arm in list(self._named([*self.supported, *self.candidates]))[:MOST_WINNERS]:
+            own = {
+                each: self.on_record.config(numbers)
+                for (folder, each), numbers in self.known.configs.items()
+                if folder == past.experiment_id
+            }
+            for path, value, why in untried(own, arm):
+                config = {**own[arm], path: json.dumps(value)}
+                bad = any(all(meets(config, one) for one in region.conditions) for region in regions)
+                if bad or frozenset(config.items()) in tried:
+                    continue
+                yield self._with_file(
+                    past,
+                    NextStep(
+                        kind="neighbour",
+                        experiment=past.experiment_id,
+                        arm=arm,
+                        learns=f"whether {path} of {value:g} is better than {own[arm][path]}: {why}",
+                        needs=_runs(1, f"of {arm} with {path} = {value:g}"),
+                        worth=WORTH["neighbour"],
+                        runs=1,
+                        **self._run(past).times(1),
+                    ),
+                    repeats=1,
+                    values={path: value},
+                )
+
+    def _named(self, found: Sequence[Worded[Finding]]) -> Iterator[tuple[PastExperiment, str]]:
+        """The experiment and the arm of each, without those that rest on what was retracted."""
+        for each in found:
+            experiment, _, arm = each.brief.name.partition("/")
+            past = self.by_id[experiment]
+            if not past.rests_on and arm:
+                yield past, arm
+
+    def _run(self, past: PastExperiment) -> _Run:
+        done = [run for run in runs_of(self.index, past.experiment_id) if run.status == "completed"]
+        seconds = [run.seconds for run in done if run.seconds is not None]
+        priced = [run.usage for run in done if run.usage is not None and not run.usage.without_price]
+        costs = [each.cost_usd or 0.0 for each in priced]
+        return _Run(
+            seconds=sum(seconds) / len(seconds) if seconds else None,
+            cost_usd=sum(costs) / len(costs) if costs and len(costs) == len(done) else None,
+        )
+
+    def _with_file(
+        self,
+        past: PastExperiment,
+        step: NextStep,
+        *,
+        repeats: int,
+        values: Mapping[str, float] | None = None,
+        limit: int | None = None,
+    ) -> NextStep:
+        """With the file of the experiment to run, where one can be made of the record."""
+        try:
+            resolved = Resolved(self.index.experiments / past.experiment_id)
+        except StoreError:
+            return step
+        if step.arm is None or step.arm not in resolved.runs:
+            return step
+        hypothesis = f"To learn {step.learns}."
+        config = resolved.file(step.arm, hypothesis=hypothesis, repeats=repeats, values=values, limit=limit)
+        return attrs.evolve(step, config=config, command="evsys run FILE, with `config` in FILE")
+
+
+def _runs(count: int, which: str) -> str:
+    return f"{count} training run{'s' * (count != 1)} {which}"
+
+
+def _seen(each: Comparison) -> str:
+    if each.effect is None or each.low is None or each.high is None:
+        return "it has no interval"
+    return f"{each.effect:+.2g} [{each.low:.2g}, {each.high:.2g}] so far"

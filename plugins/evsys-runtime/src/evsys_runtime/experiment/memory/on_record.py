@@ -1,0 +1,68 @@
+"""Every arm on record by its config, from the index alone, and how far two configs are apart."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from evsys_runtime.record.differing import Difference
+from evsys_runtime.record.index import Index
+
+__all__ = ["ArmsOnRecord", "apart", "differences_of"]
+
+type Leaf = tuple[str, str]
+
+
+@attrs.frozen(kw_only=True)
+class ArmsOnRecord:
+    """Every arm of an index by its config: `leaves` numbers the values at their paths, `arms` has those of each arm.
+
+    Arms with the same numbers have the same config.
+    """
+
+    leaves: Mapping[int, Leaf]
+    arms: tuple[tuple[int, str, frozenset[int]], ...]
+
+    @classmethod
+    def of(cls, index: Index) -> ArmsOnRecord:
+        """What the index has; arms of whatever experiment, by its number there."""
+        leaves = {
+            number: (path, value) for number, path, value in index.rows("SELECT id, path, value FROM leaf")
+        }
+        known: dict[bytes, frozenset[int]] = {}
+        arms = []
+        for experiment, arm, numbers in index.rows("SELECT experiment, arm, leaves FROM arm"):
+            if numbers not in known:
+                known[numbers] = frozenset(array("I", numbers))
+            arms.append((experiment, arm, known[numbers]))
+        return cls(leaves=leaves, arms=tuple(arms))
+
+    def config(self, numbers: frozenset[int]) -> dict[str, str]:
+        """The values of an arm by path, as JSON texts."""
+        return dict(self.leaves[number] for number in numbers)
+
+
+def apart(one: str | None, other: str) -> float:
+    """1 for values that differ; for two positive numbers r / (1 + r), where r is the logarithm of their ratio."""
+    first, second = _positive(one), _positive(other)
+    if first is None or second is None:
+        return 1.0
+    ratio = abs(math.log(first / second))
+    return ratio / (1.0 + ratio)
+
+
+def _positive(text: str | None) -> float | None:
+    if text is None or text[:1] not in "0123456789":
+        return None
+    value = float(text)
+    return value if 0.0 < value < math.inf else None
+
+
+def differences_of(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Difference]:
+    """Where two arms differ, key by key, by their values as JSON texts."""
+    for path in sorted({*one, *other}):
+        if one.get(path) != other.get(path):
+            yield Difference(path=path, one=one.get(path), other=other.get(path))

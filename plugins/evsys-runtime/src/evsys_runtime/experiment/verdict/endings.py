@@ -1,0 +1,16 @@
+"""Runs that are complete although a listener ended them before their last step, in words."""
+
+from __future__ import annotations
+
+from evsys.types import ExperimentResult
+
+__all__ = ["early_ends"]
+
+
+def early_ends(result: ExperimentResult) -> list[str]:
+    """A line a run that was ended early: at which step, and why. In a dry run all are, which is no news."""
+    return [
+        f"{arm.run_id} ended at step {arm.run.steps}: {arm.run.stop_reason}"
+        for arm in result.arms
+        if not result.dry and arm.run is not None and arm.status == "completed" and arm.run.stop_reason
+    ]

@@ -1,0 +1,50 @@
+"""The matrix of what an arm forgets, as a page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evsys.types import Forgetting
+from evsys_runtime.experiment.verdict.tables import Table, markdown_table, number
+
+__all__ = ["forgetting_lines", "forgetting_table"]
+
+
+def forgetting_table(found: Forgetting) -> Table:
+    """A line a benchmark, a column a stage; the score right after a benchmark's own stage is in brackets. `kept` is what is left of it
+    in the end.
+    """
+    rows = []
+    for place, benchmark in enumerate(found.benchmarks):
+        cells = [
+            f"({number(value)})" if column == found.own[place] else number(value)
+            for column, value in enumerate(found.values[place])
+        ]
+        last = found.retention[place][-1] if found.own[place] < len(found.stages) - 1 else None
+        kept = "" if found.own[place] == len(found.stages) - 1 else number(last)
+        rows.append((f"{benchmark}.{found.metrics[place]}", *cells, kept))
+    title = found.arm + (f", {found.seeds} seeds" if found.seeds > 1 else "")
+    return Table(title=title, columns=(*found.stages, "kept"), rows=tuple(rows))
+
+
+def forgetting_lines(found: Forgetting) -> list[str]:
+    """The matrix in Markdown, with what it says in words."""
+    lines = ["What each stage left of what was learnt before:", "", *markdown_table(forgetting_table(found))]
+    said = [*_intervals(found), *(f"- ended early: {text}" for text in found.stopped)]
+    return [*lines, "", *said] if said else lines
+
+
+def _intervals(found: Forgetting) -> Iterator[str]:
+    """The score of each benchmark after its own stage and in the end, with their intervals."""
+    end = len(found.stages) - 1
+    for place, benchmark in enumerate(found.benchmarks):
+        own = found.own[place]
+        if own == end or found.values[place][own] is None or found.values[place][end] is None:
+            continue
+        then, now = (_with_interval(found, place, column) for column in (own, end))
+        yield f"- {benchmark}.{found.metrics[place]}: {then} after {found.stages[own]}, {now} after {found.stages[end]}"
+
+
+def _with_interval(found: Forgetting, place: int, column: int) -> str:
+    value, low, high = (of[place][column] for of in (found.values, found.low, found.high))
+    return number(value) if low is None else f"{number(value)} [{number(low)}, {number(high)}]"

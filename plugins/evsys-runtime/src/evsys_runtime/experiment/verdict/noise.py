@@ -1,0 +1,117 @@
+"""How far equal runs of the baseline fall apart, and what that leaves of a win: an effect that equal runs show, too, is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from evsys.types import ArmResult, Comparison, EvaluationResult, NoiseFloor
+from evsys_runtime.config.plan import ALPHA
+from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring
+from evsys_runtime.experiment.verdict.tables import number, signed
+
+__all__ = [
+    "above_noise",
+    "equal_runs",
+    "floor_of",
+    "held_by_noise",
+    "noise_floor",
+    "noise_words",
+    "runs_above",
+]
+
+
+def equal_runs(question: Question, results: Sequence[ArmResult]) -> dict[str, float]:
+    """The scores of the baseline's runs and of those that repeat it; of untrained weights one a seed that they were sampled with."""
+    found: dict[str, float] = {}
+    untrained = question.baseline == BASE_MODEL
+    for result in results:
+        mine = result.purpose == "control" or (
+            result.purpose == "candidate" and (untrained or result.arm == question.baseline)
+        )
+        if not mine:
+            continue
+        scored = (untrained_scoring if untrained else final_scoring)(result, question.benchmark)
+        value = _value(scored, question.metric)
+        name = f"{BASE_MODEL}-s{result.repeat}" if untrained else result.run_id
+        if value is not None:
+            found.setdefault(name, value)
+    return found
+
+
+def _value(scored: EvaluationResult | None, metric: str) -> float | None:
+    if scored is None or scored.status != "completed" or metric not in scored.metrics:
+        return None
+    return scored.metrics[metric].value
+
+
+def noise_floor(question: Question, results: Sequence[ArmResult]) -> NoiseFloor | None:
+    """What the control runs tell; None where there are none, or nothing to set them beside."""
+    runs = equal_runs(question, results)
+    controlled = any(result.purpose == "control" for result in results)
+    return _floor(question, runs) if controlled and len(runs) > 1 else None
+
+
+def _floor(question: Question, runs: Mapping[str, float]) -> NoiseFloor:
+    values = list(runs.values())
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return NoiseFloor(
+        baseline=question.baseline,
+        metric=question.name,
+        runs=dict(runs),
+        largest=max(values) - min(values),
+        standard_deviation=math.sqrt(2.0 * variance),
+    )
+
+
+def floor_of(noise: NoiseFloor, repeats: int) -> float:
+    """What the effect of means over so many runs a side has to exceed: noise of single runs averages out by the root of them."""
+    return noise.largest / math.sqrt(max(1, repeats))
+
+
+def above_noise(question: Question, comparison: Comparison) -> Comparison:
+    """The comparison, `inconclusive` where it is a win or a loss no larger than equal runs fall apart."""
+    noise = _noise_of(question)
+    if noise is None or comparison.outcome not in ("win", "loss") or not _within(noise, comparison):
+        return comparison
+    reason = "; ".join(filter(None, (comparison.reason, noise_words(noise, comparison))))
+    return attrs.evolve(comparison, outcome="inconclusive", reason=reason)
+
+
+def held_by_noise(question: Question, comparison: Comparison) -> bool:
+    """True where a comparison would be a win if equal runs didn't fall apart as far."""
+    noise = _noise_of(question)
+    effect, p = comparison.effect, comparison.p_corrected
+    if noise is None or comparison.outcome != "inconclusive" or effect is None or p is None:
+        return False
+    return p <= ALPHA and effect > 0 and effect >= question.minimum_effect and _within(noise, comparison)
+
+
+def _noise_of(question: Question) -> NoiseFloor | None:
+    """A floor on another metric or entry says nothing of this one."""
+    noise = question.noise
+    return noise if noise is not None and noise.metric == question.name else None
+
+
+def _within(noise: NoiseFloor, comparison: Comparison) -> bool:
+    return comparison.effect is not None and abs(comparison.effect) <= floor_of(noise, comparison.n_seeds)
+
+
+def noise_words(noise: NoiseFloor, comparison: Comparison) -> str:
+    """That an effect is no more than noise, with the numbers."""
+    repeats = comparison.n_seeds
+    of = "" if noise.experiment_id is None else f" in {noise.experiment_id}"
+    means = "" if repeats == 1 else f", means of {repeats} of them {number(floor_of(noise, repeats))}"
+    return (
+        f"{signed(comparison.effect)} is no more than noise: {len(noise.runs)} equal runs of {noise.baseline}{of} "
+        f"fall up to {number(noise.largest)} apart{means}"
+    )
+
+
+def runs_above(noise: NoiseFloor, effect: float) -> int:
+    """The runs a side over whose means an effect exceeds the noise floor."""
+    return math.floor((noise.largest / abs(effect)) ** 2 * (1 + 1e-9)) + 1

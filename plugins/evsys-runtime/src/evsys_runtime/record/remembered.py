@@ -1,0 +1,268 @@
+"""What is known from all experiments together: what `evsys context`, `why` and `next` print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import attrs
+
+from evsys.types.results import Comparison
+from evsys_runtime.record.differing import Difference
+
+__all__ = [
+    "Condition",
+    "Context",
+    "FailureClass",
+    "Finding",
+    "Fit",
+    "Next",
+    "NextStep",
+    "Region",
+    "Retracted",
+    "Spent",
+    "Unfinished",
+    "WayToFail",
+    "Why",
+    "WhyArm",
+    "WhyFailed",
+    "WhyParent",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Condition:
+    """A value that a key of an arm's config has; `value` is its JSON text. `>=` and `<=` are told of numbers."""
+
+    path: str
+    relation: Literal["=", ">=", "<="]
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.relation} {self.value}"
+
+
+@attrs.frozen(kw_only=True)
+class Region:
+    """Where arms failed in one way: all that failed so meet every condition, and of those that completed `completed_inside`.
+
+    Arms count by their configs: equal ones, and repeats, count once. `chance` bounds the probability of such a split had the conditions nothing
+    to do with it; `known_bad` where that is at most 5 % and none completed inside.
+    """
+
+    conditions: tuple[Condition, ...]
+    failed: int
+    completed_inside: int
+    completed_outside: int
+    chance: float
+    known_bad: bool
+
+    def __str__(self) -> str:
+        return " and ".join(str(condition) for condition in self.conditions)
+
+
+@attrs.frozen(kw_only=True)
+class FailureClass:
+    """Runs that ended badly in one way: by their status, the boundary and the type of the error, and what it says but for numbers and names.
+
+    `message` is that of the newest run, `experiments` those that they are in, the newest first. `region` is None where nothing tells their
+    configs from those that completed.
+    """
+
+    status: str
+    boundary: str | None
+    error_type: str | None
+    message: str
+    runs: int
+    arms: int
+    experiments: tuple[str, ...]
+    region: Region | None = None
+
+    @property
+    def name(self) -> str:
+        """The status, and where and as what the error came up."""
+        where = "/".join(part for part in (self.boundary, self.error_type) if part)
+        return f"{self.status} {where}" if where else self.status
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """What an experiment came to: EXPERIMENT/ARM that it hangs on, its effect, how sure that is, and where there is room why it was run.
+
+    `effect` is `[effect, low, high]` against the baseline with the 95 % interval, better is above 0. `says` begins with what the claim is about,
+    recipe or checkpoint, and the training runs times the tasks behind it.
+    """
+
+    name: str
+    effect: tuple[float | None, float | None, float | None] | None = None
+    says: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class WayToFail:
+    """A way in which runs ended badly, the newest experiment that has one, and in `region` what their arms alone have in common."""
+
+    way: str
+    runs: int
+    arms: int
+    latest: str
+    region: str | None = None
+    known_bad: bool = False
+    says: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Retracted:
+    """An experiment whose conclusion was taken back, and those that rest on it."""
+
+    experiment: str
+    reason: str
+    resting: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Unfinished:
+    """An experiment that runs, or ended before it was through."""
+
+    experiment: str
+    status: str
+
+
+@attrs.frozen(kw_only=True)
+class Spent:
+    """What all experiments together took; `unpriced` of them have parts without a price."""
+
+    cost_usd: float
+    unpriced: int
+    trained_tokens: int
+    sampled_tokens: int
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class Fit:
+    """How what is known was made to fit: `tokens` are bytes of UTF-8 divided by 4, of at most `limit`.
+
+    `left_out` counts what isn't named at all, `shortened` what is told in few words, by section.
+    """
+
+    limit: int
+    tokens: int
+    left_out: Mapping[str, int] = attrs.field(factory=dict)
+    shortened: Mapping[str, int] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Context:
+    """What `evsys context --json` prints: what to know before the next experiment, the most useful first.
+
+    `supported` and `candidates` hold winners, confirmed or the best of several; `open` questions that the numbers left open; `refuted` what ties or
+    loses. Everything is named once. `verdicts`, `metrics` and `goals` count experiments.
+    """
+
+    project: str
+    about: str | None
+    experiments: int
+    runs: int
+    verdicts: Mapping[str, int]
+    metrics: Mapping[str, int]
+    goals: Mapping[str, int]
+    spent: Spent
+    retracted: tuple[Retracted, ...] = ()
+    supported: tuple[Finding, ...] = ()
+    candidates: tuple[Finding, ...] = ()
+    open: tuple[Finding, ...] = ()
+    failures: tuple[WayToFail, ...] = ()
+    unfinished: tuple[Unfinished, ...] = ()
+    refuted: tuple[Finding, ...] = ()
+    fit: Fit | None = None
+
+
+@attrs.frozen(kw_only=True)
+class WhyArm:
+    """An arm's comparison and what its outcome follows from, in words."""
+
+    comparison: Comparison
+    says: str
+
+
+@attrs.frozen(kw_only=True)
+class WhyFailed:
+    """A run that ended badly: what it said, where, what helps, and how often runs on record ended so."""
+
+    run_id: str
+    status: str
+    way: str
+    message: str
+    place: str | None
+    hint: str | None
+    steps: int | None
+    runs_on_record: int
+    region: str | None = None
+    known_bad: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class WhyParent:
+    """An arm beside the one of the parent that is nearest to it, and how both did; `one` of the differences is the parent's value."""
+
+    arm: str
+    parent_arm: str
+    differences: tuple[Difference, ...] = ()
+    effect: float | None = None
+    parent_effect: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Why:
+    """What `evsys why --json` prints: why an experiment, or one arm of it, ended as it did.
+
+    `weakened` is whatever speaks against what was concluded. `parent_verdict` and `changed` are about its parent, as far as that is on record.
+    """
+
+    experiment_id: str
+    arm: str | None
+    status: str
+    verdict: str | None
+    reason: str
+    metric: str | None
+    direction: str | None
+    baseline: str | None
+    minimum_effect: float | None
+    arms: tuple[WhyArm, ...] = ()
+    confirmed: WhyArm | None = None
+    settle: str | None = None
+    weakened: tuple[str, ...] = ()
+    failed: tuple[WhyFailed, ...] = ()
+    parent: str | None = None
+    parent_verdict: str | None = None
+    changed: tuple[WhyParent, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class NextStep:
+    """Something to do next: what it would tell, what it needs, what that costs by what such runs took, and how to do it.
+
+    `worth` is how much it is expected to tell, in bits. `runs` are training runs, None where it needs something else. `config` is a whole
+    experiment file as JSON, where one is to be run; `command` is None where somebody has to do something first.
+    """
+
+    kind: Literal["resume", "confirm", "settle", "neighbour"]
+    experiment: str
+    arm: str | None
+    learns: str
+    needs: str
+    worth: float
+    runs: int | None = None
+    cost_usd: float | None = None
+    seconds: float | None = None
+    command: str | None = None
+    config: Mapping[str, Any] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Next:
+    """What `evsys next --json` prints: `total` things could be done, of which the first are listed, the cheapest for what they tell first."""
+
+    total: int
+    steps: tuple[NextStep, ...] = ()

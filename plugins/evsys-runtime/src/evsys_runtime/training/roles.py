@@ -1,0 +1,63 @@
+"""Second models of a run, as an algorithm gets them: there, and with the tokens of the model that is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from evsys.errors import AlgorithmError, ConfigError, EvsysError, Problem
+from evsys_runtime.rendering.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from evsys.protocols import Tokenizer, TrainingClient
+    from evsys.types import ModelSpec, RunContext
+
+__all__ = ["role_client", "same_tokenizers"]
+
+_WHY = "logprobs of the same text's tokens can't be compared; choose a model of the same family"
+
+
+def same_tokenizers(model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterable[str]:
+    """What can be known before anything is prepared: a role whose tokenizer isn't the model's.
+
+    A model that isn't on this machine is looked at when the run starts.
+    """
+    ours = _offline(model.name)
+    for name, role in roles.items():
+        theirs = None if role.name == model.name else _offline(role.name)
+        if ours is not None and theirs is not None and _fingerprint(ours) != _fingerprint(theirs):
+            yield f"{name} {role.name!r} has another tokenizer than {model.name!r}: {_WHY}"
+
+
+def role_client(ctx: RunContext, name: str) -> TrainingClient:
+    """The client of a role that an algorithm can't do without.
+
+    Raises:
+        AlgorithmError: the run names none.
+        ConfigError: its tokenizer isn't the model's.
+    """
+    client: TrainingClient | None = getattr(ctx.clients, name)
+    if client is None:
+        raise AlgorithmError(
+            f"the run has no {name}", hint=f"give the run `{name}: {{model: {{name: ...}}}}`"
+        )
+    if _fingerprint(client.tokenizer) != _fingerprint(ctx.clients.policy.tokenizer):
+        message = f"the {name} has another tokenizer than {ctx.model.name!r}: {_WHY}"
+        raise ConfigError([Problem(path=f"$.run.{name}.model.name", message=message)])
+    return client
+
+
+def _offline(model: str) -> Tokenizer | None:
+    try:
+        return load_tokenizer(model)
+    except EvsysError:  # its backend says what is wrong with it
+        return None
+
+
+_PROBE = "The quick brown fox, 12 345.678 times: naïve façade 東京 \U0001f600\n\tdef f(x): return x**2\n"
+
+
+def _fingerprint(tokenizer: Tokenizer) -> object:
+    """What equal tokenizers share: the hash that they bring, else what they make of a text."""
+    own = getattr(tokenizer, "fingerprint", None)
+    return own or (tokenizer.vocab_size, tuple(tokenizer.eos_token_ids), tuple(tokenizer.encode(_PROBE)))

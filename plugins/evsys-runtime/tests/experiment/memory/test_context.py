@@ -1,0 +1,184 @@
+"""`evsys context`: everything that matters of hundreds of experiments, once, in as many tokens as one has."""
+
+import json
+import os
+from collections import Counter
+
+import jsonschema
+import pytest
+from past_lab import Lab
+
+from evsys_runtime.commands import compact_json
+from evsys_runtime.experiment.memory.context import context_of
+from evsys_runtime.experiment.memory.fitting import fitted, tokens_of
+from evsys_runtime.experiment.memory.markdown import SECTIONS, context_markdown
+from evsys_runtime.record.index import Index
+from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
+from evsys_runtime.record.retraction import retract
+
+
+def document(context):
+    return compact_json(result_tree(context))
+
+
+FORMS = {"markdown": context_markdown, "json": document}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A project with 200 experiments; tests read it."""
+    root = tmp_path_factory.mktemp("lab")
+    root.joinpath("README.md").write_text("# Lab\n\nAnswers that\nhelp.\n\nMore.\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        past = Lab(root / ".evsys" / "experiments", seed=3).write(200)
+    return root, past
+
+
+def whole_of(root):
+    with Index(root / ".evsys" / "experiments") as index:
+        index.refresh()
+        return context_of(index, root)
+
+
+@pytest.fixture(scope="module")
+def whole(lab):
+    return whole_of(lab[0])
+
+
+def named(context, section):
+    return [entry.name.partition("/")[0] for entry in getattr(context, section)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_200_experiments_fit_4000_tokens_with_each_winner_failure_and_open_question_once(lab, whole, form):
+    _, past = lab
+    context = fitted(whole, 4000, FORMS[form])
+    text = FORMS[form](context)
+    assert len(text.encode("utf-8")) <= 16_000
+    assert context.fit.tokens <= 4000
+    assert sorted(named(context, "supported") + named(context, "candidates")) == sorted(past.winners)
+    assert sorted(named(context, "open")) == sorted(past.open)
+    for experiment in (*past.winners, *past.open):
+        assert text.count(experiment) == 1, experiment
+    ways = {
+        "collapse": "collapsed",
+        "memory": "failed backend/BackendError",
+        "server": "failed backend/ServiceUnavailableError",
+        "torn": "failed data/DataError",
+        "stalled": "stalled backend/StalledError",
+        "verifier": "failed verifier/KeyError",
+        "diverged": "failed algorithm/AlgorithmError",
+    }
+    runs = {way.way: way.runs for way in context.failures if not way.way.startswith("INVALID")}
+    assert runs == {ways[way]: count for way, count in past.failed.items()}
+    assert all(text.count(json.dumps(name)[1:-1]) == 1 for name in runs)
+    assert set(context.fit.left_out) <= {"refuted"}
+
+
+def test_a_question_that_a_later_experiment_answered_is_open_no_more(lab, whole):
+    _, past = lab
+    assert past.answered
+    assert not set(past.answered) & set(named(fitted(whole, 100_000, context_markdown), "open"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tokens", [300, 500, 1000, 2000, 3000, 8000, 100_000])
+def test_it_is_never_longer_than_asked_for_and_counts_what_is_left_out(whole, form, tokens):
+    context = fitted(whole, tokens, FORMS[form])
+    assert tokens_of(FORMS[form](context)) <= tokens
+    for name in SECTIONS:
+        entries = getattr(context, name)
+        assert len(set(entries)) == len(entries)
+        assert len(entries) + context.fit.left_out.get(name, 0) == len(whole.sections[name])
+    if tokens == 100_000:
+        assert (context.fit.left_out, context.fit.shortened) == ({}, {})
+
+
+def test_more_room_names_more_and_is_used(whole):
+    counts = []
+    for tokens in (500, 1000, 2000, 4000):
+        context = fitted(whole, tokens, context_markdown)
+        counts.append(sum(len(getattr(context, name)) for name in SECTIONS))
+        assert context.fit.tokens > 0.8 * tokens
+    assert counts == sorted(set(counts))
+
+
+def test_the_same_record_gives_the_same_bytes(lab, whole):
+    first, second = (document(fitted(each, 4000, document)) for each in (whole, whole_of(lab[0])))
+    assert first == second
+
+
+def test_the_document_is_as_published(whole):
+    tree = json.loads(document(fitted(whole, 4000, document)))
+    jsonschema.Draft202012Validator(result_schema("context")).validate(tree)
+    validate_result(tree, "context")
+    assert (tree["about"], tree["goals"].keys()) == (
+        "Answers that help.",
+        {"faster-answers", "fewer-escalations"},
+    )
+
+
+def test_head_counts_what_is_on_record(lab, whole):
+    head, (_, past) = whole.head, lab
+    assert head.verdicts["SUPPORTED"] + head.verdicts["CANDIDATE"] == len(past.winners)
+    assert sum(head.verdicts.values()) == head.experiments
+    assert head.spent.cost_usd == pytest.approx(
+        0.08 * (head.experiments - head.verdicts.get("none", 0)), abs=1.0
+    )
+
+
+def test_what_was_retracted_is_no_winner_and_marks_what_rests_on_it(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    parent = lab._conclude("win")
+    child = lab._conclude("win", parent_experiment_id=parent)
+    grandchild = lab._conclude("open", parent_experiment_id=child)
+    other = lab._conclude("win")
+    retract(lab.experiments / parent, "the grader took every answer")
+    context = fitted(whole_of(tmp_path), 4000, context_markdown)
+    (retracted,) = context.retracted
+    assert (retracted.experiment, retracted.reason) == (parent, "the grader took every answer")
+    assert sorted(retracted.resting) == sorted([child, grandchild])
+    assert named(context, "supported") == [other, child]
+    assert context.supported[1].says.startswith(f"RESTS ON RETRACTED {parent}; ")
+    assert context.open[0].says.startswith(f"RESTS ON RETRACTED {parent}; ")
+    assert context.verdicts["retracted"] == 1
+
+
+def test_a_recipe_that_won_twice_is_one_finding_and_its_tie_is_told(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    run = lab.run("sft", 0.001)
+    ids = []
+    for outcome, verdict in (("win", "SUPPORTED"), ("win", "CANDIDATE"), ("tie", "REFUTED")):
+        record = lab.begin({f"arm-{outcome}": run}, 1, success_metric="faq.mean_reward")
+        lab.result(record, f"arm-{outcome}", 0)
+        lab.end(record, verdict, [lab._comparison(f"arm-{outcome}", outcome, 1)])
+        ids.append(record.experiment_id)
+    context = fitted(whole_of(tmp_path), 4000, context_markdown)
+    (found,) = context.supported
+    assert found.name == f"{ids[0]}/arm-win"
+    assert f"also won in {ids[1]}" in found.says
+    assert f"but a tie in {ids[2]}" in found.says
+    assert context.candidates == ()
+
+
+def test_a_question_asked_twice_is_one(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    run = lab.run("sft", 0.001)
+    ids = []
+    for _ in range(2):
+        record = lab.begin({"arm": run}, 1, success_metric="faq.mean_reward")
+        lab.result(record, "arm", 0)
+        lab.end(record, "INCONCLUSIVE", [lab._comparison("arm", "inconclusive", 1)])
+        ids.append(record.experiment_id)
+    (found,) = fitted(whole_of(tmp_path), 4000, context_markdown).open
+    assert found.name == f"{ids[1]}/arm"
+    assert f"asked before in {ids[0]}" in found.says
+
+
+def test_nothing_on_record_says_so(tmp_path):
+    context = fitted(whole_of(tmp_path), 4000, context_markdown)
+    assert Counter(len(getattr(context, name)) for name in SECTIONS) == {0: len(SECTIONS)}
+    assert context_markdown(context).startswith(
+        f"# {tmp_path.name}: what is known from 0 experiments, 0 runs\n"
+    )

@@ -1,0 +1,198 @@
+"""`evsys next`: what could be learnt, what that takes, and how it is done."""
+
+import json
+
+import jsonschema
+import pytest
+from past_lab import Lab
+
+from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.memory.next import next_steps
+from evsys_runtime.experiment.memory.untried import untried
+from evsys_runtime.record.index import Index
+from evsys_runtime.record.result_schemas import result_schema, result_tree
+from evsys_runtime.record.retraction import retract
+
+CONFIG = """version: 1
+name: trial
+metadata:
+  success_metric: val.mean_reward
+  minimum_effect: 0.2
+  tags: [a]
+  benchmark: {name: val, path: tasks.jsonl, max_tokens: 4, metrics: [mean_reward], limit: 12}
+matrix:
+  axes: {algorithm.params.learning_rate: [0.05, 0.01]}
+base_run:
+  data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {steps: 2, batch_size: 4}}
+  backend: {kind: mock}
+"""
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(tmp_path / ".evsys" / "experiments")
+
+
+def steps_of(lab, **options):
+    with Index(lab.experiments) as index:
+        index.refresh()
+        return next_steps(index, **options)
+
+
+def concluded(lab, arms, verdict, outcomes, *, repeats=1, settle=None, **facts):
+    record = lab.begin(arms, repeats, success_metric="faq.mean_reward", **facts)
+    for repeat in range(repeats):
+        for arm in arms:
+            lab.result(record, arm, repeat)
+    lab.end(
+        record,
+        verdict,
+        [lab._comparison(arm, outcome, repeats) for arm, outcome in outcomes.items()],
+        settle=settle,
+    )
+    return record.experiment_id
+
+
+def test_a_candidate_is_to_be_confirmed_by_as_many_fresh_runs_as_it_had(lab):
+    arms = {"one": lab.run("sft", 0.001), "two": lab.run("rl", 0.001)}
+    name = concluded(lab, arms, "CANDIDATE", {"one": "win", "two": "tie"}, repeats=2)
+    (step,) = steps_of(lab).steps
+    assert (step.kind, step.experiment, step.arm, step.runs) == ("confirm", name, "one", 2)
+    assert (step.cost_usd, step.seconds) == (pytest.approx(0.04), 60.0)
+    assert step.learns == "whether one beats base_model when it isn't chosen among 2"
+
+
+def test_a_question_is_settled_by_the_tasks_or_runs_that_its_conclusion_names(lab):
+    by_tasks = concluded(
+        lab,
+        {"a": lab.run()},
+        "INCONCLUSIVE",
+        {"a": "inconclusive"},
+        settle="about 300 tasks would show an effect of 0.05 for a (100 were scored)",
+    )
+    by_runs = concluded(
+        lab,
+        {"b": lab.run()},
+        "INCONCLUSIVE",
+        {"b": "inconclusive"},
+        repeats=4,
+        settle="about 9 training runs of each recipe would show an effect of 0.05 for b (100 were scored)",
+    )
+    neither = concluded(
+        lab, {"c": lab.run()}, "INCONCLUSIVE", {"c": "inconclusive"}, settle="a minimum_effect to aim at: ..."
+    )
+    steps = {step.experiment: step for step in steps_of(lab).steps}
+    assert (steps[by_tasks].runs, steps[by_tasks].seconds) == (1, 90.0)
+    assert (steps[by_runs].runs, steps[by_runs].seconds) == (9, 270.0)
+    assert (steps[neither].runs, steps[neither].cost_usd, steps[neither].command) == (None, None, None)
+    assert [step.experiment for step in steps_of(lab).steps] == [by_tasks, by_runs, neither]
+
+
+def test_what_is_unfinished_is_to_be_resumed(lab):
+    name = lab._conclude("crashed")
+    (step,) = steps_of(lab).steps
+    assert (step.kind, step.command) == ("resume", f"evsys resume {name}")
+    assert step.cost_usd is None
+
+
+def test_neighbours_of_a_winner_are_those_that_its_sweep_left_out(lab):
+    base = lab.run("sft", 0.001)
+    arms = {}
+    for rate in (1e-5, 1e-4, 1e-3):
+        params = {**base["algorithm"]["params"], "learning_rate": rate}
+        arms[f"lr-{rate:g}"] = {**base, "algorithm": {**base["algorithm"], "params": params}}
+    concluded(lab, arms, "SUPPORTED", {"lr-0.001": "win", "lr-0.0001": "tie", "lr-1e-05": "tie"})
+    steps = steps_of(lab).steps
+    assert [step.kind for step in steps] == ["neighbour", "neighbour"]
+    assert {step.learns for step in steps} == {
+        "whether algorithm.params.learning_rate of 0.004 is better than 0.001: the best of those tried, 0.001, is the largest",
+        "whether algorithm.params.learning_rate of 0.00032 is better than 0.001: nothing was tried between 0.0001 and 0.001",
+    }
+    params = {**base["algorithm"]["params"], "learning_rate": 0.004}
+    tried = {**base, "algorithm": {**base["algorithm"], "params": params}}
+    concluded(lab, {"other": tried}, "REFUTED", {"other": "tie"})
+    assert ["0.00032" in step.learns for step in steps_of(lab).steps] == [True]
+
+
+@pytest.mark.parametrize(
+    ("values", "winner", "expected"),
+    [
+        (["4", "8", "16"], "16", [32]),
+        (["4", "8", "16"], "4", [2]),
+        (["4", "8", "16"], "8", []),
+        (["1", "64"], "64", [256, 8]),
+        (["0.1", "0.2"], "0.1", [0.05]),
+        (["0.1", "0"], "0.1", []),
+        (['"a"', '"b"'], '"a"', []),
+    ],
+)
+def test_untried_values_lie_beyond_the_edge_and_in_wide_gaps(values, winner, expected):
+    arms = {value: {"p": value, "q": "1"} for value in values}
+    assert [value for _, value, _ in untried(arms, winner)] == expected
+
+
+def test_the_cheapest_for_what_it_tells_comes_first_and_the_rest_is_counted(lab):
+    lab.write(40)
+    whole, first = steps_of(lab), steps_of(lab, limit=3)
+    assert (len(whole.steps), first.total) == (whole.total, whole.total)
+    assert first.steps == whole.steps[:3]
+    rates = [step.cost_usd / step.worth for step in whole.steps if step.cost_usd is not None]
+    assert rates == sorted(rates)
+    assert [step.cost_usd is None for step in whole.steps] == sorted(
+        step.cost_usd is None for step in whole.steps
+    )
+
+
+def test_nothing_is_built_on_what_was_retracted(lab):
+    arms = {"one": lab.run("sft", 0.001), "two": lab.run("rl", 0.001)}
+    parent = concluded(lab, arms, "CANDIDATE", {"one": "win", "two": "tie"})
+    others = {"three": lab.run("sft", 0.002), "four": lab.run("rl", 0.001)}
+    concluded(lab, others, "CANDIDATE", {"three": "win", "four": "tie"}, parent_experiment_id=parent)
+    assert steps_of(lab).total == 2
+    retract(lab.experiments / parent, "leaked")
+    assert steps_of(lab).total == 0
+
+
+def test_the_document_is_as_published(lab):
+    lab.write(20)
+    tree = json.loads(json.dumps(result_tree(steps_of(lab))))
+    jsonschema.Draft202012Validator(result_schema("next")).validate(tree)
+
+
+def test_the_file_of_a_step_is_a_valid_child_with_other_seeds_and_runs(tmp_path):
+    tasks = [
+        {"task_id": f"t{i:02d}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        for i in range(20)
+    ]
+    rows = [{"prompt": f"say {c}", "completion": c} for c in "abcdefgh"]
+    for name, lines in (("train.jsonl", rows), ("tasks.jsonl", tasks)):
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    result = Experiment.from_yaml(path, quiet=True).run()
+    directory = tmp_path / ".evsys" / "experiments" / result.experiment_id
+    conclusion = json.loads((directory / "conclusion.json").read_bytes())
+    winner = conclusion["comparisons"][1]["arm"]
+    conclusion |= {"verdict": "CANDIDATE", "best_arm": winner}
+    conclusion["comparisons"][1] |= {"outcome": "win", "effect": 0.5}
+    (directory / "conclusion.json").write_text(json.dumps(conclusion), encoding="utf-8")
+    steps = steps_of(Lab(tmp_path / ".evsys" / "experiments")).steps
+    (step,) = (step for step in steps if step.kind == "confirm")
+    child = tmp_path / "child.yaml"
+    child.write_text(json.dumps(step.config), encoding="utf-8")
+    plan = load_experiment(child)
+    assert [(arm.name, arm.run.algorithm.params["learning_rate"]) for arm in plan.arms] == [(winner, 0.01)]
+    metadata = plan.experiment.metadata
+    assert (metadata.parent_experiment_id, metadata.minimum_effect) == (result.experiment_id, 0.2)
+    assert plan.experiment.base_seed == 1000
+    assert (metadata.benchmarks[0].limit, metadata.tags) == (12, ("a",))
+    ended = Experiment.from_yaml(child, quiet=True).run()
+    assert ended.status == "completed"
+    assert ended.arms[0].identity not in {arm.identity for arm in result.arms}
+    neighbour = next(each for each in steps if each.kind == "neighbour")
+    child.write_text(json.dumps(neighbour.config), encoding="utf-8")
+    (arm,) = load_experiment(child).arms
+    assert arm.run.algorithm.params["learning_rate"] not in (0.05, 0.01)

@@ -1,0 +1,182 @@
+"""What a winner's second trial makes of the verdict, from numbers alone."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from evsys.types import ArmResult, EvaluationResult, MetricValue
+from evsys_runtime.experiment.verdict.conclude import conclude
+from evsys_runtime.experiment.verdict.confirming import Confirming
+from evsys_runtime.experiment.verdict.noise import noise_floor
+from evsys_runtime.experiment.verdict.prose import confirmed_line
+from evsys_runtime.experiment.verdict.question import Question
+
+QUESTION = Question(
+    benchmark="val",
+    metric="mean_reward",
+    direction="max",
+    task_value=lambda rewards: sum(rewards) / len(rewards),
+    baseline="base",
+)
+FINAL = attrs.evolve(QUESTION, benchmark="final")
+
+
+def run(name, solved, *, repeat=0, purpose="candidate", benchmark="val", tasks=40, start=0, **fields):
+    """A run that solves so many of its tasks, from the task `start` on."""
+    rewards = {f"t{i:02d}": (1.0 if start <= i < start + solved else 0.0,) for i in range(tasks)}
+    made = EvaluationResult(
+        benchmark=benchmark,
+        split="val",
+        step=10,
+        status="completed",
+        metrics={"mean_reward": MetricValue(value=solved / tasks)},
+        task_rewards=rewards,
+        **{"benchmark_hash": "b", "verifier_hash": "v", **fields},
+    )
+    return ArmResult(
+        run_id=f"{name}-s{repeat}",
+        arm=name,
+        repeat=repeat,
+        seed=0,
+        status="completed",
+        identity=name,
+        purpose=purpose,
+        evaluations=(made,),
+    )
+
+
+def again(winner, base, *, seeds=1, question=QUESTION, arm="a", **fields):
+    """The second trial of an arm, by the tasks that it and the baseline solve; None for one that wasn't scored."""
+    made = []
+    for repeat in range(1, 1 + seeds):
+        for name, solved in ((arm, winner), ("base", base)):
+            if solved is None:
+                made.append(
+                    attrs.evolve(
+                        run(name, 0, repeat=repeat, purpose="confirm"), evaluations=(), status="failed"
+                    )
+                )
+            else:
+                more = fields if name == arm else {}
+                made.append(
+                    run(name, solved, repeat=repeat, purpose="confirm", benchmark=question.benchmark, **more)
+                )
+    asked = Confirming(question=question, winner=arm, seeds=seeds, planned={arm: seeds, "base": seeds})
+    return made, asked
+
+
+def concluded(others, second, question=QUESTION, **options):
+    made, asked = second
+    results = [run("base", 5), run("a", 35), *others, *made]
+    return conclude(question, results, confirming=asked, **options)
+
+
+LOSES, OPEN, WINS = run("b", 5), run("b", 7, start=2), run("b", 34)
+TIES = attrs.evolve(QUESTION, minimum_effect=0.2)
+
+
+@pytest.mark.parametrize(
+    ("second", "other", "verdict", "words"),
+    [
+        (again(35, 5), OPEN, "SUPPORTED", "a, the best of 2 arms, beats base trained anew"),
+        (again(5, 35), run("b", 0), "REFUTED", "trained anew it loses to base, as every other arm does"),
+        (again(5, 35), OPEN, "INCONCLUSIVE", "it loses to base; of b the numbers don't tell"),
+        (again(5, 35), WINS, "CANDIDATE", "it loses to base; b won, too, and was not confirmed"),
+        (again(8, 5), WINS, "CANDIDATE", "the numbers neither show nor exclude an effect: +0.075"),
+        (again(None, 5), OPEN, "CANDIDATE", "it wasn't confirmed: a-s1: failed"),
+    ],
+)
+def test_the_second_trial_decides(second, other, verdict, words):
+    conclusion = concluded([other], second)
+    assert conclusion.verdict == verdict
+    assert words in conclusion.reason
+    assert conclusion.best_arm == "a"
+    assert [c.arm for c in conclusion.comparisons] == ["a", "b"]
+    assert conclusion.confirmed.comparison.arm == "a"
+
+
+def test_a_tie_once_more_refutes_where_every_other_arm_ties_or_loses():
+    second = again(6, 6, question=TIES)
+    conclusion = concluded([run("b", 5)], second, TIES)
+    assert conclusion.confirmed.comparison.outcome == "tie"
+    assert (conclusion.verdict, conclusion.reason) == (
+        "REFUTED",
+        "a was the best of 2 arms, but trained anew it ties with base, as every other arm does",
+    )
+
+
+def test_an_open_second_trial_says_what_would_settle_it_and_not_to_try_a_third_time():
+    conclusion = concluded([WINS], again(8, 5))
+    assert "tasks would show an effect of 0.075 for a" in conclusion.settle
+    assert concluded([WINS], again(5, 35)).settle == "score b and base again on fresh rollouts or seeds"
+
+
+def test_seeds_that_were_lost_leave_a_candidate():
+    made, asked = again(35, 5, seeds=3)
+    conclusion = concluded([OPEN], (made[:-2], asked))
+    assert conclusion.verdict == "CANDIDATE"
+    assert "beats base trained anew, but only 2 of 3 repeats of a have a score" in conclusion.reason
+
+
+@pytest.mark.parametrize("field", ["benchmark_hash", "verifier_hash"])
+def test_tasks_or_verifiers_that_changed_between_arms_make_it_invalid(field):
+    changed = conclude(QUESTION, [run("base", 5), run("a", 35, **{field: "other"})])
+    assert (changed.verdict, changed.reason) == (
+        "INVALID",
+        "the benchmark or its verifier differs between a and base",
+    )
+    once_more = concluded([OPEN], again(35, 5, **{field: "other"}))
+    assert once_more.verdict == "INVALID"
+    assert "trained anew it can't be compared: the benchmark or its verifier differs" in once_more.reason
+
+
+def test_too_few_tasks_once_more_make_it_invalid():
+    assert concluded([OPEN], again(9, 0, tasks=9)).verdict == "INVALID"
+
+
+def test_fresh_runs_have_no_part_in_what_chose_the_winner():
+    with_them = concluded([OPEN], again(5, 35, seeds=4))
+    without = conclude(QUESTION, [run("base", 5), run("a", 35), OPEN])
+    assert with_them.comparisons == without.comparisons
+    assert with_them.checkpoints == without.checkpoints
+
+
+def test_one_comparison_is_not_corrected_and_four_seeds_speak_of_the_recipe():
+    one = concluded([OPEN], again(20, 5)).confirmed.comparison
+    assert (one.p_corrected, one.claim) == (one.p_value, "checkpoint")
+    made, asked = again(20, 5, seeds=4)
+    varied = [
+        attrs.evolve(run(r.arm, (20 if r.arm == "a" else 5) + r.repeat, repeat=r.repeat, purpose="confirm"))
+        for r in made
+    ]
+    four = concluded([OPEN], (varied, asked)).confirmed.comparison
+    assert (four.n_seeds, four.claim, four.outcome) == (4, "recipe", "win")
+
+
+def test_another_entry_is_told_by_its_own_name():
+    conclusion = concluded([OPEN], again(35, 5, question=FINAL))
+    assert conclusion.confirmed.metric == "final.mean_reward"
+    assert confirmed_line(conclusion).startswith(
+        "a and base trained anew with 1 seed each: a: final.mean_reward 0.125 -> 0.875"
+    )
+
+
+def test_tasks_that_were_trained_on_are_left_out_of_the_second_trial():
+    solved = frozenset(f"t{i:02d}" for i in range(28))
+    conclusion = concluded([OPEN], again(28, 0, question=FINAL), flagged=solved)
+    assert conclusion.verdict == "SUPPORTED"
+    rest = conclusion.without_flagged
+    assert (rest.benchmark, len(rest.tasks), rest.verdict) == ("final", 28, "CANDIDATE")
+
+
+def test_noise_holds_back_a_second_trial_on_the_same_entry_alone():
+    controls = [run("base-control", 21, repeat=9, purpose="control")]
+    noise = noise_floor(QUESTION, [run("base", 5), *controls])
+    assert noise.largest == pytest.approx(0.4)
+    same = concluded([OPEN, *controls], again(20, 5), noise=noise)
+    assert (same.confirmed.comparison.outcome, same.verdict) == ("inconclusive", "CANDIDATE")
+    assert "trained anew its effect of +0.375 is no more than noise: 2 equal runs of base" in same.reason
+    assert "2 training runs of a and of base" in same.settle
+    other = concluded([OPEN, *controls], again(20, 5, question=FINAL), noise=noise)
+    assert (other.confirmed.comparison.outcome, other.verdict) == ("win", "SUPPORTED")

@@ -1,0 +1,212 @@
+"""Equal runs of the baseline: how far they fall apart is what an effect has to exceed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+from small_project import Project
+
+from evsys.errors import ConfigError
+from evsys.types import ArmResult, EvaluationResult, MetricValue
+from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.verdict.conclude import conclude
+from evsys_runtime.experiment.verdict.noise import floor_of, noise_floor, runs_above
+from evsys_runtime.experiment.verdict.question import Question
+from evsys_runtime.record.result_schemas import validate_result
+
+METADATA = """
+metadata:
+  success_metric: val.mean_reward
+  baseline: slow
+  benchmark: {name: val, path: tasks.jsonl, max_tokens: 2}
+"""
+RUN = """
+- name: %s
+  data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {learning_rate: %s, steps: %s, batch_size: 4, lora_rank: 4}}
+  backend: {kind: mock}
+"""
+ARMS = "runs:" + RUN % ("slow", 0.0, 2) + RUN % ("fast", 0.3, 8)
+
+
+@pytest.fixture
+def learns(project):
+    project.write("train.jsonl", [{"prompt": "say a", "completion": "x"}] * 12)
+    project.tasks([(f"t{i:02d}", "say a", "x") for i in range(12)])
+    return project
+
+
+def controlled(project: Project, block="control: {repeats: 2}\n", *, text=ARMS, metadata=METADATA):
+    return project.experiment(text, metadata=metadata, extra=block)
+
+
+def test_control_runs_repeat_the_baseline_with_seeds_of_their_own_and_are_no_candidates(learns):
+    experiment = controlled(learns, "control: {repeats: 2}\nn_repeats: 2\nconfirm: {seeds: 3}\n")
+    control = [arm for arm in experiment.plan.arms if arm.purpose == "control"]
+    assert [arm.run_id for arm in control] == ["slow-control-s5", "slow-control-s6"]
+    assert {arm.digest for arm in control} == {
+        arm.digest for arm in experiment.plan.arms if arm.name == "slow"
+    }
+
+    result = experiment.run()
+    conclusion = result.conclusion
+    assert [c.arm for c in conclusion.comparisons] == ["fast"]
+    assert conclusion.correction is None
+    assert list(conclusion.noise_floor.runs) == ["slow-s0", "slow-s1", "slow-control-s5", "slow-control-s6"]
+    assert conclusion.noise_floor.largest == 0.0
+    assert (conclusion.verdict, result.status) == ("SUPPORTED", "completed")
+    tree = json.loads((Path(result.directory) / "conclusion.json").read_text(encoding="utf-8"))
+    validate_result(tree, "conclusion")
+    page = (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
+    assert "Noise floor: 4 equal runs of slow fall up to 0.000 apart on val.mean_reward" in page
+
+
+def test_a_control_run_goes_on_after_a_kill(learns, monkeypatch):
+    from evsys_runtime.experiment import scheduling
+
+    trained = scheduling.run_arm
+
+    async def cut_off(session, arm):
+        if arm.purpose == "control":
+            raise KeyboardInterrupt
+        return await trained(session, arm)
+
+    first = controlled(learns)
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduling, "run_arm", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            first.run()
+    resumed = Experiment.resume(first.record.directory, quiet=True).run()
+
+    assert resumed.status == "completed"
+    assert len(resumed.conclusion.noise_floor.runs) == 3
+
+
+def test_untrained_weights_are_sampled_again_and_nothing_is_trained(learns):
+    metadata = METADATA.replace("baseline: slow\n  ", "").replace(
+        "max_tokens: 2}", "max_tokens: 2, temperature: 1.0}"
+    )
+    result = controlled(learns, metadata=metadata).run()
+
+    control = [arm for arm in result.arms if arm.purpose == "control"]
+    assert [arm.run_id for arm in control] == ["base_model-control-s1", "base_model-control-s2"]
+    assert {(e.step, e.status) for arm in control for e in arm.evaluations} == {(0, "completed")}
+    assert {arm.usage.trained_tokens for arm in control} == {0}
+    noise = result.conclusion.noise_floor
+    assert list(noise.runs) == ["base_model-s0", "base_model-s1", "base_model-s2"]
+    assert [c.arm for c in result.conclusion.comparisons] == ["slow", "fast"]
+
+
+def test_a_later_experiment_with_the_same_baseline_knows_the_noise_floor_and_whose_it_is(learns):
+    first = controlled(learns).run()
+    again = controlled(learns, "", text=ARMS.replace("learning_rate: 0.3", "learning_rate: 0.2")).run()
+    other = controlled(learns, "", text=ARMS.replace("steps: 2", "steps: 3")).run()
+
+    assert again.conclusion.noise_floor == attrs.evolve(
+        first.conclusion.noise_floor, experiment_id=first.experiment_id
+    )
+    assert other.conclusion.noise_floor is None
+    third = controlled(learns, "", text=ARMS.replace("learning_rate: 0.3", "learning_rate: 0.1")).run()
+    assert third.conclusion.noise_floor.experiment_id == first.experiment_id  # where it was measured
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text", "words"),
+    [
+        (METADATA.replace("baseline: slow\n  ", ""), ARMS, "the same answers each time"),
+        ("", ARMS, "whose noise could be told"),
+        (METADATA, ARMS + RUN % ("slow-control", 0.1, 2), "as an arm is"),
+        (METADATA.replace("slow", "fast"), ARMS, None),
+    ],
+)
+def test_a_control_that_can_tell_nothing_is_refused(learns, metadata, text, words):
+    if words is None:
+        assert controlled(learns, text=text, metadata=metadata).plan.arms
+        return
+    with pytest.raises(ConfigError) as refused:
+        controlled(learns, text=text, metadata=metadata)
+    assert words in str(refused.value)
+
+
+QUESTION = Question(
+    benchmark="val",
+    metric="mean_reward",
+    direction="max",
+    task_value=lambda rewards: sum(rewards) / len(rewards),
+    baseline="base",
+)
+
+
+def run(name, share, *, repeat=0, purpose="candidate", tasks=100):
+    """A run that solves the first `share` of its tasks."""
+    solved = round(share * tasks)
+    rewards = {f"t{i:03d}": (1.0 if i < solved else 0.0,) for i in range(tasks)}
+    scored = EvaluationResult(
+        benchmark="val",
+        split="val",
+        step=10,
+        status="completed",
+        metrics={"mean_reward": MetricValue(value=solved / tasks)},
+        task_rewards=rewards,
+        benchmark_hash="b",
+        verifier_hash="v",
+    )
+    return ArmResult(
+        run_id=f"{name}-s{repeat}",
+        arm=name,
+        repeat=repeat,
+        seed=0,
+        status="completed",
+        identity=name,
+        purpose=purpose,
+        evaluations=(scored,),
+    )
+
+
+BASE = [
+    run("base", 0.4),
+    run("base-control", 0.3, repeat=1, purpose="control"),
+    run("base-control", 0.5, repeat=2, purpose="control"),
+]
+
+
+def test_the_floor_is_the_largest_difference_between_equal_runs_and_falls_with_the_root_of_repeats():
+    noise = noise_floor(QUESTION, BASE)
+    assert noise.runs == {"base-s0": 0.4, "base-control-s1": 0.3, "base-control-s2": 0.5}
+    assert noise.largest == pytest.approx(0.2)
+    assert noise.standard_deviation == pytest.approx(0.1 * 2**0.5)
+    assert [floor_of(noise, repeats) for repeats in (1, 4)] == pytest.approx([0.2, 0.1])
+    assert noise_floor(QUESTION, BASE[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome"), [(0.59, "inconclusive"), (0.61, "win"), (0.21, "inconclusive"), (0.19, "loss")]
+)
+def test_a_win_or_loss_within_the_noise_is_inconclusive(share, outcome):
+    results = [*BASE, run("new", share)]
+    without = conclude(QUESTION, results)
+    assert without.comparisons[0].outcome in ("win", "loss")
+    conclusion = conclude(QUESTION, results, noise=noise_floor(QUESTION, results))
+    assert conclusion.comparisons[0].outcome == outcome
+    assert ("no more than noise" in conclusion.comparisons[0].reason) == (outcome == "inconclusive")
+
+
+def test_a_win_within_the_noise_says_so_and_what_would_settle_it():
+    results = [*BASE, run("new", 0.55)]
+    conclusion = conclude(QUESTION, results, noise=noise_floor(QUESTION, results))
+    assert conclusion.verdict == "INCONCLUSIVE"
+    assert conclusion.reason == (
+        "the effect of new, +0.150 is no more than noise: 3 equal runs of base fall up to 0.200 apart"
+    )
+    assert conclusion.settle.startswith("2 training runs of new and of base")
+    assert runs_above(conclusion.noise_floor, 0.15) == 2
+    assert runs_above(conclusion.noise_floor, 0.2) == 2
+
+
+def test_a_noise_floor_of_another_metric_holds_nothing_back():
+    noise = attrs.evolve(noise_floor(QUESTION, BASE), metric="other.mean_reward")
+    assert conclude(QUESTION, [*BASE, run("new", 0.55)], noise=noise).verdict == "SUPPORTED"

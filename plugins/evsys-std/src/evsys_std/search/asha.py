@@ -1,0 +1,103 @@
+"""`asha`: many arms, of which only the promising ones train to their end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+from evsys import option
+from evsys.types import SearchAxis
+from evsys_std.search.grid import Grid
+from evsys_std.search.random import Random
+from evsys_std.search.sobol import Sobol
+from evsys_std.search.space import Arm, Entry
+
+__all__ = ["Asha"]
+
+
+class Asha:
+    """Stops an arm at a rung unless it is among the best of those that came so far (Li et al. 2018, the stopping variant).
+
+    Rungs lie at `min_steps`, and each `reduction_factor` times further on. At a rung an arm is judged by its first score there, which the
+    success metric's entry makes in training (`run_every`): it goes on where it is among the best 1/`reduction_factor` of all arms that
+    have a score on that rung. No arm waits for others; the best one of a rung always goes on.
+    """
+
+    name: ClassVar[str] = "asha"
+    conformance: ClassVar[Mapping[str, Any]] = {"params": {"min_steps": 2}}
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        """Parameters of `asha`."""
+
+        min_steps: int = option(..., "optimiser steps that every arm makes: the first rung", ge=1)
+        reduction_factor: int = option(3, "one in so many arms goes on from a rung", ge=2)
+        rungs: int | None = option(None, "how many rungs; by default as many as the training reaches", ge=1)
+        noise_floor: float = option(
+            0.0, "an arm is stopped only where it lacks more than this; how far equal arms fall apart", ge=0
+        )
+        sampler: Literal["random", "grid", "sobol"] = option("random", "what proposes the arms")
+        arms: int = option(27, "arms in all; a grid has as many as it has", ge=1)
+        points: int = option(5, "values of each range, for a grid", ge=1)
+        seed: int = option(0, "what is drawn from: the arms, or their order in a grid", ge=0)
+
+    def __init__(self, **fields: Any) -> None:
+        self.config = config = self.Config(**fields)
+        self._sampler: Random | Grid | Sobol
+        if config.sampler == "grid":
+            # In the order of a file arms may get better and better, and then each would be the best so far.
+            self._sampler = Grid(points=config.points, shuffle=config.seed)
+        elif config.sampler == "sobol":
+            self._sampler = Sobol(arms=config.arms, seed=config.seed)
+        else:
+            self._sampler = Random(arms=config.arms, seed=config.seed)
+
+    def ask(self, history: Sequence[Entry], space: Sequence[SearchAxis]) -> list[Arm]:
+        """The sampler's next arm."""
+        return self._sampler.ask(history, space)
+
+    def size(self, space: Sequence[SearchAxis]) -> int:
+        """As many as the sampler proposes."""
+        return self._sampler.size(space)
+
+    def validate_space(self, space: Sequence[SearchAxis]) -> Iterable[str]:
+        """What the sampler says of it."""
+        validate = getattr(self._sampler, "validate_space", None)
+        return () if validate is None else validate(space)
+
+    def keep(self, history: Sequence[Entry], n: int, step: int, score: float) -> bool:
+        """Whether arm `n` goes on after a score in its training."""
+        rung = self._rung(step)
+        if rung is None:
+            return True
+        scores: dict[int, float] = {}
+        for entry in history:
+            first = next((one for one in entry["scores"] if self._rung(one[0]) == rung), None)
+            if first is None:
+                continue
+            if entry["n"] == n and first[0] != step:  # it was judged on this rung before
+                return True
+            scores[entry["n"]] = _finite(first[1])
+        scores[n] = _finite(score)
+        if scores[n] == -math.inf:
+            return False
+        best = sorted(scores.values(), reverse=True)
+        last = best[max(1, len(best) // self.config.reduction_factor) - 1]
+        return scores[n] >= last - self.config.noise_floor
+
+    def _rung(self, step: int) -> int | None:
+        """The number of the last rung that is reached after so many steps; None before the first."""
+        config = self.config
+        reached, at = 0, config.min_steps
+        while at <= step and (config.rungs is None or reached < config.rungs):
+            reached += 1
+            at *= config.reduction_factor
+        return reached - 1 if reached else None
+
+
+def _finite(score: float | None) -> float:
+    """A score, the worst where it isn't a number."""
+    return score if score is not None and math.isfinite(score) else -math.inf
