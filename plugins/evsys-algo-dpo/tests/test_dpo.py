@@ -8,8 +8,10 @@ import pytest
 from training_runs import HELD_OUT, TEMPLATES, Rows, questions
 
 from evsys.errors import ConfigError, DataError, StoreError
-from evsys.types import ChatMessagesRow, Message
+from evsys.types import AdamParams, ChatMessagesRow, Message, StopFlag
 from evsys_algo_dpo import DPO
+from evsys_backend_mock import MockBackend
+from evsys_conformance import toy
 from evsys_runtime.data.parse import parse_rows
 
 ANSWERS = sorted({answer for _, answer in questions()})
@@ -227,3 +229,25 @@ def test_an_unknown_loss_is_refused():
     registry.register("algorithm", "dpo", DPO)
     with pytest.raises(ConfigError, match="'dpo', 'ipo', 'simpo'"):
         registry.build("algorithm", "dpo", {"loss": "kto"})
+
+
+async def test_a_reference_that_the_run_names_is_asked_in_place_of_its_start(new_run, tmp_path):
+    backend = MockBackend()
+    run, again = new_run("whole"), new_run("halved")
+    other = await backend.prepare(run.model, tmp_path, 5)
+    for _ in range(5):
+        await other.forward_backward(toy.datums(other.renderer), "cross_entropy")
+        await other.optim_step(AdamParams(learning_rate=0.01))
+    roles = {"reference": other}
+    async with run.attempt(preferences(), roles=roles) as ctx:
+        await DPO(**SHORT).train(ctx)
+    first = run.metrics()[0][1]
+    assert first["margin"] != 0.0  # before its first step a model is as far from its own start as nothing
+    async with again.attempt(preferences(), roles=roles, stop=StopFlag(reason="the test")) as ctx:
+        await DPO(**SHORT).train(ctx)
+    async with again.attempt(preferences(), resume=True) as ctx:  # what it thought is in the checkpoint
+        await DPO(**SHORT).train(ctx)
+    assert again.weights() == run.weights()
+    assert set(DPO().roles) == {"reference"}
+    assert not DPO(loss="simpo").roles
+    await backend.teardown(other)

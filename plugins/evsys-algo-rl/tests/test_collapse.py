@@ -19,9 +19,13 @@ HEALTHY = {
 }
 
 
-def said(steps, detector=None):
+def found(steps, detector=None):
     detector = detector or CollapseDetector()
     return [detector.add({**HEALTHY, **step}) for step in steps]
+
+
+def said(steps, detector=None):
+    return [None if one is None else one.reason for one in found(steps, detector)]
 
 
 def test_a_healthy_run_is_left_in_peace():
@@ -42,9 +46,22 @@ LONG = REWARD_WINDOW + WINDOW - 1
     ],
 )
 def test_trouble_that_lasts_is_told(trouble, lasting, told):
-    found = said([{}] * 10 + [trouble] * lasting)
-    assert found[: 10 + WINDOW - 1] == [None] * (10 + WINDOW - 1)
-    assert told in found[-1]
+    heard = said([{}] * 10 + [trouble] * lasting)
+    assert heard[: 10 + WINDOW - 1] == [None] * (10 + WINDOW - 1)
+    assert told in heard[-1]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "lasted"),
+    [
+        ({"kl_sampler_trainer": math.nan}, 1),
+        ({"kl_sampler_trainer": 2.0}, WINDOW),
+        ({"reward": 0.1}, LONG),
+    ],
+)
+def test_a_collapse_says_for_how_many_steps_it_was_seen(trouble, lasted):
+    heard = found([{}] * 10 + [trouble] * lasted)
+    assert heard[-1].lasted == lasted
 
 
 def passing(rng, groups, size, rate):

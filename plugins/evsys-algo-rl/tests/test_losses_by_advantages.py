@@ -144,12 +144,13 @@ def compare(seed, **fields):
     loss_fn, loss_params = objective(params)
     found = compute_loss(loss_fn, data, logprobs, loss_params)
     loss, gradients = reference(params, groups, policy, references)
-    assert found.loss == pytest.approx(loss, rel=1e-9, abs=1e-12)
+    # A batch is float32, as it goes over the wire.
+    assert found.loss == pytest.approx(loss, rel=1e-6, abs=1e-7)
     expected = [np.zeros(len(values)) for values in logprobs]
     for key, datum, position in places:
         expected[datum][position] = gradients[key]
     for ours, theirs in zip(found.grads, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-8)
     return found
 
 

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from training_runs import Rows
 
-from evsys.types import HarborTask, LoraSpec, ModelSpec, VerifierSpec
+from evsys.types import AdamParams, HarborTask, LoraSpec, ModelSpec, VerifierSpec
 from evsys_algo_rl import RL
+from evsys_backend_mock import MockBackend
+from evsys_conformance import toy
 
 CONFIG = {"config": {"algorithm": {"kind": "rl"}, "backend": {"kind": "mock", "params": {}}}}
 HELD = {"kl_coef": 0.1, "save_every": 1, "steps": 6}
@@ -103,3 +105,17 @@ async def test_nothing_is_left_open(new_run):
     await run.train(rows(), resume=True, fields=config, **HELD)
     assert len(made) == 1
     assert made == torn
+
+
+async def test_a_reference_that_the_run_names_takes_the_place_of_its_start(new_run, tmp_path):
+    backend = MockBackend()
+    other = await backend.prepare(attrs.evolve(MODEL, lora=LoraSpec(rank=8)), tmp_path, 5)
+    for _ in range(3):
+        await other.forward_backward(toy.datums(other.renderer), "cross_entropy")
+        await other.optim_step(AdamParams(learning_rate=0.02))
+    held = new_run("held", model=MODEL)
+    await held.train(rows(), fields={**CONFIG, "roles": {"reference": other}}, **{**HELD, "steps": 1})
+    assert held.values("kl_reference")[0] > 0.01
+    assert set(RL(kl_coef=0.1).roles) == {"reference"}
+    assert not RL().roles
+    await backend.teardown(other)

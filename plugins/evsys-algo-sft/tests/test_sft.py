@@ -81,6 +81,25 @@ async def test_train_on_chooses_the_turns(run, train_on, trained):
         assert ctx.clients.policy.tokenizer.decode(targets) == trained
 
 
+async def test_train_on_custom_trains_the_turns_that_have_a_weight(run):
+    asked = TWO_TURNS.messages[0]
+    told = [
+        Message(role="assistant", content=text, weight=weight)
+        for text, weight in (("left out", None), ("half", 0.5), ("whole", 1.0))
+    ]
+    row = ChatMessagesRow(messages=(asked, told[0], asked, told[1], asked, told[2]), row_id="row")
+    unweighted = ChatMessagesRow(messages=(asked, told[0]), row_id="none")
+    async with run.attempt(Rows([row, unweighted])) as ctx:
+        algorithm = SFT(batch_size=1, steps=1, learning_rate=1e-3, train_on="custom")
+        await algorithm.setup(ctx)
+        (rendered,) = algorithm._rendered
+        ((tokens, weights),) = rendered.sequences
+        text = ctx.clients.policy.tokenizer.decode
+        assert text(tokens[weights == 0.5].tolist()) == "half<|im_end|>"
+        assert text(tokens[weights == 1.0].tolist()) == "whole<|im_end|>"
+    assert algorithm.warnings.lines() == ("1 of 2 rows were left out: without a trainable token",)
+
+
 async def test_train_on_all_trains_every_prediction_without_a_warning(run):
     result = await run.train(
         SFT(batch_size=1, steps=1, learning_rate=1e-3, train_on="all"), Rows([TWO_TURNS])

@@ -18,6 +18,7 @@ from evsys_algo_dpo.losses import preference_loss
 from evsys_algo_dpo.pairs import RenderedPair, render_pairs
 from evsys_algo_dpo.reference import References, ask, from_text, to_text
 from evsys_runtime.training.algorithm import BaseAlgorithm
+from evsys_runtime.training.bands import STEEP, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams
 
 if TYPE_CHECKING:
@@ -78,11 +79,25 @@ class DPO(BaseAlgorithm):
                 raise ValueError(f"label_smoothing: {self.loss} has none; set 'loss' to dpo, or leave it out")
 
     shape: ClassVar[str] = "pair"
+    health: ClassVar[Mapping[str, Band]] = {
+        "margin": Band(
+            -2.0,
+            None,
+            "rejected answers become the likelier ones: lower the learning rate, and see that no labels are swapped",
+            lasting=10,
+        ),
+        "chosen_nll": UNLIKELY,
+        "grad_norm": STEEP,
+    }
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
     _pairs: Sequence[RenderedPair]
     _references: References | None
     _kept: dict[str, str]  # what each checkpoint has of them
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.roles = {} if self.config.loss == "simpo" else {"reference": frozenset()}
 
     @property
     def rows(self) -> int:

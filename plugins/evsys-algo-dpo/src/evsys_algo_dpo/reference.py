@@ -1,4 +1,5 @@
-"""What the reference thinks of each answer: the model that a run starts from, asked before its first step.
+"""What the reference thinks of each answer: the model that a run names as `reference`, else the one that it starts from, asked before
+its first step.
 
 One number a sequence is all that the losses need. They go into each checkpoint, since a run that resumes has other weights by then.
 """
@@ -11,6 +12,7 @@ from itertools import batched
 from typing import TYPE_CHECKING
 
 from evsys.errors import StoreError
+from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.sequences import weighted_sum
 
 if TYPE_CHECKING:
@@ -24,17 +26,18 @@ type References = Mapping[int, Sequence[float]]
 
 
 async def ask(ctx: RunContext, pairs: Mapping[int, RenderedPair], pairs_at_once: int) -> References:
-    """Ask the weights as they are now.
+    """Ask the run's `reference`, or where it names none the weights as they are now.
 
     Args:
         ctx: the run, before its first step.
         pairs: what the run trains on, by number.
         pairs_at_once: how many are computed in one forward pass.
     """
+    client = ctx.clients.policy if ctx.clients.reference is None else role_client(ctx, "reference")
     found: dict[int, Sequence[float]] = {}
     for chunk in batched(pairs.items(), pairs_at_once):
         data = [datum for number, pair in chunk for datum in pair.data(number)]
-        forward = await ctx.clients.policy.forward(data)
+        forward = await client.forward(data)
         ctx.heartbeat()
         sums = map(weighted_sum, data, forward.logprobs)
         for number, pair in chunk:

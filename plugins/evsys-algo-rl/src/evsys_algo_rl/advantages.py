@@ -49,7 +49,7 @@ def is_flat(estimator: str, rewards: Rewards) -> bool:
     """True for a group from which nothing can be learnt: no difference to compare, or without a baseline no reward."""
     if estimator == "none":
         return not np.any(rewards)
-    return len(rewards) < 2 or bool(np.ptp(rewards) == 0)
+    return len(rewards) < 2 or bool((rewards == rewards[0]).all())
 
 
 def _centred(rewards: Rewards) -> Rewards:

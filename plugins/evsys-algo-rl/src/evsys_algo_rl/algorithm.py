@@ -17,8 +17,10 @@ import attrs
 
 from evsys import current_registry
 from evsys.types import TrainingBatch, Usage
+from evsys_algo_rl.bands import BANDS
 from evsys_algo_rl.params import BUILTIN_SETTINGS, RLParams
 from evsys_runtime.training.algorithm import BaseAlgorithm
+from evsys_runtime.training.bands import Band
 
 if TYPE_CHECKING:
     from evsys.errors import AlgorithmError
@@ -26,8 +28,15 @@ if TYPE_CHECKING:
     from evsys.types import ForwardResult, HarborTask, ModelSpec, RunContext, RunResult
     from evsys_algo_rl.groups import TaskGroup
     from evsys_algo_rl.pipeline import Taken
+    from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["RL"]
+
+HEALTHY = "collapse/healthy_steps"
+"""In the result of a run that collapsed: how many of its steps were done before the trouble began."""
+
+OTHER_SAMPLES = 1 << 32
+"""Calls that no run makes so many of: a run that went back samples with seeds that it hasn't used."""
 
 
 class RL(BaseAlgorithm):
@@ -44,7 +53,13 @@ class RL(BaseAlgorithm):
     config: RLParams
 
     shape: ClassVar[str] = "task"
+    health: ClassVar[Mapping[str, Band]] = BANDS
     prefetch: ClassVar[bool] = False  # `Pipeline` has rollouts run ahead, as far as staleness allows
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        if self.config.kl_coef:
+            self.roles = {"reference": frozenset({"prompt_logprobs"})}
 
     async def setup(self, ctx: RunContext) -> None:
         """Look at the tasks, and make what the batches are made with. Nothing is sampled yet."""
@@ -69,6 +84,7 @@ class RL(BaseAlgorithm):
         self._flat = FlatSteps(self.config.max_flat_steps)
         self._collapse = CollapseDetector()
         self._collapsed: str | None = None
+        self._healthy = 0
         self._bad_reward: str | None = None
         self._used = Usage()
         self._last = self.total_steps()
@@ -136,10 +152,10 @@ class RL(BaseAlgorithm):
         measured = {**batch.metrics, **found}
         if mismatch := mismatch_warning(measured):
             self.warn(mismatch)
-        self._judge_step(measured)
+        self._judge_step(step_idx + 1, measured)
         return found
 
-    def _judge_step(self, metrics: Mapping[str, float]) -> None:
+    def _judge_step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Say what is wrong with a step, and stop the run where it stays so."""
         flat = self._flat.add(metrics)
         if flat is not None:
@@ -147,10 +163,10 @@ class RL(BaseAlgorithm):
         collapse = self._collapse.add(metrics)
         if collapse is None or self._collapsed is not None:
             return
-        self.warn(f"training collapsed: {collapse}")
-        if self.config.on_collapse == "stop":
-            self._collapsed = collapse
-            self.ctx.request_stop(f"collapsed: {collapse}")
+        self.warn(f"training collapsed: {collapse.reason}")
+        if self.config.on_collapse != "warn":
+            self._collapsed, self._healthy = collapse.reason, max(0, step - collapse.lasted)
+            self.ctx.request_stop(f"collapsed: {collapse.reason}")
 
     # --- rollouts -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +184,11 @@ class RL(BaseAlgorithm):
             [self.task_at(position) for position in positions],
             config.group_size,
             snapshot=snapshot,
-            sampling=SamplingParams(max_tokens=config.max_tokens, temperature=config.temperature, seed=call),
+            sampling=SamplingParams(
+                max_tokens=config.max_tokens,
+                temperature=config.temperature,
+                seed=call + self.ctx.retreats * OTHER_SAMPLES,
+            ),
             limits=RolloutLimits(
                 n_concurrent=config.n_concurrent,
                 timeout_seconds=config.timeout_seconds,
@@ -259,7 +279,23 @@ class RL(BaseAlgorithm):
         result = attrs.evolve(result, usage=result.usage + self._used)
         if self._collapsed is None:
             return result
-        return attrs.evolve(result, status="collapsed", stop_reason=self._collapsed)
+        metrics = {**result.metrics, HEALTHY: float(self._healthy)}
+        return attrs.evolve(result, status="collapsed", stop_reason=self._collapsed, metrics=metrics)
+
+    def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
+        """Back to the best checkpoint from before the trouble, where that is asked for and wasn't done too often yet."""
+        from evsys_runtime.training.retreat import Retreat
+
+        kind = self.config.on_collapse
+        if kind not in {"rollback", "branch"} or retreats >= self.config.max_rollbacks:
+            return None
+        return Retreat(
+            kind="branch" if kind == "branch" else "rollback", before=round(result.metrics[HEALTHY])
+        )
+
+    def peak_learning_rate(self) -> float:
+        """The highest learning rate, which is lower after each collapse that the run went back from."""
+        return super().peak_learning_rate() * self.config.rollback_lr_factor**self.ctx.retreats
 
     async def _close(self) -> None:
         for part in (getattr(self, "_pipeline", None), getattr(self, "_reference", None)):
@@ -285,6 +321,7 @@ class RL(BaseAlgorithm):
             "flat": self._flat.state(),
             "collapse": self._collapse.state(),
             "collapsed": self._collapsed,
+            "healthy": self._healthy,
             "used": attrs.asdict(self._used),
         }
 
@@ -299,7 +336,7 @@ class RL(BaseAlgorithm):
         self._pending = [unpack(text, self.config) for text in self._packed]
         self._flat.load_state(state["flat"])
         self._collapse.load_state(state["collapse"])
-        self._collapsed = state["collapsed"]
+        self._collapsed, self._healthy = state["collapsed"], state["healthy"]
         if self._collapsed is not None:  # nothing good comes of going on from there
             self.ctx.request_stop(f"collapsed: {self._collapsed}")
         self._used = Usage(**state["used"])

@@ -11,7 +11,7 @@ from evsys.types import Datum
 from evsys_algo_rl.advantages import advantages
 from evsys_algo_rl.aggregation import token_shares
 from evsys_runtime.losses.policy import PolicyObjective
-from evsys_runtime.training.trajectories import Trajectory, to_datum
+from evsys_runtime.training.trajectories import Trajectory, to_data, to_datum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,7 +73,8 @@ def make_data(groups: Sequence[TaskGroup], params: RLParams, references: Referen
     """
     if not is_trained(groups):
         members = [member for group in groups for member in group.members]
-        return [to_datum(row, 0.0) for member in members for row in member.trajectories]
+        rows = [row for member in members for row in member.trajectories]
+        return to_data(rows, [0.0] * len(rows))
     estimates = advantages(params.advantage, [group.rewards for group in groups])
     trained = [
         (member, float(advantage))
@@ -85,14 +86,20 @@ def make_data(groups: Sequence[TaskGroup], params: RLParams, references: Referen
     bonus = _bonus(params, [member for member, _ in trained], references)
     loss_fn, _ = objective(params)
     folded = isinstance(loss_fn, str) and loss_fn in BY_ADVANTAGE
+    each = [
+        (row, advantage, share)
+        for (member, advantage), share in zip(trained, shares, strict=True)
+        for row in member.trajectories
+    ]
+    if folded and bonus is None:
+        return to_data([row for row, _, _ in each], [advantage * share for _, advantage, share in each])
     found: list[Datum] = []
-    for (member, advantage), share in zip(trained, shares, strict=True):
-        for row in member.trajectories:
-            value = advantage if bonus is None else advantage + bonus(row)
-            if folded:
-                found.append(to_datum(row, value * share))
-            else:
-                found.append(_weighted(to_datum(row, value), row, share, references))
+    for row, advantage, share in each:
+        value = advantage if bonus is None else advantage + bonus(row)
+        if folded:
+            found.append(to_datum(row, value * share))
+        else:
+            found.append(_weighted(to_datum(row, value), row, share, references))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-__all__ = ["CollapseDetector"]
+__all__ = ["Collapse", "CollapseDetector"]
 
 WINDOW = 5
 """Steps in a row in which something must hold, so that no single odd batch ends a run."""
@@ -30,6 +30,9 @@ REPETITION_LIMIT = 0.8
 REWARD_WINDOW = 10
 """Steps that a mean of the reward is taken over: the reward of one step says little where few rollouts succeed."""
 
+REWARD_LASTS = REWARD_WINDOW + WINDOW - 1
+"""Steps that a fall of the reward is seen over: each of the last windows has it, so that one that was unlucky is nothing."""
+
 REWARD_DROP = 0.5
 
 ERRORS = 5.0
@@ -44,6 +47,14 @@ KEPT = (
     "repetition",
     "zero_variance_share",
 )
+
+
+@attrs.frozen
+class Collapse:
+    """What went wrong, in words, and for how many steps it has by now."""
+
+    reason: str
+    lasted: int
 
 
 class CollapseDetector:
@@ -65,11 +76,11 @@ class CollapseDetector:
         self._best = None if state["best"] is None else _Level(**state["best"])
         self._first_length = state["first_length"]
 
-    def add(self, metrics: Mapping[str, float]) -> str | None:
+    def add(self, metrics: Mapping[str, float]) -> Collapse | None:
         """Take in a step, and say what collapses, or None."""
         broken = [name for name in KEPT if name in metrics and not math.isfinite(metrics[name])]
         if broken:
-            return f"{broken[0]} is {metrics[broken[0]]}"
+            return Collapse(f"{broken[0]} is {metrics[broken[0]]}", 1)
         self._seen.append({name: float(metrics[name]) for name in KEPT if name in metrics})
         if self._first_length is None and len(self._seen) == WINDOW:
             self._first_length = fmean(self._last("length_mean") or [0.0])
@@ -77,14 +88,14 @@ class CollapseDetector:
             level = _Level.of(rewards)
             if self._best is None or level.mean > self._best.mean:
                 self._best = level
-        return next((text for text in self._complaints() if text is not None), None)
+        return next((Collapse(text, steps) for text, steps in self._complaints() if text is not None), None)
 
-    def _complaints(self) -> Iterable[str | None]:
-        yield self._entropy()
-        yield self._divergence()
-        yield self._length()
-        yield self._repetition()
-        yield self._reward()
+    def _complaints(self) -> Iterable[tuple[str | None, int]]:
+        yield self._entropy(), WINDOW
+        yield self._divergence(), WINDOW
+        yield self._length(), WINDOW
+        yield self._repetition(), WINDOW
+        yield self._reward(), REWARD_LASTS
 
     def _last(self, name: str, count: int = WINDOW) -> list[float]:
         """The values of the last steps; empty where one of them has none."""
@@ -129,8 +140,7 @@ class CollapseDetector:
         return f"answers repeat themselves: {values[-1]:.0%} of their runs of four tokens were there before"
 
     def _reward(self) -> str | None:
-        # Each of the last windows, so that one that was unlucky is nothing.
-        values = self._last("reward", REWARD_WINDOW + WINDOW - 1)
+        values = self._last("reward", REWARD_LASTS)
         best = self._best
         if not values or best is None or best.mean <= 0:
             return None

@@ -94,16 +94,20 @@ def _said(member: Member) -> NDArray[np.int64]:
 
 def repetition(texts: Sequence[NDArray[np.int64]]) -> float:
     """The share of runs of four tokens that were in the same text before, over all texts."""
-    repeated = total = 0
+    if not texts:
+        return 0.0
+    ids = np.concatenate(texts).astype(np.uint64)
+    hashes = np.zeros(max(len(ids) - NGRAM + 1, 0), np.uint64)
+    for i, multiplier in enumerate(MULTIPLIERS):
+        hashes += ids[i : i + len(hashes)] * multiplier  # wraps around
+    every = hashes.tolist()
+    repeated = total = start = 0
     for tokens in texts:
         runs = len(tokens) - NGRAM + 1
         if runs > 0:
-            ids = tokens.astype(np.uint64)
-            hashes = np.zeros(runs, np.uint64)
-            for i, multiplier in enumerate(MULTIPLIERS):
-                hashes += ids[i : i + runs] * multiplier  # wraps around
             total += runs
-            repeated += runs - len(set(hashes.tolist()))
+            repeated += runs - len(set(every[start : start + runs]))
+        start += len(tokens)
     return repeated / max(total, 1)
 
 

@@ -33,7 +33,7 @@ BUILTIN_SETTINGS: Mapping[str, tuple[str, ...]] = {
 """The built-in policy losses with what they can be told. Any other name is a registered loss's."""
 
 KL_ESTIMATORS = ("k1", "k2", "k3")
-ON_COLLAPSE = ("stop", "warn")
+ON_COLLAPSE = ("stop", "rollback", "branch", "warn")
 
 
 def _bounds(_instance: Any, field: attrs.Attribute[Any], value: tuple[float, float] | None) -> None:
@@ -197,7 +197,16 @@ class RLParams(TrainingParams):
         10, "The run stops after so many steps in which no group had anything to learn from.", ge=1
     )
     on_collapse: str = option(
-        "stop", "Where training collapses, stop the run, or only tell of it.", choices=ON_COLLAPSE
+        "stop",
+        "Where training collapses: stop the run; go on from its best checkpoint with a lower learning rate and other samples "
+        "(rollback); score what collapsed first (branch); or only tell of it (warn).",
+        choices=ON_COLLAPSE,
+    )
+    max_rollbacks: int = option(
+        3, "With `rollback` and `branch`, the run has collapsed for good after so many of them.", ge=1
+    )
+    rollback_lr_factor: float = option(
+        0.5, "What the learning rate is multiplied with at each of them.", gt=0, le=1
     )
 
     def __attrs_post_init__(self) -> None:

@@ -19,6 +19,7 @@ from evsys import option
 from evsys.types import ChatMessagesRow, TrainingBatch
 from evsys_algo_sft.sequences import RenderedRow, RenderReport, mean_nll, render_rows
 from evsys_runtime.training.algorithm import BaseAlgorithm
+from evsys_runtime.training.bands import STEEP, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ class SFT(BaseAlgorithm):
 
         train_on: str = option(
             "all_assistant",
-            "Which tokens have a loss: those of every assistant turn, of the last one, or all tokens.",
-            choices=("all_assistant", "last_assistant", "all"),
+            "Which tokens have a loss: those of every assistant turn, of the last one, all tokens, or with `custom` those of the turns "
+            "that have a `weight`.",
+            choices=("all_assistant", "last_assistant", "all", "custom"),
             source="evsys training defaults",
         )
         held_out: float = option(
@@ -64,6 +66,11 @@ class SFT(BaseAlgorithm):
         )
 
     shape: ClassVar[str] = "chat"
+    health: ClassVar[Mapping[str, Band]] = {
+        "nll": UNLIKELY,
+        "held_out_nll": UNLIKELY,
+        "grad_norm": STEEP,
+    }
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
     _rendered: list[RenderedRow]
@@ -124,9 +131,13 @@ class SFT(BaseAlgorithm):
         nll = mean_nll(batch.data, result.logprobs)
         return {} if nll is None else {"nll": nll}
 
+    def measures(self, step: int) -> bool:
+        """True every `held_out_every` steps, where rows are kept out."""
+        return self._held_out is not None and step % self.config.held_out_every == 0
+
     async def measure(self, step: int, *, last: bool) -> Mapping[str, float]:
         """The rows that are kept out, every `held_out_every` steps and at the end."""
-        if self._held_out is None or not (last or step % self.config.held_out_every == 0):
+        if self._held_out is None or not (last or self.measures(step)):
             return {}
         return await self._held_out.measure(self.ctx.clients.policy, self.config.batch_size)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.types import ChatMessagesRow, Datum
+from evsys.types import ChatMessagesRow, Datum, Message
 from evsys_runtime.training.sequences import Sequences, sequences_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ def render_rows(
     for number, row in enumerate(rows):
         row_id = row.row_id or str(number)
         report.pairs += row.rejected is not None
-        sequences = sequences_of(renderer, row_id, row.messages, row.tools, train_on)
+        messages = _as_weighted(row.messages) if train_on == "custom" else row.messages
+        asked = "all_assistant" if train_on == "custom" else train_on
+        sequences = sequences_of(renderer, row_id, messages, row.tools, asked)
         longest = max((len(tokens) for tokens, _ in sequences), default=0)
         if max_length is not None and longest > max_length:
             report.drop(f"longer than max_length ({max_length} tokens)")
@@ -92,6 +94,16 @@ def render_rows(
         report.tokens += sum(len(tokens) for tokens, _ in sequences)
         report.trained_tokens += sum(int(np.count_nonzero(weights)) for _, weights in sequences)
         yield RenderedRow(row_id=row_id, sequences=sequences, weight=weight)
+
+
+def _as_weighted(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Messages of which only those are trained that have a weight."""
+    return tuple(
+        attrs.evolve(message, weight=0.0)
+        if message.role == "assistant" and message.weight is None
+        else message
+        for message in messages
+    )
 
 
 def mean_nll(data: Sequence[Datum], logprobs: Sequence[NDArray[Any]]) -> float | None:

@@ -1,0 +1,222 @@
+"""What `opd` and `sdft` have in common: prompts are rendered once; at each step the student answers some, and a teacher judges every
+token of the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from evsys.errors import AlgorithmError
+from evsys.types import TrainingBatch
+from evsys_algo_distill.params import DistillationParams
+from evsys_algo_distill.spending import Spending, used
+from evsys_runtime.training.algorithm import BaseAlgorithm
+from evsys_runtime.training.bands import STEEP, Band
+
+if TYPE_CHECKING:
+    from evsys.protocols import Renderer, SamplingClient
+    from evsys.types import PromptExample, RunContext, RunResult
+    from evsys_algo_distill.answers import Answer
+
+__all__ = ["Distillation", "Prompt", "ShownPrompt"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Prompt:
+    """What the student is asked, and what the teacher reads in its place; token ids both."""
+
+    row_id: str
+    student: Sequence[int]
+    teacher: Sequence[int]
+
+
+@attrs.frozen(kw_only=True)
+class ShownPrompt:
+    """A row as `evsys data preview` shows it: the student's prompt, then the teacher's where it is another. Nothing of them is trained."""
+
+    row_id: str
+    sequences: tuple[tuple[Sequence[int], Sequence[float]], ...]
+
+
+class Distillation(BaseAlgorithm):
+    """Base of both. A subclass says what the teacher reads (`prompt_of`), who it is (`begin`), and what is learnt (`learn`)."""
+
+    Config = DistillationParams
+    shape: ClassVar[str] = "prompt"
+    health: ClassVar[Mapping[str, Band]] = {
+        "empty_share": Band(
+            None, 0.5, "most answers have no token: look at the prompts with `evsys data preview`"
+        ),
+        "grad_norm": STEEP,
+    }
+    conformance: ClassVar[Mapping[str, Any]] = {"params": {"max_tokens": 16}}
+
+    _prompts: Sequence[Prompt]
+    _spending: Spending
+
+    # --- for subclasses -------------------------------------------------------------------------------------------
+
+    def prompt_of(self, row: PromptExample, renderer: Renderer) -> Prompt | str:
+        """A row's prompts, or why it is left out."""
+        raise NotImplementedError
+
+    async def begin(self, ctx: RunContext) -> None:
+        """Make the teacher ready."""
+
+    async def end(self) -> None:
+        """Release it; also after a failure."""
+
+    @property
+    def answers_each(self) -> int:
+        """How often each prompt is answered."""
+        return 1
+
+    def teacher_limit(self, ctx: RunContext) -> int | None:
+        """The longest sequence in tokens that the teacher can read."""
+        return self.longest_sequence(ctx)
+
+    async def learn(
+        self, answers: Sequence[Answer], prompts: Sequence[Prompt], student: SamplingClient
+    ) -> tuple[TrainingBatch, SamplingClient, int]:
+        """What is learnt from answers: a batch, whom it was learnt from, and how many tokens they sampled beside reading.
+
+        Args:
+            answers: of this step.
+            prompts: what they answer, by `Answer.prompt`.
+            student: who gave them.
+        """
+        raise NotImplementedError
+
+    # --- what the loop calls --------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> int:
+        """Prompts that are left to train on."""
+        return len(self._prompts)
+
+    async def setup(self, ctx: RunContext) -> None:
+        """Render every prompt once, drop those that can't be used, and make the teacher ready."""
+        from evsys_runtime.training.health import check_rows
+
+        self.ctx = ctx
+        self._spending = Spending()
+        await self.begin(ctx)
+        dropped: dict[str, int] = {}
+        limits = self.longest_sequence(ctx), self.teacher_limit(ctx)
+        prompts = self._usable(ctx.data, ctx.clients.policy.renderer, limits, dropped)
+        self._prompts = await self.rendered(ctx, prompts)
+        for reason, count in dropped.items():
+            self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
+        check_rows(self.rows, self.config.batch_size, dropped)
+        await super().setup(ctx)
+
+    async def build_batch(self, step_idx: int) -> TrainingBatch:
+        """The student's answers to the next prompts, and what the teacher thinks of them.
+
+        Raises:
+            AlgorithmError: no answer has a token.
+        """
+        from evsys_algo_distill.answers import answers_to
+
+        ctx, config = self.ctx, self.config
+        prompts = [self._prompts[row] for row in self.take_rows(step_idx)]
+        student = await ctx.clients.policy.sampling_client()
+        try:
+            answers = await answers_to(
+                student,
+                [prompt.student for prompt in prompts],
+                names=[prompt.row_id for prompt in prompts],
+                seeds=[ctx.seeds("answers", step_idx * config.batch_size + i) for i in range(len(prompts))],
+                count=self.answers_each,
+                max_tokens=config.max_tokens,
+                stops=ctx.clients.policy.renderer.stop_token_ids,
+            )
+            ctx.heartbeat()
+            asked = len(prompts) * self.answers_each
+            if not answers:
+                raise AlgorithmError(
+                    f"none of the {asked} answers of step {step_idx + 1} has a token",
+                    hint="the model ends each at once; look at its prompts with `evsys data preview`",
+                )
+            batch, teacher, sampled = await self.learn(answers, prompts, student)
+            read = sum(len(prompts[answer.prompt].teacher) + len(answer.tokens) for answer in answers)
+            said = sum(len(answer.tokens) for answer in answers)
+            given = sum(len(prompt.student) for prompt in prompts)
+            judged = used(teacher, read, sampled)
+            self._spending.add(ctx, student=used(student, given, said), teacher=judged)
+        finally:
+            await student.close()
+        batch.row_ids = tuple(prompt.row_id for prompt in prompts)
+        batch.metrics |= {
+            "epoch": step_idx * config.batch_size / self.rows,
+            "answers": float(len(answers)),
+            "empty_share": 1.0 - len(answers) / asked,
+            "answer_tokens_mean": said / len(answers),
+            "truncated_share": sum(answer.truncated for answer in answers) / len(answers),
+            "entropy": -sum(float(answer.logprobs.sum()) for answer in answers) / said,
+            "teacher_tokens": float(judged.tokens),
+            **self._spending.metrics,
+        }
+        return batch
+
+    async def train(self, ctx: RunContext) -> RunResult:
+        """Train until done, or until somebody asks for a stop."""
+        try:
+            result = await super().train(ctx)
+        finally:
+            await self.end()
+        return attrs.evolve(result, usage=result.usage + self._spending.student + self._spending.teacher)
+
+    def state(self) -> Mapping[str, Any]:
+        """What was used so far."""
+        return {"spending": self._spending.state()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on counting."""
+        if state:
+            self._spending.load(state["spending"])
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def preview(
+        self, rows: Iterable[PromptExample], renderer: Renderer, dropped: dict[str, int] | None = None
+    ) -> Iterator[ShownPrompt]:
+        """Rows as student and teacher read them.
+
+        Args:
+            rows: typed rows.
+            renderer: of the model.
+            dropped: filled on the way with the reasons of rows that are left out, and how often each was one.
+        """
+        limits = self.config.max_length, None
+        for prompt in self._usable(rows, renderer, limits, {} if dropped is None else dropped):
+            texts = [prompt.student] + [prompt.teacher] * (prompt.teacher != prompt.student)
+            yield ShownPrompt(
+                row_id=prompt.row_id, sequences=tuple((tokens, [0.0] * len(tokens)) for tokens in texts)
+            )
+
+    def _usable(
+        self,
+        rows: Iterable[PromptExample],
+        renderer: Renderer,
+        limits: tuple[int | None, int | None],
+        dropped: dict[str, int],
+    ) -> Iterator[Prompt]:
+        for number, row in enumerate(rows):
+            made = self.prompt_of(attrs.evolve(row, row_id=row.row_id or str(number)), renderer)
+            reason = made if isinstance(made, str) else self._too_long(made, limits)
+            if reason is not None:
+                dropped[reason] = dropped.get(reason, 0) + 1
+            elif isinstance(made, Prompt):
+                yield made
+
+    def _too_long(self, prompt: Prompt, limits: tuple[int | None, int | None]) -> str | None:
+        """Why there is no room for an answer of `max_tokens`; None where there is."""
+        sides = zip((prompt.student, prompt.teacher), limits, ("", "the teacher's "), strict=True)
+        for tokens, limit, whose in sides:
+            if limit is not None and len(tokens) + self.config.max_tokens > limit:
+                return f"{whose}prompt and max_tokens are longer than {limit} tokens"
+        return None

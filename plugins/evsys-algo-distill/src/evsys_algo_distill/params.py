@@ -1,0 +1,37 @@
+"""What both distillations let a file set beside what every training does."""
+
+from __future__ import annotations
+
+import attrs
+
+from evsys import option
+from evsys_runtime.training.params import TrainingParams
+
+__all__ = ["COOKBOOK", "ON_POLICY", "DistillationParams"]
+
+ON_POLICY = "On-policy distillation, https://thinkingmachines.ai/blog/on-policy-distillation/"
+COOKBOOK = "Tinker cookbook, https://github.com/thinking-machines-lab/tinker-cookbook"
+_RANK = "capacity: a teacher tells something of every token; " + COOKBOOK
+
+
+@attrs.frozen(kw_only=True)
+class DistillationParams(TrainingParams):
+    """Params of `opd` and `sdft`. A step's batch is `batch_size` prompts, each answered `group_size` times."""
+
+    batch_size: int = option(
+        32, "Prompts of one step, each answered `group_size` times.", ge=1, source=COOKBOOK
+    )
+    learning_rate: float | None = option(1e-4, "Peak learning rate.", ge=0, source=f"{COOKBOOK}; {ON_POLICY}")
+    lr_schedule: str = option(
+        "constant",
+        "From the peak to 0 by a line or half a cosine, or constant.",
+        choices=("linear", "constant", "cosine"),
+        source=COOKBOOK,
+    )
+    lora_rank: int | None = option(
+        128,
+        "Rank of the trained matrices; null trains all weights, where the backend can.",
+        ge=1,
+        source=_RANK,
+    )
+    max_tokens: int = option(256, "Most tokens of one answer.", ge=1)

@@ -1,0 +1,212 @@
+"""`algorithm.kind: sdft`: self-distillation. The student answers the plain question; its teacher is the same model, shown a
+demonstration beside the question, and says of each token of the student's answer what it would rather have.
+
+So the model learns what the demonstration tells it in its own words, on answers that it gives itself, which leaves more of what it
+could do before than training on the demonstration does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from evsys import option
+from evsys.types import Message, TrainingBatch
+from evsys_algo_distill.distillation import Distillation, Prompt
+from evsys_algo_distill.params import COOKBOOK, DistillationParams
+from evsys_runtime.training.bands import Band
+
+if TYPE_CHECKING:
+    from evsys.protocols import Renderer, SamplingClient
+    from evsys.types import ForwardResult, PromptExample, RunContext
+    from evsys_algo_distill.answers import Answer
+    from evsys_runtime.training.starting_weights import StartingWeights
+
+__all__ = ["SDFT", "SDFTParams"]
+
+_SDFT = "Self-distillation fine-tuning, https://arxiv.org/abs/2601.19897"
+_TEMPLATE = (
+    "{question}\n\nHere is how an expert answered this:\n\n{demonstration}\n\n"
+    "Now answer the question yourself, in your own words."
+)
+_NO_EMA = (
+    "teacher: ema needs a backend that keeps an averaged second set of weights, and none does; "
+    "'base' and 'live' were within noise of it where that was measured"
+)
+
+
+class SDFT(Distillation):
+    """Self-distillation with a demonstration in the teacher's context."""
+
+    @attrs.frozen(kw_only=True)
+    class Config(DistillationParams):
+        """Params of `sdft`."""
+
+        lora_rank: int | None = option(
+            64,
+            "Rank of the trained matrices; null trains all weights, where the backend can.",
+            ge=1,
+            source=COOKBOOK,
+        )
+        teacher: str = option(
+            "base",
+            "Whose weights the teacher has: those that the run starts from, or those of the step; `ema`, a running mean, is "
+            "offered by no backend.",
+            choices=("base", "live", "ema"),
+            source=_SDFT,
+        )
+        kl: str = option(
+            "forward",
+            "From teacher to student by the teacher's likeliest tokens, from student to teacher by the tokens that were said, or a "
+            "mixture of both.",
+            choices=("forward", "reverse", "mixed"),
+            source=_SDFT,
+        )
+        topk: int = option(
+            20,
+            "How many of the teacher's likeliest tokens count; for forward and mixed.",
+            ge=1,
+            source=COOKBOOK,
+        )
+        forward_share: float = option(
+            0.5, "Share of the forward divergence in mixed.", gt=0, lt=1, source=_SDFT
+        )
+        template: str = option(
+            _TEMPLATE,
+            "What the teacher reads in place of the last user message: {question} is that message, {demonstration} the row's.",
+        )
+
+        def __attrs_post_init__(self) -> None:
+            DistillationParams.__attrs_post_init__(self)
+            if self.teacher == "ema":
+                raise ValueError(_NO_EMA)
+            if "{demonstration}" not in self.template:
+                raise ValueError("template: it lacks {demonstration}")
+
+    health: ClassVar[Mapping[str, Band]] = {
+        **Distillation.health,
+        "topk_missed_share": Band(
+            None,
+            0.5,
+            "most of what the student says isn't among the teacher's likeliest tokens: raise topk, or look at the template",
+            lasting=20,
+        ),
+    }
+
+    _base: StartingWeights | None = None
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        needed = "prompt_logprobs" if self.config.kl == "reverse" else "top_prompt_logprobs"
+        self.requires = frozenset({needed})
+
+    def prompt_of(self, row: PromptExample, renderer: Renderer) -> Prompt | str:
+        """The question for the student, and the same with the demonstration for the teacher."""
+        shown = _said(row.demonstration)
+        if not shown:
+            return "without a demonstration"
+        asked = [place for place, message in enumerate(row.prompt) if message.role == "user"]
+        if not asked:
+            return "without a user message, so there is no place for the demonstration"
+        last = asked[-1]
+        # One after the other: what stands in a question is no place for the demonstration.
+        parts = [part.replace("{demonstration}", shown) for part in self.config.template.split("{question}")]
+        content = row.prompt[last].content.join(parts)
+        taught = (
+            *row.prompt[:last],
+            attrs.evolve(row.prompt[last], content=content),
+            *row.prompt[last + 1 :],
+        )
+        return Prompt(
+            row_id=row.row_id,
+            student=renderer.render_prompt(row.prompt, row.tools),
+            teacher=renderer.render_prompt(taught, row.tools),
+        )
+
+    async def begin(self, ctx: RunContext) -> None:
+        """Keep the starting weights, where they teach."""
+        from evsys_runtime.training.starting_weights import StartingWeights
+
+        self._base = await StartingWeights.of(ctx) if self.config.teacher == "base" else None
+
+    async def end(self) -> None:
+        """Let go of them."""
+        base, self._base = self._base, None
+        if base is not None:
+            await base.close()
+
+    def teacher_limit(self, ctx: RunContext) -> int | None:
+        """One token is drawn where the likeliest are asked for, and there must be room for it."""
+        limit = getattr(ctx.clients.policy, "max_length", None)
+        return None if limit is None else limit - int(self.config.kl != "reverse")
+
+    async def learn(
+        self, answers: Sequence[Answer], prompts: Sequence[Prompt], student: SamplingClient
+    ) -> tuple[TrainingBatch, SamplingClient, int]:
+        """What the teacher would rather have said, at each token of the answers."""
+        from evsys_algo_distill.batches import policy_data, reverse_kl, target_datum
+        from evsys_algo_distill.losses import mixed_divergence
+        from evsys_algo_distill.teaching import logprobs_of, opinions_of
+
+        teacher = student if self._base is None else self._base.snapshot
+        contexts = [prompts[answer.prompt].teacher for answer in answers]
+        said = [answer.tokens for answer in answers]
+        if self.config.kl == "reverse":
+            thinks = await logprobs_of(teacher, contexts, said)
+            data = policy_data(answers, thinks)
+            metrics = {"reverse_kl": reverse_kl(answers, thinks)}
+            return TrainingBatch(data=data, loss_fn="importance_sampling", metrics=metrics), teacher, 0
+        opinions = await opinions_of(teacher, contexts, said, self.config.topk)
+        count = sum(map(len, said))
+        metrics = {
+            "reverse_kl": reverse_kl(answers, [opinion.logprobs for opinion in opinions]),
+            "topk_missed_share": sum(opinion.missed for opinion in opinions) / count,
+        }
+        mixed = self.config.kl == "mixed"
+        batch = TrainingBatch(
+            data=[
+                target_datum(answer, opinion, count, mixed=mixed)
+                for answer, opinion in zip(answers, opinions, strict=True)
+            ],
+            loss_fn=mixed_divergence if mixed else "cross_entropy",
+            loss_params={"forward_share": self.config.forward_share} if mixed else {},
+            metrics=metrics,
+        )
+        return batch, teacher, len(answers)
+
+    def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
+        """`forward_kl`: from the teacher's likeliest tokens to the student, nats per token."""
+        import numpy as np
+
+        if self.config.kl == "reverse":
+            return {}
+        total = 0.0
+        count = sum(datum.meta["answer_tokens"] for datum in batch.data)
+        for datum, values in zip(batch.data, result.logprobs, strict=True):
+            weights, own = (
+                np.asarray(datum.loss_inputs["weights"], np.float64),
+                np.asarray(values, np.float64),
+            )
+            if self.config.kl == "mixed":
+                weights, own = weights[:, 1:], own[:, 1:]
+            active = weights != 0
+            total += float(np.sum(weights[active] * (np.log(weights[active] * count) - own[active])))
+        return {"forward_kl": total}
+
+
+def _said(messages: Sequence[Message]) -> str:
+    """A demonstration as text: what was said, and each call of a tool as JSON."""
+    parts: list[str] = []
+    for message in messages:
+        parts += [message.content] if message.content else []
+        parts += [
+            json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+            for call in message.tool_calls
+        ]
+    return "\n".join(parts)
+
+
+SDFTParams = SDFT.Config
