@@ -1,0 +1,1 @@
+"""Plots of experiments on record: `draw` writes them, at an experiment's end and for `evsys plot`."""

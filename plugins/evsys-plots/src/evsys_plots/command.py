@@ -1,0 +1,57 @@
+"""`evsys plot`: the plots of an experiment, from its record alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evsys_runtime.commands import json_option, print_json
+
+__all__ = ["plot"]
+
+INCOMPLETE = 1
+
+
+@click.command()
+@click.argument("experiment")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where the files go, instead of `plots` in the experiment's folder.",
+)
+@json_option
+def plot(*, experiment: str, out: Path | None, as_json: bool) -> int:
+    """Draw the plots of EXPERIMENT: learning curves, arms against the baseline, differences task by task, cost against score.
+
+    EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or `last-1` for the one before.
+    It need not have ended. Where a plot can't be drawn, the others are, and the exit code is 1.
+    """
+    from evsys_plots.draw import draw
+
+    drawn = draw(_folder_of(experiment), None if out is None else out.absolute())
+    for problem in drawn.problems:
+        click.echo(f"couldn't be drawn: {problem}", err=True)
+    if as_json:
+        print_json({"files": [str(path) for path in drawn.files], "problems": list(drawn.problems)})
+    elif not drawn.files and not drawn.problems:
+        click.echo("there is nothing to draw")
+    else:
+        for path in drawn.files:
+            click.echo(str(path))
+    return INCOMPLETE if drawn.problems else 0
+
+
+def _folder_of(experiment: str) -> Path:
+    from evsys_runtime.config.root import enclosing_project
+    from evsys_runtime.record.experiment_names import experiment_called, folder_called
+    from evsys_runtime.record.index import Index
+
+    place = folder_called(experiment)
+    if place is not None:
+        return place[0]
+    experiments = (enclosing_project(Path.cwd()) or Path.cwd()) / ".evsys" / "experiments"
+    with Index(experiments, tell=lambda line: click.echo(line, err=True)) as index:
+        index.refresh()
+        return experiments / experiment_called(experiment, index)

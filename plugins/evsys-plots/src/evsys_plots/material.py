@@ -1,0 +1,167 @@
+"""What plots are made of: the record of an experiment, read from its files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import ConfigError, StoreError
+from evsys.types import ArmResult, EvaluationResult
+from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_runtime.record.files import read_json
+from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.run_record import RunRecord
+
+__all__ = ["Line", "Material", "Run", "material_of"]
+
+type Points = tuple[tuple[int, float | None], ...]
+"""Steps and values; None where a value wasn't finite."""
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """A run on record: its training metrics by name, its scorings, and what it ended with, None where it hasn't.
+
+    `stage` tells runs of one repeat apart: what follows the repeat in the run's id, empty for most.
+    """
+
+    arm: str
+    repeat: int
+    stage: str = ""
+    metrics: Mapping[str, Points] = attrs.field(factory=dict)
+    evaluations: tuple[EvaluationResult, ...] = ()
+    result: ArmResult | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Line:
+    """What one line or one mark of a plot stands for: an arm, or a stage of it, with its repeats."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Material:
+    """All that plots of an experiment are made of. `conclusion` is what conclusion.json holds, empty before there is one.
+
+    `last` has the runs that repeats end with, which is news where an arm has stages; empty where that isn't known.
+    """
+
+    name: str
+    dry: bool
+    metric: str | None
+    conclusion: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    last: frozenset[str] = frozenset()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The arms in their order, an arm with stages as a line a stage."""
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            stage = f", {run.stage.lstrip('.')}" if run.stage else ""
+            found.setdefault(f"{run.arm}{stage}", []).append(run)
+        return tuple(Line(label=label, runs=tuple(runs)) for label, runs in found.items())
+
+    @property
+    def results(self) -> tuple[ArmResult, ...]:
+        """What the runs ended with, as far as they have."""
+        return tuple(run.result for run in self.runs if run.result is not None)
+
+    @property
+    def compared(self) -> dict[str, list[ArmResult]]:
+        """The results of the arms that are compared, all stages of them: neither equal runs nor those that try a winner anew."""
+        found: dict[str, list[ArmResult]] = {}
+        for result in self.results:
+            if result.purpose == "candidate":
+                found.setdefault(result.arm, []).append(result)
+        return found
+
+    def ends(self, results: Sequence[ArmResult]) -> list[ArmResult]:
+        """Those of some results that their repeats end with: of an arm with stages the last one's."""
+        return [result for result in results if not self.last or result.run_id in self.last]
+
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        """The benchmark entries that were scored, in that order."""
+        return tuple(dict.fromkeys(e.benchmark for run in self.runs for e in run.evaluations))
+
+    @property
+    def success(self) -> tuple[str, str] | None:
+        """Benchmark entry and metric of the success metric; None where there is none, or it was never scored.
+
+        A dot may be part of a name: of two entries that fit, the longer is meant.
+        """
+        if self.metric is None:
+            return None
+        found = [name for name in self.benchmarks if self.metric.startswith(f"{name}.")]
+        if not found:
+            return None
+        benchmark = max(found, key=len)
+        return benchmark, self.metric.removeprefix(f"{benchmark}.")
+
+
+def material_of(directory: Path) -> Material:
+    """Read the record in a folder.
+
+    Raises:
+        StoreError: there is none, or a file of it can't be read.
+    """
+    record = ExperimentRecord.open(directory)
+    facts = record.facts
+    path = directory / "conclusion.json"
+    conclusion = read_json(path) if facts.get("finished") is not None and path.exists() else {}
+    return Material(
+        name=str(facts.get("name") or directory.name),
+        dry=bool(facts.get("dry")),
+        metric=conclusion.get("metric") or facts.get("success_metric"),
+        conclusion=conclusion,
+        runs=tuple(_run(run) for run in record.runs()),
+        last=frozenset(
+            {(arm["arm"], arm["repeat"]): str(arm["run_id"]) for arm in facts.get("arms") or ()}.values()
+        ),
+    )
+
+
+def _run(record: RunRecord) -> Run:
+    facts, tree = record.facts, record.read_result()
+    result = None if tree is None else _structured(ArmResult, tree, record)
+    arm, repeat = str(facts.get("arm") or record.run_id), int(facts.get("repeat") or 0)
+    plain = f"{arm}-s{repeat}"
+    return Run(
+        arm=arm,
+        repeat=repeat,
+        stage=record.run_id.removeprefix(plain) if record.run_id.startswith(plain) else "",
+        metrics=_metrics(record.read_metrics()),
+        evaluations=tuple(_evaluations(record)) if result is None else result.evaluations,
+        result=result,
+    )
+
+
+def _evaluations(record: RunRecord) -> Iterator[EvaluationResult]:
+    for line in record.read_evaluations():
+        yield _structured(EvaluationResult, line["evaluation"], record)
+
+
+def _structured[T](cls: type[T], tree: Mapping[str, Any], record: RunRecord) -> T:
+    try:
+        return read_as(cls, tree)
+    except ConfigError as exc:
+        where = str(record.directory)
+        raise StoreError(f"what {where} holds isn't as this version writes it: {exc}", path=where) from exc
+
+
+def _metrics(lines: Iterator[Mapping[str, Any]]) -> dict[str, Points]:
+    found: dict[str, list[tuple[int, float | None]]] = {}
+    for line in lines:
+        for name, value in line["values"].items():
+            found.setdefault(name, []).append((int(line["step"]), None if value is None else float(value)))
+    return {name: tuple(_in_order(points)) for name, points in found.items()}
+
+
+def _in_order(points: Sequence[tuple[int, float | None]]) -> list[tuple[int, float | None]]:
+    return sorted(points, key=lambda point: point[0])
