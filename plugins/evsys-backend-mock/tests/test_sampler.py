@@ -140,6 +140,24 @@ async def test_prompt_logprobs_start_with_none_and_equal_compute_logprobs(prepar
     assert alone.prompt_logprobs == [None]
 
 
+async def test_the_likeliest_tokens_of_a_prompts_positions_are_those_of_the_distribution(prepare):
+    sampler = await (await trained(prepare)).sampling_client()
+    wanted = SamplingParams(max_tokens=1, prompt_logprobs=True, top_prompt_logprobs=259)
+    result = await sampler.sample(PROMPT, wanted)
+    first, *rest = result.top_prompt_logprobs
+    assert first is None
+    assert len(rest) == len(PROMPT) - 1
+    for token, own, row in zip(PROMPT[1:], result.prompt_logprobs[1:], rest, strict=True):
+        assert len(row) == 259
+        assert row[token] == own
+        assert sum(np.exp(list(row.values()))) == pytest.approx(1.0, abs=1e-5)
+        assert list(row.values()) == sorted(row.values(), reverse=True)
+    two = (
+        await sampler.sample(PROMPT, SamplingParams(max_tokens=1, top_prompt_logprobs=2))
+    ).top_prompt_logprobs
+    assert [list(row) for row in two[1:]] == [list(row)[:2] for row in rest]
+
+
 async def test_sampling_ends_at_end_tokens_stop_texts_and_the_limit(prepare):
     client = await trained(prepare, steps=3 * STEPS)
     sampler = await client.sampling_client()

@@ -12,7 +12,7 @@ from evsys.errors import BackendError
 from evsys_backend_tinker import installed
 from evsys_backend_tinker.commands import backend
 from evsys_backend_tinker.http_json import JsonApi
-from evsys_backend_tinker.reaper import left_states
+from evsys_backend_tinker.reaper import best_states, left_states
 from evsys_backend_tinker.state import checkpoint_resource
 
 NOW = dt.datetime(2026, 11, 28, tzinfo=dt.UTC)
@@ -80,3 +80,46 @@ def test_the_command_deletes_only_when_asked_to(monkeypatch: pytest.MonkeyPatch,
     assert sorted(deleted) == (sorted(places) if delete else [])
     assert result.exit_code == int(delete)  # one couldn't be deleted
     assert [one["deleted"] for one in json.loads(result.stdout)["states"]] == [False, delete]
+
+
+def record(root, run: str, best: str | None, *, state: object = None) -> None:
+    """A run on record with a checkpoint at step 4."""
+    folder = root / "20261128-trial" / "runs" / run
+    (folder / "checkpoints/4").mkdir(parents=True)
+    (folder / "run_result.json").write_text(json.dumps({"run": {"best_checkpoint": best}}))
+    manifest = {"manifest": {"state": state or {"path": ROWS[1]["tinker_path"]}}}
+    (folder / "checkpoints/4/manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("best", "state", "found"),
+    [
+        ("checkpoints/4", None, {"tinker://run/weights/step-4-0000000a"}),
+        ("checkpoints/8", None, set()),
+        (None, None, set()),
+        ("checkpoints/4", {"file": "local.npz"}, set()),
+    ],
+)
+def test_the_record_says_which_states_are_those_of_best_checkpoints(tmp_path, best, state, found):
+    record(tmp_path, "run-s0", best, state=state)
+    (tmp_path / "20261128-trial/runs/run-s1").mkdir()
+    (tmp_path / "20261128-trial/runs/run-s1/run_result.json").write_text("{torn")
+    assert best_states(tmp_path) == found
+
+
+@pytest.mark.parametrize("too", [False, True])
+def test_states_of_best_checkpoints_are_deleted_only_when_they_are_meant_too(monkeypatch, tmp_path, too):
+    monkeypatch.setattr(installed, "version", lambda _name: "0.30.4")
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "0.30.4")
+    record(tmp_path, "run-s0", "checkpoints/4")
+    places = [checkpoint_resource(one["tinker_path"]) for one in ROWS[:2]]
+    well = {"/api/v1/healthz": (200, {}), "/api/v1/client/config": (200, {})}
+    answers = {**well, **PAGES, **dict.fromkeys(places, (200, {}))}
+    with small_server(answers) as small, use_registry(Registry()):
+        arguments = ["states", "--param", f"base_url={small.base_url}", "--experiments", str(tmp_path)]
+        result = CliRunner().invoke(backend, [*arguments, "--delete", *(["--best-too"] if too else [])])
+        deleted = [path for method, path, _, _ in small.asked if method == "DELETE"]
+    assert result.exit_code == 0, result.output
+    assert sorted(deleted) == sorted(places if too else places[:1])
+    [line] = [line for line in result.output.splitlines() if "step-4-0000000a" in line]
+    assert line.endswith("deleted" if too else "best")

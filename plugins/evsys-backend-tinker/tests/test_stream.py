@@ -13,6 +13,7 @@ from evsys_backend_tinker.config import Deadlines
 from evsys_backend_tinker.http_json import Answer
 from evsys_backend_tinker.stream import Call, Stream
 from evsys_backend_tinker.waiting import Waiting
+from evsys_runtime.accounting.clock import SystemClock
 
 
 class Gone(Exception):
@@ -66,6 +67,17 @@ class _Later:
         return outer
 
 
+class Quick(SystemClock):
+    """A clock on which pauses take no time, and are written down."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+
 class Healthy:
     """A server that answers."""
 
@@ -85,7 +97,10 @@ def stream(model: Model, *reopened: Model, replay_steps: int = 10) -> Stream:
         return found
 
     return Stream(
-        model=model, reopen=reopen, waiting=Waiting(api=Healthy(), every=0.01), replay_steps=replay_steps
+        model=model,
+        reopen=reopen,
+        waiting=Waiting(api=Healthy(), every=0.01, clock=Quick()),
+        replay_steps=replay_steps,
     )
 
 
@@ -201,8 +216,21 @@ def test_a_model_that_is_lost_over_and_over_ends_the_run():
             await made.submit(gradient(1))
         with pytest.raises(BackendError, match="5 times in a row"):
             made.submit(gradient(2))
+        # The first time at once, then longer and longer, with something left out by chance.
+        pauses = made.waiting.clock.pauses
+        assert len(pauses) == 4
+        assert all(most / 2 <= seconds <= most for seconds, most in zip(pauses, (1, 2, 4, 8), strict=True))
 
     asyncio.run(run())
+
+
+def test_a_call_that_is_done_between_two_losses_makes_the_next_one_a_first_one():
+    async def run() -> list[float]:
+        made = stream(Model(breaks={3: Gone()}), Model(breaks={5: Gone()}), Model())
+        await trains(made)
+        return made.waiting.clock.pauses
+
+    assert asyncio.run(run()) == []
 
 
 def test_a_model_that_cannot_be_made_again_ends_every_call_with_the_reason():
@@ -367,7 +395,7 @@ def in_sessions(*models: InSession) -> tuple[Stream, list[InSession]]:
         used.append(models[len(used)])
         return used[-1]
 
-    waiting = Waiting(api=Healthy(), every=0.01)
+    waiting = Waiting(api=Healthy(), every=0.01, clock=Quick())
     return Stream(model=models[0], reopen=reopen, waiting=waiting, replay_steps=10), used
 
 

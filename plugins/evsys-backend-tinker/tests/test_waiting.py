@@ -10,6 +10,7 @@ from evsys.errors import BackendError
 from evsys_backend_tinker.config import Deadlines
 from evsys_backend_tinker.http_json import Answer, UnreachableError
 from evsys_backend_tinker.waiting import Waiting
+from evsys_runtime.accounting.breaker import Breaker, BreakerSettings
 
 
 class Clock:
@@ -184,3 +185,51 @@ def test_nobody_is_told_how_a_call_ended_that_is_awaited_no_more():
 
     asyncio.run(run())
     assert told == []
+
+
+def breaker(clock: Clock) -> Breaker:
+    return Breaker("a server", settings=BreakerSettings(failures=3, open_after=20.0), clock=clock)
+
+
+def test_the_breaker_of_a_server_that_stays_away_opens_before_its_run_ends_and_closes_when_it_is_back():
+    async def run() -> list[bool]:
+        clock, seen = Clock(1.0), []
+        server = Server(UnreachableError("nothing listens there"))
+        waiting = Waiting(api=server, dead_after=90.0, every=0.0, clock=clock, breaker=breaker(clock))
+        for _ in range(40):
+            try:
+                await waiting.look()
+            except BackendError:
+                break
+            seen.append(waiting.breaker.is_open)
+        server.answers = [200]
+        await waiting.look()
+        return [seen[0], seen[-1], waiting.breaker.is_open]
+
+    assert asyncio.run(run()) == [False, True, False]
+
+
+def test_a_server_that_answers_with_its_own_failure_counts_as_one_that_is_down():
+    async def run() -> bool:
+        clock = Clock(1.0)
+        waiting = Waiting(api=Server(503), every=0.0, clock=clock, breaker=breaker(clock))
+        for _ in range(10):
+            await waiting.look()
+        return waiting.breaker.is_open
+
+    assert asyncio.run(run())
+
+
+def test_a_call_that_comes_back_says_that_the_server_is_there():
+    async def run() -> bool:
+        clock = Clock(1.0)
+        server = Server(UnreachableError("nothing listens there"))
+        waiting = Waiting(api=server, dead_after=1e9, every=0.0, clock=clock, breaker=breaker(clock))
+        while not waiting.breaker.is_open:
+            await waiting.look()
+        done = asyncio.get_running_loop().create_future()
+        done.set_result("an answer")
+        await waiting.for_call(done, "train")
+        return waiting.breaker.is_open
+
+    assert not asyncio.run(run())

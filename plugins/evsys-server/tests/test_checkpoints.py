@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from wire_client import FailedError, Model, Sampler, WireError, datum
 
-from evsys.errors import StoreError
+from evsys.errors import BackendError, StoreError
 from evsys.types import ModelSpec
+from evsys_backend_mock.sampler import MockSampler
 from evsys_runtime.record.files import write_json
 from evsys_server.checkpoints import CheckpointStore, Saved
 from evsys_server.errors import RefusedError
@@ -437,4 +438,27 @@ def test_clients_arent_told_where_the_server_keeps_its_files(with_server, tmp_pa
     for message in (told, openai):
         assert ".npz" in message
         assert str(tmp_path) not in message
+    assert any(str(tmp_path) in fields.get("reason", "") for _, fields in log.said)
+
+
+@pytest.mark.parametrize("error", [BackendError, StoreError, OSError])
+def test_clients_arent_told_where_files_lie_that_sampling_fails_over(
+    with_server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error
+):
+    async def fail(self, prompt, params, n=1):
+        raise error(f"{tmp_path}/server/adapters/1/weights.npz is damaged")
+
+    monkeypatch.setattr(MockSampler, "sample", fail)
+    log = Log()
+
+    async def ask(client):
+        body = {"model": "evsys/tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+        openai = client.url.replace("/api/v1", "/v1/chat/completions")
+        async with client.session.post(openai, json=body) as response:
+            return response.status, (await response.json())["error"]
+
+    status, told = with_server(ask, log=log)
+    assert (status, told["code"]) == (500, "internal_error")
+    assert told["message"].endswith("weights.npz is damaged")
+    assert str(tmp_path) not in told["message"]
     assert any(str(tmp_path) in fields.get("reason", "") for _, fields in log.said)

@@ -244,7 +244,7 @@ def test_what_it_lists_is_what_it_saved(seen):
         ("rejected", "RequestFailedError", "outside"),
         ("outside", "RequestFailedError", "outside"),
         ("missing", "NotFoundError", "may have expired or been deleted"),
-        ("topk_prompt", "BadRequestError", "topk_prompt_logprobs: this backend"),
+        ("topk_prompt", "BadRequestError", "topk_prompt_logprobs: at most 20"),
     ],
 )
 def test_what_cant_be_is_told_at_once_and_the_client_goes_on(seen, what, error, message):

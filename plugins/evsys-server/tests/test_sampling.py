@@ -68,6 +68,21 @@ def test_the_likeliest_tokens_of_sampled_positions_are_told(with_server):
         assert top[token] == logprob == max(top.values())
 
 
+def test_the_likeliest_tokens_of_the_prompts_positions_are_told(with_server):
+    async def work(client):
+        sampler = await base_sampler(client)
+        return await sampler.sample(PROMPT, max_tokens=1, prompt_logprobs=True, topk_prompt_logprobs=3)
+
+    told = with_server(work)
+    assert told.top_prompt_logprobs[0] is None
+    for token, own, row in zip(
+        PROMPT[1:], told.prompt_logprobs[1:], told.top_prompt_logprobs[1:], strict=True
+    ):
+        assert len(row) == 3
+        assert row.get(token, own) == own
+        assert own <= max(row.values())
+
+
 def test_a_seed_decides_and_a_request_without_one_has_its_own(with_server):
     async def work(client):
         one, other = await base_sampler(client), await base_sampler(client)
@@ -129,7 +144,6 @@ def test_what_ends_a_sample_is_the_clients_word(with_server, stop, reason):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"topk_prompt_logprobs": 3}, "topk_prompt_logprobs: this backend"),
         ({"prompt_alt_tokens_k": 2}, "not served here"),
         ({"num_samples": 0}, "num_samples"),
         ({"num_samples": 10**6}, "at most"),

@@ -88,6 +88,7 @@ class LocalBackend:
             "prompt_logprobs",
             "resume",
             "top_logprobs",
+            "top_prompt_logprobs",
         }
     )
     concurrent_arms: ClassVar[int] = 1  # one run keeps all cores of a machine busy

@@ -219,8 +219,6 @@ class LocalSamplingClient:
                 backend torn down.
         """
         snapshot = self._open()
-        if params.top_prompt_logprobs:
-            raise BackendError("this backend doesn't give the likeliest tokens of a prompt's positions")
         request = SampleRequest(
             prompt=prompt,
             n=n,
@@ -242,6 +240,7 @@ class LocalSamplingClient:
             raise BackendError(str(exc)) from exc
         output = await self._queue.ask(snapshot, request)
         logprobs = output.prompt_logprobs
+        likeliest = await self._likeliest(prompt, params.top_prompt_logprobs)
         return SampleResult(
             sequences=[
                 SampledSequence(
@@ -253,6 +252,7 @@ class LocalSamplingClient:
                 for sample in output.samples
             ],
             prompt_logprobs=None if logprobs is None else [None, *(float(value) for value in logprobs[1:])],
+            top_prompt_logprobs=likeliest,
         )
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
@@ -261,12 +261,23 @@ class LocalSamplingClient:
         Raises:
             BackendError: the snapshot was closed, or the backend torn down.
         """
-        snapshot, queue = self._open(), self._queue
+        engine, snapshot = self._queue.engine, self._open()
+        return (await self._computed(functools.partial(engine.compute_logprobs, snapshot, [tokens])))[0]
+
+    async def _likeliest(self, prompt: Sequence[int], k: int) -> list[dict[int, float] | None] | None:
+        """The `k` likeliest tokens at each of a prompt's positions; None where none are wanted."""
+        if not k:
+            return None
+        engine, snapshot = self._queue.engine, self._open()
+        return [None, *await self._computed(functools.partial(engine.likeliest, snapshot, prompt, k))]
+
+    async def _computed[T](self, work: Callable[..., T]) -> T:
+        """What the engine makes of `work`, which is ended where nobody waits for it any more."""
+        queue = self._queue
         abort = Abort(queue.abort)
-        score = functools.partial(queue.engine.compute_logprobs, snapshot, [tokens], abort=abort)
-        job = queue.run(asyncio.get_running_loop(), score)
+        job = queue.run(asyncio.get_running_loop(), functools.partial(work, abort=abort))
         try:
-            return (await job)[0]
+            return await job
         except asyncio.CancelledError:
             abort.set()
             raise

@@ -134,6 +134,22 @@ def test_stop_token_and_callback_end_a_sample_and_are_kept(engine):
         assert len(sample.tokens) <= 5
 
 
+def test_the_likeliest_tokens_of_given_ones_are_those_of_the_distribution(engine):
+    model = engine.create_adapter(rank=2, seed=3)
+    prompt = np.random.default_rng(1).integers(0, engine.shape.vocab, 40).tolist()
+    rows = engine.likeliest(model, prompt, engine.shape.vocab)
+    scored = engine.compute_logprobs(model, [prompt])[0][1:]
+    assert len(rows) == len(prompt) - 1
+    for token, own, row in zip(prompt[1:], scored, rows, strict=True):
+        assert len(row) == engine.shape.vocab
+        assert row[token] == pytest.approx(float(own), abs=1e-5)
+        assert sum(np.exp(list(row.values()))) == pytest.approx(1.0, abs=1e-5)
+        assert list(row.values()) == sorted(row.values(), reverse=True)
+    three = engine.likeliest(model, prompt, 3)
+    assert [list(row) for row in three] == [list(row)[:3] for row in rows]
+    assert engine.likeliest(model, prompt[:1], 3) == []
+
+
 def test_top_logprobs_are_the_likeliest_first(engine):
     sample = engine.sample(
         engine.base, [SampleRequest(prompt=[1, 2], max_tokens=3, temperature=0, top_logprobs=5)]

@@ -49,6 +49,7 @@ class MockBackend:
             "resume",
             "prompt_logprobs",
             "top_logprobs",
+            "top_prompt_logprobs",
             "concurrent_runs",
             "deterministic",
         }

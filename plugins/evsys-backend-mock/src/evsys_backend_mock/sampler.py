@@ -94,8 +94,6 @@ class MockSampler:
         tokens = self._checked(prompt)
         if n < 1 or params.max_tokens < 1:
             raise BackendError(f"n and max_tokens must be at least 1, got {n} and {params.max_tokens}")
-        if params.top_prompt_logprobs:
-            raise BackendError("this backend doesn't give the likeliest tokens of a prompt's positions")
         streams = self._streams(params.seed, n)
         sequences = [
             _Sequence(context=Context(prompt, self._features.byte_level), params=params, rng=rng)
@@ -120,6 +118,9 @@ class MockSampler:
                 for sequence in sequences
             ],
             prompt_logprobs=prompt_logprobs,
+            top_prompt_logprobs=[None, *self._likeliest(tokens, params.top_prompt_logprobs)]
+            if params.top_prompt_logprobs
+            else None,
         )
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
@@ -153,6 +154,14 @@ class MockSampler:
         if len(tokens) == 1:
             return np.zeros(0, np.float32)
         return self._model.logprobs(self._features.of(tokens[:-1]), tokens[1:]).astype(np.float32)
+
+    def _likeliest(self, tokens: NDArray[np.int64], k: int) -> list[dict[int, float]]:
+        """The k likeliest tokens at each position but the first."""
+        if len(tokens) == 1:
+            return []
+        rows = self._model.column_logprobs(self._model.hidden(self._features.of(tokens[:-1])))
+        found = (self._drawing.likeliest(row, k) for row in rows)
+        return [{token: _told(logprob) for token, logprob in one.items()} for one in found]
 
     def _draw_waiting(self) -> None:
         """Serve the requests that wait, at least one, and come back for what is left."""

@@ -43,6 +43,7 @@ class TinkerTrainingClient:
         one_seed: the server derives the seed of each sample of a call itself.
         first: optimiser steps behind the weights that it started from.
         log: of the run.
+        submits_ahead: calls are submitted in order, so that a step may be while the one before it is under way.
     """
 
     stream: Stream
@@ -57,6 +58,7 @@ class TinkerTrainingClient:
     one_seed: bool
     first: int = 0
     log: Log | None = None
+    submits_ahead: bool = True
     _last: Fingerprint | None = None
 
     @property
@@ -119,6 +121,10 @@ class TinkerTrainingClient:
         """Save weights and optimiser on the server; the checkpoint keeps the address, and how to tell that it is right."""
         check = None if self._last is None else await self._fingerprint(self._last)
         return await self.states.save(self.stream, version=self.version, check=check)
+
+    async def keep_state(self, state: Mapping[str, Any]) -> None:
+        """What `save_state` gave for a checkpoint that is the run's best by now: its state isn't let go of."""
+        await self.states.keep_best(str(state["path"]))
 
     async def sampling_client(self) -> TinkerSampler:
         """A snapshot after every `optim_step` submitted before this call."""

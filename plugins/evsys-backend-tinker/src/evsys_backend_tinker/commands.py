@@ -12,6 +12,7 @@ from evsys_runtime.commands import column_lines, json_option, json_or_text, name
 if TYPE_CHECKING:
     from evsys.types import ModelSpec
     from evsys_backend_tinker.parity import Finding
+    from evsys_backend_tinker.reaper import Left
 
 __all__ = ["backend"]
 
@@ -100,47 +101,66 @@ def probe(
 @click.option(
     "--delete",
     is_flag=True,
-    help="Delete them; checkpoints of the record that name them can't be restored then.",
+    help="Delete them, but for those of best checkpoints; checkpoints of the record that name them can't be restored then.",
+)
+@click.option("--best-too", is_flag=True, help="Delete those of best checkpoints as well.")
+@click.option(
+    "--experiments",
+    default=".evsys/experiments",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="Folder of the record that says which checkpoints are the best.",
 )
 @json_option
-def states(*, params: tuple[str, ...], older_than: float, delete: bool, as_json: bool) -> None:
+def states(
+    *,
+    params: tuple[str, ...],
+    older_than: float,
+    delete: bool,
+    best_too: bool,
+    experiments: str,
+    as_json: bool,
+) -> None:
     """List the states that runs of evsys have left on a server of the Tinker protocol, or delete them."""
     import datetime as dt
     from importlib.metadata import version
+    from pathlib import Path
 
     from evsys import current_registry
     from evsys_backend_tinker.http_json import JsonApi
     from evsys_backend_tinker.preflight import look_at
-    from evsys_backend_tinker.reaper import left_states, reap
+    from evsys_backend_tinker.reaper import best_states, left_states, reap
 
     made = current_registry().build("backend", "tinker", _settings(params))
     here = JsonApi(base_url=made.base_url, key=made.key)
     api = look_at(here, None, version=version("tinker")).api()
-    found = left_states(api, older_than=dt.timedelta(days=older_than), now=dt.datetime.now(dt.UTC))
-    wrong = {state.path: why for state, why in reap(api, found)} if delete else {}
+    best = best_states(Path(experiments))
+    found = left_states(api, older_than=dt.timedelta(days=older_than), now=dt.datetime.now(dt.UTC), best=best)
+    doomed = [one for one in found if best_too or not one.best] if delete else []
+    wrong = {state.path: why for state, why in reap(api, doomed)}
     if as_json:
         import attrs
 
-        rows = [{**attrs.asdict(one), "deleted": delete and wrong[one.path] is None} for one in found]
+        rows = [{**attrs.asdict(one), "deleted": wrong.get(one.path, "kept") is None} for one in found]
         print_json(
             {"server": api.base_url, "states": [{k: _plain(v) for k, v in row.items()} for row in rows]}
         )
     elif not found:
         click.echo(f"no states of evsys on {api.base_url}")
     else:
-        table = [
-            (
-                one.path,
-                f"{one.saved:%Y-%m-%d %H:%M}",
-                "stays" if one.expires is None else f"{one.expires:%Y-%m-%d %H:%M}",
-                (wrong[one.path] or "deleted") if delete else "",
-            )
-            for one in found
-        ]
-        for line in column_lines(("state", "saved", "until", ""), table):
+        for line in column_lines(("state", "saved", "until", ""), [_state_row(one, wrong) for one in found]):
             click.echo(line.rstrip())
     if any(wrong.values()):
         raise SystemExit(1)
+
+
+def _state_row(state: Left, wrong: Mapping[str, str | None]) -> tuple[str, ...]:
+    """A state, and what became of it, or why it stays: `wrong` has those that were to be deleted."""
+    until = "stays" if state.expires is None else f"{state.expires:%Y-%m-%d %H:%M}"
+    what = "best" if state.best else ""
+    if state.path in wrong:
+        what = wrong[state.path] or "deleted"
+    return state.path, f"{state.saved:%Y-%m-%d %H:%M}", until, what
 
 
 def _plain(value: Any) -> Any:

@@ -52,12 +52,14 @@ class TinkerConfig:
     )
     final_ttl: int | None = option(
         None,
-        "The same for the last state of a run, set when the run ends; null keeps it until it is deleted.",
+        "The same for the last state of a run, set when the run ends, and for its best one; null keeps them until they are deleted.",
         ge=3600,
         le=315_360_000,
     )
     keep_states: int | None = option(
-        None, "Older states than the last so many are deleted on the server; null deletes none.", ge=1
+        None,
+        "Older states than the last so many are deleted on the server, but for the best one; null deletes none.",
+        ge=1,
     )
     replay_steps: int = option(
         200,

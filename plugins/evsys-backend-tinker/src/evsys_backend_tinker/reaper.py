@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,7 +15,7 @@ from evsys.errors import BackendError
 from evsys_backend_tinker.http_json import JsonApi, UnreachableError
 from evsys_backend_tinker.state import delete
 
-__all__ = ["Left", "left_states", "reap"]
+__all__ = ["Left", "best_states", "left_states", "reap"]
 
 _SECONDS = 20.0
 _PAGE = 100
@@ -22,22 +24,53 @@ _OURS = re.compile(r"weights/step-\d+-[0-9a-f]{8}")
 
 @attrs.frozen(kw_only=True)
 class Left:
-    """A state on a server; `size` in bytes where it is told, `expires` None where it stays."""
+    """A state on a server; `size` in bytes where it is told, `expires` None where it stays. `best` is a run's best checkpoint."""
 
     path: str
     saved: dt.datetime
+    best: bool = False
     size: int | None = None
     expires: dt.datetime | None = None
 
 
-def left_states(api: JsonApi, *, older_than: dt.timedelta, now: dt.datetime) -> list[Left]:
-    """The states that evsys has named and that are older than so long, the oldest first. Blocks.
+def left_states(
+    api: JsonApi, *, older_than: dt.timedelta, now: dt.datetime, best: Collection[str] = ()
+) -> list[Left]:
+    """The states that evsys has named and that are older than so long, the oldest first; `best` are addresses. Blocks.
 
     Raises:
         BackendError: the server can't be reached, or lists nothing.
     """
-    found = [_left(row) for row in _rows(api) if _OURS.fullmatch(str(row.get("checkpoint_id")))]
+    found = [_left(row, best) for row in _rows(api) if _OURS.fullmatch(str(row.get("checkpoint_id")))]
     return sorted((one for one in found if now - one.saved > older_than), key=lambda one: one.saved)
+
+
+def best_states(experiments: Path) -> set[str]:
+    """The states of the best checkpoints of all runs in a folder of experiments. Blocks.
+
+    A run that was cut off has its best checkpoint in `run_result.json`, too; one that is under way has none there yet, and what it
+    needs is younger than what anybody deletes.
+    """
+    found = set()
+    for path in experiments.glob("*/runs/*/run_result*.json"):
+        run = _tree(path).get("run")
+        best = run.get("best_checkpoint") if isinstance(run, Mapping) else None
+        if not isinstance(best, str):
+            continue
+        manifest = _tree(path.parent / best / "manifest.json").get("manifest")
+        state = manifest.get("state") if isinstance(manifest, Mapping) else None
+        if isinstance(state, Mapping) and isinstance(state.get("path"), str):
+            found.add(state["path"])
+    return found
+
+
+def _tree(path: Path) -> Mapping[str, Any]:
+    """A JSON object on file; an empty one where there is none that can be read."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return tree if isinstance(tree, Mapping) else {}
 
 
 def reap(api: JsonApi, states: list[Left]) -> Iterator[tuple[Left, str | None]]:
@@ -70,10 +103,11 @@ def _rows(api: JsonApi) -> Iterator[Mapping[str, Any]]:
             return
 
 
-def _left(row: Mapping[str, Any]) -> Left:
+def _left(row: Mapping[str, Any], best: Collection[str]) -> Left:
     size, expires = row.get("size_bytes"), row.get("expires_at")
     return Left(
         path=str(row["tinker_path"]),
+        best=str(row["tinker_path"]) in best,
         saved=_moment(str(row["time"])),
         size=size if isinstance(size, int) else None,
         expires=None if expires is None else _moment(str(expires)),

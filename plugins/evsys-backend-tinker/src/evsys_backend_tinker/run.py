@@ -8,10 +8,11 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from evsys.errors import BackendError, EvsysError
+from evsys.errors import BackendError, ConfigError, EvsysError
 from evsys_backend_tinker.client import TinkerTrainingClient
 from evsys_backend_tinker.http_json import JsonApi, UnreachableError
 from evsys_backend_tinker.meter import Meter
+from evsys_backend_tinker.outage import answered, breaker_of, has_answered
 from evsys_backend_tinker.pauses import Relay, heard_by
 from evsys_backend_tinker.preflight import SECONDS, Server, look_at
 from evsys_backend_tinker.probes import lacking
@@ -54,12 +55,14 @@ class Run:
         self.log = log
         self.api = JsonApi(base_url=base_url, key=key)
         self._key = key
+        self._breaker = breaker_of(base_url, dead_after=config.dead_after)
         self._waiting = Waiting(
             api=self.api,
             deadlines=config.deadlines,
             dead_after=config.dead_after,
             log=log,
             every=min(_EVERY, config.dead_after / 4),
+            breaker=self._breaker,
         )
         self._session: Session | None = None
         self._stream: Stream | None = None
@@ -76,7 +79,18 @@ class Run:
         server: Server = await self._waiting.in_thread(
             lambda: look_at(self.api, model.name, version=version("tinker")), "connect"
         )
+        answered(self._breaker)
         return server
+
+    async def _look_once_there(self, model: ModelSpec) -> Server:
+        """The same; a server that has answered before and doesn't now is waited for."""
+        try:
+            return await self.look(model)
+        except ConfigError:
+            if not has_answered(self._breaker):
+                raise
+        await self._waiting.until_there()
+        return await self.look(model)
 
     async def start(
         self,
@@ -93,7 +107,7 @@ class Run:
             ConfigError: something about the server isn't right.
             BackendError: the server failed.
         """
-        server = await self.look(model)
+        server = await self._look_once_there(model)
         start = starting_point(model, restore)
         self._meter.price = load_prices(current_scope().project_root).models.get(model.name)
         Relay.start(self.log)

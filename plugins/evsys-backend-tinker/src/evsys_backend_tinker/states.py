@@ -36,9 +36,13 @@ class States:
         server: where they are.
         waiting: waits for calls about them.
         ttl: seconds that a state stays; None keeps it.
-        final_ttl: the same for the last one, from the end of the run.
-        keep: older states than the last so many are deleted; None deletes none.
+        final_ttl: the same for the last one, from the end of the run, and for the best one, as long as it is that.
+        keep: older states than the last so many are deleted, but for the best one; None deletes none.
         log: of the run.
+
+    Attributes:
+        latest: the address of the last one.
+        best: the address of the best one, where somebody has said which that is.
     """
 
     server: Server
@@ -48,6 +52,7 @@ class States:
     keep: int | None
     log: Log | None = None
     latest: str | None = None
+    best: str | None = None
     _paths: list[str] = attrs.field(factory=list)
 
     async def save(
@@ -81,14 +86,27 @@ class States:
 
     async def finish(self) -> None:
         """The run is over: its last state stays for `final_ttl`."""
-        path = self._paths[-1] if self._paths else None
-        if path is None or self.final_ttl == self.ttl:
+        if self._paths and self._paths[-1] != self.best:
+            await self._set_ttl(self._paths[-1], self.final_ttl)
+
+    async def keep_best(self, path: str) -> None:
+        """This state is the best by now: it stays for `final_ttl`, at once, since nobody knows how this process ends.
+
+        What was the best before is one like any other again.
+        """
+        if path == self.best:
             return
-        await self._try(
-            lambda: set_ttl(self.server.api(), path, self.final_ttl, seconds=_SECONDS),
-            "state.ttl_failed",
-            path,
-        )
+        before, self.best = self.best, path
+        await self._set_ttl(path, self.final_ttl)
+        if before is not None:
+            await self._set_ttl(before, self.ttl)
+        await self._drop_old()
+
+    async def _set_ttl(self, path: str, ttl: int | None) -> None:
+        if self.final_ttl != self.ttl:
+            await self._try(
+                lambda: set_ttl(self.server.api(), path, ttl, seconds=_SECONDS), "state.ttl_failed", path
+            )
 
     async def _is_there(self, path: str) -> bool:
         try:
@@ -102,7 +120,10 @@ class States:
 
     async def _drop_old(self) -> None:
         while self.keep is not None and len(self._paths) > self.keep:
-            path = self._paths.pop(0)
+            path = next((one for one in self._paths[: -self.keep] if one != self.best), None)
+            if path is None:
+                return
+            self._paths.remove(path)
             await self._try(partial(self._delete, path), "state.delete_failed", path)
 
     def _delete(self, path: str) -> str | None:

@@ -8,6 +8,7 @@ the state holds none of them.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from evsys_backend_tinker.waiting import Kind, Waiting, looked_at
 __all__ = ["Call", "Stream"]
 
 _ROWS = 5  # losses in a row, without a call done between them, before a run is given up
+_LONGEST_WAIT = 30.0  # seconds between two of them
 
 _NOT_DONE = "it was not done: a call before it was refused"
 
@@ -313,6 +315,7 @@ class Stream:
         try:
             self._in_a_row += 1
             self._check_possible(error)
+            await self._back_off()
             await self._make_model()
         except Exception as failure:
             told = self._give_up(failure, error)
@@ -337,6 +340,15 @@ class Stream:
         for one in repeated:
             one.repeating = asyncio.ensure_future(self._repeated(one))
             one.repeating.add_done_callback(looked_at)
+
+    async def _back_off(self) -> None:
+        """Let time pass before the model is made once more without a call done since: 1, 2, 4 and 8 seconds.
+
+        Up to half of it is left out by chance, so that runs which lost their models together don't come back together.
+        """
+        if self._in_a_row > 1:
+            seconds = min(2.0 ** (self._in_a_row - 2), _LONGEST_WAIT)
+            await self.waiting.clock.sleep(seconds * random.uniform(0.5, 1.0))
 
     async def _make_model(self) -> None:
         """Make the model from the last state: once more where another one was saved meanwhile, of which it knows nothing."""

@@ -17,6 +17,7 @@ from evsys.protocols import Log
 from evsys_backend_tinker.config import Deadlines
 from evsys_backend_tinker.daemon import in_daemon_thread
 from evsys_backend_tinker.http_json import JsonApi, UnreachableError
+from evsys_runtime.accounting.breaker import Breaker
 from evsys_runtime.accounting.clock import Clock, SystemClock
 
 __all__ = ["HEALTH", "Kind", "Waiting", "looked_at"]
@@ -39,6 +40,7 @@ class Waiting:
         log: is told of long waits, and of a server that stops and starts to answer.
         every: seconds between two looks.
         clock: what measures time.
+        breaker: is told whether the server answers, where somebody wants to know.
     """
 
     api: JsonApi
@@ -47,6 +49,7 @@ class Waiting:
     log: Log | None = None
     every: float = 5.0
     clock: Clock = attrs.field(factory=SystemClock)
+    breaker: Breaker | None = None
     _silent_since: float | None = None
     _why: str = ""
     _looked: float = float("-inf")
@@ -64,6 +67,12 @@ class Waiting:
             BackendError: it took too long, or the server has stopped to answer.
             Exception: what the call ended with.
         """
+        found = await self._until_done(future, kind)
+        if self.breaker is not None:
+            self.breaker.succeeded()  # what comes back has come from the server
+        return found
+
+    async def _until_done(self, future: asyncio.Future[Any], kind: Kind) -> Any:
         started, word = self.clock.now(), _FIRST_WORD
         deadline = getattr(self.deadlines, kind)
         future.add_done_callback(looked_at)  # where the wait is given up, nobody wants to know how it ended
@@ -86,7 +95,7 @@ class Waiting:
     async def in_thread(self, call: Callable[[], Any], kind: Kind) -> Any:
         """The result of a blocking call, made in a thread."""
         future = asyncio.wrap_future(in_daemon_thread(call, f"tinker-{kind}"))
-        return await self.for_call(future, kind)
+        return await self._until_done(future, kind)
 
     async def look(self) -> None:
         """Ask the server whether it is there, unless somebody has just asked.
@@ -122,13 +131,12 @@ class Waiting:
             await self.look()
 
     async def _ask(self) -> None:
-        call = in_daemon_thread(lambda: self.api.get(HEALTH, seconds=_PROBE_SECONDS), "tinker-health")
-        try:
-            answer = await asyncio.wrap_future(call)
-        except UnreachableError as error:
-            why: str | None = str(error)
-        else:
-            why = f"it answers {answer.reason}" if answer.status >= 500 else None
+        why = await self._health()
+        if self.breaker is not None:
+            if why is None:
+                self.breaker.succeeded()
+            else:
+                self.breaker.failed(why, self._health)
         if why is None:
             if self._silent_since is not None:
                 self._tell("server.back", seconds=round(self.clock.now() - self._silent_since))
@@ -138,6 +146,15 @@ class Waiting:
             if self._silent_since is None:
                 self._silent_since = self.clock.now()
                 self._tell("server.silent", reason=why)
+
+    async def _health(self) -> str | None:
+        """What is wrong with the server; None where it answers."""
+        call = in_daemon_thread(lambda: self.api.get(HEALTH, seconds=_PROBE_SECONDS), "tinker-health")
+        try:
+            answer = await asyncio.wrap_future(call)
+        except UnreachableError as error:
+            return str(error)
+        return f"it answers {answer.reason}" if answer.status >= 500 else None
 
     def _tell(self, event: str, **facts: Any) -> None:
         if self.log is not None:

@@ -19,6 +19,7 @@ from evsys_runtime.serving.server import listening, require_key
 from evsys_server.catalogue import ServerCatalogue
 from evsys_server.checkpoints import CheckpointStore
 from evsys_server.engine import Engine
+from evsys_server.errors import message_of
 from evsys_server.handlers import Handlers
 from evsys_server.limits import Limits
 from evsys_server.loopback import loopback_only
@@ -140,5 +141,7 @@ def application(service: Service, key: str | None = None) -> web.Application:
 
     app.on_shutdown.append(end_all)  # before connections are waited for: those that poll get their answer
     bounds = Bounds(body_bytes=service.limits.body_bytes, waiting=service.limits.sampling)
-    app.add_routes(chat_routes(ServerCatalogue(service), key=key, bounds=bounds, log=service.log))
+    app.add_routes(
+        chat_routes(ServerCatalogue(service), key=key, bounds=bounds, log=service.log, words=message_of)
+    )
     return app

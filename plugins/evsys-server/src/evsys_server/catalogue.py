@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
-from evsys.errors import EvsysError
 from evsys.types import SampleResult, SamplingParams
 from evsys_runtime.serving.errors import ApiError
 from evsys_runtime.serving.models import ServedModel
-from evsys_server.errors import RefusedError, message_of, reason_of
+from evsys_server.errors import RefusedError
 from evsys_server.service import Service
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ class _Lent:
                 client = await lent.enter_async_context(self._service.samplers.lend(self._source))
             except RefusedError as exc:
                 raise ApiError(exc.status, exc.message) from exc
-            except EvsysError as exc:  # its checkpoint can't be read: where that lies is for the log
-                self._service.log.error("request.failed", reason=reason_of(exc), exc_info=exc)
-                raise ApiError(500, message_of(exc), code="internal_error") from exc
             yield client
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:

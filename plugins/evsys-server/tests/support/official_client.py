@@ -163,7 +163,7 @@ def sampling(service, client, seen):
         seen["topk"] = [np.asarray(one.topk_logprobs_np.token_ids).tolist(), list(one.tokens)]
     except (AttributeError, TypeError):  # the oldest version doesn't ask for them
         seen["topk"] = None
-    seen["topk_prompt"] = failure(lambda: base.sample(prompt, 1, greedy, topk_prompt_logprobs=2))
+    seen["topk_prompt"] = failure(lambda: base.sample(prompt, 1, greedy, topk_prompt_logprobs=21))
     seen["outside"] = failure(lambda: base.sample(types.ModelInput.from_ints([10**6]), 1, greedy))
 
 

@@ -153,6 +153,9 @@ class Batch:
         costs = [self._cost(part) for part in self.parts]
         self.hands = [hand for hand in pool.deal(costs) if hand]
         self.logprobs: list[Array] = [np.zeros(example.targets.shape, self.dtype) for example in examples]
+        #: Tokens and logprobs, ``[N, k]`` each, by example; only after a ``forward`` that wanted them.
+        self.likeliest: dict[int, tuple[IntArray, Array]] = {}
+        self._wanted = 0
         self._loss_lock = threading.Lock()
 
     @property
@@ -199,10 +202,16 @@ class Batch:
         return size <= KEEP_ACTIVATIONS_BYTES
 
     def forward(
-        self, model: Trainable | Snapshot, rope: tuple[Array, Array], abort: Abort | None = None
+        self,
+        model: Trainable | Snapshot,
+        rope: tuple[Array, Array],
+        abort: Abort | None = None,
+        *,
+        likeliest: int = 0,
     ) -> None:
-        """Fill ``logprobs``."""
+        """Fill ``logprobs``, and ``likeliest`` with that many tokens of each position if any are wanted."""
         abort = abort or Abort()
+        self._wanted = likeliest
 
         def task(hand: Sequence[int]) -> Callable[[Workspace], None]:
             def run(ws: Workspace) -> None:
@@ -374,7 +383,15 @@ class Batch:
             own = logprobs[start : start + len(at)]
             out[at] = own[:, 0] if out.ndim == 1 else own[:, : out.shape[1]]
             start += len(at)
+        if self._wanted:
+            self._keep_likeliest(part, *head.likeliest(self._wanted))
         return forward, head
+
+    def _keep_likeliest(self, part: _Part, tokens: IntArray, logprobs: Array) -> None:
+        ends = np.cumsum([len(at) for at in part.positions])[:-1]
+        split = zip(part.pack.members, np.split(tokens, ends), np.split(logprobs, ends), strict=True)
+        for index, own, values in split:
+            self.likeliest[index] = own, values
 
     def _run_back(
         self,

@@ -204,6 +204,22 @@ class Engine:
             results[index][1:] = logprobs
         return results
 
+    def likeliest(
+        self, model: Trainable | Snapshot, tokens: Sequence[int], k: int, *, abort: Abort | None = None
+    ) -> list[dict[int, float]]:
+        """The ``k`` likeliest tokens at each position but the first, given those before it, with their logprobs."""
+        ids = np.asarray(tokens, np.int64)
+        if len(ids) < 2:
+            return []
+        batch = self.batch([Example(tokens=ids[:-1], targets=ids[1:])])
+        with self._within_memory():
+            batch.forward(model, self.rope, abort, likeliest=k)
+        found, logprobs = batch.likeliest[0]
+        return [
+            dict(zip(own, values, strict=True))
+            for own, values in zip(found.tolist(), logprobs.tolist(), strict=True)
+        ]
+
     def forget(self, snapshot: Snapshot) -> None:
         """Let go of what is kept for a snapshot that won't be sampled any more."""
         self.prefixes.forget(snapshot)

@@ -95,6 +95,26 @@ class Head:
             out[pairs] = xp.host(found)
         return out
 
+    def likeliest(self, k: int) -> tuple[IntArray, Array]:
+        """The ``k`` likeliest tokens of each pair's row and their logprobs, the likeliest first; ``[P, k]`` both, as numpy's."""
+        xp = self.xp
+        k = min(k, self.weights.shape.vocab)
+        tokens = np.empty((len(self.rows), k), np.int64)
+        logprobs = np.empty((len(self.rows), k), self.ws.dtype)
+        for part, _ in self._chunks():
+            logits = self._logits(part)
+            logits -= xp.amax(logits, axis=-1, keepdims=True)
+            own = xp.host(logits)
+            best = np.argpartition(-own, k - 1, axis=1)[:, :k]
+            best.sort(axis=1)  # of equal ones the smaller id first
+            values = np.take_along_axis(own, best, axis=1)
+            order = np.argsort(-values, axis=1, kind="stable")
+            tokens[part] = np.take_along_axis(best, order, axis=1)
+            logprobs[part] = np.take_along_axis(values, order, axis=1)
+            xp.exp(logits, out=logits)
+            logprobs[part] -= np.log(xp.host(logits.sum(axis=-1, keepdims=True)))
+        return tokens[self.place], logprobs[self.place]
+
     def backward(self, gradient: Array, full_grads: BaseWeights | None) -> Array:
         """Gradient of the residual stream ``[rows of the pack, dim]`` from d(loss)/d(logprob) ``[P, K]``,
         which is numpy's.
