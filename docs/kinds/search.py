@@ -1,9 +1,9 @@
 """A search proposes arms from what was tried. Its state is a function of the history that it is given, so that a search that was
-interrupted goes on where it was.
+interrupted goes on where it was. It chooses from the axes of the file's matrix, which it gets as `SearchAxis`.
 
 ## In an experiment file
 
-The key is `search`; a `matrix` tries all combinations.
+The key is `search`, beside a `matrix`; [searches](../search.md) has the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,29 @@ from typing import Any
 import attrs
 
 from evsys import option, register_search
+from evsys.types import SearchAxis
 
 
 @register_search("halving")
 class Halving:
-    """Halves a learning rate until that is worse."""
+    """Halves the value on the first axis, which is a range, for as long as that is better."""
 
     @attrs.frozen(kw_only=True)
     class Config:
         """Params of `halving`."""
 
-        start: float = option(1e-2, "The first learning rate.", gt=0)
+        start: float = option(1.0, "Where to begin, as a part of the highest value.", gt=0, le=1)
 
     def __init__(self, start: float) -> None:
         self.start = start
 
-    def ask(self, history: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        if len(history) > 1 and history[-1]["value"] <= history[-2]["value"]:
+    def ask(
+        self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]
+    ) -> list[Mapping[str, Any]]:
+        if any(entry["status"] == "running" for entry in history):
             return []
-        return [{"algorithm.params.learning_rate": self.start / 2 ** len(history)}]
+        scores = [entry["score"] for entry in history if entry["score"] is not None]
+        if len(scores) < len(history) or (len(scores) > 1 and scores[-1] <= scores[-2]):
+            return []
+        value = space[0].high * self.start / 2 ** len(history)
+        return [{space[0].path: value}] if value >= space[0].low else []
