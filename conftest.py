@@ -1,5 +1,6 @@
 """Settings of all tests of this repository."""
 
+import os
 import signal
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # It is in tests/support, with which the path of a test run begins.
         config.pluginmanager.import_plugin("isolation")
         _as_on_a_terminal()
+        # Drawing takes seconds; the tests of evsys-plots turn it on.
+        os.environ["EVSYS_PLOTS"] = "off"
         if find_spec("hypothesis") is not None:  # the lint session has none
             _without_deadlines()
 

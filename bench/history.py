@@ -1,7 +1,7 @@
-"""What a question to the memory of past experiments costs: seconds of `evsys history` over generated records; prints one JSON document.
+"""What a question to the memory of past experiments costs: seconds of `evsys history`, `context` and `next` over generated records.
 
-The records are those of a project of many runs, written as runs write them. A figure is the least of several: other work on
-the machine only ever adds.
+Prints one JSON document. The records are those of a project of many runs, written as runs write them; the config of every arm is another one, and
+a run in a hundred failed. A figure is the least of several: other work on the machine only ever adds.
 """
 
 import argparse
@@ -56,6 +56,10 @@ def main() -> None:
         write_records(
             project / ".evsys" / "experiments", options.runs // options.each, options.each, options.tasks
         )
+        for each in (project, project / "alone"):
+            (each / ".evsys").mkdir(parents=True, exist_ok=True)
+            (each / "config.yaml").write_text(CONFIG, encoding="utf-8")
+            (each / "train.jsonl").write_text(ROW, encoding="utf-8")
         results = measure_all(project, options.rounds)
     document = {
         "name": "evsys",
@@ -90,9 +94,52 @@ def write_records(experiments: Path, count: int, each: int, tasks: int) -> None:
             "hypothesis": f"idea {number} helps",
         }
         (copy / "experiment.json").write_text(json.dumps(changed), encoding="utf-8")
+        vary(copy, number)
     for where, folders, files in experiments.walk():
         for name in (*folders, *files):
             os.utime(where / name, (OLD, OLD))
+
+
+def vary(copy: Path, number: int) -> None:
+    """Give every arm a config of its own, and let a run of every fifth experiment fail."""
+    path = copy / "resolved.json"
+    resolved = json.loads(path.read_bytes())
+    for place, arm in enumerate(resolved["arms"]):
+        arm["run"]["algorithm"]["params"]["learning_rate"] = 1e-6 * (1 + place + 100 * number)
+    path.write_text(json.dumps(resolved), encoding="utf-8")
+    if number % 5 == 0:
+        path = next(copy.glob("runs/*/run_result.json"))
+        failure = {
+            "boundary": "backend",
+            "message": f"out of memory: {number} MiB",
+            "error_type": "BackendError",
+        }
+        path.write_text(
+            json.dumps({**json.loads(path.read_bytes()), "status": "failed", "failure": failure}),
+            encoding="utf-8",
+        )
+
+
+def configured() -> dict[str, object]:
+    """A config of an arm with as many keys as they have."""
+    params = {f"param_{number}": number for number in range(30)}
+    return {
+        "algorithm": {"kind": "evsys-algo-sft/sft", "params": {"learning_rate": 1e-3, **params}},
+        "model": {"name": "evsys/tiny"},
+        "backend": {"kind": "evsys-backend-mock/mock", "params": {}},
+        "data": {"source_kind": "jsonl", "path": "train.jsonl", "transforms": [{"kind": "jsonl_to_chat"}]},
+    }
+
+
+CONFIG = """version: 1
+name: next
+run:
+  data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {learning_rate: 0.01, steps: 100, batch_size: 4}}
+  backend: {kind: mock}
+"""
+ROW = '{"prompt": "say a", "completion": "a"}\n'
 
 
 def write_one(experiments: Path, runs: int, tasks: int) -> ExperimentRecord:
@@ -109,12 +156,7 @@ def write_one(experiments: Path, runs: int, tasks: int) -> ExperimentRecord:
     record = ExperimentRecord.create(
         experiments, "sweep", b"version: 1\n", facts=facts, moment=1_767_225_600.0
     )
-    run = {
-        "algorithm": {"kind": "evsys-algo-sft/sft"},
-        "model": {"name": "evsys/tiny"},
-        "backend": {"kind": "mock"},
-    }
-    record.write_resolved([{**each, "run": run} for each in planned])
+    record.write_resolved([{**each, "run": configured()} for each in planned])
     rewards = {f"task-{number}": (1.0,) for number in range(tasks)}
     for arm in ids:
         scored = [
@@ -186,6 +228,13 @@ def measure_all(project: Path, rounds: int) -> dict[str, dict[str, float]]:
         "history_of_text": ["history", "--text", "idea helps", "--tag", "tag-3", "--json"],
         "history_of_runs_by_score": ["history", "--runs", "--sort", "score", "--limit", "100"],
         "show": ["show", "last", "--json"],
+        "validate_alone": ["validate", "alone/config.yaml"],
+        "validate": ["validate", "config.yaml"],
+        "history_near": ["history", "--near", "config.yaml"],
+        "context": ["context"],
+        "context_json": ["context", "--json"],
+        "next": ["next"],
+        "why": ["why"],
     }
     for name, arguments in questions.items():
         what = ["-m", "evsys_cli.main", *arguments] if arguments else ["-c", "pass"]

@@ -11,6 +11,7 @@ ALL = distributions()
 OURS = {dist.import_name: dist.name for dist in ALL}
 STANDARD_SET = {
     *(
+        "evsys-algo-distill",
         "evsys-algo-dpo",
         "evsys-algo-rl",
         "evsys-algo-sft",
@@ -38,10 +39,12 @@ REACH = {
     "evsys-rollouts-harbor": 2,
     "evsys-std": 2,
     "evsys-verifiers-std": 2,
+    "evsys-algo-distill": 3,
     "evsys-algo-dpo": 3,
     "evsys-algo-rl": 3,
     "evsys-algo-sft": 3,
     "evsys-backend-tinker": 3,
+    "evsys-search-optuna": 1,
     "evsys-server": 3,
 }
 
@@ -94,8 +97,8 @@ def test_extras_name_no_plugin_but_in_the_sdk_and_the_conformance_suite(dist: Di
     extras = {
         "evsys-sdk": STANDARD_SET
         | {
-            *("evsys-backend-tinker", "evsys-conformance", "evsys-loggers"),
-            *("evsys-rollouts-harbor", "evsys-server"),
+            *("evsys-backend-tinker", "evsys-conformance", "evsys-loggers", "evsys-plots"),
+            *("evsys-rollouts-harbor", "evsys-search-optuna", "evsys-server"),
         },
         "evsys-conformance": {"evsys-core", "evsys-runtime", "evsys-backend-mock"},
     }.get(dist.name, set())

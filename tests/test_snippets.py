@@ -239,7 +239,8 @@ def assert_valid(file: Path, registry: Registry, where: str) -> None:
     """Nothing is wrong with an experiment, but that a machine may have to fetch its model first."""
     wrong: list[str] = []
     try:
-        assert load_experiment(file, registry=registry).arms, where
+        plan = load_experiment(file, registry=registry)
+        assert plan.arms or plan.search, where
     except ConfigError as exc:
         wrong += [str(problem) for problem in exc.problems if "run `evsys models fetch" not in str(problem)]
     assert wrong == [], where

@@ -105,7 +105,7 @@ class Run:
         return cls(directory, record, model, base_seed)
 
     @asynccontextmanager
-    async def attempt(self, data, *, backend=None, client=None, resume=False, **fields):
+    async def attempt(self, data, *, backend=None, client=None, resume=False, roles=None, **fields):
         """The context of the next attempt, over a prepared client."""
         seeds = Seeds(base_seed=self.base_seed)
         entry = self.record.checkpoints.latest(self.record.attempts) if resume else None
@@ -134,7 +134,7 @@ class Run:
             model=self.model,
             seeds=seeds,
             data=data,
-            clients=Clients(policy=client(prepared) if client else prepared),
+            clients=Clients(policy=client(prepared) if client else prepared, **(roles or {})),
             record=self.record,
             checkpoints=checkpoints,
             log=self.log,

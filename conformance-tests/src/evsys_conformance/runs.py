@@ -204,8 +204,9 @@ def context(
     max_steps: int | None = None,
     restored: Checkpoint | None = None,
     stop: StopFlag | None = None,
+    roles: Mapping[str, Any] | None = None,
 ) -> RunContext:
-    """The context of one attempt."""
+    """The context of one attempt; `roles` are the clients of second models, by role."""
     return RunContext(
         run_id="conformance-s0",
         arm="conformance",
@@ -216,7 +217,7 @@ def context(
         model=model,
         seeds=seeds_of(seed),
         data=data,
-        clients=Clients(policy=policy),
+        clients=Clients(policy=policy, **(roles or {})),
         record=Record(),
         checkpoints=Checkpoints(run_dir, restored),
         hooks=HookManager(),

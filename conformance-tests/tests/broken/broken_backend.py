@@ -291,8 +291,6 @@ class OnePromptAtATime(_Changed):
 
 
 class HasNoTopPromptLogprobs(_Changed):
-    capabilities = MockBackend.capabilities | {"top_prompt_logprobs"}
-
     class client(_Sampling):
         class sampler(_Sampler):
             async def sample(self, prompt, params, n=1):

@@ -23,7 +23,7 @@ SURFACE = {
         StoreError""",
     "evsys.types": """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum
         EvaluationResult ExperimentResult HarborTask LoraSpec LossResult Message ModelSpec NoScore PromptExample Rollout
-        RunContext RunResult SamplingParams Score ToolCall TrainingBatch Turn Usage VerifierSpec""",
+        RunContext RunResult SamplingParams Score SearchAxis ToolCall TrainingBatch Turn Usage VerifierSpec""",
     "evsys_algo_dpo": "DPO",
     "evsys_algo_rl": "RL",
     "evsys_algo_sft": "SFT",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ import pytest
 
 from evsys import current_registry
 from evsys.errors import PluginNotFoundError
-from evsys.types import Checkpoint, ModelSpec, RunResult, StopFlag
+from evsys.types import AdamParams, Checkpoint, ModelSpec, RunResult, StopFlag
 from evsys_conformance import runs, toy
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
@@ -267,19 +268,21 @@ class _Attempt:
                 stop.set("the check asks for it")
 
         client = runs.WatchedClient(inner, on_step)
-        ctx = runs.context(
-            self.folder,
-            client,
-            self.data,
-            kind=self.name,
-            seed=self.seed,
-            model=model,
-            max_steps=_STEPS,
-            restored=self.restored,
-            stop=stop,
-        )
         try:
-            result = await self.algorithm.train(ctx)
+            async with _roles(self.algorithm, model, self.folder) as roles:
+                ctx = runs.context(
+                    self.folder,
+                    client,
+                    self.data,
+                    kind=self.name,
+                    seed=self.seed,
+                    model=model,
+                    max_steps=_STEPS,
+                    restored=self.restored,
+                    stop=stop,
+                    roles=roles,
+                )
+                result = await self.algorithm.train(ctx)
             after = await inner.forward(toy.datums(inner.renderer))
         finally:
             await backend.teardown(inner)
@@ -302,19 +305,37 @@ async def _cancelled(algorithm: Any, name: str, data: toy.Rows, folder: Path) ->
     inner = await backend.prepare(model, folder, 0)
     stepped = asyncio.Event()
     client = runs.WatchedClient(inner, lambda _n: stepped.set())
-    ctx = runs.context(folder, client, data, kind=name, model=model, max_steps=_STEPS)
-    training = asyncio.create_task(algorithm.train(ctx))
-    waiting = asyncio.create_task(stepped.wait())
-    await asyncio.wait([training, waiting], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
     try:
-        if training.done():
-            training.result()  # what it raises
-            pytest.skip("it ended before it could be cancelled")
-        return await cancelled_within(training, 1.0)
+        async with _roles(algorithm, model, folder) as roles:
+            ctx = runs.context(folder, client, data, kind=name, model=model, max_steps=_STEPS, roles=roles)
+            training = asyncio.create_task(algorithm.train(ctx))
+            waiting = asyncio.create_task(stepped.wait())
+            await asyncio.wait([training, waiting], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if training.done():
+                training.result()  # what it raises
+                pytest.skip("it ended before it could be cancelled")
+            return await cancelled_within(training, 1.0)
     finally:
         client.closed = True
         await backend.teardown(inner)
+
+
+@asynccontextmanager
+async def _roles(algorithm: Any, model: ModelSpec, folder: Path) -> AsyncIterator[dict[str, Any]]:
+    """A client for each role that an algorithm can't do without: a model that has learnt a little of the toy task."""
+    async with AsyncExitStack() as stack:
+        found: dict[str, Any] = {}
+        for name in sorted(getattr(algorithm, "required_roles", ())):
+            backend, place = mock_backend(), folder / name
+            place.mkdir(exist_ok=True)
+            client = await backend.prepare(model, place, 1)
+            stack.push_async_callback(backend.teardown, client)
+            for _ in range(_STEPS):
+                await client.forward_backward(toy.datums(client.renderer), "cross_entropy")
+                await client.optim_step(AdamParams(learning_rate=0.005))
+            found[name] = client
+        yield found
 
 
 def _model(algorithm: Any) -> ModelSpec:

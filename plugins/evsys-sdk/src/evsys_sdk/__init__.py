@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         RunResult,
         SamplingParams,
         Score,
+        SearchAxis,
         ToolCall,
         TrainingBatch,
         Turn,
@@ -90,7 +91,7 @@ _ERRORS = (
 )
 _TYPES = """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum EvaluationResult
 ExperimentResult HarborTask LoraSpec LossResult Message ModelSpec NoScore PromptExample Rollout RunContext RunResult
-SamplingParams Score ToolCall TrainingBatch Turn Usage VerifierSpec"""
+SamplingParams Score SearchAxis ToolCall TrainingBatch Turn Usage VerifierSpec"""
 
 _HOME: dict[str, str] = {
     **dict.fromkeys(_CORE.split(), "evsys"),
@@ -165,6 +166,7 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
     "RunResult",
     "SamplingParams",
     "Score",
+    "SearchAxis",
     "ToolCall",
     "TrainingBatch",
     "Turn",

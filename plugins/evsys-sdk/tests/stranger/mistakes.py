@@ -28,6 +28,7 @@ from evsys_sdk import (
     RunResult,
     SamplingParams,
     Score,
+    SearchAxis,
     TrainingBatch,
     option,
     register_agent,
@@ -179,7 +180,9 @@ class Silent:  # type: ignore[type-var]
 
 @register_search("async")  # pyright: ignore[reportArgumentType]
 class AsyncSearch:  # type: ignore[type-var]
-    async def ask(self, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    async def ask(
+        self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]
+    ) -> list[dict[str, Any]]:
         return []
 
 

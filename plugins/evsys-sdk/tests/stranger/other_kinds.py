@@ -28,6 +28,7 @@ from evsys_sdk import (
     ModelSpec,
     Rollout,
     SamplingParams,
+    SearchAxis,
     Usage,
     register_backend,
     register_data_store,
@@ -224,12 +225,10 @@ class Folder:
 
 @register_search("rates")
 class Rates:
-    """Three learning rates, once."""
+    """The choices of the first axis, once."""
 
-    def ask(self, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        return (
-            [] if history else [{"run.algorithm.params.learning_rate": rate} for rate in (1e-4, 1e-3, 1e-2)]
-        )
+    def ask(self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]) -> list[dict[str, Any]]:
+        return [] if history else [{space[0].path: choice} for choice in space[0].choices]
 
 
 @register_launcher("here")
