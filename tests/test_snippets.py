@@ -184,12 +184,16 @@ def whole(tree: Any, base: dict[str, Any]) -> dict[str, Any]:
         return made
     for key, value in tree.items():
         if key == "matrix":
-            made |= {"matrix": value, "base_run": made.pop("run", None) or made["base_run"]}
+            varied = made.pop("run", None) or made.get("base_run") or made["matrix"]["base_run"]
+            made |= {"matrix": value, "base_run": varied}
         elif key in {"run", "metadata"}:
             made[key] |= value
         else:
             (made[PLACES[key]] if key in PLACES else made)[key] = value
-    return made
+    for chain, said_there in (("stages", ("data", "algorithm")), ("continual", ("data",))):
+        for run in ("run", "base_run") if chain in tree else ():
+            made[run] = {key: value for key, value in made.get(run, {}).items() if key not in said_there}
+    return {key: value for key, value in made.items() if value != {}}
 
 
 def paths(tree: Any) -> Iterator[str]:

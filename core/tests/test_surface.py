@@ -61,8 +61,8 @@ PUBLIC = {
         RolloutEngine RolloutMetric Rollouts SamplingClient Search StepBuilder Tokenizer TrainingClient Transform
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
-    "evsys.types.results": """ArmResult Comparison Conclusion EvaluationResult ExperimentResult Failure Forgetting MetricValue
-        Outcome Procedure RunResult Status Verdict WithoutFlagged""",
+    "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvaluationResult ExperimentResult Failure Forgetting
+        MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunResult Status Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits SampleResult
         SampledSequence SamplingParams Score Turn Usage Verify""",
     "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",

@@ -17,7 +17,7 @@ from evsys.types import SearchAxis
 
 @register_search("halving")
 class Halving:
-    """Halves the value on the first axis, which is a range, for as long as that is better."""
+    """Halves the value on the first axis that is a range, for as long as that is better."""
 
     @attrs.frozen(kw_only=True)
     class Config:
@@ -31,10 +31,17 @@ class Halving:
     def ask(
         self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]
     ) -> list[Mapping[str, Any]]:
-        if any(entry["status"] == "running" for entry in history):
+        halved = next((axis for axis in space if not axis.choices), None)
+        if halved is None or any(entry["status"] == "running" for entry in history):
             return []
         scores = [entry["score"] for entry in history if entry["score"] is not None]
         if len(scores) < len(history) or (len(scores) > 1 and scores[-1] <= scores[-2]):
             return []
-        value = space[0].high * self.start / 2 ** len(history)
-        return [{space[0].path: value}] if value >= space[0].low else []
+        value = halved.high * self.start / 2 ** len(history)
+        if value < halved.low:
+            return []
+        arm: dict[str, Any] = {}
+        for axis in space:
+            if axis.applies(arm):
+                arm[axis.path] = axis.choices[0] if axis.choices else axis.high
+        return [{**arm, halved.path: round(value) if halved.type == "int" else value}]

@@ -376,7 +376,7 @@ def test_one_name_of_two_distributions_is_an_error_with_both_spellings(lab, site
 def test_an_unknown_plugin_says_what_is_close_for_each_kind(lab):
     for old, new, said in (
         ("kind: mock", "kind: mok", r"no backend is called 'mok'; did you mean 'mock'\?"),
-        ("kind: sft", "kind: opd", r"algorithm 'opd' is not in this version"),
+        ("kind: sft", "kind: opd", r"algorithm 'opd' needs a teacher, and the run names none"),
         ("kind: sft", "kind: sft2", r"no algorithm is called 'sft2'; did you mean 'sft'\?"),
         (
             "kind: jsonl_to_chat",

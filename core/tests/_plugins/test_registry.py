@@ -99,7 +99,6 @@ def test_an_unknown_name_comes_with_what_to_do(registry, kind, name, hint):
 @pytest.mark.parametrize(
     ("kind", "name", "text"),
     [
-        ("algorithm", "opd", "algorithm 'opd' is not in this version"),
         ("launcher", "ray", "launcher 'ray' is not in this version; arms run side by side in one process; max_concurrent_arms says how many"),
         ("callback", "evsys_logger", "callback 'evsys_logger' is not in this version; `local_logger` writes the same record"),
         ("log_store", "evsys_logger", "log_store 'evsys_logger' is not in this version; `local_logger` writes the same record"),
@@ -114,9 +113,9 @@ def test_a_planned_plugin_is_said_to_be_one_and_is_found_once_somebody_brings_it
 
 
 def test_a_planned_name_that_is_installed_but_kept_out_is_said_to_be_kept_out(site):
-    site.install("evsys-test-a", "[evsys.algorithms]\nopd = a:OPD\n")
+    site.install("evsys-test-a", "[evsys.launchers]\nray = a:Ray\n")
     with pytest.raises(PluginNotFoundError, match="EVSYS_PLUGINS_DENY keeps it out"):
-        Registry(deny=["evsys-test-a"]).find("algorithm", "opd")
+        Registry(deny=["evsys-test-a"]).find("launcher", "ray")
 
 
 def test_what_is_planned_and_what_can_be_installed_have_nothing_in_common():

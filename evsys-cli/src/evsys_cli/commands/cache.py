@@ -38,7 +38,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
     EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, or `last`; RUN is a run's folder, or
     <experiment>/<run>. With BENCHMARK only the scorings of this entry.
     """
-    from evsys_runtime.experiment.cache_report import lookups
+    from evsys_runtime.experiment.checks.cache_report import lookups
     from evsys_runtime.record.lookups import Lookups
     from evsys_runtime.record.result_schemas import result_tree
 

@@ -16,7 +16,7 @@ from evsys_runtime.terminal import takes_colours
 
 if TYPE_CHECKING:
     from evsys_runtime.data.contamination import BenchmarkCheck, DataCheck, DatasetCheck, FlaggedTask
-    from evsys_runtime.experiment.preview import PreviewedRow
+    from evsys_runtime.experiment.checks.preview import PreviewedRow
 
 __all__ = ["data"]
 
@@ -46,7 +46,7 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
     On a terminal they are green; elsewhere they stand between ⟦ and ⟧.
     """
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.preview import preview_rows
+    from evsys_runtime.experiment.checks.preview import preview_rows
 
     plan = load_experiment(config, overrides=overrides, records=False)
     found = preview_rows(plan, arm=arm, limit=rows)
@@ -78,7 +78,7 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
     long answer. What many tasks share, such as a template, counts for none.
     """
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.data_check import check_data
+    from evsys_runtime.experiment.checks.data_check import check_data
     from evsys_runtime.record.result_schemas import result_tree
 
     plan = load_experiment(config, overrides=overrides, records=False)

@@ -109,8 +109,8 @@ def _score(
     from evsys import use_registry
     from evsys_cli.project import known_here
     from evsys_runtime.data.scope import DataScope, use_scope
-    from evsys_runtime.experiment.from_sync import run_to_end
     from evsys_runtime.experiment.scoring import ascore
+    from evsys_runtime.experiment.watching.from_sync import run_to_end
 
     known = known_here()
     if known.error is not None:

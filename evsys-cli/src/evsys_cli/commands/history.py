@@ -83,7 +83,7 @@ def history(
 
 def _planned(config: Path) -> Plan:
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.plan_secrets import refuse_secrets
+    from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
 
     plan = load_experiment(config, records=False)
     refuse_secrets(plan)

@@ -93,7 +93,7 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
     """The newest run of an experiment file, as it is now and with the same `--set` options, that isn't complete."""
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment import Experiment
-    from evsys_runtime.experiment.unfinished import hidden, newest_unfinished
+    from evsys_runtime.experiment.resuming.unfinished import hidden, newest_unfinished
     from evsys_runtime.record.hashing import digest_bytes
 
     plan = load_experiment(config, overrides=overrides, has_store=options.get("store") is not None)
@@ -113,7 +113,7 @@ def _warn(line: str) -> None:
 
 def _directory(experiment: str | None, records: Path | None) -> Path:
     """The folder of the experiment that is meant."""
-    from evsys_runtime.experiment.unfinished import newest_unfinished
+    from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
     from evsys_runtime.record.experiment_names import experiment_called, folder_called
 
     if experiment is None:

@@ -33,14 +33,14 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
     Arms that lie where others on record failed and none completed are warned of.
     """
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.plan_secrets import refuse_secrets
+    from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
 
     plan = load_experiment(config, overrides=overrides)
     refuse_secrets(plan)
     if online:
         import asyncio
 
-        from evsys_runtime.experiment.online import ask_backends
+        from evsys_runtime.experiment.checks.online import ask_backends
 
         asyncio.run(ask_backends(plan))
     warnings = [*plan.warnings, *_known_bad(plan)]

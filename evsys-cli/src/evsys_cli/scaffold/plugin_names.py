@@ -18,7 +18,17 @@ HOUSE = frozenset(
             "backend-mock",
             "backend-tinker",
         ),
-        *("cli", "conformance", "core", "loggers", "rollouts-harbor", "runtime", "sdk", "search-optuna"),
+        *(
+            "cli",
+            "conformance",
+            "core",
+            "loggers",
+            "plots",
+            "rollouts-harbor",
+            "runtime",
+            "sdk",
+            "search-optuna",
+        ),
         *("server", "std", "verifiers-std", "workspace"),
     }
 )

@@ -20,19 +20,19 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.scope import DataScope, use_scope
-from evsys_runtime.experiment.arm_sources import sources_of
-from evsys_runtime.experiment.beforehand import beforehand
-from evsys_runtime.experiment.chain import as_arms
-from evsys_runtime.experiment.confirm import confirming_of, planned_repeats
-from evsys_runtime.experiment.forgetting import forgetting_of
-from evsys_runtime.experiment.forking import branch_off
-from evsys_runtime.experiment.from_sync import run_to_end
-from evsys_runtime.experiment.grading import check_graders, keep_grader_checks
-from evsys_runtime.experiment.interrupts import Abandoned, interruption
-from evsys_runtime.experiment.known_before import known_before
+from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
+from evsys_runtime.experiment.added.sources import sources_of
+from evsys_runtime.experiment.arms.seed_audit import same_orders
+from evsys_runtime.experiment.chains.chain import as_arms
+from evsys_runtime.experiment.chains.forgetting import forgetting_of
+from evsys_runtime.experiment.checks.beforehand import beforehand
+from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_checks
+from evsys_runtime.experiment.checks.trained_on import flagged_tasks
+from evsys_runtime.experiment.earlier.known_before import known_before
+from evsys_runtime.experiment.earlier.preregistration import child_of
 from evsys_runtime.experiment.outcome import outcome_of
-from evsys_runtime.experiment.preregistration import child_of
-from evsys_runtime.experiment.resuming import (
+from evsys_runtime.experiment.resuming.forking import branch_off
+from evsys_runtime.experiment.resuming.resuming import (
     known_grader_warnings,
     left_to_do,
     reopen,
@@ -40,15 +40,15 @@ from evsys_runtime.experiment.resuming import (
     taken_up,
     taken_up_session,
 )
+from evsys_runtime.experiment.resuming.unfinished import Unfinished
 from evsys_runtime.experiment.runner import train
 from evsys_runtime.experiment.secrets import redactor_of
-from evsys_runtime.experiment.seed_audit import same_orders
 from evsys_runtime.experiment.session import OptionKeys, Options, Session, bound_benchmarks, run_id_of
-from evsys_runtime.experiment.trained_on import flagged_tasks
-from evsys_runtime.experiment.unfinished import Unfinished
 from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import question_of
+from evsys_runtime.experiment.watching.from_sync import run_to_end
+from evsys_runtime.experiment.watching.interrupts import Abandoned, interruption
 from evsys_runtime.live_lines import leave_live_lines
 from evsys_runtime.record.experiment_record import ExperimentRecord
 

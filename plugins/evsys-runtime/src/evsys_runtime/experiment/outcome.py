@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys.types import ArmResult, Conclusion, Status
-from evsys_runtime.experiment.interrupts import interruption
+from evsys_runtime.experiment.watching.interrupts import interruption
 
 __all__ = ["outcome_of"]
 

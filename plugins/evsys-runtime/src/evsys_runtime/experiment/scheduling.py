@@ -11,13 +11,13 @@ from evsys.types import ArmResult, RunResult
 from evsys_runtime.accounting.breaker import Outages, ServiceDownError, use_outages
 from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.added_arms import next_arms
-from evsys_runtime.experiment.arm import run_arm
-from evsys_runtime.experiment.blocking import loop_watched
-from evsys_runtime.experiment.budget import WAIT, ArmBudget
-from evsys_runtime.experiment.forgetting import why_stopped
+from evsys_runtime.experiment.added.added_arms import next_arms
+from evsys_runtime.experiment.arms.arm import run_arm
+from evsys_runtime.experiment.arms.untrained import untrained_keys
+from evsys_runtime.experiment.chains.forgetting import why_stopped
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
-from evsys_runtime.experiment.untrained import untrained_keys
+from evsys_runtime.experiment.spending.budget import WAIT, ArmBudget
+from evsys_runtime.experiment.watching.blocking import loop_watched
 
 __all__ = ["DRAIN_SECONDS", "run_arms"]
 

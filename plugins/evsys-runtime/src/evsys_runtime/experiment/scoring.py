@@ -24,12 +24,12 @@ from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.grader_check import GraderCheck
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
-from evsys_runtime.experiment.arm_backend import TEARDOWN_SECONDS
-from evsys_runtime.experiment.blocking import loop_watched
-from evsys_runtime.experiment.contracts import prepared, told
-from evsys_runtime.experiment.grading import check_graders, keep_grader_checks
+from evsys_runtime.experiment.arms.backend import TEARDOWN_SECONDS
+from evsys_runtime.experiment.arms.contracts import prepared, told
+from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_checks
 from evsys_runtime.experiment.seeds import Seeds
-from evsys_runtime.experiment.watchdog import Watchdog, is_stall, watchdog_of
+from evsys_runtime.experiment.watching.blocking import loop_watched
+from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
 from evsys_runtime.record.checkpoints import MANIFEST
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.experiment_record import ExperimentRecord

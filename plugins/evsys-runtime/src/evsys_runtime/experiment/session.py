@@ -19,27 +19,27 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark, with_agent
-from evsys_runtime.experiment.budget import ArmBudget, ExperimentBudget
-from evsys_runtime.experiment.confirm_entries import is_scored
-from evsys_runtime.experiment.earlier import EarlierRuns
-from evsys_runtime.experiment.interrupts import interruption
-from evsys_runtime.experiment.plan_secrets import refuse_secrets
-from evsys_runtime.experiment.preregistration import (
+from evsys_runtime.experiment.added.confirm_entries import is_scored
+from evsys_runtime.experiment.arms.shared_scores import SharedScores
+from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
+from evsys_runtime.experiment.earlier.preregistration import (
     CHANGED,
     PREREGISTERED,
     child_of,
     preregistered,
     question_changed,
 )
+from evsys_runtime.experiment.earlier.runs import EarlierRuns
 from evsys_runtime.experiment.resolved import resolved_tree
+from evsys_runtime.experiment.resuming.taken_up import TakenUp
+from evsys_runtime.experiment.resuming.unfinished import launch_facts
 from evsys_runtime.experiment.secrets import redactor_of, said, without_secrets
 from evsys_runtime.experiment.seeds import Seeds, seeds_of
-from evsys_runtime.experiment.shared_scores import SharedScores
-from evsys_runtime.experiment.spent import spent_on_record
-from evsys_runtime.experiment.taken_up import TakenUp
-from evsys_runtime.experiment.unfinished import launch_facts
+from evsys_runtime.experiment.spending.budget import ArmBudget, ExperimentBudget
+from evsys_runtime.experiment.spending.spent import spent_on_record
 from evsys_runtime.experiment.verdict.prose import run_markdown
-from evsys_runtime.experiment.watchdog import Watchdog
+from evsys_runtime.experiment.watching.interrupts import interruption
+from evsys_runtime.experiment.watching.watchdog import Watchdog
 from evsys_runtime.record.cache import CachedData
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.logging import LogSettings, configure, run_logger
@@ -49,7 +49,7 @@ from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.workspace import Workspace
 
 if TYPE_CHECKING:
-    from evsys_runtime.experiment.added_arms import ArmSource
+    from evsys_runtime.experiment.added.added_arms import ArmSource
 
 __all__ = [
     "DRY_STEPS",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.confirm_entries import deciding_entry
+from evsys_runtime.experiment.added.confirm_entries import deciding_entry
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.plans import Design, PlannedArm, PlannedConfirm
 

@@ -12,8 +12,8 @@ import numpy as np
 from evsys.types import Comparison
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.confirm import planned_repeats
-from evsys_runtime.experiment.confirm_entries import deciding_entry
+from evsys_runtime.experiment.added.confirm import planned_repeats
+from evsys_runtime.experiment.added.confirm_entries import deciding_entry
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, PastScoring
 from evsys_runtime.experiment.verdict.paired import Paired, Seeds, satterthwaite
 from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, smallest_p, tasks_to_show

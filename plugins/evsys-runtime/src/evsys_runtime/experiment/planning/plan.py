@@ -14,7 +14,8 @@ from evsys_runtime.accounting.prices import load_prices
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.confirm_entries import is_scored
+from evsys_runtime.experiment.added.confirm_entries import is_scored
+from evsys_runtime.experiment.arms.untrained import scores_untrained, untrained_key
 from evsys_runtime.experiment.memory.known_bad import known_bad
 from evsys_runtime.experiment.planning.confirming import planned_confirm, scorings_of_run
 from evsys_runtime.experiment.planning.design import confirming_design, design_of
@@ -25,7 +26,6 @@ from evsys_runtime.experiment.planning.training import Trainings
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.experiment.session import Options, bound_benchmarks
-from evsys_runtime.experiment.untrained import scores_untrained, untrained_key
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.plans import Planned, PlannedArm, PlannedScoring
 

@@ -16,7 +16,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.parse import Shape
-from evsys_runtime.experiment.data_check import data_key
+from evsys_runtime.experiment.checks.data_check import data_key
 from evsys_runtime.experiment.planning.evidence import Evidence
 from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.record.hashing import digest

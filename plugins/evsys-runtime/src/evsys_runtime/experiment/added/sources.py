@@ -1,0 +1,20 @@
+"""What adds arms to those of the file, in the order in which it is asked."""
+
+from __future__ import annotations
+
+from evsys_runtime.config.plan import Plan
+from evsys_runtime.experiment.added.added_arms import ArmSource
+from evsys_runtime.experiment.added.confirm import Confirmation
+from evsys_runtime.experiment.added.search import Searching
+
+__all__ = ["sources_of"]
+
+
+def sources_of(plan: Plan) -> tuple[ArmSource, ...]:
+    """A search comes first, then what confirms the winner."""
+    sources: list[ArmSource] = []
+    if plan.search is not None:
+        sources.append(Searching(plan.search, plan.registry, plan.experiment.base_seed))
+    if plan.experiment.confirm is not None:
+        sources.append(Confirmation())
+    return tuple(sources)

@@ -1,0 +1,98 @@
+"""The backends of one arm: the model that it trains and those beside it, made ready, and torn down whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import attrs
+
+from evsys.errors import EvsysError, boundary
+from evsys.protocols import Backend, Log, TrainingClient
+from evsys.types import Checkpoint, ModelSpec
+from evsys_runtime.config.model import PluginSpec
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.experiment.arms.contracts import prepared, told
+from evsys_runtime.experiment.arms.roles import ArmRole
+from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.watching.watchdog import Watchdog
+from evsys_runtime.record.run_record import RunRecord
+
+__all__ = ["ArmBackend"]
+
+TEARDOWN_SECONDS = 60.0
+
+
+@attrs.define(kw_only=True, eq=False)
+class ArmBackend:
+    """Makes what one attempt at an arm trains; `warnings` gets what should be told with the result."""
+
+    session: Session
+    arm: ArmConfig
+    record: RunRecord
+    log: Log
+    watch: Watchdog
+    warnings: list[str]
+
+    @asynccontextmanager
+    async def client(self, model: ModelSpec, start: Checkpoint | None) -> AsyncIterator[TrainingClient]:
+        """A model that is ready to be trained and sampled, torn down after the block, however that ends.
+
+        Args:
+            model: what is trained.
+            start: where its weights come from; None where the model itself says.
+        """
+        async with self._prepared(self.arm.run.backend, model, start, self.record.directory) as client:
+            self.record.note(backend=dict(getattr(client, "facts", None) or {}))
+            yield client
+
+    @asynccontextmanager
+    async def roles(self, roles: Sequence[ArmRole]) -> AsyncIterator[Mapping[str, TrainingClient]]:
+        """The second models of the run by their role, each of a backend object of its own and with a folder of its own."""
+        found: dict[str, TrainingClient] = {}
+        async with AsyncExitStack() as stack:
+            for role in roles:
+                self.watch.awaits("backend", f"{role.backend.kind} ({role.name})")
+                folder = self.record.directory / role.name
+                folder.mkdir(exist_ok=True)
+                preparing = self._prepared(role.backend, role.model, role.start, folder)
+                found[role.name] = await stack.enter_async_context(preparing)
+            yield found
+
+    @asynccontextmanager
+    async def _prepared(
+        self, spec: PluginSpec, model: ModelSpec, start: Checkpoint | None, folder: Path
+    ) -> AsyncIterator[TrainingClient]:
+        name = spec.kind
+        backend: Backend = self.session.plan.registry.build("backend", name, resolve(spec.params))
+        if getattr(backend, "simulated", False):
+            self._mark_simulated(name, model)
+        client: TrainingClient | None = None
+        try:
+            with boundary("backend", name, run_id_of(self.arm)):
+                seed = self.session.seeds(self.arm)("model")
+                more = told(backend, deterministic=self.arm.deterministic, log=self.log)
+                client = await prepared(backend.prepare(model, folder, seed, start, **more), name)
+            yield client
+        except BaseException:
+            try:
+                await self._tear_down(name, backend, client)
+            except EvsysError as exc:  # what went wrong first is what to tell
+                self.warnings.append(exc.message)
+                self.log.warning("teardown.failed", reason=exc.message, exc_info=exc)
+            raise
+        await self._tear_down(name, backend, client)
+
+    def _mark_simulated(self, kind: str, model: ModelSpec) -> None:
+        """Keep it with the result where the backend only imitates a model, so that no number passes for the model's."""
+        self.session.simulated.add(kind)
+        text = f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
+        if text not in self.warnings:  # a run may need its backend several times, for scores that were lost
+            self.warnings.append(text)
+
+    async def _tear_down(self, name: str, backend: Backend, client: TrainingClient | None) -> None:
+        with boundary("backend", name, run_id_of(self.arm)):
+            async with self.watch.deadline(TEARDOWN_SECONDS, "backend", name, "teardown"):
+                await backend.teardown(client)

@@ -1,0 +1,1 @@
+"""Arms in several stages, each from the weights of the one before."""

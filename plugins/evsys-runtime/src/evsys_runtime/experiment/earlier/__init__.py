@@ -1,0 +1,1 @@
+"""What earlier experiments on record mean for this one."""

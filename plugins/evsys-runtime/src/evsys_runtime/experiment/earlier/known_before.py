@@ -1,0 +1,65 @@
+"""What was known before an experiment ended: how far equal runs fall apart, who looked at its test tasks, what was asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from evsys.types import ArmResult, Conclusion, NoiseFloor
+from evsys_runtime.experiment.earlier.experiments import earlier_index, looks_before
+from evsys_runtime.experiment.earlier.noise_floor import known_noise
+from evsys_runtime.experiment.earlier.preregistration import CHANGED
+from evsys_runtime.experiment.verdict.question import Question
+
+if TYPE_CHECKING:
+    from evsys_runtime.experiment.session import Session
+
+__all__ = ["KnownBefore", "known_before"]
+
+
+@attrs.frozen(kw_only=True)
+class KnownBefore:
+    """`noise` is the noise floor, `looks` are earlier scorings of the tasks of `test` entries, `changed` says in lines what was
+    asked otherwise in the experiment `changed_since`.
+    """
+
+    noise: NoiseFloor | None = None
+    looks: Mapping[str, int] = attrs.field(factory=dict)
+    changed_since: str | None = None
+    changed: tuple[str, ...] = ()
+
+    def told_in(self, conclusion: Conclusion) -> Conclusion:
+        """The conclusion with what weakens it of that."""
+        looks = {name: count for name, count in self.looks.items() if name in conclusion.test_looks}
+        return attrs.evolve(
+            conclusion,
+            test_looks_before=looks,
+            question_changed=self.changed,
+            warnings=(*conclusion.warnings, *self._warnings(looks)),
+        )
+
+    def _warnings(self, looks: Mapping[str, int]) -> Iterator[str]:
+        for name, count in looks.items():
+            times = "once" if count == 1 else f"{count} times"
+            yield (
+                f"the test tasks of {name} were scored {times} by earlier experiments: what was chosen by those scores has seen them"
+            )
+        if self.changed:
+            yield (
+                f"the question was changed after the results of {self.changed_since} were there: {'; '.join(self.changed)}"
+            )
+
+
+def known_before(session: Session, question: Question | None, results: Sequence[ArmResult]) -> KnownBefore:
+    """What is known beside the results. Blocking; what can't be looked up is told in the session's warnings."""
+    record = session.record
+    changed = record.facts.get(CHANGED) or {}
+    known = KnownBefore(changed_since=changed.get("experiment_id"), changed=tuple(changed.get("changes", ())))
+    hashes = {b.name: b.benchmark_hash for b in session.benchmarks if b.split == "test" and b.benchmark_hash}
+    tell = session.warnings.append
+    with earlier_index(record.directory.parent, record.experiment_id, tell) as index:
+        if question is not None:
+            known = attrs.evolve(known, noise=known_noise(session, question, results, index))
+        return attrs.evolve(known, looks=looks_before(index, record.experiment_id, hashes, tell))

@@ -1,0 +1,1 @@
+"""An experiment taken up again from its record, and one that branches off from another."""

@@ -1,0 +1,1 @@
+"""What an experiment may spend and has spent."""
