@@ -19,13 +19,9 @@ def served(folder: Path, backend: str, *arguments: str) -> Iterator[tuple[str, i
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            lines = []
-            for line in process.stdout:
-                lines.append(line)
-                if line == "}\n":
-                    break
-            assert lines, "the server didn't start"
-            ready = json.loads("".join(lines))
+            line = process.stdout.readline()
+            assert line, "the server didn't start"
+            ready = json.loads(line)
             yield ready["base_url"], ready["pid"]
         finally:
             process.terminate()

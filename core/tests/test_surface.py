@@ -62,7 +62,7 @@ PUBLIC = {
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
     "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvaluationResult ExperimentResult Failure Forgetting
-        MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunResult Status Verdict WithoutFlagged""",
+        MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunResult Settling Status Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits SampleResult
         SampledSequence SamplingParams Score Turn Usage Verify""",
     "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",

@@ -19,6 +19,7 @@ from evsys.types import (
     Failure,
     MetricValue,
     RunResult,
+    Settling,
     Usage,
 )
 from evsys_runtime.record.experiment_record import ExperimentRecord
@@ -207,6 +208,7 @@ class Lab:
         *,
         status: str = "completed",
         settle: str | None = None,
+        settling: Settling | None = None,
         reason: str = "",
     ) -> None:
         """What an experiment ended with."""
@@ -221,6 +223,7 @@ class Lab:
             best_arm=best.arm if best and best.effect is not None else None,
             comparisons=tuple(compared),
             settle=settle,
+            settling=settling,
         )
         record.write_result(
             ExperimentResult(
@@ -279,16 +282,18 @@ class Lab:
             "invalid": "INVALID",
             "undecided": None,
         }[kind]
-        settle = None
+        settle = settling = None
         if kind == "candidate":
             settle = f"score {compared[0].arm} and base_model again on fresh rollouts or seeds"
         if kind == "open":
-            settle = f"about {draw.randrange(150, 900)} tasks would show an effect of 0.05 for {compared[0].arm} (100 were scored)"
+            settling = Settling(arm=compared[0].arm, tasks=draw.randrange(150, 900))
+            settle = f"about {settling.tasks} tasks would show an effect of 0.05 for {settling.arm} (100 were scored)"
         self.end(
             record,
             verdict,
             compared if kind != "undecided" else [],
             settle=settle,
+            settling=settling,
             status="invalid" if kind == "invalid" else "completed",
             reason="fewer than 10 common tasks" if kind == "invalid" else "",
         )

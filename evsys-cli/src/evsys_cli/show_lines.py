@@ -45,9 +45,19 @@ def shown_lines(found: Shown, *, width: int, verbose: bool) -> list[str]:
     if past.seconds is None:  # how long it took is known at its end
         lines[-1] = f"{past.status}; record: {found.directory}"
     lines += _without_result(found.runs)
-    if past.status in _GO_ON and not past.dry:
+    if past.status in _GO_ON and not past.dry and not _ended_early_alone(found):
         lines.append(to_go_on(past.experiment_id))
     return [*lines, *_files(found.files)]
+
+
+def _ended_early_alone(found: Shown) -> bool:
+    """Whether all that isn't complete are stages that too little was left for: they would be left out again."""
+    if found.conclusion is None or not any(matrix.stopped for matrix in found.conclusion.forgetting):
+        return False
+    scored = (e for run in found.runs if run.result is not None for e in run.result.evaluations)
+    return all(run.past.status in ("completed", "skipped") for run in found.runs) and all(
+        scoring.status == "completed" for scoring in scored
+    )
 
 
 def _about(found: Shown) -> Iterator[str]:

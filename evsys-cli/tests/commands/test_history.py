@@ -16,6 +16,22 @@ from evsys_cli.history_tables import history_lines
 from evsys_runtime.record.past import History, PastExperiment
 from evsys_runtime.record.result_schemas import result_schema
 
+CONTINUAL = """version: 1
+name: continual
+metadata:
+  benchmark: [{name: a, path: ta.jsonl, max_tokens: 2}, {name: b, path: tb.jsonl, max_tokens: 2}]
+continual:
+  minimum_retention: 0.9
+  datasets:
+    - {name: a, path: a.jsonl, transforms: [{kind: jsonl_to_chat}]}
+    - {name: b, path: b.jsonl, transforms: [{kind: jsonl_to_chat}]}
+    - {name: c, path: a.jsonl, transforms: [{kind: jsonl_to_chat}]}
+run:
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {learning_rate: 0.2, steps: 12, batch_size: 4, lora_rank: 4}}
+  backend: {kind: mock}
+"""
+
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
@@ -311,6 +327,34 @@ def test_what_is_not_there_is_said_with_what_comes_close(evsys, project, argumen
     outcome = evsys("show", *arguments)
     assert (outcome.code, outcome.out) == (2, "")
     assert said in outcome.err
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_ended_early_alone_is_not_to_be_gone_on_with(evsys, project, goes_on):
+    from evsys_runtime.experiment import Experiment
+
+    rows = {"a": [("a", "x"), ("b", "x")], "b": [("c", "y"), ("d", "y")]}
+    for name, said in rows.items():
+        lines = [{"prompt": f"say {word}", "completion": answer} for word, answer in said]
+        (project / f"{name}.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in lines * 4), encoding="utf-8"
+        )
+        verifier = {"name": "exact_match", "expected": said[0][1]}
+        tasks = [
+            {"task_id": f"{w}{i}", "instruction": f"say {w}", "verifier": verifier}
+            for w, _ in said
+            for i in range(6)
+        ]
+        (project / f"t{name}.jsonl").write_text(
+            "".join(json.dumps(task) + "\n" for task in tasks), encoding="utf-8"
+        )
+    (project / "continual.yaml").write_text(CONTINUAL, encoding="utf-8")
+    made = Experiment.from_yaml(project / "continual.yaml", quiet=True).run()
+    assert [arm.status for arm in made.arms] == ["completed", "completed", "skipped"]
+    if goes_on:
+        path = Path(made.directory) / "runs" / made.arms[1].run_id / "run_result.json"
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"status": "failed"}), encoding="utf-8")
+    assert ("To go on with it" in evsys("show", made.experiment_id).out) is goes_on
 
 
 def test_an_experiment_whose_process_is_gone_is_shown_as_crashed_with_what_it_had(evsys, project, ids):

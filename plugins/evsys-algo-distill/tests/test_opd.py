@@ -46,6 +46,13 @@ async def test_what_answers_and_opinions_took_is_counted_apart(tmp_path, new_run
     assert values(run, "answers") == [16.0] * 6
 
 
+@pytest.mark.parametrize(("steps", "told"), [(0, True), (2, False)])
+async def test_a_teacher_that_is_the_student_itself_is_told_of(tmp_path, new_run, steps, told):
+    async with trained_teacher(tmp_path, steps=steps) as teacher:
+        result = await learn(new_run(), teacher)
+    assert any("there is nothing to learn from it" in warning for warning in result.warnings) is told
+
+
 async def test_it_resumes_exactly_and_goes_on_counting(tmp_path, new_run):
     whole, halved = new_run("whole"), new_run("halved")
     async with trained_teacher(tmp_path, steps=6) as teacher:

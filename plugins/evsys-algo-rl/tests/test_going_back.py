@@ -327,6 +327,21 @@ def test_what_collapsed_for_good_is_kept_by_a_resume(lab):
     assert (before.status, again.arms[0].status, again.arms[0].attempt) == ("collapsed", "collapsed", 2)
 
 
+def test_a_fork_goes_on_with_the_rate_and_the_samples_that_the_run_had_gone_back_to(lab):
+    """The rate that had collapsed isn't taken again, in a fork of the fork neither."""
+    lab.run("collapse-0-5")
+    lab.faults()
+    fork = Experiment.fork(lab.directory, overrides=["run.algorithm.params.steps=10"], quiet=True).run()
+    again = Experiment.fork(
+        Path(fork.arms[0].run_dir).parents[1], overrides=["run.algorithm.params.steps=12"], quiet=True
+    ).run()
+    for result, steps in ((fork, (9, 10)), (again, (11, 12))):
+        [arm] = result.arms
+        assert live(Path(arm.run_dir))[0] == [(step, 0.025) for step in steps]
+        [warning] = [text for text in arm.warnings if "had gone back once" in text]
+        assert "lower learning rate" in warning
+
+
 @pytest.mark.parametrize(
     "more", ["rollback_lr_factor: 0", "rollback_lr_factor: 1.5", "max_rollbacks: 0", "on_collapse: back"]
 )

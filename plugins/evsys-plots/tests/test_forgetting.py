@@ -28,6 +28,13 @@ def test_intervals_are_written_below_the_scores(material):
     assert plot.figure.axes[0].texts[0].get_text() == "0.90\n[0.80, 1.00]"
 
 
+def test_a_score_that_isnt_of_all_seeds_says_of_how_many(material):
+    matrix = {**MATRIX, "seeds": 3, "scored": [[3, 1], [0, 3]]}
+    (plot,) = forgetting(material(forgetting=matrix))
+    texts = [text.get_text() for text in plot.figure.axes[0].texts]
+    assert texts == ["0.90", "0.40\n1 of 3 seeds", "not scored", "0.80"]
+
+
 @pytest.mark.parametrize("nothing", [{}, {"forgetting": None}, {"forgetting": []}])
 def test_without_stages_there_is_no_matrix(material, nothing):
     assert list(forgetting(material(**nothing))) == []

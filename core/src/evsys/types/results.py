@@ -25,6 +25,7 @@ __all__ = [
     "Procedure",
     "Purpose",
     "RunResult",
+    "Settling",
     "Status",
     "Verdict",
     "WithoutFlagged",
@@ -216,6 +217,15 @@ class WithoutFlagged:
 
 
 @attrs.frozen(kw_only=True)
+class Settling:
+    """What would decide on `arm`: so many `tasks` and training `runs` a side, None where what there is would do."""
+
+    arm: str
+    tasks: int | None = None
+    runs: int | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Procedure:
     """With what the numbers of a conclusion were made: the level of significance, the draws of the bootstrap and their seed."""
 
@@ -263,8 +273,9 @@ class Forgetting:
     """What an arm that learns dataset after dataset scores on the benchmark of each of them, after each of them.
 
     `values` has a row a benchmark and a column a stage, before the first one that of the starting weights: means over the seeds of
-    the arm, `low` and `high` their 95 % intervals, None where nothing was scored. `own` is the column of the stage that a benchmark belongs
-    to, `retention` what is left of the score that it had there. `stopped` says which seeds ended early for want of it.
+    the arm, `low` and `high` their 95 % intervals, None where nothing was scored. `scored` says how many of the `seeds` each value is of, since those
+    that ended early are in no later column; it is empty where a record doesn't tell. `own` is the column of the stage that a benchmark
+    belongs to, `retention` what is left of the score that it had there. `stopped` says which seeds ended early for want of it.
     """
 
     arm: str
@@ -277,6 +288,7 @@ class Forgetting:
     high: tuple[tuple[float | None, ...], ...]
     retention: tuple[tuple[float | None, ...], ...]
     seeds: int = 1
+    scored: tuple[tuple[int, ...], ...] = ()
     minimum_retention: float | None = None
     stopped: tuple[str, ...] = ()
 
@@ -292,6 +304,7 @@ class Conclusion:
     `test_looks` counts the scorings of each `test` entry here, `test_looks_before` those of earlier experiments with the same tasks.
     `usage` is that of what the results are made of, `cut_off` that of scorings and steps that were cut off and made again.
     `health` has by run what left the bands that its algorithm declares.
+    `settle` says what would settle an open verdict, `settling` the numbers of it, None where no number would.
     `question_changed` says how the question differs from that of an earlier experiment whose results were there already.
     """
 
@@ -315,6 +328,7 @@ class Conclusion:
     confirmed: Confirmed | None = None
     noise_floor: NoiseFloor | None = None
     settle: str | None = None
+    settling: Settling | None = None
     without_flagged: WithoutFlagged | None = None
     forgetting: tuple[Forgetting, ...] = ()
     health: Mapping[str, tuple[OutOfBand, ...]] = attrs.field(factory=dict)

@@ -17,11 +17,17 @@ from evsys_algo_distill.distillation import Distillation, Prompt
 from evsys_algo_distill.params import COOKBOOK, ON_POLICY, DistillationParams
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from evsys.protocols import Renderer, SamplingClient
     from evsys.types import PromptExample, RunContext
     from evsys_algo_distill.answers import Answer
 
 __all__ = ["OPD", "OPDParams"]
+
+_SAME = 1e-3
+"""Nats. One model's logprobs differ by less between sampling and computing, two models' by more at some token of a batch."""
 
 
 class OPD(Distillation):
@@ -40,6 +46,7 @@ class OPD(Distillation):
     required_roles: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     _teacher: SamplingClient | None = None
+    _compared: bool = False
 
     def prompt_of(self, row: PromptExample, renderer: Renderer) -> Prompt | str:
         """Both read the same; a demonstration isn't used."""
@@ -55,6 +62,7 @@ class OPD(Distillation):
         from evsys_runtime.training.roles import role_client
 
         self._teacher = await role_client(ctx, "teacher").sampling_client()
+        self._compared = ctx.checkpoints.restored is not None  # later they may have become alike
 
     async def end(self) -> None:
         """Let go of it."""
@@ -84,12 +92,25 @@ class OPD(Distillation):
             raise RuntimeError("answers before `begin`")
         contexts = [prompts[answer.prompt].teacher for answer in answers]
         thinks = await logprobs_of(teacher, contexts, [answer.tokens for answer in answers])
+        self._warn_of_itself(answers, thinks)
         batch = TrainingBatch(
             data=policy_data(answers, thinks, self.config.kl_coef),
             loss_fn="importance_sampling",
             metrics={"reverse_kl": reverse_kl(answers, thinks)},
         )
         return batch, teacher, 0
+
+    def _warn_of_itself(self, answers: Sequence[Answer], thinks: Sequence[NDArray[np.float64]]) -> None:
+        """Say so where the teacher has the very weights that the student begins with, mostly for want of a checkpoint."""
+        if self._compared:
+            return
+        self._compared = True
+        pairs = zip(answers, thinks, strict=True)
+        if all(abs(answer.logprobs - theirs).max() < _SAME for answer, theirs in pairs):
+            self.warn(
+                "the teacher says of every token what the student says, so there is nothing to learn from it: "
+                "name a larger model, or `teacher.model.init_from_checkpoint`"
+            )
 
 
 OPDParams = OPD.Config

@@ -45,7 +45,14 @@ def test_what_it_changes_is_read_from_its_arrays_not_from_a_pattern(adapter, tar
 
 
 @pytest.mark.parametrize(
-    "settings", [{"lora_dropout": 0.1}, {"init_lora_weights": "pissa"}, {"revision": "main"}]
+    "settings",
+    [
+        {"lora_dropout": 0.1},
+        {"init_lora_weights": "gaussian"},
+        {"init_lora_weights": False},
+        {"init_lora_weights": "eva"},
+        {"revision": "main"},
+    ],
 )
 def test_how_it_was_trained_does_not_matter(adapter, settings):
     assert read_adapter(adapter(**settings)).rank == 2
@@ -66,6 +73,14 @@ def test_how_it_was_trained_does_not_matter(adapter, settings):
 def test_an_adapter_that_computes_something_else_is_refused(adapter, settings, message):
     with pytest.raises(ConfigError, match=message):
         read_adapter(adapter(**settings))
+
+
+@pytest.mark.parametrize(
+    "start", ["pissa", "pissa_niter_4", "OLoRA", "corda", "loftq", "lora_ga", "of_tomorrow"]
+)
+def test_an_adapter_whose_start_changed_the_base_model_is_refused(adapter, start):
+    with pytest.raises(ConfigError, match=f"started as {start} .*merge it into its base model with peft"):
+        read_adapter(adapter(init_lora_weights=start))
 
 
 def test_a_matrix_outside_of_the_seven_linears_is_named(adapter):

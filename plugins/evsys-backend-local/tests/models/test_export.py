@@ -149,6 +149,15 @@ def test_companions_go_along(families, tmp_path, out):
     }
 
 
+def test_the_base_model_is_not_replaced_by_what_was_trained_from_it(families, tmp_path):
+    home = tmp_path / "base"
+    shutil.copytree(families / "qwen3", home)
+    before = (home / "model.safetensors").read_bytes()
+    with pytest.raises(StoreError, match="base is the base model itself.*choose another folder"):
+        export_model(str(families / "qwen3" / "adapter"), home, base=str(home), force=True)
+    assert (home / "model.safetensors").read_bytes() == before
+
+
 def test_what_is_there_is_replaced_by_force_alone_and_only_if_it_is_a_model(families, tmp_path, out):
     export_model(str(families / "qwen2"), out)
     with pytest.raises(StoreError, match="is there already.*--force"):

@@ -74,6 +74,7 @@ def _draw(axes: Axes, matrix: Mapping[str, Any], bounds: tuple[float, float]) ->
     for row, column in np.ndindex(values.shape):
         value = float(values[row, column])
         text = _cell(value, _bound(matrix, "low", row, column), _bound(matrix, "high", row, column))
+        text += _of_some(matrix, row, column)
         axes.text(
             column,
             row,
@@ -89,6 +90,13 @@ def _draw(axes: Axes, matrix: Mapping[str, Any], bounds: tuple[float, float]) ->
 def _bound(matrix: Mapping[str, Any], name: str, row: int, column: int) -> float | None:
     bounds: Sequence[Sequence[float | None]] | None = matrix.get(name)
     return bounds[row][column] if bounds else None
+
+
+def _of_some(matrix: Mapping[str, Any], row: int, column: int) -> str:
+    """Of how many seeds a value is where that aren't all: those that are left may be the ones that forgot least."""
+    scored: Sequence[Sequence[int]] | None = matrix.get("scored")
+    count, seeds = (scored[row][column] if scored else 0), matrix.get("seeds", 1)
+    return f"\n{count} of {seeds} seeds" if 0 < count < seeds else ""
 
 
 def _cell(value: float, low: float | None, high: float | None) -> str:

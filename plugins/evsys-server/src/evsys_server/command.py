@@ -114,7 +114,8 @@ async def _serve(options: dict[str, Any], log: Log, *, as_json: bool) -> None:
     async with make_app(log=log, **options) as base_url:
         ready = {"base_url": base_url, "openai_base_url": f"{base_url}/v1", "pid": os.getpid()}
         if as_json:
-            print_json({**ready, "backend": options["backend"], "models": list(options["models"])})
+            document = {**ready, "backend": options["backend"], "models": list(options["models"])}
+            print_json(document, compact=True)  # on one line: nobody can wait for the end of this output
         else:
             models = ", ".join(options["models"])
             click.echo(f"Serving {models} on {base_url} (OpenAI clients: {base_url}/v1). Ctrl-C stops.")

@@ -49,6 +49,10 @@ _HARMLESS = frozenset(
     }
 )
 
+#: Ways to start an adapter that leave the base model as it is. The others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) change the base's own
+#: weights, which peft does again on loading: over the unchanged base, such an adapter would be another model.
+_STARTS = frozenset({"true", "false", "none", "gaussian", "eva", "orthogonal", "mica"})
+
 _OTHER_ADAPTERS = "merge it into its base model with peft, and train from the merged folder"
 
 
@@ -169,6 +173,12 @@ def _settings(path: Path) -> Mapping[str, Any]:
         told = ", ".join(f"{name}: {value}" for name, value in sorted(active.items()))
         raise ConfigError(
             f"{path}: the adapter has settings that this engine doesn't compute: {told}", hint=_OTHER_ADAPTERS
+        )
+    start = settings.get("init_lora_weights", True)
+    if str(start).lower() not in _STARTS:
+        raise ConfigError(
+            f"{path}: the adapter was started as {start} (init_lora_weights), which changes the base model's own weights, too",
+            hint=_OTHER_ADAPTERS,
         )
     return settings
 

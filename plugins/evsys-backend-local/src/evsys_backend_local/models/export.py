@@ -82,7 +82,7 @@ def export_model(
     Raises:
         ConfigError: no such source or base, or they don't fit each other.
         DataError: damaged files, or numbers that ``dtype`` can't hold.
-        StoreError: ``out`` is taken, or can't be written.
+        StoreError: ``out`` is taken, is the base model itself, or can't be written.
     """
     say = progress or (lambda _: None)
     if dtype not in DTYPES:
@@ -91,6 +91,7 @@ def export_model(
     found = _find(source, base)
     say(f"reading {found.base}")
     weights = _load(found.base, asked=base)
+    _require_other_than_base(out, found.base)
     if found.trained is not None:
         say(f"merging {found.trained}")
         _merge(weights, found.trained)
@@ -120,6 +121,16 @@ def _require_free(out: Path, *, force: bool) -> None:
         raise StoreError(f"{out} is there already, and is no model", hint="choose another folder")
     if not force:
         raise StoreError(f"{out} is there already", hint="choose another folder, or replace it with --force")
+
+
+def _require_other_than_base(out: Path, base: str) -> None:
+    """Checkpoints are trained over the base's weights: they would mean nothing without it."""
+    home = resolve(base)
+    if home is not None and out.resolve() == home.resolve():
+        raise StoreError(
+            f"{out} is the base model itself, which its checkpoints need as it is",
+            hint="choose another folder",
+        )
 
 
 def _find(source: str, base: str | None) -> _Source:

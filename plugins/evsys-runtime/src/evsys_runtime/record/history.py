@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import attrs
 
 from evsys.errors import ConfigError
-from evsys.types.results import Comparison, Outcome, Verdict
+from evsys.types.results import Comparison, Outcome, Settling, Verdict
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.index_tables import full_text
@@ -265,6 +265,7 @@ def _experiment(
         **lists,
         "comparisons": tuple(Comparison(**each) for each in tree["comparisons"]),
         "confirmed": None if tree["confirmed"] is None else Comparison(**tree["confirmed"]),
+        "settling": None if tree["settling"] is None else Settling(**tree["settling"]),
         "usage": _usage(tree["usage"]),
         "rests_on": resting.get(tree["experiment_id"], ()),
     }

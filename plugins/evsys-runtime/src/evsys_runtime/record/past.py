@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import attrs
 
-from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, Status
+from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, Settling, Status
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.attempts import Attempt
 from evsys_runtime.record.differing import Difference
@@ -39,7 +39,7 @@ RUN_STATUSES = (*EXPERIMENT_STATUSES, "waiting")
 @attrs.frozen(kw_only=True)
 class PastExperiment:
     """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
-    baseline with the interval of that. `moment` is when it began, by its folder's name where its files don't tell, UTC.
+    baseline with the interval of that, which is that of the winner once more where it was confirmed. `moment` is when it began, by its folder's name where its files don't tell, UTC.
 
     `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
     hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
@@ -80,6 +80,7 @@ class PastExperiment:
     exit_code: int | None = None
     minimum_effect: float | None = None
     settle: str | None = None
+    settling: Settling | None = None
     superseded: tuple[str, ...] = ()
     retracted: str | None = None
     retracted_at: str | None = None

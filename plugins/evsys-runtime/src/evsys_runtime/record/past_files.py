@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import StoreError
-from evsys.types.results import Comparison
+from evsys.types.results import Comparison, Settling
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.attempts import Attempt, superseded
 from evsys_runtime.record.files import read_json
@@ -102,7 +102,10 @@ def _experiment(folder: Path) -> ReadExperiment:
     comparisons = tuple(_known(Comparison, each) for each in conclusion.get("comparisons", ()))
     best = next((c for c in comparisons if c.arm == conclusion.get("best_arm")), None)
     retracted = retraction_of(folder)
-    confirmed = conclusion.get("confirmed")
+    again = conclusion.get("confirmed")
+    confirmed = None if not again else _known(Comparison, again["comparison"])
+    # The effect by which an arm was chosen is partly luck; that of the runs that confirmed it isn't.
+    sure = best if confirmed is None or confirmed.effect is None else confirmed
     past = PastExperiment(
         experiment_id=folder.name,
         name=_text(facts["name"]),
@@ -123,9 +126,9 @@ def _experiment(folder: Path) -> ReadExperiment:
         best_arm=_text(conclusion.get("best_arm")),
         before=_number(best and best.before),
         after=_number(best and best.after),
-        effect=_number(best and best.effect),
-        low=_number(best and best.low),
-        high=_number(best and best.high),
+        effect=_number(sure and sure.effect),
+        low=_number(sure and sure.low),
+        high=_number(sure and sure.high),
         comparisons=comparisons,
         algorithms=_kinds(planned, "algorithm", "kind"),
         models=_kinds(planned, "model", "name"),
@@ -134,9 +137,10 @@ def _experiment(folder: Path) -> ReadExperiment:
         usage=_usage(facts),
         seconds=_number(facts.get("seconds")),
         exit_code=facts.get("exit_code"),
-        confirmed=None if not confirmed else _known(Comparison, confirmed["comparison"]),
+        confirmed=confirmed,
         minimum_effect=_number(conclusion.get("minimum_effect")),
         settle=_text(conclusion.get("settle")),
+        settling=None if not conclusion.get("settling") else _known(Settling, conclusion["settling"]),
         superseded=tuple(_superseded(folder)),
         retracted=None if retracted is None else retracted.reason,
         retracted_at=None if retracted is None else retracted.time,

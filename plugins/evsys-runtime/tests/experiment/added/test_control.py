@@ -15,7 +15,9 @@ from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.noise import floor_of, noise_floor, runs_above
 from evsys_runtime.experiment.verdict.question import Question
+from evsys_runtime.experiment.verdict.tables import score_tables
 from evsys_runtime.record.result_schemas import validate_result
+from evsys_runtime.record.retraction import retract
 
 METADATA = """
 metadata:
@@ -99,6 +101,10 @@ def test_untrained_weights_are_sampled_again_and_nothing_is_trained(learns):
     noise = result.conclusion.noise_floor
     assert list(noise.runs) == ["base_model-s0", "base_model-s1", "base_model-s2"]
     assert [c.arm for c in result.conclusion.comparisons] == ["slow", "fast"]
+    labels = [row[0] for table in score_tables(result.arms) for row in table.rows]
+    assert not [
+        label for label in labels if label == "base_model-control"
+    ]  # no trained score of it is missing
 
 
 def test_a_later_experiment_with_the_same_baseline_knows_the_noise_floor_and_whose_it_is(learns):
@@ -112,6 +118,13 @@ def test_a_later_experiment_with_the_same_baseline_knows_the_noise_floor_and_who
     assert other.conclusion.noise_floor is None
     third = controlled(learns, "", text=ARMS.replace("learning_rate: 0.3", "learning_rate: 0.1")).run()
     assert third.conclusion.noise_floor.experiment_id == first.experiment_id  # where it was measured
+
+
+def test_a_noise_floor_that_was_retracted_with_its_experiment_is_used_no_more(learns):
+    first = controlled(learns).run()
+    retract(Path(first.directory), "the grader had a fault")
+    again = controlled(learns, "", text=ARMS.replace("learning_rate: 0.3", "learning_rate: 0.2")).run()
+    assert again.conclusion.noise_floor is None
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,15 @@ def test_the_budget_ends_a_search_and_leaves_enough_to_confirm(project):
     assert facts(result.directory)["search"]["ended"] == "the budget pays for no further arm"
 
 
+def test_the_budget_of_a_search_pays_for_scoring_its_winner_once_more(project):
+    space = SPACE.replace("confirm: null\n", "confirm: {seeds: 0}\n")
+    warm = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    temperature: 1.0")
+    search, budget = "{kind: random, params: {arms: 9}}", "budget: {arms: 3}\n"
+    result = searched(project, search, space=space, more=budget, metadata=warm).run()
+    assert len([arm for arm in result.arms if arm.purpose == "candidate"]) == 2
+    assert result.status == "completed"
+
+
 def test_the_referee_gets_its_share_and_the_record_says_whose_an_arm_is(project, plugin):
     plugin(
         f"return [{{'{RATE}': round(0.01 + 0.01 * len(history), 3), 'algorithm.params.lora_rank': 8}}] if len(history) < 6 else []"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
 
+from evsys.types import ArmResult, EvaluationResult, MetricValue
 from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.chains.forgetting import why_stopped
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.index import Index
@@ -118,6 +121,49 @@ def test_an_arm_ends_early_where_too_little_is_left(learning):
     assert result.status == "partial"
     text = (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
     assert f"- ended early: run-s0: {why}" in text
+
+
+def test_a_value_that_isnt_of_all_seeds_says_of_how_many(learning):
+    # Of the three seeds some keep enough of `a` to go on, and what they score later isn't what the arm does.
+    result = learning("  minimum_retention: 0.6\n  replay: 1.0\n", extra="n_repeats: 3\n").run()
+
+    ended = [arm.status for arm in result.arms if arm.stage == "3-c"]
+    left = ended.count("completed")
+    assert 0 < left < 3
+    [found] = result.conclusion.forgetting
+    assert (found.seeds, found.scored) == (3, ((3, 3, 3, left),) * 3)
+    text = (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
+    of_some = f" of {left} seed{'s' * (left > 1)}"
+    assert re.search(
+        rf"^\| a\.mean_reward \| [0-9.]+ \| \([0-9.]+\) \| [0-9.]+ \| [0-9.]+{of_some} \| [0-9.]+{of_some} \|$",
+        text,
+        re.MULTILINE,
+    )
+    assert re.search(rf"- a\.mean_reward: .* after 1-a, .*{of_some} after 3-c", text)
+    assert f"({found.values[2][3]:.3f}{of_some})" in text
+
+
+@pytest.mark.parametrize(("left", "stops"), [(0.72, False), (0.7199, True)])
+def test_what_keeps_just_as_much_as_it_has_to_goes_on(learning, left, stops):
+    experiment = learning("  minimum_retention: 0.8\n")
+    last = experiment.plan.arms[2]
+    ended = {}
+    for arm, score in zip(experiment.plan.arms, (0.9, left), strict=False):
+        value = MetricValue(value=score, low=score, high=score, direction="max")
+        scoring = EvaluationResult(
+            benchmark="a", split="val", step=12, status="completed", metrics={"mean_reward": value}
+        )
+        ended[arm.run_id] = ArmResult(
+            run_id=arm.run_id,
+            arm=arm.name,
+            repeat=0,
+            seed=0,
+            identity="",
+            status="completed",
+            evaluations=(scoring,),
+        )
+    assert left / 0.9 < 0.8  # as floats are divided
+    assert (why_stopped(experiment.plan, last, ended) is not None) is stops
 
 
 def test_what_keeps_enough_goes_on(learning):

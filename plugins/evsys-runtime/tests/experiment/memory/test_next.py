@@ -6,6 +6,7 @@ import jsonschema
 import pytest
 from past_lab import Lab
 
+from evsys.types import Settling
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.memory.next import next_steps
@@ -42,7 +43,7 @@ def steps_of(lab, **options):
         return next_steps(index, **options)
 
 
-def concluded(lab, arms, verdict, outcomes, *, repeats=1, settle=None, **facts):
+def concluded(lab, arms, verdict, outcomes, *, repeats=1, settle=None, settling=None, **facts):
     record = lab.begin(arms, repeats, success_metric="faq.mean_reward", **facts)
     for repeat in range(repeats):
         for arm in arms:
@@ -52,6 +53,7 @@ def concluded(lab, arms, verdict, outcomes, *, repeats=1, settle=None, **facts):
         verdict,
         [lab._comparison(arm, outcome, repeats) for arm, outcome in outcomes.items()],
         settle=settle,
+        settling=settling,
     )
     return record.experiment_id
 
@@ -71,7 +73,7 @@ def test_a_question_is_settled_by_the_tasks_or_runs_that_its_conclusion_names(la
         {"a": lab.run()},
         "INCONCLUSIVE",
         {"a": "inconclusive"},
-        settle="about 300 tasks would show an effect of 0.05 for a (100 were scored)",
+        settling=Settling(arm="a", tasks=300),
     )
     by_runs = concluded(
         lab,
@@ -79,16 +81,28 @@ def test_a_question_is_settled_by_the_tasks_or_runs_that_its_conclusion_names(la
         "INCONCLUSIVE",
         {"b": "inconclusive"},
         repeats=4,
-        settle="about 9 training runs of each recipe would show an effect of 0.05 for b (100 were scored)",
+        settling=Settling(arm="b", runs=9),
     )
     neither = concluded(
         lab, {"c": lab.run()}, "INCONCLUSIVE", {"c": "inconclusive"}, settle="a minimum_effect to aim at: ..."
     )
     steps = {step.experiment: step for step in steps_of(lab).steps}
+    assert steps[by_tasks].needs == "about 300 tasks (100 were scored)"
+    assert steps[by_runs].needs == "9 training runs of each side (4 so far)"
     assert (steps[by_tasks].runs, steps[by_tasks].seconds) == (1, 90.0)
     assert (steps[by_runs].runs, steps[by_runs].seconds) == (9, 270.0)
     assert (steps[neither].runs, steps[neither].cost_usd, steps[neither].command) == (None, None, None)
     assert [step.experiment for step in steps_of(lab).steps] == [by_tasks, by_runs, neither]
+
+
+def test_a_question_is_settled_of_the_arm_that_its_conclusion_names_and_not_of_the_best_one(lab):
+    arms = {"a": lab.run("sft", 0.001), "b": lab.run("rl", 0.001)}
+    outcomes = {"a": "inconclusive", "b": "inconclusive"}
+    concluded(lab, arms, "INCONCLUSIVE", outcomes, settling=Settling(arm="b", tasks=300))
+    concluded(
+        lab, {"c": arms["a"]}, "INCONCLUSIVE", {"c": "inconclusive"}, settling=Settling(arm="c", runs=3)
+    )
+    assert {step.arm for step in steps_of(lab).steps} == {"b", "c"}
 
 
 def test_what_is_unfinished_is_to_be_resumed(lab):

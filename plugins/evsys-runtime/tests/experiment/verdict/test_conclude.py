@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pytest
 
-from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue
+from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue, Settling
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.prose import comparison_sentence, unflagged_line, verdict_line
 from evsys_runtime.experiment.verdict.question import Question
@@ -299,6 +299,7 @@ def test_tasks_that_all_agree_are_no_perfect_evidence_and_a_minimum_effect_gives
     assert conclusion.verdict == "INCONCLUSIVE"
     assert conclusion.comparisons[0].smallest_detectable_effect == pytest.approx(0.2137, abs=1e-3)
     assert conclusion.settle == "about 134 tasks would show an effect of 0.05 for a (30 were scored)"
+    assert conclusion.settling == Settling(arm="a", tasks=134)
 
 
 def test_a_minimum_effect_is_aimed_at_and_not_the_effect_that_happened_to_come_up():
@@ -328,6 +329,7 @@ def test_an_effect_right_at_the_minimum_is_not_told_to_be_settled_by_tasks():
     some = [1.0] * 7 + [0.0] * 23
     conclusion = conclude(attrs.evolve(QUESTION, minimum_effect=0.2334), [arm("a", ZEROS, some)])
     assert "another minimum_effect" in conclusion.settle
+    assert conclusion.settling is None
 
 
 def test_equal_arms_without_a_minimum_effect_are_told_to_set_one():

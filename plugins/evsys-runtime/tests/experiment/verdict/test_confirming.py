@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from evsys.types import ArmResult, EvaluationResult, MetricValue
+from evsys.types import ArmResult, EvaluationResult, MetricValue, Settling
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirming import Confirming
 from evsys_runtime.experiment.verdict.noise import noise_floor
@@ -79,7 +79,7 @@ TIES = attrs.evolve(QUESTION, minimum_effect=0.2)
 @pytest.mark.parametrize(
     ("second", "other", "verdict", "words"),
     [
-        (again(35, 5), OPEN, "SUPPORTED", "a, the best of 2 arms, beats base trained anew"),
+        (again(35, 5), OPEN, "SUPPORTED", "a, the best of 2 arms, beats base when trained anew"),
         (again(5, 35), run("b", 0), "REFUTED", "trained anew it loses to base, as every other arm does"),
         (again(5, 35), OPEN, "INCONCLUSIVE", "it loses to base; of b the numbers don't tell"),
         (again(5, 35), WINS, "CANDIDATE", "it loses to base; b won, too, and was not confirmed"),
@@ -116,7 +116,7 @@ def test_seeds_that_were_lost_leave_a_candidate():
     made, asked = again(35, 5, seeds=3)
     conclusion = concluded([OPEN], (made[:-2], asked))
     assert conclusion.verdict == "CANDIDATE"
-    assert "beats base trained anew, but only 2 of 3 repeats of a have a score" in conclusion.reason
+    assert "beats base when trained anew, but only 2 of 3 repeats of a have a score" in conclusion.reason
 
 
 @pytest.mark.parametrize("field", ["benchmark_hash", "verifier_hash"])
@@ -168,6 +168,47 @@ def test_tasks_that_were_trained_on_are_left_out_of_the_second_trial():
     assert conclusion.verdict == "SUPPORTED"
     rest = conclusion.without_flagged
     assert (rest.benchmark, len(rest.tasks), rest.verdict) == ("final", 28, "CANDIDATE")
+    (comparison,) = rest.comparisons  # of what was tried once more: on the other entry nothing is left out
+    assert (comparison.arm, comparison.n_tasks) == ("a", 12)
+
+
+def test_a_choice_that_rests_on_tasks_that_were_trained_on_alone_is_no_candidate_without_them():
+    every = frozenset(f"t{i:02d}" for i in range(40))
+    rest = concluded([OPEN], again(35, 5), flagged=every).without_flagged
+    assert rest.verdict == "INCONCLUSIVE"
+    assert rest.reason.startswith("no arm could be compared with base: ")
+    assert "every scored task is among the training rows" in rest.reason
+    solved = frozenset(f"t{i:02d}" for i in range(30))
+    rest = concluded([run("b", 30)], again(33, 30), TIES, flagged=solved).without_flagged
+    assert rest.comparisons[0].outcome == "inconclusive"
+    assert rest.verdict == "INCONCLUSIVE"
+
+
+def test_a_second_trial_that_fell_short_is_told_apart_from_the_first():
+    warnings = concluded([OPEN], again(None, 5)).warnings
+    assert not any(line.startswith("a has no score that counts") for line in warnings)
+    lost, asked = again(35, 5, seeds=3)
+    assert "once more: a: " in "\n".join(
+        concluded([OPEN], ([attrs.evolve(lost[0], status="cancelled"), *lost[1:]], asked)).warnings
+    )
+
+
+def test_untrained_weights_are_never_said_to_be_trained_anew():
+    made, asked = again(35, None)
+    untrained = attrs.evolve(asked.question, baseline="base_model")
+    fresh = [
+        attrs.evolve(one, evaluations=(attrs.evolve(run("a", 5).evaluations[0], step=0), *one.evaluations))
+        for one in made
+        if one.arm == "a"
+    ]
+    starts = attrs.evolve(run("a", 5).evaluations[0], step=0)
+    chosen = [attrs.evolve(run(name, 35), evaluations=(starts, *run(name, 35).evaluations)) for name in "ab"]
+    asked = attrs.evolve(asked, question=untrained, planned={"a": 1})
+    conclusion = conclude(untrained, [*chosen, *fresh], confirming=asked)
+    assert conclusion.reason == "a, the best of 2 arms, beats base_model when trained anew"
+    assert confirmed_line(conclusion).startswith(
+        "a trained anew with 1 seed, beside untrained weights: a: val.mean_reward 0.125 -> 0.875"
+    )
 
 
 def test_noise_holds_back_a_second_trial_on_the_same_entry_alone():
@@ -178,5 +219,6 @@ def test_noise_holds_back_a_second_trial_on_the_same_entry_alone():
     assert (same.confirmed.comparison.outcome, same.verdict) == ("inconclusive", "CANDIDATE")
     assert "trained anew its effect of +0.375 is no more than noise: 2 equal runs of base" in same.reason
     assert "2 training runs of a and of base" in same.settle
+    assert same.settling == Settling(arm="a", runs=2)
     other = concluded([OPEN, *controls], again(20, 5, question=FINAL), noise=noise)
     assert (other.confirmed.comparison.outcome, other.verdict) == ("win", "SUPPORTED")

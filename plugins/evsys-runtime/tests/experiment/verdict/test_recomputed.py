@@ -94,7 +94,7 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
     confirmed, again = conclusion["confirmed"], found["confirmed"]
     comparison = confirmed["comparison"]
     assert (comparison["arm"], confirmed["runs"]) == (again["arm"], again["runs"])
-    assert conclusion["reason"] == f"{again['arm']}, the best of 4 arms, beats base_model trained anew"
+    assert conclusion["reason"] == f"{again['arm']}, the best of 4 arms, beats base_model when trained anew"
     assert [comparison[name] for name in NUMBERS] == pytest.approx([again[name] for name in NUMBERS])
     assert [comparison[name] for name in COUNTS] == [again[name] for name in COUNTS]
     for bound in ("low", "high"):

@@ -151,7 +151,8 @@ class Searching:
         steps = known_steps(self.arms(session.plan, proposal)[0].run)
         waiting = sum(repeats for one in made if "refused" not in one)
         confirming = 0 if experiment.confirm is None else experiment.confirm.seeds
-        return session.budget.pays_for(repeats + waiting + confirming, steps)
+        scored = repeats if experiment.confirm is not None and confirming == 0 else 0
+        return session.budget.pays_for(repeats + waiting + confirming, steps, scored=scored)
 
     def _ended(self, session: Session, made: Sequence[Proposal], reason: str) -> None:
         """Say, once, why there are no more arms, and count what was proposed."""

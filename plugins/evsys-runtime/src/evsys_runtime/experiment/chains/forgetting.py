@@ -22,6 +22,9 @@ __all__ = ["START", "forgetting_of", "why_stopped"]
 START = "start"
 """What the column of the starting weights is called."""
 
+_ROUNDING = 1e-9
+"""What is left by less may be the limit itself: 0.72 / 0.9 is a little below 0.8."""
+
 
 @attrs.frozen(kw_only=True)
 class _Row:
@@ -75,7 +78,7 @@ def why_stopped(plan: Plan, arm: ArmConfig, results: Mapping[str, ArmResult]) ->
     for column in range(1, arm.stage.index):
         for row, values in zip(rows, scores, strict=True):
             left = _left(row, values, column) if row.own < column else None
-            if left is not None and left < limit:
+            if left is not None and left < limit - _ROUNDING:
                 return (
                     f"after stage {_labels(chain)[column]} {number(left)} is left of what {row.benchmark}.{row.metric} was, "
                     f"less than minimum_retention {limit:g}"
@@ -146,12 +149,16 @@ def _matrix(
 ) -> Forgetting:
     labels = _labels(next(iter(seeds.values())))
     by_seed = [_scores(rows, chain, results) for chain in seeds.values()]
-    cells = [
+    known = [
         [
-            _over_seeds([scores[place][column] for scores in by_seed], row.possible)
+            [value for scores in by_seed if (value := scores[place][column]) is not None]
             for column in range(len(labels))
         ]
-        for place, row in enumerate(rows)
+        for place in range(len(rows))
+    ]
+    cells = [
+        [_over_seeds(values, row.possible) for values in columns]
+        for row, columns in zip(rows, known, strict=True)
     ]
     left = [
         [
@@ -171,11 +178,18 @@ def _matrix(
         values=tuple(tuple(cell[0] for cell in row) for row in cells),
         low=tuple(tuple(cell[1] for cell in row) for row in cells),
         high=tuple(tuple(cell[2] for cell in row) for row in cells),
+        scored=tuple(_counts(columns, len(seeds)) for columns in known),
         retention=tuple(map(tuple, left)),
         seeds=len(seeds),
         minimum_retention=None if continual is None else continual.minimum_retention,
         stopped=tuple(stopped),
     )
+
+
+def _counts(columns: Sequence[Sequence[MetricValue]], seeds: int) -> tuple[int, ...]:
+    """How many seeds each value is of. All begin with the same weights, which are scored once where nothing is drawn."""
+    start, *stages = (len(values) for values in columns)
+    return seeds if start else 0, *stages
 
 
 def _stopped(plan: Plan, chain: Sequence[ArmConfig], results: Mapping[str, ArmResult]) -> str | None:
@@ -184,14 +198,13 @@ def _stopped(plan: Plan, chain: Sequence[ArmConfig], results: Mapping[str, ArmRe
 
 
 def _over_seeds(
-    values: Sequence[MetricValue | None], possible: Range | None
+    known: Sequence[MetricValue], possible: Range | None
 ) -> tuple[float | None, float | None, float | None]:
     """The mean over seeds with its 95 % interval.
 
     Both which tasks there are and which seeds were drawn are left to chance, independently: the squares of how far each of them alone leads away
     from the mean add up. Of tasks that is what the scorings say, of seeds it is by Student's t.
     """
-    known = [value for value in values if value is not None]
     numbers = [value.value for value in known if value.value is not None]
     if not numbers:
         return None, None, None

@@ -43,7 +43,7 @@ def known_noise(
         return own and attrs.evolve(own, identity=identity)
     query = (
         "SELECT e.folder FROM label l JOIN experiment e ON e.id = l.experiment WHERE l.kind = 'noise' AND l.value = ? "
-        "AND NOT e.dry AND e.folder != ? ORDER BY e.moment DESC, e.folder DESC LIMIT 1"
+        "AND NOT e.dry AND NOT e.retracted AND e.folder != ? ORDER BY e.moment DESC, e.folder DESC LIMIT 1"
     )
     known = (identity, session.record.experiment_id)
     found = looked_up(index, query, known, session.warnings.append)

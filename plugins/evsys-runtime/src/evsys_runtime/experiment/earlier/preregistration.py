@@ -105,4 +105,6 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_said(value[key])}" for key in sorted(value)) + "}"
     return "not set" if value is None else repr(value) if isinstance(value, str) else str(value)

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from evsys_runtime.experiment.memory.failures import failure_classes
-from evsys_runtime.experiment.memory.findings import Known, Worded, findings
+from evsys_runtime.experiment.memory.findings import Known, Worded, findings, sentences
 from evsys_runtime.experiment.memory.fitting import Whole
 from evsys_runtime.experiment.memory.markdown import SECTIONS
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
@@ -95,7 +95,7 @@ def _way(each: FailureClass) -> Worded[WayToFail]:
         region=None if region is None else str(region),
         known_bad=region is not None and region.known_bad,
     )
-    return Worded(brief, attrs.evolve(brief, says=". ".join(part for part in said if part)))
+    return Worded(brief, attrs.evolve(brief, says=sentences(*said)))
 
 
 def _spent(experiments: Sequence[PastExperiment]) -> Spent:

@@ -13,7 +13,7 @@ from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import PastExperiment
 from evsys_runtime.record.remembered import Finding, Retracted, Unfinished, WayToFail
 
-__all__ = ["Findings", "Known", "Worded", "findings", "winners_of"]
+__all__ = ["Findings", "Known", "Worded", "findings", "sentences", "winners_of"]
 
 _LONGEST = 240
 _MOST_ARMS = 8
@@ -224,7 +224,7 @@ def _finding(
         effect=None if best is None else (_short(best.effect), _short(best.low), _short(best.high)),
         says="; ".join([*doubts, *basis]),
     )
-    return Worded(brief, attrs.evolve(brief, says=". ".join(each for each in (brief.says, *said) if each)))
+    return Worded(brief, attrs.evolve(brief, says=sentences(brief.says, *said)))
 
 
 def _grounds(past: PastExperiment, best: Comparison, usual: str | None) -> Iterator[str]:
@@ -242,6 +242,12 @@ def _grounds(past: PastExperiment, best: Comparison, usual: str | None) -> Itera
 def _also(group: Sequence[PastExperiment], words: str) -> Iterator[str]:
     if group:
         yield f"{words} {', '.join(past.experiment_id for past in group)}"
+
+
+def sentences(*parts: str | None) -> str:
+    """Parts one after another, each ended by a full stop before the next, as it may be already."""
+    said = [part for part in parts if part]
+    return " ".join([*(part if part.endswith(".") else f"{part}." for part in said[:-1]), *said[-1:]])
 
 
 def _short(value: float | None) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,8 +29,6 @@ WORTH: Mapping[str, float] = {"confirm": 1.0, "settle": 0.8, "resume": 0.8, "nei
 MOST_WINNERS = 10
 """Winners whose neighbours are looked at, the surest first."""
 
-_TASKS = re.compile(r"\b(?:about )?(\d+) tasks")
-_RUNS = re.compile(r"\b(\d+) training runs of each recipe")
 _GO_ON = frozenset({"crashed", "cancelled", "budget_stopped"})
 
 
@@ -140,27 +137,28 @@ class _Planner:
 
     def to_settle(self) -> Iterator[NextStep]:
         """Questions whose answer more tasks, or more runs, would show."""
-        for past, arm in self._named(self.open):
+        for past, best in self._named(self.open):
+            settling = past.settling
+            arm = best if settling is None else settling.arm
             asked = next(each for each in past.comparisons if each.arm == arm)
-            text = past.settle or ""
-            runs, tasks = _RUNS.search(text), _TASKS.search(text)
+            tasks = None if settling is None else settling.tasks
             sides = 1 if past.baseline in (None, BASE_MODEL) else 2
-            repeats = int(runs[1]) if runs else max(1, asked.n_seeds)
-            larger = int(tasks[1]) / asked.n_tasks if tasks and asked.n_tasks else 1.0
+            repeats = (settling and settling.runs) or max(1, asked.n_seeds)
+            larger = tasks / asked.n_tasks if tasks and asked.n_tasks else 1.0
             step = NextStep(
                 kind="settle",
                 experiment=past.experiment_id,
                 arm=arm,
                 learns=f"whether {arm} differs from {past.baseline or BASE_MODEL}: {_seen(asked)}",
-                needs=text or "more tasks or runs; how many isn't known",
+                needs=_settled_by(past, asked),
                 worth=WORTH["settle"],
             )
-            if runs or tasks:
+            if settling is not None:
                 step = attrs.evolve(
                     step, runs=repeats * sides, **self._run(past).times(repeats * sides * max(1.0, larger))
                 )
-                step = self._with_file(past, step, repeats=repeats, limit=int(tasks[1]) if tasks else None)
-            yield step
+                step = self._with_file(past, step, repeats=repeats, limit=tasks)
+            yield step if tasks is None else _with_tasks(step, past)
 
     def to_try(self) -> Iterator[NextStep]:
         """Values next to those of a winner that nobody tried."""
@@ -238,6 +236,24 @@ class _Planner:
 
 def _runs(count: int, which: str) -> str:
     return f"{count} training run{'s' * (count != 1)} {which}"
+
+
+def _settled_by(past: PastExperiment, asked: Comparison) -> str:
+    """The runs and tasks that would settle a question; else what its conclusion says would."""
+    settling = past.settling
+    if settling is None:
+        return past.settle or "more tasks or runs; how many isn't known"
+    tasks = "" if settling.tasks is None else f"about {settling.tasks} tasks ({asked.n_tasks} were scored)"
+    runs = "" if settling.runs is None else _runs(settling.runs, f"of each side ({asked.n_seeds} so far)")
+    return " and ".join(filter(None, (tasks, runs)))
+
+
+def _with_tasks(step: NextStep, past: PastExperiment) -> NextStep:
+    """With the word that its file alone doesn't make more tasks, where the entry has no limit that could be raised."""
+    entries = () if step.config is None else step.config["metadata"]["benchmark"]
+    name = (past.metric or "").rpartition(".")[0]
+    whole = any(entry.get("name") == name and entry.get("limit") is None for entry in entries)
+    return attrs.evolve(step, needs=f"{step.needs}; add them to {name} first") if whole else step
 
 
 def _seen(each: Comparison) -> str:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.experiment.resuming.taken_up import PASSED_OVER
+from evsys_runtime.experiment.resuming.taken_up import PASSED_OVER, RETREATED, retreats_of
 from evsys_runtime.experiment.session import run_id_of
 from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry
 from evsys_runtime.record.experiment_record import ExperimentRecord
@@ -59,7 +59,13 @@ def branch_off(record: ExperimentRecord, plan: Plan) -> None:
         files = {name: told["sha256"] for name, told in entry.files.items()}
         place = {"experiment_id": theirs.experiment_id, "run_id": run.run_id, "attempt": entry.attempt}
         damaged = [error.message for error in run.checkpoints.damaged()]
-        ours.note(**{BRANCH: {**place, "step": entry.step, "files": files}, PASSED_OVER: damaged})
+        ours.note(
+            **{
+                BRANCH: {**place, "step": entry.step, "files": files},
+                PASSED_OVER: damaged,
+                RETREATED: retreats_of(run),
+            }
+        )
     record.note(branched=True)
 
 

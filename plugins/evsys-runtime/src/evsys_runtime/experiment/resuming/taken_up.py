@@ -12,7 +12,7 @@ from evsys.types import ArmResult, Checkpoint, EvaluationResult, RunResult, Usag
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.results import in_task_order
 from evsys_runtime.experiment.spending.spent import paid_by
-from evsys_runtime.record.attempts import lineage
+from evsys_runtime.record.attempts import Attempt, lineage
 from evsys_runtime.record.checkpoints import CheckpointEntry
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.result_schemas import read_as
@@ -20,13 +20,16 @@ from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
 from evsys_runtime.training.retreat import RetreatKind
 
-__all__ = ["LOST", "PASSED_OVER", "TakenUp", "note_trained", "take_up"]
+__all__ = ["LOST", "PASSED_OVER", "RETREATED", "TakenUp", "note_trained", "retreats_of", "take_up"]
 
 TRAINED = "trained"
 """The key of run.json under which stands what training came to, as soon as it is over."""
 
 PASSED_OVER = "passed_over"
 """The key of run.json under which stands what is wrong with checkpoints that a branch couldn't begin from."""
+
+RETREATED = "retreated"
+"""The key of run.json under which stands how often the run had gone back that this one branched off from."""
 
 ENDED = ("completed", "collapsed")
 """Statuses of a training that would come to the same again."""
@@ -49,7 +52,8 @@ class TakenUp:
         snapshots: complete checkpoints by their step.
         scored: scorings that needn't be made again.
         branched: the step at which the run branched off from another experiment's; 0 where it didn't.
-        retreats: how often it went back to an earlier checkpoint, since its training had collapsed.
+        retreats: how often it went back to an earlier checkpoint, since its training had collapsed, and the run before that it
+            branched off from.
         seconds: how long the earlier attempts took, as far as they could say.
         identity: what the run was, so that it can be told whether it still is that.
         paid: what all attempts used for scorings and steps, those included of which nothing is left.
@@ -147,9 +151,14 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
     if trained is not None and (checkpoint is None or checkpoint.step != trained.steps):
         trained = None  # the trained weights are gone, so they are made again
     branched = next(attempt.from_step for attempt in attempts if attempt.n == min(line))
-    retreats = [
-        one for one in attempts if one.n in line and one.parent is not None and one.reason in RETREATS
-    ]
+    retreats = _retreats(attempts)
+    before = facts.get(RETREATED, 0)
+    if before:
+        times = "once" if before == 1 else f"{before} times"
+        odd.append(
+            f"the run that this one branched off from had gone back {times}, so it goes on as that one would have: with the "
+            "lower learning rate, and with other samples"
+        )
     odd += [
         f"training collapsed in attempt {one.parent} (run_result.{one.parent}.json says how), and went on from step "
         f"{one.from_step} as attempt {one.n} ({one.reason})"
@@ -165,7 +174,7 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
     found = TakenUp(
         attempt=attempts[-1].n,
         branched=branched,
-        retreats=len(retreats),
+        retreats=before + len(retreats),
         trained=trained,
         checkpoint=checkpoint,
         snapshots=snapshots,
@@ -175,6 +184,22 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
         odd=tuple(odd),
     )
     return attrs.evolve(found, scored=tuple(_scored(record, found)))
+
+
+def retreats_of(record: RunRecord) -> int:
+    """How often a run went back behind a collapse, and the runs before it that it branched off from.
+
+    Raises:
+        StoreError: an attempt's parent is missing.
+    """
+    before: int = record.facts.get(RETREATED, 0)
+    return before + len(_retreats(record.attempts))
+
+
+def _retreats(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The attempts behind the newest one that went back. A fork's first is a branch, too, and has no parent."""
+    line = lineage(attempts)
+    return [one for one in attempts if one.n in line and one.parent is not None and one.reason in RETREATS]
 
 
 def _result(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> ArmResult | None:

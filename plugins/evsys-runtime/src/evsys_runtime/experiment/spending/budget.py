@@ -158,9 +158,11 @@ class ExperimentBudget:
         self.keep()
         return ArmBudget(self, run_id)
 
-    def pays_for(self, runs: int, steps: int | None) -> bool:
-        """Whether so many further runs could be started that take so many steps each, beside those that are under way."""
-        if self.left("wall_seconds") <= 0 or self.left("arms") < runs:
+    def pays_for(self, runs: int, steps: int | None, *, scored: int = 0) -> bool:
+        """Whether so many further runs could be started that take so many steps each, and so many that are `scored` alone, beside
+        those that are under way.
+        """
+        if self.left("wall_seconds") <= 0 or self.left("arms") < runs + scored:
             return False
         need = self._need(None, steps)
         return all(self.left(name) > 0 and need.get(name, 0.0) * runs <= self.left(name) for name in COUNTED)

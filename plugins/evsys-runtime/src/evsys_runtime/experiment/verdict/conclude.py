@@ -15,6 +15,7 @@ from evsys.types import (
     Confirmed,
     NoiseFloor,
     Procedure,
+    Settling,
     Usage,
     Verdict,
     WithoutFlagged,
@@ -32,7 +33,7 @@ from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_ve
 from evsys_runtime.experiment.verdict.noise import above_noise, held_by_noise, noise_words, runs_above
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
-from evsys_runtime.experiment.verdict.settle import Open, what_would_settle
+from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
 
 __all__ = ["conclude", "test_looks"]
 
@@ -76,6 +77,7 @@ def conclude(
         confirming = None if confirming is None else confirming.with_noise(noise)
     decided = _decide(question, results, planned, confirming)
     trained, comparisons = decided.trained, decided.comparisons
+    advice = _settle(question, decided) if decided.verdict in ("INCONCLUSIVE", "CANDIDATE") else None
     return Conclusion(
         verdict=decided.verdict,
         reason=decided.reason,
@@ -91,7 +93,8 @@ def conclude(
         usage=usage,
         warnings=(*warnings, *_weakened(decided, results)),
         test_looks=test_looks(results),
-        settle=_settle(question, decided) if decided.verdict in ("INCONCLUSIVE", "CANDIDATE") else None,
+        settle=None if advice is None else advice.words,
+        settling=None if advice is None else advice.settling,
         confirmed=decided.confirmed,
         noise_floor=noise,
         without_flagged=_without(question, results, planned, flagged, confirming),
@@ -116,12 +119,15 @@ def _without(
     if confirming is not None:
         confirming = attrs.evolve(confirming, question=attrs.evolve(confirming.question, left_out=tasks))
     decided = _decide(question, results, planned, confirming)
+    comparisons = decided.comparisons
+    if decided.confirmed is not None and question.benchmark != deciding:
+        comparisons = (decided.confirmed.comparison,)  # those of the other entry are as they were
     return WithoutFlagged(
         benchmark=deciding,
         tasks=tuple(sorted(tasks)),
         verdict=decided.verdict,
         reason=decided.reason,
-        comparisons=decided.comparisons,
+        comparisons=comparisons,
     )
 
 
@@ -161,8 +167,10 @@ def _decide(
         comparison=comparison,
     )
     verdict, reason = first.verdict, first.reason
-    if verdict != "INVALID":
-        others = [c for c in first.comparisons if c.arm != confirming.winner]
+    others = [c for c in first.comparisons if c.arm != confirming.winner]
+    won = any(c.outcome == "win" for c in first.comparisons if c.arm == confirming.winner)
+    # Without the tasks that it was trained on the choice may be no winner, and then only its fresh runs can make it one.
+    if verdict != "INVALID" and (won or comparison.outcome == "win"):
         verdict, reason = confirmed_verdict(confirming, confirmed, compared, others)
     return attrs.evolve(first, verdict=verdict, reason=reason, confirmed=confirmed, again=again)
 
@@ -292,7 +300,7 @@ def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
     """What to keep in mind; an arm that failed is told of with its failure and not once more."""
     failed = {result.arm for result in results if result.failure is not None}
     lines = [
-        f"{c.arm} was not scored: {c.reason}"
+        f"{c.arm} has no score that counts: {c.reason}"
         for c in decided.comparisons
         if c.outcome == "unscored" and c.arm not in failed
     ]
@@ -302,7 +310,9 @@ def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
         if score.reasons and score.value is not None
     ]
     lines += [_missing(one) for one in decided.compared if one.missing]
-    return lines if decided.again is None else [*lines, *_weakened(decided.again, results)]
+    if decided.again is None:
+        return lines
+    return [*lines, *(f"once more: {line}" for line in _weakened(decided.again, results))]
 
 
 def _missing(one: Compared) -> str:
@@ -312,7 +322,7 @@ def _missing(one: Compared) -> str:
     return f"{len(one.missing)} {tasks} a score of only one of {one.arm.arm} and {one.base.arm} and don't count: {named}"
 
 
-def _settle(question: Question, decided: _Decided) -> str | None:
+def _settle(question: Question, decided: _Decided) -> Advice | None:
     """What would settle an open verdict; where a winner was tried once more and that is open, what would settle that."""
     again = decided.again
     if again is not None and again.comparisons[0].outcome == "inconclusive":
@@ -324,12 +334,15 @@ def _settle(question: Question, decided: _Decided) -> str | None:
     return _what_would_settle(question, decided, winners=winners)
 
 
-def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequence[str]) -> str | None:
+def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequence[str]) -> Advice | None:
     held = [c for c in decided.comparisons if held_by_noise(question, c) and c.effect]
     if held and not winners and question.noise is not None:
         best = max(held, key=lambda c: c.effect or 0.0)
         runs = runs_above(question.noise, best.effect or 0.0)
-        return f"{runs} training runs of {best.arm} and of {question.baseline}: if the effect stays, their means are above the noise"
+        return Advice(
+            words=f"{runs} training runs of {best.arm} and of {question.baseline}: if the effect stays, their means are above the noise",
+            settling=Settling(arm=best.arm, runs=runs),
+        )
     undecided = [
         Open(
             comparison=comparison,

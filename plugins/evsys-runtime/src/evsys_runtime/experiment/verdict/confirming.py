@@ -12,7 +12,7 @@ from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.tables import number, signed
 
-__all__ = ["Confirming", "confirmed_verdict"]
+__all__ = ["Confirming", "confirmed_verdict", "tried_how"]
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +42,7 @@ def confirmed_verdict(
     """
     again, baseline = confirmed.comparison, confirming.question.baseline
     chosen = f"{again.arm} was the best of {len(others) + 1} arms"
-    tried = "scored once more" if confirming.seeds == 0 else "trained anew"
+    tried = tried_how(confirming.seeds)
     if compared.invalid is not None:
         return "INVALID", f"{chosen}, but {tried} it can't be compared: {compared.invalid}"
     if again.outcome == "unscored":
@@ -50,8 +50,8 @@ def confirmed_verdict(
     if again.outcome == "win":
         lost = lost_repeats(compared)
         if lost is not None:
-            return "CANDIDATE", f"{chosen} and beats {baseline} {tried}, but {lost}"
-        return "SUPPORTED", f"{again.arm}, the best of {len(others) + 1} arms, beats {baseline} {tried}"
+            return "CANDIDATE", f"{chosen} and beats {baseline} when {tried}, but {lost}"
+        return "SUPPORTED", f"{again.arm}, the best of {len(others) + 1} arms, beats {baseline} when {tried}"
     if again.outcome == "inconclusive":
         return "CANDIDATE", f"{chosen}, but {tried} {_undecided(confirming.question, again)}"
     fell = f"{chosen}, but {tried} it {'ties with' if again.outcome == 'tie' else 'loses to'} {baseline}"
@@ -62,6 +62,11 @@ def confirmed_verdict(
     if left:
         return "INCONCLUSIVE", f"{fell}; of {', '.join(left)} the numbers don't tell"
     return "REFUTED", f"{fell}, as every other arm does"
+
+
+def tried_how(seeds: int) -> str:
+    """What became of a winner, in two or three words."""
+    return "scored once more" if seeds == 0 else "trained anew"
 
 
 def _undecided(question: Question, again: Comparison) -> str:

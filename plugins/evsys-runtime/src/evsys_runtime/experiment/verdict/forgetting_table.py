@@ -12,19 +12,28 @@ __all__ = ["forgetting_lines", "forgetting_table"]
 
 def forgetting_table(found: Forgetting) -> Table:
     """A line a benchmark, a column a stage; the score right after a benchmark's own stage is in brackets. `kept` is what is left of it
-    in the end.
+    in the end. A number that isn't of all seeds says of how many: those that are left may be the ones that forgot least.
     """
     rows = []
     for place, benchmark in enumerate(found.benchmarks):
-        cells = [
-            f"({number(value)})" if column == found.own[place] else number(value)
-            for column, value in enumerate(found.values[place])
-        ]
+        cells = [_cell(found, place, column) for column in range(len(found.stages))]
         last = found.retention[place][-1] if found.own[place] < len(found.stages) - 1 else None
-        kept = "" if found.own[place] == len(found.stages) - 1 else number(last)
+        kept = (
+            "" if found.own[place] == len(found.stages) - 1 else f"{number(last)}{_of_some(found, place, -1)}"
+        )
         rows.append((f"{benchmark}.{found.metrics[place]}", *cells, kept))
     title = found.arm + (f", {found.seeds} seeds" if found.seeds > 1 else "")
     return Table(title=title, columns=(*found.stages, "kept"), rows=tuple(rows))
+
+
+def _cell(found: Forgetting, place: int, column: int) -> str:
+    text = f"{number(found.values[place][column])}{_of_some(found, place, column)}"
+    return f"({text})" if column == found.own[place] else text
+
+
+def _of_some(found: Forgetting, place: int, column: int) -> str:
+    count = found.scored[place][column] if found.scored else found.seeds
+    return f" of {count} seed{'s' * (count > 1)}" if 0 < count < found.seeds else ""
 
 
 def forgetting_lines(found: Forgetting) -> list[str]:
@@ -47,4 +56,5 @@ def _intervals(found: Forgetting) -> Iterator[str]:
 
 def _with_interval(found: Forgetting, place: int, column: int) -> str:
     value, low, high = (of[place][column] for of in (found.values, found.low, found.high))
-    return number(value) if low is None else f"{number(value)} [{number(low)}, {number(high)}]"
+    text = number(value) if low is None else f"{number(value)} [{number(low)}, {number(high)}]"
+    return f"{text}{_of_some(found, place, column)}"

@@ -9,9 +9,11 @@ import attrs
 
 from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, ExperimentResult, NoiseFloor
 from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.experiment.verdict.confirming import tried_how
 from evsys_runtime.experiment.verdict.endings import early_ends
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_lines
 from evsys_runtime.experiment.verdict.health import health_lines
+from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
     markdown_table,
@@ -67,9 +69,11 @@ def confirmed_line(conclusion: Conclusion) -> str | None:
     if confirmed is None:
         return None
     said = comparison_sentence(attrs.evolve(conclusion, metric=confirmed.metric), confirmed.comparison)
-    seeds = confirmed.seeds
-    how = f"trained anew with {seeds} seed{'s' * (seeds != 1)} each" if seeds else "scored once more"
-    return f"{confirmed.comparison.arm} and {conclusion.baseline} {how}: {said}"
+    arm, seeds, how = confirmed.comparison.arm, confirmed.seeds, tried_how(confirmed.seeds)
+    each = f" with {seeds} seed{'s' * (seeds != 1)}" if seeds else ""
+    if conclusion.baseline == BASE_MODEL:
+        return f"{arm} {how}{each}, beside untrained weights: {said}"
+    return f"{arm} and {conclusion.baseline} {how}{f'{each} each' if each else ''}: {said}"
 
 
 def noise_line(noise: NoiseFloor) -> str:
@@ -153,7 +157,9 @@ def conclusion_markdown(
     if conclusion.without_flagged is not None:
         lines += [f"**{unflagged_line(conclusion)}**", ""]
         rest = conclusion.without_flagged.comparisons
-        lines += [*_list([comparison_sentence(conclusion, c) for c in rest]), ""] if rest else []
+        metric = (conclusion.metric or "").rpartition(".")[2]
+        told = attrs.evolve(conclusion, metric=f"{conclusion.without_flagged.benchmark}.{metric}")
+        lines += [*_list([comparison_sentence(told, c) for c in rest]), ""] if rest else []
     for matrix in conclusion.forgetting:
         lines += [*forgetting_lines(matrix), ""]
     for table in (*score_tables(result.arms), *breakdown_tables(result.arms, conclusion.metric)):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from evsys.types import Comparison
+from evsys.types import Comparison, Settling
 from evsys_runtime.experiment.verdict.paired import Paired
 from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, tasks_to_place, tasks_to_show
 
-__all__ = ["Open", "what_would_settle"]
+__all__ = ["Advice", "Open", "what_would_settle"]
 
 MOST_TIMES = 100
 """Above so many times the tasks that there are, a number of them is no advice."""
@@ -26,10 +26,18 @@ class Open:
     significant: bool
 
 
+@attrs.frozen(kw_only=True)
+class Advice:
+    """What would settle it in a sentence without its full stop, and in numbers where there are any."""
+
+    words: str
+    settling: Settling | None = None
+
+
 def what_would_settle(
     winners: Sequence[str], undecided: Sequence[Open], *, baseline: str, minimum: float, level: float
-) -> str | None:
-    """The sentence, without its full stop; None where nothing is known to help.
+) -> Advice | None:
+    """What to do; None where nothing is known to help.
 
     Args:
         winners: arms that won without being confirmed.
@@ -39,7 +47,7 @@ def what_would_settle(
         level: of one comparison, after correction for all.
     """
     if winners:
-        return f"score {', '.join(winners)} and {baseline} again on fresh rollouts or seeds"
+        return Advice(words=f"score {', '.join(winners)} and {baseline} again on fresh rollouts or seeds")
     if not undecided:
         return None
     closest = max(undecided, key=lambda one: one.paired.effect)
@@ -47,11 +55,13 @@ def what_would_settle(
         return _at_minimum(closest, minimum, level)
     effect = abs(closest.paired.effect)
     if effect <= 1e-12 * closest.paired.scale:
-        return "a minimum_effect to aim at: without one, no number of tasks shows that two arms are equal"
+        return Advice(
+            words="a minimum_effect to aim at: without one, no number of tasks shows that two arms are equal"
+        )
     return _shown(closest, effect, level)
 
 
-def _at_minimum(one: Open, minimum: float, level: float) -> str:
+def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
     """A set minimum effect is what to aim at, whatever the effect happened to be this time."""
     seen = detectable(one.paired, level)
     if not one.significant and (seen is None or seen > minimum):
@@ -61,40 +71,43 @@ def _at_minimum(one: Open, minimum: float, level: float) -> str:
     arm, n = one.comparison.arm, one.paired.n
     more = "" if one.paired.seeds is None else ", in as many times more training runs of each recipe,"
     if tasks is None or tasks > MOST_TIMES * n:
-        return (
-            f"another minimum_effect: {arm}'s effect of {one.paired.effect:.3g} is too near {minimum:g} to tell on which "
+        return Advice(
+            words=f"another minimum_effect: {arm}'s effect of {one.paired.effect:.3g} is too near {minimum:g} to tell on which "
             "side of it the truth lies"
         )
-    return (
-        f"about {max(n + 1, tasks)} tasks{more} would tell whether {arm}'s effect of {one.paired.effect:.3g} reaches the "
-        f"minimum_effect of {minimum:g} ({n} were scored)"
+    tasks = max(n + 1, tasks)
+    runs = None if one.paired.seeds is None else math.ceil(one.comparison.n_seeds * tasks / n)
+    return Advice(
+        words=f"about {tasks} tasks{more} would tell whether {arm}'s effect of {one.paired.effect:.3g} reaches the "
+        f"minimum_effect of {minimum:g} ({n} were scored)",
+        settling=Settling(arm=arm, tasks=tasks, runs=runs),
     )
 
 
-def _shown(one: Open, effect: float, level: float) -> str:
-    said = (
-        f"about {_amount(one, effect, level)} would show an effect of {effect:.3g} for {one.comparison.arm}"
-    )
+def _shown(one: Open, effect: float, level: float) -> Advice:
+    amount, settling = _amount(one, effect, level)
+    said = f"about {amount} would show an effect of {effect:.3g} for {one.comparison.arm}"
     seen = abs(one.paired.effect)
     if seen > effect * (1 + 1e-9):
-        said += f", and {_amount(one, seen, level)} one of {seen:.3g}, as it came up"
-    return f"{said} ({one.paired.n} were scored)"
+        said += f", and {_amount(one, seen, level)[0]} one of {seen:.3g}, as it came up"
+    return Advice(words=f"{said} ({one.paired.n} were scored)", settling=settling)
 
 
-def _amount(one: Open, effect: float, level: float) -> str:
-    """The tasks that show an effect, more than there are, and the clusters that they come in."""
+def _amount(one: Open, effect: float, level: float) -> tuple[str, Settling]:
+    """The tasks that show an effect, more than there are, and the clusters that they come in; or runs."""
     n, clusters = one.paired.n, one.paired.clusters
     if one.paired.seeds is not None and one.paired.seeds.by_seed > 0:
         return _runs_and_tasks(one, effect, level)
     tasks = max(n + 1, tasks_to_show(one.paired, effect, level))
-    return f"{tasks} tasks" + (f" in {math.ceil(tasks * clusters / n)} clusters" if clusters < n else "")
+    words = f"{tasks} tasks" + (f" in {math.ceil(tasks * clusters / n)} clusters" if clusters < n else "")
+    return words, Settling(arm=one.comparison.arm, tasks=tasks)
 
 
-def _runs_and_tasks(one: Open, effect: float, level: float) -> str:
+def _runs_and_tasks(one: Open, effect: float, level: float) -> tuple[str, Settling]:
     """More training runs where they are enough; else both, with an equal part of the error for each."""
     runs = runs_to_show(one.paired, effect, level)
     if runs is not None:
-        return f"{runs} training runs of each recipe"
+        return f"{runs} training runs of each recipe", Settling(arm=one.comparison.arm, runs=runs)
     part = effect / math.sqrt(2.0)
     seeds = one.paired.seeds
     assert seeds is not None
@@ -103,4 +116,4 @@ def _runs_and_tasks(one: Open, effect: float, level: float) -> str:
     of_runs = attrs.evolve(one.paired, seeds=attrs.evolve(seeds, by_task=0.0))
     runs = runs_to_show(of_runs, part, level)
     more = "" if runs is None else f" and {runs} training runs of each recipe"
-    return f"{tasks} tasks{more}"
+    return f"{tasks} tasks{more}", Settling(arm=one.comparison.arm, tasks=tasks, runs=runs)

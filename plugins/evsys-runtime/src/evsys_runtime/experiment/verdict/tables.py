@@ -127,11 +127,26 @@ def _lines(
     starts = [attrs.evolve(line, planned=0) for line in starts if line.scorings]
     if starts and all(_scores(line) == _scores(starts[0]) for line in starts[1:]):
         starts = [attrs.evolve(starts[0], label=UNTRAINED)]
-    trained = [_line(name, group, final_scoring, benchmark) for name, group in groups.items()]
+    trained = [
+        _line(name, group, final_scoring, benchmark)
+        for name, group in groups.items()
+        if not _sampled_alone(group, benchmark)
+    ]
     trained = [
         attrs.evolve(line, planned=line.planned + (without or {}).get(line.label, 0)) for line in trained
     ]
     return [*starts, *trained, *_compared(arms, benchmark)]
+
+
+def _sampled_alone(group: Sequence[ArmResult], benchmark: str) -> bool:
+    """Control runs that sample untrained weights and train nothing, so that no trained score of theirs is missing."""
+    return all(
+        arm.purpose == "control"
+        and arm.status == "completed"
+        and untrained_scoring(arm, benchmark) is not None
+        and final_scoring(arm, benchmark) is None
+        for arm in group
+    )
 
 
 def _group(arm: ArmResult) -> str:
