@@ -50,8 +50,8 @@ def main(root, fatal, what):
     if what == "resume":
         try:
             folder = newest_unfinished(root / ".evsys/experiments")
-        except ConfigError:  # killed before there was an experiment
-            folder = None
+        except ConfigError:  # killed before there was an experiment, or when all of it was on record
+            folder = next((path.parent for path in root.glob(".evsys/experiments/*/experiment.json")), None)
     experiment = (
         Experiment.from_yaml(root / "config.yaml", quiet=True)
         if folder is None
