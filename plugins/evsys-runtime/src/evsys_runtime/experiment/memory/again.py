@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evsys.errors import StoreError
+from evsys_runtime.config import paths, trees
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.files import read_json
 
@@ -57,7 +57,7 @@ class Resolved:
             arm: its name.
             hypothesis: why.
             repeats: how often.
-            values: what is changed in it, by dotted path.
+            values: what is changed in it, by path, such as `data.transforms[0].params.n`.
             limit: how many tasks the entries are to have that have a limit.
         """
         metadata = {
@@ -66,13 +66,9 @@ class Resolved:
             "parent_experiment_id": self.experiment_id,
             "benchmark": [_entry(entry, limit) for entry in self.tree["benchmarks"]],
         }
-        run = json.loads(json.dumps(self.runs[arm]))
+        run = self.runs[arm]
         for path, value in (values or {}).items():
-            *parents, last = path.split(".")
-            place = run
-            for parent in parents:
-                place = place[parent]
-            place[last] = value
+            run = trees.put(run, paths.parse(path), value)
         baseline = metadata.get("baseline")
         runs = [run]
         if baseline not in (None, BASE_MODEL, arm) and baseline in self.runs:

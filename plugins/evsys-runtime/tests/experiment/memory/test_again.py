@@ -1,0 +1,26 @@
+"""An arm on record as the file of the next experiment."""
+
+from evsys_runtime.experiment.memory.again import Resolved
+from evsys_runtime.record.files import write_json
+from evsys_runtime.record.leaves import arm_leaves
+
+RUN = {
+    "data": {
+        "path": "train.jsonl",
+        "transforms": [{"kind": "sample", "params": {"n": 100}}, {"kind": "jsonl_to_chat"}],
+    },
+    "algorithm": {"kind": "sft", "params": {"steps": 2}},
+}
+
+
+def test_a_value_is_changed_wherever_the_record_says_that_it_stands(tmp_path):
+    write_json(
+        tmp_path / "resolved.json",
+        {"metadata": {}, "benchmarks": [], "arms": [{"arm": "a", "run": RUN}]},
+    )
+    past = Resolved(tmp_path)
+    for path, value in (("data.transforms[0].params.n", 50), ("algorithm.params.steps", 4)):
+        assert path in arm_leaves(RUN)
+        run = past.file("a", hypothesis="", repeats=1, values={path: value})["run"]
+        assert arm_leaves(run) == {**arm_leaves(RUN), path: value}
+    assert past.file("a", hypothesis="", repeats=1)["run"] == RUN
