@@ -10,7 +10,7 @@ import attrs
 from evsys.types import ArmResult, MetricValue
 from evsys_plots.material import Material
 from evsys_plots.style import GREY, Plot, key, mark, plain, sheet
-from evsys_runtime.experiment.verdict.scores import final_scoring
+from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of
 from evsys_runtime.experiment.verdict.tables import over_repeats
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def price_of(results: Sequence[ArmResult]) -> Price:
 def cost(material: Material) -> Iterator[Plot]:
     """The success metric against what a run cost."""
     success, price = material.success, price_of(material.results)
-    scored = {} if success is None else _scored(material, *success)
+    scored = {} if success is None else _scored(material, price, *success)
     if not scored:
         return
     figure, (axes,) = sheet(
@@ -62,18 +62,13 @@ def cost(material: Material) -> Iterator[Plot]:
 
 
 def _scored(
-    material: Material, benchmark: str, metric: str
+    material: Material, price: Price, benchmark: str, metric: str
 ) -> Mapping[str, tuple[Sequence[float], MetricValue]]:
     """Of each arm with a score what its repeats cost, stages taken together, and the score over them."""
-    price = price_of(material.results)
     found: dict[str, tuple[Sequence[float], MetricValue]] = {}
     for arm, results in material.compared.items():
         scorings = [final_scoring(result, benchmark) for result in material.ends(results)]
-        values = [
-            scoring.metrics[metric]
-            for scoring in scorings
-            if scoring is not None and scoring.status == "completed" and metric in scoring.metrics
-        ]
+        values = [value for scoring in scorings if (value := metric_of(scoring, metric)) is not None]
         score = over_repeats(values) if values else None
         if score is not None and score.value is not None:
             costs: dict[int, float] = {}

@@ -20,7 +20,7 @@ from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
 from evsys.types import LoraSpec, ModelSpec
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
-from evsys_runtime.config.building import Built, Plugins
+from evsys_runtime.config.building import Built, Plugins, complaints
 from evsys_runtime.config.model import (
     AgentConfig,
     DataConfig,
@@ -394,8 +394,5 @@ def _model_spec(model: ModelConfig, lora: LoraSpec) -> ModelSpec:
 
 
 def _complaints(judge: _Part, kind: str, path: str, model: ModelSpec) -> list[Problem]:
-    try:
-        complaints = [str(complaint) for complaint in judge.built.validate_model(model)]
-    except PLUGIN_FAILURES as exc:
-        complaints = [f"{kind} {judge.value.kind!r} can't judge the model: {type(exc).__name__}: {exc}"]
-    return [Problem(path=path, message=complaint) for complaint in complaints]
+    unable = f"{kind} {judge.value.kind!r} can't judge the model"
+    return complaints(lambda: judge.built.validate_model(model), path, unable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -11,11 +11,18 @@ import attrs
 from evsys import Registry
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
-from evsys.errors import ConfigError, PluginConflictError, PluginError, PluginNotFoundError, Problem
+from evsys.errors import (
+    PLUGIN_FAILURES,
+    ConfigError,
+    PluginConflictError,
+    PluginError,
+    PluginNotFoundError,
+    Problem,
+)
 from evsys_runtime.config import paths, placeholders, trees
 from evsys_runtime.config.templates import Template
 
-__all__ = ["Built", "Plugins"]
+__all__ = ["Built", "Plugins", "complaints"]
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -125,6 +132,15 @@ class Plugins:
         if names:
             hint = f"the value of {names[0]} is text; it isn't shown here"
         return attrs.evolve(problem, message=placeholders.redact(problem.message, params), hint=hint)
+
+
+def complaints(look: Callable[[], Iterable[object]], path: str, unable: str) -> list[Problem]:
+    """What a plugin says is wrong when it is asked to `look`, as problems at `path`; where it fails, that it is `unable` to."""
+    try:
+        said = [str(one) for one in look()]
+    except PLUGIN_FAILURES as exc:
+        said = [f"{unable}: {type(exc).__name__}: {exc}"]
+    return [Problem(path=path, message=message) for message in said]
 
 
 def _unset(params: Mapping[str, Any], path: str) -> Iterator[Problem]:

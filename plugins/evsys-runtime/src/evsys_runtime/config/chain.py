@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 import attrs
 
 from evsys import structure
+from evsys._plugins.refusals import closest
 from evsys.errors import ConfigError
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.arm_tree import ArmTree, Origins, Stage
@@ -181,8 +181,7 @@ def check_learned(tree: Mapping[str, Any], entries: Sequence[BenchmarkConfig], r
         if found is not None:
             known[index] = found
         elif isinstance(asked, str):
-            near = get_close_matches(asked, split, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"benchmarks: {', '.join(split) or 'none'}"
+            hint = closest(asked, split) or f"benchmarks: {', '.join(split) or 'none'}"
             place = f"$.continual.datasets[{index}].benchmark"
             reader.add(place, f"no benchmark entry is called {asked!r}", hint)
     if not known:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
+from evsys._plugins.refusals import closest
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.judging import Judging
 from evsys_runtime.config.model import BenchmarkConfig, ConfirmConfig
@@ -41,8 +41,7 @@ def check_confirm(confirm: ConfirmConfig, judging: Judging, compared: int | None
     label = confirm.benchmark or chosen.label
     entry = entries.get(label)
     if entry is None:
-        near = get_close_matches(label, entries, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"entries: {', '.join(entries)}"
+        hint = closest(label, entries) or f"entries: {', '.join(entries)}"
         reader.add(f"{_PLACE}.benchmark", f"no benchmark entry is called {label!r}", hint)
         return
     if entry is not chosen:

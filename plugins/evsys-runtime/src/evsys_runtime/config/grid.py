@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
+from evsys._plugins.refusals import closest
+from evsys.errors import Problem
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.arm_tree import ArmTree, Digests, Expansion, Origins
 from evsys_runtime.config.axes import (
@@ -30,7 +31,7 @@ from evsys_runtime.config.naming import Namer
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.scalars import describe
 
-__all__ = ["MAX_ARMS", "arms_of_matrix", "base_run", "dotted_paths", "same"]
+__all__ = ["MAX_ARMS", "arms_of_matrix", "base_run", "invented", "nobody_has", "same", "set_by"]
 
 MAX_ARMS = 100_000
 """More arms than anybody means; a matrix beyond this is refused before it is built."""
@@ -59,7 +60,7 @@ def arms_of_matrix(
     steps = steps_of(axes, matrix, document, report, refused)
     if base is None:
         return Expansion(whole=False)
-    unknown = frozenset(path for name in refused for path in _path(name))
+    unknown = frozenset(path for name in refused for path in set_by(name))
     usable = not refused and len(report.problems) == before
     size = math.prod(step.size for step in steps)
     too_many = size > MAX_ARMS and not any(axis.when for axis in axes)
@@ -79,26 +80,23 @@ def arms_of_matrix(
     return Expansion(arms=arms, whole=whole, unknown=unknown)
 
 
-def _path(name: str) -> Iterator[str]:
+def set_by(name: str) -> Iterator[str]:
+    """The path in a run that an axis of this name sets; none where the name is no path."""
     with suppress(ValueError):  # a name that is no path is reported as such
         yield paths.join(run_path(name))
 
 
 def _arms(grid: _Grid, place: str, chosen: Iterable[tuple[int, ...]], namer: Namer) -> Iterator[ArmTree]:
     origins = [[(axis.run_path, where) for where in axis.places] for axis in grid.axes]
-    invented = tuple(
-        (path, axis.place) for axis in grid.axes for path in [_invented(axis, grid.base)] if path
-    )
+    made = tuple((path, axis.place) for axis in grid.axes if (path := invented(axis, grid.base)) is not None)
     for numbers in chosen:
         run, digest = grid.run(numbers)
         name = run["name"] = namer.name(numbers, run)
         marks = [pairs[index] for pairs, index in zip(origins, numbers, strict=True) if index != NOT_SET]
-        yield ArmTree(
-            name=name, tree=run, origins=Origins(base=place, axes=(*marks, *invented)), digest=digest
-        )
+        yield ArmTree(name=name, tree=run, origins=Origins(base=place, axes=(*marks, *made)), digest=digest)
 
 
-def _invented(axis: Axis, base: Mapping[str, Any]) -> str | None:
+def invented(axis: Axis, base: Mapping[str, Any]) -> str | None:
     """The mapping on the way to an axis's value that the base run lacks, None where it has all of them."""
     for length in range(1, len(axis.path)):
         if trees.get(base, axis.path[:length]) is trees.MISSING:
@@ -201,21 +199,26 @@ class _Grid:
                 if condition.place in self.held:
                     continue
                 if all(trees.get(arm.tree, condition.path) is trees.MISSING for arm in arms):
-                    name = ".".join(map(str, condition.path))
-                    near = get_close_matches(name, sorted(dotted_paths(arms[0].tree)), n=1) if arms else []
-                    hint = f"did you mean {near[0]!r}?" if near else None
-                    self.report.add(self.document.problem(condition.place, f"no arm has {name!r}", hint))
+                    tree = arms[0].tree if arms else {}
+                    self.report.add(nobody_has(condition, tree, self.document))
                 else:
                     self.report.warn(f"the axis {axis.name!r} applies to no arm: its condition never holds")
 
 
-def dotted_paths(tree: Any, prefix: str = "") -> list[str]:
+def nobody_has(condition: Condition, tree: Mapping[str, Any], document: Document) -> Problem:
+    """What is wrong with a condition that reads what no arm has; `tree` is an arm as others are, too."""
+    name = ".".join(map(str, condition.path))
+    hint = closest(name, sorted(_dotted_paths(tree)))
+    return document.problem(condition.place, f"no arm has {name!r}", hint)
+
+
+def _dotted_paths(tree: Any, prefix: str = "") -> list[str]:
     """The paths of all keys of nested mappings."""
     if not isinstance(tree, Mapping):
         return []
     found = []
     for key, value in tree.items():
-        found += [f"{prefix}{key}", *dotted_paths(value, f"{prefix}{key}.")]
+        found += [f"{prefix}{key}", *_dotted_paths(value, f"{prefix}{key}.")]
     return found
 
 

@@ -40,6 +40,10 @@ class SuccessMetric:
     def __str__(self) -> str:
         return f"{self.benchmark}.{self.metric}"
 
+    def oriented(self, value: float) -> float:
+        """A value of it so that more is better; of such a one the value."""
+        return value if self.direction == "max" else -value
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class ArmConfig:

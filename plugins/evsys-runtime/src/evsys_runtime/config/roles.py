@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 
 from evsys import Registry
-from evsys.errors import PLUGIN_FAILURES, PluginError, Problem
+from evsys.errors import PluginError, Problem
 from evsys.types import LoraSpec, ModelSpec
-from evsys_runtime.config.building import Built, Plugins
+from evsys_runtime.config.building import Built, Plugins, complaints
 from evsys_runtime.config.model import PluginSpec, RoleConfig
 from evsys_runtime.config.sources import weights_problems
 
@@ -98,14 +98,10 @@ def _unable(
         message = f"backend {spec.kind!r} would ignore it"
         yield Problem(path=f"$.{name}.model.init_from_checkpoint", message=message)
     validate = getattr(backend, "validate_model", None)
-    if validate is None:
-        return
-    try:
-        complaints = [str(complaint) for complaint in validate(role_spec(role, LoraSpec()))]
-    except PLUGIN_FAILURES as exc:
-        complaints = [f"backend {spec.kind!r} can't judge the model: {type(exc).__name__}: {exc}"]
-    for complaint in complaints:
-        yield Problem(path=f"$.{name}.model.name", message=complaint)
+    if validate is not None:
+        unable = f"backend {spec.kind!r} can't judge the model"
+        place = f"$.{name}.model.name"
+        yield from complaints(lambda: validate(role_spec(role, LoraSpec())), place, unable)
 
 
 def _judged(
@@ -114,12 +110,8 @@ def _judged(
     """What the algorithm itself says of the models, where it offers to look."""
     specs = {name: role_spec(role, model.lora) for name, role in roles.items()}
     first = f"$.{next(iter(specs))}.model.name"
-    try:
-        complaints = [str(complaint) for complaint in algorithm.validate_roles(model, specs)]
-    except PLUGIN_FAILURES as exc:
-        complaints = [f"algorithm {kind!r} can't judge the models: {type(exc).__name__}: {exc}"]
-    for complaint in complaints:
-        yield Problem(path=first, message=complaint)
+    unable = f"algorithm {kind!r} can't judge the models"
+    return complaints(lambda: algorithm.validate_roles(model, specs), first, unable)
 
 
 def _told_of_clients(problem: Problem, kind: str, place: str, registry: Registry) -> Problem:

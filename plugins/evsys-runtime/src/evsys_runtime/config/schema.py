@@ -84,12 +84,10 @@ def _replaced(schema: Any, plugins: _Plugins, kind: str, *, names: bool) -> Any:
         return [_replaced(item, plugins, kind, names=names) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    if schema.get("$ref") == _SPEC:
+    if schema.get("$ref") in (_SPEC, _SEARCH):
         return schema | {"$ref": plugins.reference(kind)}
     if schema.get("$ref") == _AGENT:
         return schema | {"$ref": plugins.agent()}
-    if schema.get("$ref") == _SEARCH:
-        return schema | {"$ref": plugins.search()}
     if names and schema == {"type": "string"}:
         return {"$ref": plugins.names(kind)}
     return {key: _replaced(value, plugins, kind, names=names) for key, value in schema.items()}
@@ -140,12 +138,8 @@ class _Plugins:
             self.definitions[_key(name)] = {"anyOf": [{"$ref": self.reference("agent")}, by_path]}
         return _pointer(name)
 
-    def search(self) -> str:
-        """The definition of a search, which may have a referee beside it."""
-        return self.reference("search")
-
     def searches(self) -> list[dict[str, Any]]:
-        """The searches of that definition."""
+        """The searches of the definition of one, each of which may have a referee beside it."""
         return list(self.definitions.get(_key("search plugin"), {}).get("oneOf", ()))
 
     def names(self, kind: str) -> str:

@@ -7,18 +7,16 @@ and of a range its ends and a number between them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 import attrs
 
 from evsys.types.search import SearchAxis
-from evsys_runtime.config import paths, trees
+from evsys_runtime.config import trees
 from evsys_runtime.config.arm_tree import ArmTree, Digests, Expansion, Origins
-from evsys_runtime.config.axes import NOT_SET, Axis, Condition, read_axes, run_path, steps_of, touch
+from evsys_runtime.config.axes import NOT_SET, Axis, Condition, read_axes, steps_of, touch
 from evsys_runtime.config.document import Document
-from evsys_runtime.config.grid import base_run, dotted_paths, same
+from evsys_runtime.config.grid import base_run, invented, nobody_has, same, set_by
 from evsys_runtime.config.model import MatrixConfig
 from evsys_runtime.config.naming import Namer
 from evsys_runtime.config.report import Report
@@ -49,7 +47,7 @@ class Space:
     def wrong(self, values: Mapping[str, Any]) -> str | None:
         """Why values are no arm of this space; None where they are one."""
         for path in values:
-            if path not in self.given or all(axis.path != path for axis in self.axes):
+            if all(axis.path != path for axis in self.axes):
                 return f"there is no axis {path!r}"
         for axis in self.axes:
             if not axis.applies(values):
@@ -128,10 +126,8 @@ class Space:
             axis = self.given[path]
             index = next((i for i, one in enumerate(axis.values) if same(one, value)), None)
             yield axis.run_path, axis.place if index is None else axis.places[index]
-            for length in range(1, len(axis.path)):  # a mapping that only the axis makes
-                if trees.get(self.base, axis.path[:length]) is trees.MISSING:
-                    yield paths.join(axis.path[:length]), axis.place
-                    break
+            if (made := invented(axis, self.base)) is not None:
+                yield made, axis.place
 
 
 def space_of_matrix(
@@ -166,14 +162,9 @@ def space_of_matrix(
         document=document,
     )
     arms = _probed(space, matrix, report)
-    unknown = frozenset(path for name in (*refused, *more) for path in _run_path(name))
+    unknown = frozenset(path for name in (*refused, *more) for path in set_by(name))
     whole = not refused and not more and len(report.problems) == before
     return Expansion(arms=arms, whole=whole, unknown=unknown, space=space)
-
-
-def _run_path(name: str) -> Iterator[str]:
-    with suppress(ValueError):  # a name that is no path is reported as such
-        yield paths.join(run_path(name))
 
 
 def _probed(space: Space, matrix: MatrixConfig, report: Report) -> list[ArmTree]:
@@ -241,10 +232,7 @@ def _accepted(
     holds = any(same(fixed, accepted) for accepted in condition.accepted)
     if not reads:
         if fixed is trees.MISSING:
-            name = ".".join(map(str, condition.path))
-            near = get_close_matches(name, sorted(dotted_paths(base)), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else None
-            report.add(document.problem(condition.place, f"no arm has {name!r}", hint))
+            report.add(nobody_has(condition, base, document))
         return {} if holds else None
     axis, inside = reads[0], condition.path[len(reads[0].path) :]
     if len(reads) > 1 or len(axis.path) > len(condition.path):

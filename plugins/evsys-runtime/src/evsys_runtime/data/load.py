@@ -45,12 +45,6 @@ class OpenRows:
     on_bad_row: OnBadRow
     replay: Replay | None = None
 
-    @property
-    def lineage(self) -> tuple[Mapping[str, Any], ...]:
-        """Where the rows came from: the source, then each transform, then what was put between them."""
-        own = (self.source.lineage, *(stage.lineage.as_dict() for stage in self.stages))
-        return own if self.replay is None else (*own, self.replay.lineage)
-
     def place(self) -> str | None:
         """`file:line` of the row that was read last; None where it may not be the one that came out last."""
         known = self.source.report.line is not None and pipeline.keeps_position(self.stages)
@@ -108,6 +102,7 @@ def load_dataset(
             check_mutation=check_mutation,
         )
         source, stages = opened.source, opened.stages
+        lineage = (source.lineage, *(stage.lineage.as_dict() for stage in stages))
         parsed = ParseReport()
         if follow is not None:
             follow(lambda: parsed.rows + sum(stage.taken + stage.rows_out for stage in stages))
@@ -118,11 +113,10 @@ def load_dataset(
             on_bad_row=opened.on_bad_row,
             place=opened.place,
             report=parsed,
-            lineage=(source.lineage, *(stage.lineage.as_dict() for stage in stages)),
             warnings=source.warnings,
         )
         if opened.replay is not None:  # how many rows were drawn is known now
-            dataset = attrs.evolve(dataset, lineage=opened.lineage)
+            lineage = (*lineage, opened.replay.lineage)
         cut_short = limit is not None and parsed.rows + parsed.skipped.total() == limit
         not_read = pipeline.left_unread(stages, source_ended=_ended(source.rows)) if cut_short else 0
     if not len(dataset):
@@ -130,7 +124,7 @@ def load_dataset(
     dropped = {f"reading: {kind}": count for kind, count in source.report.skipped.items()}
     dropped |= pipeline.dropped(stages)
     dropped |= {f"{shape}: {kind}": count for kind, count in parsed.skipped.items()}
-    return attrs.evolve(dataset, dropped=dropped, not_read=not_read)
+    return attrs.evolve(dataset, lineage=lineage, dropped=dropped, not_read=not_read)
 
 
 def open_rows(

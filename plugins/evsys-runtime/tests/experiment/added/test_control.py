@@ -7,14 +7,13 @@ from pathlib import Path
 
 import attrs
 import pytest
+from scored_runs import QUESTION, scored_run
 from small_project import Project
 
 from evsys.errors import ConfigError
-from evsys.types import ArmResult, EvaluationResult, MetricValue
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.noise import floor_of, noise_floor, runs_above
-from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.tables import score_tables
 from evsys_runtime.record.result_schemas import validate_result
 from evsys_runtime.record.retraction import retract
@@ -145,39 +144,9 @@ def test_a_control_that_can_tell_nothing_is_refused(learns, metadata, text, word
     assert words in str(refused.value)
 
 
-QUESTION = Question(
-    benchmark="val",
-    metric="mean_reward",
-    direction="max",
-    task_value=lambda rewards: sum(rewards) / len(rewards),
-    baseline="base",
-)
-
-
-def run(name, share, *, repeat=0, purpose="candidate", tasks=100):
+def run(name, share, **fields):
     """A run that solves the first `share` of its tasks."""
-    solved = round(share * tasks)
-    rewards = {f"t{i:03d}": (1.0 if i < solved else 0.0,) for i in range(tasks)}
-    scored = EvaluationResult(
-        benchmark="val",
-        split="val",
-        step=10,
-        status="completed",
-        metrics={"mean_reward": MetricValue(value=solved / tasks)},
-        task_rewards=rewards,
-        benchmark_hash="b",
-        verifier_hash="v",
-    )
-    return ArmResult(
-        run_id=f"{name}-s{repeat}",
-        arm=name,
-        repeat=repeat,
-        seed=0,
-        status="completed",
-        identity=name,
-        purpose=purpose,
-        evaluations=(scored,),
-    )
+    return scored_run(name, round(share * 100), tasks=100, **fields)
 
 
 BASE = [

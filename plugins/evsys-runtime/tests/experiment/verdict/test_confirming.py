@@ -4,46 +4,16 @@ from __future__ import annotations
 
 import attrs
 import pytest
+from scored_runs import QUESTION
+from scored_runs import scored_run as run
 
-from evsys.types import ArmResult, EvaluationResult, MetricValue, Settling
+from evsys.types import Settling
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirming import Confirming
 from evsys_runtime.experiment.verdict.noise import noise_floor
 from evsys_runtime.experiment.verdict.prose import confirmed_line
-from evsys_runtime.experiment.verdict.question import Question
 
-QUESTION = Question(
-    benchmark="val",
-    metric="mean_reward",
-    direction="max",
-    task_value=lambda rewards: sum(rewards) / len(rewards),
-    baseline="base",
-)
 FINAL = attrs.evolve(QUESTION, benchmark="final")
-
-
-def run(name, solved, *, repeat=0, purpose="candidate", benchmark="val", tasks=40, start=0, **fields):
-    """A run that solves so many of its tasks, from the task `start` on."""
-    rewards = {f"t{i:02d}": (1.0 if start <= i < start + solved else 0.0,) for i in range(tasks)}
-    made = EvaluationResult(
-        benchmark=benchmark,
-        split="val",
-        step=10,
-        status="completed",
-        metrics={"mean_reward": MetricValue(value=solved / tasks)},
-        task_rewards=rewards,
-        **{"benchmark_hash": "b", "verifier_hash": "v", **fields},
-    )
-    return ArmResult(
-        run_id=f"{name}-s{repeat}",
-        arm=name,
-        repeat=repeat,
-        seed=0,
-        status="completed",
-        identity=name,
-        purpose=purpose,
-        evaluations=(made,),
-    )
 
 
 def again(winner, base, *, seeds=1, question=QUESTION, arm="a", **fields):

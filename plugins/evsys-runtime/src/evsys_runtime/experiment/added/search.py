@@ -20,7 +20,7 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan, SuccessMetric
 from evsys_runtime.config.search_plan import PlannedSearch
 from evsys_runtime.experiment.added.search_scores import JudgedScore, judged_scores
-from evsys_runtime.experiment.verdict.scores import final_scoring
+from evsys_runtime.experiment.verdict.scores import final_scoring, value_of
 from evsys_runtime.record.hashing import digest
 
 if TYPE_CHECKING:
@@ -251,10 +251,7 @@ def _outcome(results: Sequence[ArmResult | None], success: SuccessMetric | None)
 
 def oriented(result: ArmResult, success: SuccessMetric | None) -> float | None:
     """The success metric of what a run ended with, so that more is better; None where it has none."""
-    scoring = None if success is None else final_scoring(result, success.benchmark)
-    if success is None or scoring is None or scoring.status != "completed":
+    value = None if success is None else value_of(final_scoring(result, success.benchmark), success.metric)
+    if success is None or value is None:
         return None
-    metric = scoring.metrics.get(success.metric)
-    if metric is None or metric.value is None:
-        return None
-    return metric.value if success.direction == "max" else -metric.value
+    return success.oriented(value)

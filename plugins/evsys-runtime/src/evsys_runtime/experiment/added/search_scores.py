@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import attrs
 from evsys import HookManager
 from evsys.errors import boundary
 from evsys.types import EvaluationResult, RunContext
-from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.config.plan import ArmConfig, SuccessMetric
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.jsonl import JsonlWriter, read_jsonl
@@ -65,7 +66,7 @@ def register_judge(session: Session, arm: ArmConfig, hooks: HookManager) -> None
     source: Any = next(one for one in session.sources if one.name == "search")
     n = source.number_of(session, arm.name)
     if n is not None:
-        hooks.register(ScoreJudge(session=session, arm=arm, source=source, n=n), "search")
+        hooks.register(ScoreJudge(session=session, arm=arm, success=success, source=source, n=n), "search")
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -78,6 +79,7 @@ class ScoreJudge:
 
     session: Session
     arm: ArmConfig
+    success: SuccessMetric
     source: Searching
     n: int
     _last: int | None = None
@@ -144,34 +146,29 @@ class ScoreJudge:
 
     def _stop(self, ctx: RunContext) -> None:
         stopped = next(one for one in (self._judged or {}).values() if not one.keep)
-        sign = (
-            1.0 if self.session.plan.success is None or self.session.plan.success.direction == "max" else -1.0
-        )
-        score = "no number" if stopped.score is None else f"{sign * stopped.score:.6g}"
+        score = "no number" if stopped.score is None else f"{self.success.oriented(stopped.score):.6g}"
         kind = self.source.planned.spec.kind
         ctx.request_stop(
-            f"search: {kind} stopped it by its score at step {stopped.step}: {self.session.plan.success} {score}"
+            f"search: {kind} stopped it by its score at step {stopped.step}: {self.success} {score}"
         )
 
     def _scores(self, ctx: RunContext) -> Mapping[int, float | None]:
         """The success metric in this run's training, by step; None where it is no number."""
-        success = self.session.plan.success
+        success = self.success
         found: dict[int, float | None] = {}
         for one in getattr(ctx.evaluate, "results", ()):
-            if success is None or one.benchmark != success.benchmark or one.model is not None or not one.step:
+            if one.benchmark != success.benchmark or one.model is not None or not one.step:
                 continue
             if one.status != "completed" or one.split != "val" or success.metric not in one.metrics:
                 continue
             value = one.metrics[success.metric].value
-            sign = 1.0 if success.direction == "max" else -1.0
-            found[one.step] = None if value is None or value != value else sign * value  # noqa: PLR0124 - NaN
+            found[one.step] = None if value is None or math.isnan(value) else success.oriented(value)
         return found
 
     async def _scores_before(self, ctx: RunContext, step: int) -> None:
         """Wait for the scores of the steps before; those of this one are submitted later."""
-        success = self.session.plan.success
-        while success is not None and any(
-            one["step"] < step and one["benchmark"] == success.benchmark
+        while any(
+            one["step"] < step and one["benchmark"] == self.success.benchmark
             for one in getattr(ctx.evaluate, "pending", ())
         ):
             ctx.heartbeat()

@@ -14,7 +14,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.intervals import Interval, student_t_quantile
 from evsys_runtime.evaluation.ranges import Range
-from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring
+from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of, untrained_scoring
 from evsys_runtime.experiment.verdict.tables import number, over_repeats
 
 __all__ = ["START", "forgetting_of", "why_stopped"]
@@ -125,9 +125,7 @@ def _scores(rows: Sequence[_Row], chain: Sequence[ArmConfig], results: Mapping[s
 
 
 def _value(scoring: EvaluationResult | None, metric: str) -> MetricValue | None:
-    if scoring is None or scoring.status != "completed":
-        return None
-    value = scoring.metrics.get(metric)
+    value = metric_of(scoring, metric)
     return value if value is not None and value.value is not None else None
 
 

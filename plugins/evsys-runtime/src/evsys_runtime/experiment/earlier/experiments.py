@@ -15,13 +15,16 @@ __all__ = ["earlier_index", "looked_up", "looks_before"]
 
 
 @contextmanager
-def earlier_index(experiments: Path, own: str | None, tell: Callable[[str], None]) -> Iterator[Index | None]:
+def earlier_index(
+    experiments: Path, own: str | None, tell: Callable[[str], None], *, wanted: str = "earlier experiments"
+) -> Iterator[Index | None]:
     """The index of a folder of experiments, up to date; None where there are no others, or it can't be read, which is told.
 
     Args:
         experiments: the folder.
         own: the experiment that asks; None for one that isn't on record yet.
         tell: gets why it can't be read.
+        wanted: what is looked for, as the beginning of that line.
     """
     if not any(path.parent.name != own for path in experiments.glob("*/experiment.json")):
         yield None
@@ -30,20 +33,25 @@ def earlier_index(experiments: Path, own: str | None, tell: Callable[[str], None
         try:
             index.refresh()
         except (StoreError, sqlite3.Error) as exc:
-            tell(f"earlier experiments can't be looked up: {exc}")
+            tell(f"{wanted} can't be looked up: {exc}")
             yield None
             return
         yield index
 
 
 def looked_up(
-    index: Index | None, query: str, parameters: Sequence[object], tell: Callable[[str], None]
+    index: Index | None,
+    query: str,
+    parameters: Sequence[object],
+    tell: Callable[[str], None],
+    *,
+    wanted: str = "earlier experiments",
 ) -> list[tuple[Any, ...]]:
     """What a query gives; nothing where there is no index, or where it can't be asked, which is told and costs no result."""
     try:
         return [] if index is None else index.rows(query, parameters)
     except (StoreError, sqlite3.Error) as exc:
-        tell(f"earlier experiments can't be looked up: {exc}")
+        tell(f"{wanted} can't be looked up: {exc}")
         return []
 
 

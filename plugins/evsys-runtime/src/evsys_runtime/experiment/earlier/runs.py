@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from evsys.errors import StoreError
 from evsys_runtime.background import in_background
+from evsys_runtime.experiment.earlier.experiments import earlier_index, looked_up
 from evsys_runtime.record.files import read_json
-from evsys_runtime.record.index import Index
 
 __all__ = ["EarlierRun", "EarlierRuns"]
 
@@ -57,19 +55,13 @@ class EarlierRuns:
         return (await asyncio.shield(self._found)).get(identity)
 
     def _all(self) -> Mapping[str, EarlierRun]:
-        if not any(path.parent.name != self._own for path in self._experiments.glob("*/experiment.json")):
-            return {}
         query = (
             "SELECT e.folder, r.run_id, r.folder, r.identity FROM run r JOIN experiment e ON e.id = r.experiment "
             "WHERE r.state = 'completed' AND NOT e.dry AND e.folder != ? ORDER BY e.moment"
         )
-        try:
-            with Index(self._experiments) as index:
-                index.refresh()
-                rows = index.rows(query, (self._own,))
-        except (StoreError, sqlite3.Error) as exc:
-            self._tell(f"whether a run was there before can't be looked up: {exc}")
-            return {}
+        wanted = "whether a run was there before"
+        with earlier_index(self._experiments, self._own, self._tell, wanted=wanted) as index:
+            rows = looked_up(index, query, (self._own,), self._tell, wanted=wanted)
         found = {}
         for experiment, run_id, folder, identity in rows:
             if identity is not None and folder is not None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from evsys.types import ArmResult, Comparison, EvaluationResult, NoiseFloor
+from evsys.types import ArmResult, Comparison, NoiseFloor
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
-from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring
+from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring, value_of
 from evsys_runtime.experiment.verdict.tables import number, signed
 
 __all__ = [
@@ -35,17 +35,11 @@ def equal_runs(question: Question, results: Sequence[ArmResult]) -> dict[str, fl
         if not mine:
             continue
         scored = (untrained_scoring if untrained else final_scoring)(result, question.benchmark)
-        value = _value(scored, question.metric)
+        value = value_of(scored, question.metric)
         name = f"{BASE_MODEL}-s{result.repeat}" if untrained else result.run_id
         if value is not None:
             found.setdefault(name, value)
     return found
-
-
-def _value(scored: EvaluationResult | None, metric: str) -> float | None:
-    if scored is None or scored.status != "completed" or metric not in scored.metrics:
-        return None
-    return scored.metrics[metric].value
 
 
 def noise_floor(question: Question, results: Sequence[ArmResult]) -> NoiseFloor | None:

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 import attrs
 
-from evsys.types import ArmResult, EvaluationResult
+from evsys.types import ArmResult, EvaluationResult, MetricValue
 
 __all__ = [
     "ArmScore",
     "TaskValue",
     "arm_score",
     "final_scoring",
+    "metric_of",
     "untrained_score",
     "untrained_scoring",
+    "value_of",
 ]
 
 type TaskValue = Callable[[Sequence[float]], float | None]
@@ -66,7 +68,7 @@ def _collect(
     for result, evaluation in found:
         if evaluation is not None and evaluation.status == "invalid":
             invalid = invalid or _why(result, evaluation)
-        value = _value_of(evaluation, metric)
+        value = value_of(evaluation, metric)
         if evaluation is None or value is None:
             reasons.append(_why(result, evaluation))
             continue
@@ -108,10 +110,17 @@ def _collect(
     )
 
 
-def _value_of(evaluation: EvaluationResult | None, metric: str) -> float | None:
-    if evaluation is None or evaluation.status != "completed" or metric not in evaluation.metrics:
+def metric_of(evaluation: EvaluationResult | None, metric: str) -> MetricValue | None:
+    """A metric of a scoring; None where that wasn't completed, or hasn't got it."""
+    if evaluation is None or evaluation.status != "completed":
         return None
-    return evaluation.metrics[metric].value
+    return evaluation.metrics.get(metric)
+
+
+def value_of(evaluation: EvaluationResult | None, metric: str) -> float | None:
+    """The number of `metric_of`; None where there is none."""
+    found = metric_of(evaluation, metric)
+    return None if found is None else found.value
 
 
 def _why(result: ArmResult, evaluation: EvaluationResult | None) -> str:
