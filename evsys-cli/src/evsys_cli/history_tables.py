@@ -52,7 +52,7 @@ def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
         )
         score = "" if each.score is None else f", {each.metric or 'score'} {number(each.score)}"
         yield f"{each.experiment_id}/{each.arm}{whose}: {each.outcome or each.status or 'no runs'}{effect}{score}"
-        yield from _doubts(each.retracted, each.rests_on, "  ")
+        yield from _doubts(each.retracted, each.rests_on)
         another = [part for part in ("model", "data", "algorithm") if part not in each.same]
         if another:
             yield f"  another {', another '.join(another)}"
@@ -67,12 +67,12 @@ def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
             yield "  the same config"
 
 
-def _doubts(retracted: str | None, rests_on: Sequence[str], indent: str = "") -> Iterator[str]:
+def _doubts(retracted: str | None, rests_on: Sequence[str]) -> Iterator[str]:
     """What speaks against building on an experiment."""
     if retracted is not None:
-        yield f"{indent}RETRACTED: {retracted}"
+        yield f"  RETRACTED: {retracted}"
     if rests_on:
-        yield f"{indent}rests on what was retracted: {', '.join(rests_on)}"
+        yield f"  rests on what was retracted: {', '.join(rests_on)}"
 
 
 def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CountedFromTheEnd",
+    "experiment_meant",
     "experiment_names",
     "indexed",
     "project_folder",
@@ -79,6 +80,22 @@ def indexed(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
         finally:
             progress.end()
         yield index
+
+
+@contextmanager
+def experiment_meant(text: str, records: Path | None) -> Iterator[tuple[Index, str, str | None]]:
+    """The index, the id of the experiment in it that is meant, and the run, or what else stands behind a `/`, that `text` names."""
+    from evsys_runtime.record.experiment_names import experiment_called, folder_called
+
+    place = folder_called(text)
+    if place is None:
+        name, _, named = text.partition("/")
+        with indexed(records_folder(records)) as index:
+            yield index, experiment_called(name, index), named or None
+    else:
+        folder, run = place
+        with indexed(folder.parent) as index:
+            yield index, folder.name, run
 
 
 def experiment_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

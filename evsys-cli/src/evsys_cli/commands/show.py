@@ -9,9 +9,8 @@ import click
 from evsys_cli.output import for_terminal, terminal_width
 from evsys_cli.records import (
     CountedFromTheEnd,
+    experiment_meant,
     experiment_names,
-    indexed,
-    records_folder,
     records_option,
     run_names,
 )
@@ -34,19 +33,11 @@ def show(experiment: str, run: str | None, *, verbose: bool, records: Path | Non
     EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or -2 for the one before;
     EXPERIMENT/RUN names a run of it, too.
     """
-    from evsys_runtime.record.experiment_names import experiment_called, folder_called
     from evsys_runtime.record.result_schemas import result_tree
     from evsys_runtime.record.shown import compact, shown
 
-    place = folder_called(experiment)
-    if place is None:
-        experiments = records_folder(records)
-        experiment, _, named = experiment.partition("/")
-    else:
-        experiments, named = place[0].parent, place[1] or ""
-    with indexed(experiments) as index:
-        wanted = experiment_called(experiment, index) if place is None else place[0].name
-        run = run or named or None
+    with experiment_meant(experiment, records) as (index, wanted, named):
+        run = run or named
         found = shown(index, wanted, run)
     if as_json:
         print_json(result_tree(found if run is not None else compact(found)))

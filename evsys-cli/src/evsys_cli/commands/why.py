@@ -9,9 +9,8 @@ import click
 from evsys_cli.output import for_terminal
 from evsys_cli.records import (
     CountedFromTheEnd,
+    experiment_meant,
     experiment_names,
-    indexed,
-    records_folder,
     records_option,
     run_names,
 )
@@ -32,18 +31,10 @@ def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool
     settle it. EXPERIMENT is called as `evsys show` calls it; EXPERIMENT/ARM names an arm, too, or a run.
     """
     from evsys_runtime.experiment.memory.why import why as explained
-    from evsys_runtime.record.experiment_names import experiment_called, folder_called
     from evsys_runtime.record.result_schemas import result_tree
 
-    place = folder_called(experiment)
-    if place is None:
-        experiments = records_folder(records)
-        experiment, _, named = experiment.partition("/")
-    else:
-        experiments, named = place[0].parent, place[1] or ""
-    with indexed(experiments) as index:
-        wanted = experiment_called(experiment, index) if place is None else place[0].name
-        found = explained(index, wanted, arm or named or None)
+    with experiment_meant(experiment, records) as (index, wanted, named):
+        found = explained(index, wanted, arm or named)
     if as_json:
         print_json(result_tree(found))
     else:

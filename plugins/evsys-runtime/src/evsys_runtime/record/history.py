@@ -153,11 +153,21 @@ def indexed_now(index: Index, *, seconds: float) -> Reindexed:
     )
 
 
-def past_experiment(index: Index, experiment_id: str) -> PastExperiment | None:
-    """One experiment, a dry run or not; None where there is none of this id."""
+def past_experiment(
+    index: Index, experiment_id: str, resting: Mapping[str, tuple[str, ...]] | None = None
+) -> PastExperiment | None:
+    """One experiment, a dry run or not; None where there is none of this id.
+
+    Args:
+        index: of the experiments on record, as of now.
+        experiment_id: its id.
+        resting: what rests on retracted ones, where that was read before.
+    """
     query = f"SELECT e.document, e.status, {_COUNTS} FROM experiment e WHERE e.folder = ?"  # noqa: S608
     found = index.rows(query, (experiment_id,))
-    return _experiment(resting_on_retracted(index), *found[0]) if found else None
+    if not found:
+        return None
+    return _experiment(resting_on_retracted(index) if resting is None else resting, *found[0])
 
 
 def runs_of(index: Index, experiment_id: str) -> tuple[PastRun, ...]:

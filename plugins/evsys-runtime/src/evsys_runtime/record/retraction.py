@@ -59,7 +59,7 @@ def retract_experiment(
         ConfigError, StoreError: as `retract`.
     """
     said = retract(index.experiments / experiment_id, reason, withdrawn=withdrawn)
-    resting = sorted(_citing(index, experiment_id))
+    resting = sorted(_reached(experiment_id, _citations(index)))
     return Retracting(
         experiment_id=experiment_id,
         time=said.time,
@@ -131,10 +131,6 @@ def resting_on_retracted(index: Index) -> dict[str, tuple[str, ...]]:
         for folder in _reached(cited, citations):
             found.setdefault(folder, set()).add(cited)
     return {folder: tuple(sorted(cited)) for folder, cited in found.items()}
-
-
-def _citing(index: Index, experiment_id: str) -> set[str]:
-    return _reached(experiment_id, _citations(index))
 
 
 def _citations(index: Index) -> dict[str, list[str]]:

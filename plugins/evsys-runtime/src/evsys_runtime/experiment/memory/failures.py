@@ -12,7 +12,10 @@ from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.remembered import Condition, FailureClass, Region
 
-__all__ = ["Completed", "failure_classes", "meets"]
+__all__ = ["BAD", "Completed", "failure_classes", "meets"]
+
+BAD = ("failed", "stalled", "collapsed", "invalid")
+"""How runs end badly; those that diverged may be complete."""
 
 MOST_CONDITIONS = 3
 """Conditions of a region: more fit anything."""
@@ -27,7 +30,6 @@ CHANCE = 0.05
 """A region is known to be bad where a split like it comes by chance at most this often."""
 
 _KIND_OF_ARM = ("algorithm.kind", "model.name")
-_BAD = ("failed", "stalled", "collapsed", "invalid")
 _NAMES_AND_NUMBERS = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|\S*[/\\]\S+|[-+]?\d[\w.+-]*|\b[0-9a-f]{8,}\b""")
 _LONGEST_MESSAGE = 160
 
@@ -89,10 +91,10 @@ def _bad_runs(index: Index, configs: Mapping[tuple[int, str], Numbers]) -> Itera
     query = (
         "SELECT e.id, e.folder, r.arm, r.state, r.boundary, r.error_type, r.failure FROM run r "  # noqa: S608
         "JOIN experiment e ON e.id = r.experiment WHERE NOT e.dry AND "
-        f"(r.state IN ({', '.join('?' * len(_BAD))}) OR (r.state = 'completed' AND r.diverged)) "
+        f"(r.state IN ({', '.join('?' * len(BAD))}) OR (r.state = 'completed' AND r.diverged)) "
         "ORDER BY e.moment DESC, e.folder DESC, r.run_id"
     )
-    for experiment, folder, arm, state, boundary, error_type, failure in index.rows(query, _BAD):
+    for experiment, folder, arm, state, boundary, error_type, failure in index.rows(query, BAD):
         message = (failure or "").strip().partition("\n")[0]
         yield _Bad(
             experiment=experiment,

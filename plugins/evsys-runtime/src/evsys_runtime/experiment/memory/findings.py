@@ -61,9 +61,7 @@ class Worded[E: (Finding, WayToFail, Retracted, Unfinished)]:
 
 @attrs.frozen(kw_only=True)
 class Findings:
-    """What is known, the most useful first in each part. `closed` questions were answered by a later experiment; `unscored` ones never came to
-    a score.
-    """
+    """What is known, the most useful first in each part. A question that a later experiment answered isn't open."""
 
     retracted: tuple[Worded[Retracted], ...]
     supported: tuple[Worded[Finding], ...]
@@ -71,8 +69,6 @@ class Findings:
     open: tuple[Worded[Finding], ...]
     refuted: tuple[Worded[Finding], ...]
     unfinished: tuple[Worded[Unfinished], ...]
-    closed: tuple[str, ...] = ()
-    unscored: tuple[str, ...] = ()
 
 
 def findings(known: Known, *, usual: str | None) -> Findings:
@@ -84,8 +80,11 @@ def findings(known: Known, *, usual: str | None) -> Findings:
     """
     standing = [past for past in known.experiments if past.retracted is None]
     worked = list(_worked(known, [past for past in standing if winners_of(past)], standing, usual))
-    undecided = [past for past in standing if past.verdict == "INCONCLUSIVE"]
-    asked = [past for past in undecided if any(each.effect is not None for each in past.comparisons)]
+    asked = [
+        past
+        for past in standing
+        if past.verdict == "INCONCLUSIVE" and any(each.effect is not None for each in past.comparisons)
+    ]
     closed = frozenset(_closed(known, asked, standing))
     scored = {past.experiment_id for past in asked}
     return Findings(
@@ -101,8 +100,6 @@ def findings(known: Known, *, usual: str | None) -> Findings:
             and past.verdict in (None, "INCONCLUSIVE")
             and past.experiment_id not in scored
         ),
-        closed=tuple(past.experiment_id for past in asked if past.experiment_id in closed),
-        unscored=tuple(past.experiment_id for past in undecided if past.experiment_id not in scored),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.experiment.memory.failures import failure_classes, meets
+from evsys_runtime.experiment.memory.failures import BAD, failure_classes, meets
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.leaves import short_leaves
@@ -16,6 +16,8 @@ _MOST_NAMED = 3
 _OFTEN = 2
 """Experiments in which the very same config failed, without ever completing, that are worth a warning."""
 
+_PLACES = ", ".join("?" * len(BAD))
+
 type Numbers = frozenset[int]
 
 
@@ -23,9 +25,7 @@ def known_bad(plan: Plan, index: Index) -> tuple[str, ...]:
     """A warning for each region of failures that is known to be bad and has arms of the plan in it, and for each way in which an
     arm's very config failed in several experiments. Nothing is read but the index.
     """
-    if not index.rows(
-        "SELECT 1 FROM run WHERE state IN ('failed', 'stalled', 'collapsed', 'invalid') OR diverged LIMIT 1"
-    ):
+    if not index.rows(f"SELECT 1 FROM run WHERE state IN ({_PLACES}) OR diverged LIMIT 1", BAD):  # noqa: S608
         return ()
     from evsys_runtime.experiment.resolved import (
         resolved_runs,  # half of the runtime, for what is asked seldom
@@ -65,11 +65,11 @@ def _again(planned: Mapping[str, Mapping[str, str]], index: Index, on_record: Ar
         return
     ended: dict[Numbers, tuple[set[str], set[str]]] = {}
     query = (
-        "SELECT r.experiment, r.arm, r.state, e.folder FROM run r JOIN experiment e ON e.id = r.experiment "
-        "WHERE NOT e.dry AND r.state IN ('completed', 'failed', 'stalled', 'collapsed', 'invalid') "
+        "SELECT r.experiment, r.arm, r.state, e.folder FROM run r JOIN experiment e ON e.id = r.experiment "  # noqa: S608
+        f"WHERE NOT e.dry AND r.state IN ('completed', {_PLACES}) "
         "ORDER BY e.moment DESC, e.folder DESC"
     )
-    for experiment, arm, state, folder in index.rows(query):
+    for experiment, arm, state, folder in index.rows(query, BAD):
         if (experiment, arm) in same:
             completed, failed = ended.setdefault(same[experiment, arm], (set(), set()))
             (completed if state == "completed" else failed).add(folder)

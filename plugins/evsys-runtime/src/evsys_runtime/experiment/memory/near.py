@@ -16,6 +16,7 @@ from evsys_runtime.record.index import Index
 from evsys_runtime.record.index_tables import full_text
 from evsys_runtime.record.leaves import short_leaves
 from evsys_runtime.record.past import History, NearArm, PastExperiment
+from evsys_runtime.record.retraction import resting_on_retracted
 
 __all__ = ["near"]
 
@@ -92,12 +93,15 @@ def near(plan: Plan, index: Index, question: Question) -> History:
             nearest[experiment] = attrs.evolve(found, arm=arm)
     listed = [(nearest[number], folder) for number, folder in found_by(index, question) if number in nearest]
     listed.sort(key=lambda pair: pair[0])
+    resting = resting_on_retracted(index)
     return History(
         records=str(index.experiments),
         index=str(index.path) if index.kept else None,
         full_text=full_text(),
         total=len(listed),
-        near=tuple(_told(index, folder, found, on_record) for found, folder in listed[: question.limit]),
+        near=tuple(
+            _told(index, folder, found, on_record, resting) for found, folder in listed[: question.limit]
+        ),
     )
 
 
@@ -139,8 +143,14 @@ def _distance(own: _Own, numbers: frozenset[int], parts: Mapping[str, frozenset[
     )
 
 
-def _told(index: Index, folder: str, found: _Found, on_record: ArmsOnRecord) -> NearArm:
-    past = past_experiment(index, folder)
+def _told(
+    index: Index,
+    folder: str,
+    found: _Found,
+    on_record: ArmsOnRecord,
+    resting: Mapping[str, tuple[str, ...]],
+) -> NearArm:
+    past = past_experiment(index, folder, resting)
     assert past is not None
     runs = [run for run in runs_of(index, folder) if run.label == found.arm]
     scores = [run.score for run in runs if run.score is not None]

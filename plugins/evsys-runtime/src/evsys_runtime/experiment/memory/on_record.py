@@ -11,7 +11,7 @@ import attrs
 from evsys_runtime.record.differing import Difference
 from evsys_runtime.record.index import Index
 
-__all__ = ["ArmsOnRecord", "apart", "differences_of"]
+__all__ = ["ArmsOnRecord", "apart", "differences_of", "positive"]
 
 type Leaf = tuple[str, str]
 
@@ -47,15 +47,16 @@ class ArmsOnRecord:
 
 def apart(one: str | None, other: str) -> float:
     """1 for values that differ; for two positive numbers r / (1 + r), where r is the logarithm of their ratio."""
-    first, second = _positive(one), _positive(other)
+    first, second = positive(one), positive(other)
     if first is None or second is None:
         return 1.0
     ratio = abs(math.log(first / second))
     return ratio / (1.0 + ratio)
 
 
-def _positive(text: str | None) -> float | None:
-    if text is None or text[:1] not in "0123456789":
+def positive(text: str | None) -> float | None:
+    """The number above 0 that a JSON text is; None for anything else."""
+    if not text or text[:1] not in "0123456789":
         return None
     value = float(text)
     return value if 0.0 < value < math.inf else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from evsys_runtime.experiment.memory.on_record import positive
+
 __all__ = ["untried"]
 
 GAP = 4.0
@@ -30,11 +32,11 @@ def untried(arms: Mapping[str, Mapping[str, str]], winner: str) -> Iterator[tupl
     for config in arms.values():
         differing = [path for path in own.keys() | config.keys() if own.get(path) != config.get(path)]
         if len(differing) == 1:
-            value = _positive(config.get(differing[0]))
+            value = positive(config.get(differing[0]))
             if value is not None:
                 tried.setdefault(differing[0], set()).add(value)
     for path, values in sorted(tried.items()):
-        best = _positive(own.get(path))
+        best = positive(own.get(path))
         if best is None:
             continue
         whole = all(text.isdecimal() for text in (str(config.get(path)) for config in arms.values()))
@@ -59,10 +61,3 @@ def _around(best: float, others: set[float]) -> Iterator[tuple[float, str]]:
                 math.sqrt(near * best),
                 f"nothing was tried between {min(near, best):g} and {max(near, best):g}",
             )
-
-
-def _positive(text: str | None) -> float | None:
-    if text is None or text[:1] not in "0123456789" or not text:
-        return None
-    value = float(text)
-    return value if 0.0 < value < math.inf else None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, Comparison, Conclusion
 from evsys_runtime.config.plan import ALPHA
-from evsys_runtime.experiment.memory.failures import failure_classes
+from evsys_runtime.experiment.memory.failures import BAD, failure_classes
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart, differences_of
 from evsys_runtime.experiment.verdict.tables import number
 from evsys_runtime.record.experiment_names import run_called
@@ -19,7 +19,7 @@ from evsys_runtime.record.shown import shown
 
 __all__ = ["outcome_words", "why"]
 
-_BAD = frozenset({"failed", "stalled", "collapsed", "invalid", "crashed"})
+_BAD = frozenset({*BAD, "crashed"})
 _NO_CONCLUSION = {
     "running": "it is still running",
     "crashed": "its process ended without a word; `evsys resume` goes on with it",
