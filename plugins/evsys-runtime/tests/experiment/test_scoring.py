@@ -13,7 +13,7 @@ from evsys.errors import ConfigError
 from evsys.types import Completion, Message, Usage
 from evsys_backend_mock import MockBackend
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec, WatchdogConfig
-from evsys_runtime.experiment import scoring
+from evsys_runtime.experiment.arms import backend as arm_backend
 from evsys_runtime.experiment.scoring import NamedClient, ascore, find_saved_model
 from evsys_runtime.record.result_schemas import validate_result
 
@@ -199,7 +199,7 @@ def test_a_service_has_no_address_for_rollouts_and_says_so(scored, over_http):
 def hanging(checkpoint, scored, monkeypatch):
     """A checkpoint that is scored on a backend of which one call never comes back."""
     monkeypatch.setattr(Hangs, "closed", 0)
-    monkeypatch.setattr(scoring, "TEARDOWN_SECONDS", 0.1)
+    monkeypatch.setattr(arm_backend, "TEARDOWN_SECONDS", 0.1)
 
     def run(call: str):
         monkeypatch.setattr(Hangs, "call", call)

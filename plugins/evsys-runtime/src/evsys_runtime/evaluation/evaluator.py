@@ -241,20 +241,21 @@ class Evaluator:
 
     async def score(self, benchmark: BoundBenchmark, snapshot: SamplingClient, step: int) -> EvaluationResult:
         """Score one entry on a snapshot, which stays open. A failure is a result; only a broken record raises."""
-        self._asking.append(benchmark)
-        try:
-            return await self._score(benchmark, snapshot, step)
-        finally:
-            self._asking.remove(benchmark)
+        return await self._score_asked(benchmark, snapshot, step)
 
     async def score_model(self, benchmark: BoundBenchmark, model: ApiModel) -> EvaluationResult:
         """Score an entry on an API model, as `score` does on a snapshot; the result has its name."""
         asked = attrs.evolve(benchmark, inference=model.client, inference_spec=model.spec)
-        self._asking.append(asked)
+        return await self._score_asked(asked, None, 0, model=model.name)
+
+    async def _score_asked(
+        self, benchmark: BoundBenchmark, snapshot: SamplingClient | None, step: int, model: str | None = None
+    ) -> EvaluationResult:
+        self._asking.append(benchmark)
         try:
-            return await self._score(asked, None, 0, model=model.name)
+            return await self._score(benchmark, snapshot, step, model=model)
         finally:
-            self._asking.remove(asked)
+            self._asking.remove(benchmark)
 
     async def close(self, reason: str) -> None:
         """Cut off what is still being scored: no task goes on, every snapshot is closed.

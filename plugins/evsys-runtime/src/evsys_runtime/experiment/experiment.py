@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack, cast
 
@@ -238,9 +237,7 @@ class Experiment:
         benchmarks = await self._benchmarks()
         checks = await self._graders_checked(benchmarks)
         session = await to_the_end(
-            partial(
-                Session.open, self.plan, self.options, benchmarks, self.forks, sources=sources_of(self.plan)
-            )
+            Session.open, self.plan, self.options, benchmarks, self.forks, sources=sources_of(self.plan)
         )
         with session.record.lock:
             self._keep_checks(session, checks)
@@ -252,11 +249,11 @@ class Experiment:
             return self._as_recorded(record)
         with record.lock:
             benchmarks = await self._benchmarks()
-            taking_up = partial(
-                taken_up_session, record, self.plan, self.options, benchmarks, sources=sources_of(self.plan)
-            )
+            sources = sources_of(self.plan)
             async with self._in_time("the rows of its runs are read", "data", record.experiment_id):
-                session = await in_background(taking_up)
+                session = await in_background(
+                    taken_up_session, record, self.plan, self.options, benchmarks, sources=sources
+                )
             if session is None:
                 return self._as_recorded(record)
             warned = known_grader_warnings(record)

@@ -24,8 +24,8 @@ from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.grader_check import GraderCheck
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
-from evsys_runtime.experiment.arms.backend import TEARDOWN_SECONDS
-from evsys_runtime.experiment.arms.contracts import prepared, told
+from evsys_runtime.experiment.arms.backend import made_ready
+from evsys_runtime.experiment.arms.contracts import told
 from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_checks
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.watching.blocking import loop_watched
@@ -306,31 +306,20 @@ class _Scoring:
 
     @asynccontextmanager
     async def _loaded(self, saved: SavedModel) -> AsyncIterator[tuple[TrainingClient, bool]]:
-        kind, run_id = saved.backend.kind, self.run.run_id
         model = attrs.evolve(saved.model, init_from_checkpoint=str(saved.folder), load_checkpoint_path=None)
         restore = find_checkpoint(model, self.project_root)
-        backend = self.registry.build("backend", kind, resolve(saved.backend.params))
+        kind = saved.backend.kind
+        backend: Backend = self.registry.build("backend", kind, resolve(saved.backend.params))
         deterministic = "deterministic" in backend.capabilities
-        client = None
-        try:
-            with boundary("backend", kind, run_id):
-                more = told(backend, deterministic=deterministic)
-                preparing = backend.prepare(model, self.run.directory, self.seed, restore, **more)
-                client = await prepared(preparing, kind)
-            yield client, deterministic
-        except BaseException:
-            try:
-                await self._tear_down(kind, backend, client)
-            except EvsysError as error:  # what went wrong first is what to tell
-                self.told.append(error.message)
-                self.log.warning("teardown.failed", reason=error.message, exc_info=error)
-            raise
-        await self._tear_down(kind, backend, client)
 
-    async def _tear_down(self, kind: str, backend: Backend, client: TrainingClient | None) -> None:
-        with boundary("backend", kind, self.run.run_id):
-            async with self.watch.deadline(TEARDOWN_SECONDS, "backend", kind, "teardown"):
-                await backend.teardown(client)
+        def preparing() -> object:
+            more = told(backend, deterministic=deterministic)
+            return backend.prepare(model, self.run.directory, self.seed, restore, **more)
+
+        async with made_ready(
+            backend, kind, preparing, watch=self.watch, log=self.log, warnings=self.told
+        ) as client:
+            yield client, deterministic
 
 
 def _bound(

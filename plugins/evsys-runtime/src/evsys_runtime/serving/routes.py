@@ -115,9 +115,7 @@ class _Chat:
                 return await handler(request)
             except ApiError as exc:
                 return _json(body_of(exc), exc.status, exc.retry_after)
-            except (
-                Exception
-            ) as exc:  # a sampler, a catalogue, a recorder or a renderer that fails in its own words
+            except Exception as exc:  # of a sampler, a catalogue, a recorder or a renderer
                 return self._failed(exc)
 
         return handle

@@ -1,4 +1,6 @@
-"""A sweep that gets a SIGKILL at any of its writes, and is taken up again until it is done, comes to the same bits."""
+"""A sweep, or continual learning, that gets a SIGKILL at any of its writes, and is taken up again until it is done, comes to the
+same bits.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -36,8 +39,7 @@ CONTINUAL = f"""continual:
 run:{RUN.partition("  data:")[0]}{RUN[RUN.index("  model:") :].replace("steps: 6", "steps: 5, save_every: 2")}
 n_repeats: 2
 """
-BY_DEFAULT, IN_FULL, ON_LOCAL = 8, 50, 5
-CONTINUAL_BY_DEFAULT, CONTINUAL_IN_FULL = 4, 40
+EXPERIMENTS = {"sweep": SWEEP, "continual": CONTINUAL}
 MOST_KILLS = 3
 
 STATEMENTS = {
@@ -151,50 +153,32 @@ def check(root, whole, number, count):
     assert outcome_of(root) == whole.outcome, f"killed at write {fatal}"
 
 
-@pytest.fixture(scope="module")
-def on_mock(tmp_path_factory):
-    return whole(tmp_path_factory.mktemp("mock"), SWEEP, "mock")
+def killed_in_each_of(**parts):
+    """A test for each of so many equal parts of each experiment's writes."""
+    cases = [(what, number, count) for what, count in parts.items() for number in range(count)]
+    return pytest.mark.parametrize(("what", "number", "count"), cases)
 
 
 @pytest.fixture(scope="module")
-def on_local(tmp_path_factory):
-    return whole(tmp_path_factory.mktemp("local"), SWEEP, "local")
+def unkilled(tmp_path_factory):
+    """Makes an experiment that nobody kills, once on each backend."""
+
+    @cache
+    def made(what, backend):
+        return whole(tmp_path_factory.mktemp(f"{what}-{backend}"), EXPERIMENTS[what], backend)
+
+    return made
 
 
-@pytest.fixture(scope="module")
-def learning(tmp_path_factory):
-    return whole(tmp_path_factory.mktemp("continual"), CONTINUAL, "mock")
+def test_the_sweep_is_one_to_be_killed(unkilled):
+    sweep = unkilled("sweep", "mock")
+    assert sweep.outcome["status"] == "completed"
+    assert len(sweep.outcome) == 8  # 3 arms at 2 seeds, with conclusion and status
+    assert sweep.writes > 500
 
 
-@pytest.fixture(scope="module")
-def learning_on_local(tmp_path_factory):
-    return whole(tmp_path_factory.mktemp("continual-local"), CONTINUAL, "local")
-
-
-def test_the_sweep_is_one_to_be_killed(on_mock):
-    assert on_mock.outcome["status"] == "completed"
-    assert len(on_mock.outcome) == 8  # 3 arms at 2 seeds, with conclusion and status
-    assert on_mock.writes > 500
-
-
-@pytest.mark.parametrize("number", range(BY_DEFAULT))
-def test_a_sweep_that_is_killed_comes_to_the_same_bits(tmp_path, on_mock, number):
-    check(tmp_path / "killed", on_mock, number, BY_DEFAULT)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(IN_FULL))
-def test_a_sweep_that_is_killed_anywhere_comes_to_the_same_bits(tmp_path, on_mock, number):
-    check(tmp_path / "killed", on_mock, number, IN_FULL)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(ON_LOCAL))
-def test_a_sweep_on_a_real_model_that_is_killed_comes_to_the_same_bits(tmp_path, on_local, number):
-    check(tmp_path / "killed", on_local, number, ON_LOCAL)
-
-
-def test_continual_learning_is_one_to_be_killed(learning):
+def test_continual_learning_is_one_to_be_killed(unkilled):
+    learning = unkilled("continual", "mock")
     assert learning.outcome["status"] == "completed"
     assert len(learning.outcome) == 8  # 3 stages at 2 seeds, with conclusion and status
     [matrix] = learning.outcome["conclusion"]["forgetting"]
@@ -202,20 +186,22 @@ def test_continual_learning_is_one_to_be_killed(learning):
     assert learning.writes > 500
 
 
-@pytest.mark.parametrize("number", range(CONTINUAL_BY_DEFAULT))
-def test_continual_learning_that_is_killed_has_the_same_matrix(tmp_path, learning, number):
-    check(tmp_path / "killed", learning, number, CONTINUAL_BY_DEFAULT)
+@killed_in_each_of(sweep=8, continual=4)
+def test_an_experiment_that_is_killed_comes_to_the_same_bits(tmp_path, unkilled, what, number, count):
+    check(tmp_path / "killed", unkilled(what, "mock"), number, count)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(CONTINUAL_IN_FULL))
-def test_continual_learning_that_is_killed_anywhere_has_the_same_matrix(tmp_path, learning, number):
-    check(tmp_path / "killed", learning, number, CONTINUAL_IN_FULL)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(ON_LOCAL))
-def test_continual_learning_of_a_real_model_that_is_killed_has_the_same_matrix(
-    tmp_path, learning_on_local, number
+@killed_in_each_of(sweep=50, continual=40)
+def test_an_experiment_that_is_killed_anywhere_comes_to_the_same_bits(
+    tmp_path, unkilled, what, number, count
 ):
-    check(tmp_path / "killed", learning_on_local, number, ON_LOCAL)
+    check(tmp_path / "killed", unkilled(what, "mock"), number, count)
+
+
+@pytest.mark.slow
+@killed_in_each_of(sweep=5, continual=5)
+def test_an_experiment_on_a_real_model_that_is_killed_comes_to_the_same_bits(
+    tmp_path, unkilled, what, number, count
+):
+    check(tmp_path / "killed", unkilled(what, "local"), number, count)

@@ -160,7 +160,7 @@ class _ArmRun:
     async def live(self) -> RunResult:
         """All phases; the backend is torn down whatever happens."""
         arm, registry, success = self.arm, self.session.plan.registry, self.session.plan.success
-        self.taken = await asyncio.to_thread(taken_as_trained, self.session, arm, self.taken)
+        self.taken = await in_background(taken_as_trained, self.session, arm, self.taken)
         self.hooks = self.session.listeners(self.log, self.watch.dump)
         self.hooks.register(self.watch, "watchdog")
         if self.budget is not None:
@@ -457,7 +457,7 @@ class _ArmRun:
             attempt=self.attempt,
             seconds=seconds,
             identity=None if self.rows is None else self.rows.identity,
-            directory=self.record.directory,
+            record=self.record,
             cut_off=left_of(
                 self.taken.paid, (*self.taken.counted, *(charges.taken_over for charges in self.charges))
             ),

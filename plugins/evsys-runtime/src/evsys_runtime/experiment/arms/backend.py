@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arms.contracts import prepared, told
 from evsys_runtime.experiment.arms.roles import ArmRole
-from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.session import Session
 from evsys_runtime.experiment.watching.watchdog import Watchdog
 from evsys_runtime.record.run_record import RunRecord
 
-__all__ = ["ArmBackend"]
+__all__ = ["ArmBackend", "made_ready"]
 
 TEARDOWN_SECONDS = 60.0
 
@@ -69,21 +69,16 @@ class ArmBackend:
         backend: Backend = self.session.plan.registry.build("backend", name, resolve(spec.params))
         if getattr(backend, "simulated", False):
             self._mark_simulated(name, model)
-        client: TrainingClient | None = None
-        try:
-            with boundary("backend", name, run_id_of(self.arm)):
-                seed = self.session.seeds(self.arm)("model")
-                more = told(backend, deterministic=self.arm.deterministic, log=self.log)
-                client = await prepared(backend.prepare(model, folder, seed, start, **more), name)
+
+        def preparing() -> object:
+            seed = self.session.seeds(self.arm)("model")
+            more = told(backend, deterministic=self.arm.deterministic, log=self.log)
+            return backend.prepare(model, folder, seed, start, **more)
+
+        async with made_ready(
+            backend, name, preparing, watch=self.watch, log=self.log, warnings=self.warnings
+        ) as client:
             yield client
-        except BaseException:
-            try:
-                await self._tear_down(name, backend, client)
-            except EvsysError as exc:  # what went wrong first is what to tell
-                self.warnings.append(exc.message)
-                self.log.warning("teardown.failed", reason=exc.message, exc_info=exc)
-            raise
-        await self._tear_down(name, backend, client)
 
     def _mark_simulated(self, kind: str, model: ModelSpec) -> None:
         """Keep it with the result where the backend only imitates a model, so that no number passes for the model's."""
@@ -92,7 +87,43 @@ class ArmBackend:
         if text not in self.warnings:  # a run may need its backend several times, for scores that were lost
             self.warnings.append(text)
 
-    async def _tear_down(self, name: str, backend: Backend, client: TrainingClient | None) -> None:
-        with boundary("backend", name, run_id_of(self.arm)):
-            async with self.watch.deadline(TEARDOWN_SECONDS, "backend", name, "teardown"):
+
+@asynccontextmanager
+async def made_ready(
+    backend: Backend,
+    name: str,
+    preparing: Callable[[], object],
+    *,
+    watch: Watchdog,
+    log: Log,
+    warnings: list[str],
+) -> AsyncIterator[TrainingClient]:
+    """A model that is ready, torn down after the block, however that ends.
+
+    Args:
+        backend: whose model it is.
+        name: of the backend.
+        preparing: calls its `prepare`.
+        watch: of the run that it is for.
+        log: of that run.
+        warnings: gets what went wrong with the teardown after something else had.
+    """
+
+    async def tear_down() -> None:
+        with boundary("backend", name, watch.run_id):
+            async with watch.deadline(TEARDOWN_SECONDS, "backend", name, "teardown"):
                 await backend.teardown(client)
+
+    client: TrainingClient | None = None
+    try:
+        with boundary("backend", name, watch.run_id):
+            client = await prepared(preparing(), name)
+        yield client
+    except BaseException:
+        try:
+            await tear_down()
+        except EvsysError as exc:  # what went wrong first is what to tell
+            warnings.append(exc.message)
+            log.warning("teardown.failed", reason=exc.message, exc_info=exc)
+        raise
+    await tear_down()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import attrs
 
@@ -27,7 +26,7 @@ def arm_result(
     attempt: int,
     seconds: float,
     identity: str | None,
-    directory: Path,
+    record: RunRecord,
     cut_off: Usage,
     warnings: Iterable[str],
 ) -> ArmResult:
@@ -40,11 +39,11 @@ def arm_result(
         attempt: which attempt that was.
         seconds: how long it took, with those before it.
         identity: of the run; None where it didn't come to know its rows.
-        directory: of the run's record.
+        record: of the run.
         cut_off: what was used by work that was cut off and made again.
         warnings: beside those of the run's own.
     """
-    health, unread = _health(session, arm, directory)
+    health, unread = _health(session, arm, record)
     used = sum((e.usage + e.judged for e in result.evaluations), result.usage)
     return ArmResult(
         run_id=result.run_id,
@@ -63,14 +62,14 @@ def arm_result(
         # Scorings run beside the training and each other: their seconds add up to more than passed here.
         usage=attrs.evolve(used, seconds=min(used.seconds, seconds)),
         cut_off=cut_off,
-        run_dir=str(directory),
+        run_dir=str(record.directory),
         warnings=tuple(dict.fromkeys((*result.warnings, *warnings, *unread))),
         health=health,
     )
 
 
 def _health(
-    session: Session, arm: ArmConfig, directory: Path
+    session: Session, arm: ArmConfig, record: RunRecord
 ) -> tuple[tuple[OutOfBand, ...], tuple[str, ...]]:
     """What left the bands that the algorithm declares, and what to warn of where that can't be known; nothing is raised, as a
     run that failed ends here, too.
@@ -78,7 +77,7 @@ def _health(
     kind = arm.run.algorithm.kind
     try:
         bands = bands_of(session.plan.registry.get("algorithm", kind), kind)
-        return (out_of_bands(RunRecord(directory).read_metrics(), bands) if bands else ()), ()
+        return (out_of_bands(record.read_metrics(), bands) if bands else ()), ()
     except PluginError:  # it has ended the run, whose failure it is
         return (), ()
     except StoreError as error:

@@ -137,12 +137,11 @@ def taken_up(
 def _refuse_low_limits(session: Session) -> None:
     """A limit that was set anew and is below what is spent already would pay for nothing."""
     budget = session.budget
-    low = (
-        []
-        if budget is None
-        else budget.below_spent((session.record.facts.get("budget") or {}).get("limits", {}))
-    )
-    if budget is None or not low:
+    if budget is None:
+        return
+    before = (session.record.facts.get("budget") or {}).get("limits", {})
+    low = budget.below_spent(before)
+    if not low:
         return
     needed = _steps_needed(session, budget.spent("steps")) if "steps" in low else None
     enough = "" if needed is None else f"; budget.steps={needed:.0f} pays for what is left"
