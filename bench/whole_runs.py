@@ -21,10 +21,9 @@ import time
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
 
 import attrs
-from support.bare_run import bare_run
+from support.bare_run import Rows, bare_run
 from support.served import served
 
 from evsys import Registry, use_registry
@@ -141,13 +140,6 @@ def peer_run(python: str, mode: str, url: str, work: Path, folder: Path) -> dict
 # --- evsys ------------------------------------------------------------------------------------------------------------
 
 
-class Dataset(list):
-    """Rows as algorithms look at them."""
-
-    fingerprint = "sha256:bench"
-    dropped: ClassVar[dict[str, int]] = {}
-
-
 def lower(output: str, _expected: object, _params: object) -> float:
     """The share of small letters."""
     return sum("a" <= letter <= "z" for letter in output) / max(len(output), 1)
@@ -205,12 +197,12 @@ def work_for_evsys(mode: str, steps: int):
         "save_every": 0,
     }
     if mode == "sft":
-        rows = Dataset(
+        rows = Rows(
             ChatMessagesRow(messages=tuple(conversation(text)), row_id=str(i)) for i, text in enumerate(TEXTS)
         )
         return SFT(batch_size=ROWS, **common), rows
     verifier = VerifierSpec(name="lower")
-    tasks = Dataset(
+    tasks = Rows(
         HarborTask(task_id=f"task-{i}", instruction=text, verifier=verifier)
         for i, text in enumerate(TEXTS[:64])
     )

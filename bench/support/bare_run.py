@@ -6,13 +6,13 @@ from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import RunCheckpoints
 
-__all__ = ["MODEL", "bare_run"]
+__all__ = ["MODEL", "Rows", "bare_run"]
 
 MODEL = ModelSpec(name="evsys/tiny")
 
 
 class Rows(list):
-    """A dataset as far as the loop looks at it."""
+    """A dataset as far as the loop and algorithms look at it."""
 
     fingerprint = "sha256:none"
 

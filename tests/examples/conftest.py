@@ -1,6 +1,7 @@
 """Runs of the examples, on copies, so that records stay out of the tree."""
 
 import json
+import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,14 @@ class Example:
         """Each score is made anew, so that equal ones are no copies."""
         path = self.folder / "config.yaml"
         return Experiment.from_yaml(path, overrides=overrides, quiet=True, no_cache=True).run()
+
+    def data(self) -> dict[str, str]:
+        """Name of each file of its data and its text."""
+        return {path.name: path.read_text(encoding="utf-8") for path in (self.folder / "data").iterdir()}
+
+    def scripted(self) -> dict[str, str]:
+        """The same, as its script would write them."""
+        return runpy.run_path(str(self.folder / "make_data.py"))["files"]()
 
 
 @pytest.fixture(scope="module")

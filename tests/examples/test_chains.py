@@ -1,7 +1,5 @@
 """The examples of arms in stages: rehearsed on the mock backend, and learnt by evsys/tiny in the slow tests."""
 
-import runpy
-
 import pytest
 
 
@@ -17,9 +15,8 @@ def staged(example):
 
 @pytest.mark.parametrize("name", ["continual_replay", "stages_sft_rl"])
 def test_its_script_writes_the_data_that_is_there(example, name):
-    folder = example(name).folder
-    files = runpy.run_path(str(folder / "make_data.py"))["files"]()
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in (folder / "data").iterdir()}
+    copy = example(name)
+    assert copy.scripted() == copy.data()
 
 
 @pytest.mark.parametrize("name", ["continual_replay", "stages_sft_rl"])

@@ -1,7 +1,5 @@
 """The winner of three learning rates, confirmed on seeds and tasks that had no part in choosing it."""
 
-import runpy
-
 import pytest
 
 
@@ -16,9 +14,7 @@ def result(confirm):
 
 
 def test_its_script_writes_the_data_that_is_there(confirm):
-    files = runpy.run_path(str(confirm.folder / "make_data.py"))["files"]()
-    data = confirm.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert confirm.scripted() == confirm.data()
 
 
 def test_the_best_is_confirmed_by_fresh_runs_on_tasks_of_their_own(result):

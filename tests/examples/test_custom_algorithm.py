@@ -22,9 +22,7 @@ def result(project):
 
 
 def test_its_script_writes_the_data_that_is_there(project):
-    files = runpy.run_path(str(project.folder / "make_data.py"))["files"]()
-    data = project.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert project.scripted() == project.data()
 
 
 def test_it_runs_beside_the_algorithm_that_it_was_made_from(result):

@@ -1,7 +1,6 @@
 """The examples of distillation: rehearsed on the mock backend, and learned by evsys/tiny in the slow tests."""
 
 import asyncio
-import runpy
 from pathlib import Path
 
 import pytest
@@ -30,9 +29,7 @@ def sdft(example):
 
 
 def test_its_script_writes_the_data_that_is_there(distilled):
-    files = runpy.run_path(str(distilled.folder / "make_data.py"))["files"]()
-    data = distilled.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert distilled.scripted() == distilled.data()
 
 
 def test_no_held_out_word_is_trained(distilled, read):

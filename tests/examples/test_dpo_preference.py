@@ -1,7 +1,5 @@
 """Preference pairs: rehearsed on the mock backend, and learned by evsys/tiny in the slow tests."""
 
-import runpy
-
 import pytest
 
 
@@ -16,9 +14,7 @@ def margins(preferred, result, read):
 
 
 def test_its_script_writes_the_data_that_is_there(preferred):
-    files = runpy.run_path(str(preferred.folder / "make_data.py"))["files"]()
-    data = preferred.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert preferred.scripted() == preferred.data()
 
 
 def test_no_held_out_word_is_trained_and_capitals_are_always_preferred(preferred, read):

@@ -17,9 +17,7 @@ def result(matrix):
 
 
 def test_its_script_writes_the_data_that_is_there(matrix):
-    files = runpy.run_path(str(matrix.folder / "make_data.py"))["files"]()
-    data = matrix.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert matrix.scripted() == matrix.data()
 
 
 def test_every_combination_is_an_arm_and_is_compared(result):

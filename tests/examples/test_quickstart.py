@@ -5,7 +5,6 @@ These runs are shorter than the example's own (40 of 100 steps), which learns at
 
 import json
 import random
-import runpy
 from pathlib import Path
 
 import pytest
@@ -36,9 +35,7 @@ def values(run_dir, read):
 
 
 def test_its_script_writes_the_data_that_is_there(quickstart):
-    files = runpy.run_path(str(quickstart.folder / "make_data.py"))["files"]()
-    data = quickstart.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert quickstart.scripted() == quickstart.data()
 
 
 def test_training_and_held_out_tasks_share_no_instruction(quickstart, read):

@@ -14,9 +14,7 @@ def learnt(request, example):
 
 
 def test_its_script_writes_the_data_that_is_there(learnt):
-    files = runpy.run_path(str(learnt.folder / "make_data.py"))["files"]()
-    data = learnt.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert learnt.scripted() == learnt.data()
 
 
 def test_no_held_out_word_is_trained(learnt, read):
@@ -55,10 +53,9 @@ def test_the_topics_verifier_pays_for_the_right_topic_alone(example):
 
 
 def test_the_topics_are_held_out_by_their_wording(example):
-    folder = example("rl_topic").folder
-    made = runpy.run_path(str(folder / "make_data.py"))
-    data = folder / "data"
-    assert made["files"]() == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    topics = example("rl_topic")
+    assert topics.scripted() == topics.data()
+    made = runpy.run_path(str(topics.folder / "make_data.py"))
     for topic, templates in made["TRAINED"].items():
         assert set(templates) & set(made["HELD_OUT"][topic]) == set()
 

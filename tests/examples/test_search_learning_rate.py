@@ -1,7 +1,5 @@
 """A search that stops arms early, on the mock backend."""
 
-import runpy
-
 import pytest
 
 
@@ -16,9 +14,7 @@ def result(search):
 
 
 def test_its_script_writes_the_data_that_is_there(search):
-    files = runpy.run_path(str(search.folder / "make_data.py"))["files"]()
-    data = search.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert search.scripted() == search.data()
 
 
 def test_arms_that_fall_behind_are_stopped_and_the_winner_is_confirmed(result):

@@ -1,7 +1,5 @@
 """Tool routing: rehearsed on the mock backend by default, and learned by SmolLM2 in the slow tests."""
 
-import runpy
-
 import pytest
 
 
@@ -11,9 +9,7 @@ def routing(example):
 
 
 def test_its_script_writes_the_data_that_is_there(routing):
-    files = runpy.run_path(str(routing.folder / "make_data.py"))["files"]()
-    data = routing.folder / "data"
-    assert files == {path.name: path.read_text(encoding="utf-8") for path in data.iterdir()}
+    assert routing.scripted() == routing.data()
 
 
 def test_no_held_out_request_has_a_wording_of_the_training_data(routing, read):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.types import Usage
+from evsys_runtime.rendering.policy_client import sampling_cost
 
 if TYPE_CHECKING:
     from evsys.protocols import SamplingClient
@@ -58,9 +59,8 @@ class Spending:
 
 def used(client: SamplingClient, prompt_tokens: int, completion_tokens: int) -> Usage:
     """Tokens with their price, as far as the client knows it."""
-    cost = getattr(client, "sampling_cost", None)
-    if getattr(client, "free", False):
-        dollars: float | None = 0.0
-    else:
-        dollars = None if cost is None else cost(prompt_tokens, completion_tokens)
-    return Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, cost_usd=dollars)
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cost_usd=sampling_cost(client, prompt_tokens, completion_tokens),
+    )

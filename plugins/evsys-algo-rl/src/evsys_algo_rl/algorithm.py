@@ -249,9 +249,8 @@ class RL(BaseAlgorithm):
                 f"agents wanted more than {self.config.max_turns} answers (max_turns), got no more, and were cut short"
             )
         if (bad := bad_reward(rollouts)) is not None:
-            self._bad_reward = (
-                self._bad_reward or bad
-            )  # one warning that is counted, by the first that there was
+            # One warning that is counted, by the first that there was.
+            self._bad_reward = self._bad_reward or bad
             self.warn(self._bad_reward)
         await self.ctx.hooks.emit(
             "evsys_rollouts_finished", ctx=self.ctx, step=step_idx + 1, phase="training", rollouts=rollouts

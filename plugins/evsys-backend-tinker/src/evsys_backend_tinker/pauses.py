@@ -23,9 +23,8 @@ __all__ = ["Relay", "heard_by"]
 
 _LOGGER = "tinker"
 
-_VARIES = re.compile(
-    r"\S*\d\S*"
-)  # seconds, times, numbers of calls: what tells two sayings of one thing apart
+_VARIES = re.compile(r"\S*\d\S*")
+"""Seconds, times, numbers of calls: what tells two sayings of one thing apart."""
 
 _log: ContextVar[Log | None] = ContextVar("evsys_tinker_log", default=None)
 

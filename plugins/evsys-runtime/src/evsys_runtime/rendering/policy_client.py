@@ -14,7 +14,7 @@ from evsys.types import Completion, FinishReason, Message, SampledSequence, Samp
 if TYPE_CHECKING:
     from evsys.protocols import Renderer, SamplingClient
 
-__all__ = ["PolicyClient"]
+__all__ = ["PolicyClient", "sampling_cost"]
 
 
 class PolicyClient:
@@ -105,12 +105,12 @@ class PolicyClient:
                 prompt_tokens=prompt_tokens,
                 completion_tokens=len(sequence.tokens),
                 seconds=seconds if first else 0.0,
-                cost_usd=_cost(self.sampling_client, prompt_tokens, len(sequence.tokens)),
+                cost_usd=sampling_cost(self.sampling_client, prompt_tokens, len(sequence.tokens)),
             ),
         )
 
 
-def _cost(client: SamplingClient, prompt_tokens: int, completion_tokens: int) -> float | None:
+def sampling_cost(client: SamplingClient, prompt_tokens: int, completion_tokens: int) -> float | None:
     """US dollars of a sample: 0 where the client is free, else what it says; None where nobody knows."""
     if getattr(client, "free", False):
         return 0.0

@@ -22,9 +22,10 @@ def same_tokenizers(model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterabl
 
     A model that isn't on this machine is looked at when the run starts.
     """
-    ours = _offline(model.name)
-    for name, role in roles.items():
-        theirs = None if role.name == model.name else _offline(role.name)
+    others = {name: role for name, role in roles.items() if role.name != model.name}
+    ours = _offline(model.name) if others else None
+    for name, role in others.items():
+        theirs = _offline(role.name)
         if ours is not None and theirs is not None and _fingerprint(ours) != _fingerprint(theirs):
             yield f"{name} {role.name!r} has another tokenizer than {model.name!r}: {_WHY}"
 
