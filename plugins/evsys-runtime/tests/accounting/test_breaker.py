@@ -174,7 +174,7 @@ def test_an_experiment_looks_again_by_itself_and_goes_on_once_the_service_is_bac
             opened(breaker, probe)
             assert outages.are_there
             async with asyncio.timeout(10):
-                await outages.change()
+                await outages.change(before=True)
             assert not outages.are_there
             assert not watching.done()
             watching.cancel()
@@ -205,8 +205,21 @@ def test_what_is_met_in_a_thread_is_told_to_the_experiment(breaker):
         with use_outages() as outages:
             await asyncio.to_thread(opened, breaker)
             async with asyncio.timeout(10):
-                while not outages.are_there:
-                    await outages.change()
+                await outages.change(before=False)
+            assert outages.are_there
+
+    asyncio.run(main())
+
+
+def test_a_change_between_the_look_and_the_waiting_for_it_is_not_missed(breaker):
+    async def main():
+        with use_outages() as outages:
+            opened(breaker)
+            seen = outages.are_there
+            waiting = asyncio.create_task(outages.change(before=seen))
+            breaker.succeeded()  # before the task has run
+            async with asyncio.timeout(10):
+                await waiting
 
     asyncio.run(main())
 

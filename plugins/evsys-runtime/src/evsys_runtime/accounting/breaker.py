@@ -204,9 +204,8 @@ class Outages:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._changed.set)
 
-    async def change(self) -> None:
-        """Wait until some service comes or goes."""
-        before = self.are_there
+    async def change(self, *, before: bool) -> None:
+        """Wait until `are_there` isn't what it was `before`: what the caller saw, which may be past by the time this begins."""
         while self.are_there == before:
             self._changed.clear()
             await self._changed.wait()
@@ -221,11 +220,7 @@ class Outages:
                     return breaker.error()
                 self._changed.set()
             if not down:
-                await self._wait_for_one()
-
-    async def _wait_for_one(self) -> None:
-        while not self.are_there:
-            await self.change()
+                await self.change(before=False)
 
 
 _here: ContextVar[Outages | None] = ContextVar("evsys_outages", default=None)

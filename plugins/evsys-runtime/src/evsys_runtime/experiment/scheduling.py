@@ -67,12 +67,13 @@ class _Arms:
         try:
             while True:
                 added = self._add(waiting)
-                if not self.outages.are_there:
+                down = self.outages.are_there
+                if not down:
                     self._start(waiting)
                 if added and not waiting and self._has_room:
                     continue  # there may be more to add
                 if self.running or (waiting and self.session.stopping is None):
-                    await self._some_ended(given_up)
+                    await self._some_ended(given_up, down=down)
                 elif not added:
                     break
         except BaseException:
@@ -152,14 +153,16 @@ class _Arms:
         session.budgets[run_id] = admitted
         return None
 
-    async def _some_ended(self, given_up: asyncio.Task[ServiceDownError]) -> None:
+    async def _some_ended(self, given_up: asyncio.Task[ServiceDownError], *, down: bool) -> None:
         """Take the results of arms as they end, and with `fail_fast` end all others at the first that failed.
+
+        Where a service was `down`, so that no arm was started, it returns too once none is.
 
         Raises:
             ServiceDownError: a service stays down; so all arms end.
         """
-        changed = asyncio.create_task(self.outages.change())
-        if self.running or self.outages.are_there:
+        changed = asyncio.create_task(self.outages.change(before=down))
+        if self.running or down:
             await asyncio.wait({*self.running, changed, given_up}, return_when=asyncio.FIRST_COMPLETED)
         changed.cancel()
         if given_up.done():
