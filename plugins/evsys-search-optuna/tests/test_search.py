@@ -64,6 +64,12 @@ def test_running_arms_are_known():
     assert arm not in [entry["values"] for entry in history]
 
 
+def test_true_is_another_choice_than_1():
+    space = (SearchAxis(path="x", choices=(1, True)),)
+    history = searched(Optuna(arms=9), lambda arm: 0.0, space)
+    assert sorted(repr(entry["values"]["x"]) for entry in history) == ["1", "True"]
+
+
 def test_nothing_is_imported_before_it_is_asked():
     code = "import sys, evsys_search_optuna; evsys_search_optuna.Optuna(); print('optuna' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -10,11 +11,10 @@ import attrs
 
 from evsys import option
 from evsys.types import SearchAxis
+from evsys_search_optuna import evolution
+from evsys_search_optuna.values import is_number, rounded
 
 __all__ = ["Optuna"]
-
-DIGITS = 4
-"""Significant digits of a float between the ends of its range: names and reports show the very value."""
 
 TRIES = 20
 """Samples in a row that were all tried before, after which values are drawn evenly."""
@@ -37,10 +37,15 @@ class Optuna:
         """Parameters of `optuna`."""
 
         arms: int = option(20, "arms in all", ge=1)
-        sampler: Literal["tpe", "random"] = option(
-            "tpe", "`tpe`: tree-structured Parzen estimators (Bergstra et al. 2011)"
+        sampler: Literal["tpe", "cmaes", "random"] = option(
+            "tpe",
+            "`tpe`: tree-structured Parzen estimators (Bergstra et al. 2011); `cmaes`: an evolution strategy that adapts its "
+            "covariance (Hansen 2016), for two ranges or more; needs the extra `cmaes`",
         )
         startup: int = option(8, "arms that `tpe` draws at random before it looks at scores", ge=1)
+        population: int | None = option(
+            None, "arms of a generation of `cmaes`; by default 4 + 3 ln(axes)", ge=3
+        )
         seed: int = option(0, "what is drawn from", ge=0)
 
     def __init__(self, **fields: Any) -> None:
@@ -52,20 +57,29 @@ class Optuna:
         """The next arm; none when all are tried."""
         if len(history) >= self.config.arms:
             return []
-        tried = [entry["values"] for entry in history]
+        if self.config.sampler == "cmaes":
+            return evolution.next_arm(
+                history, space, seed=self.config.seed, population=self.config.population
+            )
+        tried = {_key(entry["values"]) for entry in history}
         for number in range(TRIES):
             arm = self._sampled(history, space, number)
-            if arm not in tried:
+            if _key(arm) not in tried:
                 return [arm]
         for number in range(DRAWS):
             arm = _drawn(space, random.Random(f"{self.config.seed}/{len(history)}/{number}"))
-            if arm not in tried:
+            if _key(arm) not in tried:
                 return [arm]
         return []
 
     def size(self, space: Sequence[SearchAxis]) -> int:
         """The arms that there are going to be, unless the space has fewer."""
         return self.config.arms
+
+    def validate_space(self, space: Sequence[SearchAxis]) -> Iterator[str]:
+        """What keeps the sampler from choosing from a space."""
+        if self.config.sampler == "cmaes":
+            yield from evolution.unfit(space)
 
     def _sampled(
         self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis], number: int
@@ -103,7 +117,7 @@ def _trials(history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]) -
         if entry["status"] == "refused" or not entry["values"].keys() <= by_path.keys():
             continue
         score = entry["score"]
-        has_score = score is not None and score == score and abs(score) != float("inf")  # noqa: PLR0124 - NaN
+        has_score = is_number(score)
         state = "COMPLETE" if has_score else "RUNNING" if entry["status"] == "running" else "PRUNED"
         yield optuna.trial.create_trial(
             params={path: _inside(by_path[path], value) for path, value in entry["values"].items()},
@@ -136,7 +150,7 @@ def _suggested(trial: Any, axis: SearchAxis) -> Any:
     if axis.type == "int":
         return trial.suggest_int(axis.path, round(axis.low), round(axis.high), log=axis.log)
     value = trial.suggest_float(axis.path, float(axis.low), float(axis.high), log=axis.log)
-    return _rounded(axis, value)
+    return rounded(axis, value)
 
 
 def _drawn(space: Sequence[SearchAxis], rng: random.Random) -> dict[str, Any]:
@@ -150,9 +164,10 @@ def _drawn(space: Sequence[SearchAxis], rng: random.Random) -> dict[str, Any]:
         elif axis.type == "int":
             arm[axis.path] = rng.randint(round(axis.low), round(axis.high))
         else:
-            arm[axis.path] = _rounded(axis, rng.uniform(axis.low, axis.high))
+            arm[axis.path] = rounded(axis, rng.uniform(axis.low, axis.high))
     return arm
 
 
-def _rounded(axis: SearchAxis, value: float) -> float:
-    return min(max(float(f"{value:.{DIGITS}g}"), float(axis.low)), float(axis.high))
+def _key(arm: Mapping[str, Any]) -> str:
+    """One text for equal arms: true isn't 1."""
+    return json.dumps(arm, sort_keys=True)

@@ -9,9 +9,13 @@ import pytest
 from evsys_std.search import Asha
 
 
-def entries(*scores):
-    """A history with the scores of each arm: pairs of step and score."""
-    return [{"n": n, "values": {"x": n}, "scores": list(pairs)} for n, pairs in enumerate(scores)]
+def entries(*scores, stopped_at=()):
+    """A history with the scores of each arm, pairs of step and score, and the step at which it was stopped by number."""
+    at = dict(stopped_at)
+    return [
+        {"n": n, "values": {"x": n}, "scores": list(pairs), "stopped_at": at.get(n)}
+        for n, pairs in enumerate(scores)
+    ]
 
 
 def judged(asha, *scores):
@@ -34,8 +38,33 @@ def test_one_in_the_reduction_factor_goes_on():
     assert not judged(asha, *there, [(1, 0.75)])  # third of six
 
 
-def test_equal_scores_are_kept_together():
+def test_equal_scores_share_the_places_first_come_first_served():
     asha = Asha(min_steps=1)
+    stopped, went_on = {}, []
+    for n in range(12):
+        history = entries(*([[(1, 0.0)]] * (n + 1)), stopped_at=stopped)
+        if asha.keep(history, n, 1, 0.0):
+            went_on.append(n)
+        else:
+            stopped[n] = 1
+    assert went_on == [0, 5, 8, 11]
+
+
+def test_what_is_better_takes_the_places_of_what_is_equal():
+    asha = Asha(min_steps=1)
+    there = [[(1, score)] for score in (0.0, 0.0, 0.9, 0.8, 0.0)]
+    assert not asha.keep(entries(*there, [(1, 0.0)], stopped_at={1: 1, 4: 1}), 5, 1, 0.0)
+    assert asha.keep(entries(*there, [(1, 0.85)], stopped_at={1: 1, 4: 1}), 5, 1, 0.85)
+
+
+def test_an_arm_that_was_stopped_later_has_had_its_place_on_the_rungs_before():
+    asha = Asha(min_steps=1)
+    there = [[(1, 0.5), (3, 0.1)], [(1, 0.1)]]
+    assert not asha.keep(entries(*there, [(1, 0.5)], stopped_at={0: 3, 1: 1}), 2, 1, 0.5)
+
+
+def test_with_a_noise_floor_equal_arms_all_go_on():
+    asha = Asha(min_steps=1, noise_floor=0.01)
     assert judged(asha, *([[(1, 0.0)]] * 9))
 
 

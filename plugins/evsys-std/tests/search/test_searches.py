@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +82,14 @@ def test_a_space_that_is_used_up_ends_a_search():
     space = (KIND,)
     assert len(all_arms(Random(arms=50), space)) == 2
     assert len(all_arms(Sobol(arms=50), space)) == 2
+
+
+def test_a_search_says_that_it_is_going_to_propose_no_more_than_a_space_has():
+    space = (KIND, SearchAxis(path="rank", low=4, high=6, type="int"))
+    for search in (Random(arms=50), Sobol(arms=50), Asha(min_steps=1, arms=50)):
+        assert search.size(space) == len(all_arms(search, space)) == 6
+        assert search.size((*space, KL)) == 50
+        assert search.size((*space, attrs.evolve(space[1], path="x", when={KIND.path: ("rl",)}))) == 24
 
 
 def test_random_draws_evenly_on_the_scale_of_the_axis():

@@ -36,7 +36,7 @@ def score(arm):
 
 
 def compared(root, *, steps, min_steps, seed, rates, axes=""):
-    """The share of the grid's steps that `asha` takes, and whether it trains a best arm of the grid to its end."""
+    """The share of the grid's steps that `asha` takes, whether it trains a best arm to its end, and the share of arms that are best."""
     project, letters = Project(root), ascii_lowercase[:16]
     project.write("train.jsonl", [{"prompt": f"say {c}", "completion": c} for c in letters])
     project.tasks([(f"t{i:02d}", f"say {c}", c) for i, c in enumerate(letters)])
@@ -47,12 +47,13 @@ def compared(root, *, steps, min_steps, seed, rates, axes=""):
     assert len(search.arms) == len(grid.arms)
     taken, whole = (sum(arm.run.steps for arm in result.arms) for result in (search, grid))
     best = max(map(score, grid.arms))
-    return taken / whole, any(score(arm) == best for arm in search.arms if arm.run.steps == steps)
+    kept = any(score(arm) == best for arm in search.arms if arm.run.steps == steps)
+    return taken / whole, kept, sum(score(arm) == best for arm in grid.arms) / len(grid.arms)
 
 
 def test_it_takes_less_than_the_grid_and_keeps_the_best_arm(tmp_path):
     rates = "[0.0001, 0.001, 0.003, 0.02]"
-    share, kept = compared(tmp_path, steps=18, min_steps=6, seed=1, rates=rates)
+    share, kept, _ = compared(tmp_path, steps=18, min_steps=6, seed=1, rates=rates)
     assert share < 0.9
     assert kept
 
@@ -63,7 +64,7 @@ def test_of_27_arms_it_takes_two_fifths_and_keeps_the_best_one_in_19_of_20_seeds
     found = [
         compared(
             tmp_path_factory.mktemp(f"seed-{seed}"),
-            steps=54,
+            steps=24,
             min_steps=2,
             seed=seed,
             rates="[0.003, 0.01, 0.03]",
@@ -71,4 +72,5 @@ def test_of_27_arms_it_takes_two_fifths_and_keeps_the_best_one_in_19_of_20_seeds
         )
         for seed in range(20)
     ]
-    assert sum(share <= 0.4 and kept for share, kept in found) >= 19, found
+    assert sum(share <= 0.4 and kept for share, kept, _ in found) >= 19, found
+    assert max(best for *_, best in found) < 0.5  # else to keep one is no feat

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import attrs
+import numpy as np
 import pytest
 from scored_runs import QUESTION, scored_run
 from small_project import Project
 
 from evsys.errors import ConfigError
 from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.earlier import experiments
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.noise import floor_of, noise_floor, runs_above
 from evsys_runtime.experiment.verdict.tables import score_tables
@@ -126,6 +128,29 @@ def test_a_noise_floor_that_was_retracted_with_its_experiment_is_used_no_more(le
     assert again.conclusion.noise_floor is None
 
 
+def test_the_index_is_asked_only_for_what_an_experiment_does_not_know_by_itself(learns, monkeypatch):
+    asked = []
+    opened = experiments.earlier_index
+
+    def counted(folder, own, tell):
+        asked.append(own)
+        return opened(folder, own, tell)
+
+    monkeypatch.setattr(experiments, "earlier_index", counted)
+    first = controlled(learns).run()
+    assert (first.conclusion.noise_floor is not None, asked) == (True, [])
+    second = controlled(learns, "").run()
+    assert asked == [second.experiment_id]
+    assert second.conclusion.noise_floor.experiment_id == first.experiment_id
+    metadata = METADATA.replace("max_tokens: 2}", "max_tokens: 2, split: test}")
+    third = controlled(
+        learns,
+        metadata=metadata.replace("success_metric: val.mean_reward\n  baseline: slow\n  ", ""),
+        block="",
+    ).run()
+    assert asked == [second.experiment_id, third.experiment_id]
+
+
 @pytest.mark.parametrize(
     ("metadata", "text", "words"),
     [
@@ -161,8 +186,42 @@ def test_the_floor_is_the_largest_difference_between_equal_runs_and_falls_with_t
     assert noise.runs == {"base-s0": 0.4, "base-control-s1": 0.3, "base-control-s2": 0.5}
     assert noise.largest == pytest.approx(0.2)
     assert noise.standard_deviation == pytest.approx(0.1 * 2**0.5)
-    assert [floor_of(noise, repeats) for repeats in (1, 4)] == pytest.approx([0.2, 0.1])
+    assert [floor_of(noise, repeats, repeats) for repeats in (1, 4)] == pytest.approx([0.2, 0.1])
     assert noise_floor(QUESTION, BASE[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "baseline_runs", "factor"),
+    # root((1/n + 1/m) / 2), by hand: root(5/8), root(5/8), root(5/12), root(1/3)
+    [(1, 4, 0.7906), (4, 1, 0.7906), (2, 3, 0.6455), (3, 3, 0.5774)],
+)
+def test_the_floor_goes_by_the_runs_of_each_side(runs, baseline_runs, factor):
+    floor = floor_of(noise_floor(QUESTION, BASE), runs, baseline_runs)
+    assert floor == pytest.approx(0.2 * factor, abs=1e-4)
+
+
+def test_equal_arms_exceed_the_floor_as_often_however_many_runs_each_side_has():
+    draw = np.random.default_rng(3)
+    exceeded = {}
+    for runs, baseline_runs in ((1, 1), (5, 5), (5, 1), (1, 5)):
+        controls = draw.normal(size=(40_000, 4))
+        largest = controls.max(axis=1) - controls.min(axis=1)
+        arm, baseline = (draw.normal(size=(40_000, n)).mean(axis=1) for n in (runs, baseline_runs))
+        unit = floor_of(attrs.evolve(noise_floor(QUESTION, BASE), largest=1.0), runs, baseline_runs)
+        exceeded[runs, baseline_runs] = float(np.mean(np.abs(arm - baseline) > unit * largest))
+    assert all(share == pytest.approx(exceeded[1, 1], abs=0.01) for share in exceeded.values())
+
+
+def test_a_mean_of_many_runs_against_a_single_one_is_held_to_a_floor_that_is_nearly_that_of_single_runs():
+    noise = noise_floor(QUESTION, BASE)
+    results = [BASE[0], *(run("new", 0.56, repeat=number) for number in range(4))]
+    conclusion = conclude(QUESTION, results, noise=noise)
+    (new,) = conclusion.comparisons
+    assert (new.n_seeds, new.n_baseline_seeds, new.outcome) == (4, 1, "win")
+    lower = [BASE[0], *(run("new", 0.55, repeat=number) for number in range(4))]
+    (new,) = conclude(QUESTION, lower, noise=noise).comparisons
+    assert new.outcome == "inconclusive"
+    assert "a mean of 4 and one of 1 of them 0.158" in new.reason
 
 
 @pytest.mark.parametrize(

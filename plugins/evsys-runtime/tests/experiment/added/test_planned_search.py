@@ -66,3 +66,35 @@ def test_the_document_is_as_published(plan):
 
 def test_rows_are_shown_as_the_arms_will_see_them(plan):
     assert preview_rows(plan(), limit=2).rows
+
+
+def test_a_search_that_can_stop_no_arm_is_warned_of(plan):
+    said = "search 'asha' will stop no arm: 'val' is scored every 6 steps of a training, and no arm takes more than 6"
+    entry = "metadata.benchmark={name: val, path: tasks.jsonl, max_tokens: 4, run_every: %d}"
+    assert said in plan(entry % 6).warnings
+    assert not any("stop no arm" in one for one in plan(entry % 5).warnings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ["budget={arms: 1}"],
+            "budget.arms is 1, and one arm of the search takes 2 runs with its confirmation",
+        ),
+        (["budget={arms: 2}"], None),
+        (["budget={arms: 3}", "n_repeats=2", "confirm={seeds: 2}"], "takes 4 runs with its confirmation"),
+        (["budget={steps: 7}"], "the shortest arm of the search takes 8 steps with its confirmation"),
+        (["budget={steps: 7}", "confirm=null"], None),
+        (["budget={steps: 3}"], "budget.steps is 3, which doesn't pay for one arm"),
+    ],
+)
+def test_a_budget_that_pays_for_no_arm_is_warned_of(plan, overrides, said):
+    told = [one for one in plan(*overrides).warnings if "budget" in one]
+    assert told == [] if said is None else said in told[0]
+
+
+def test_where_reruns_are_the_same_arms_run_in_turn_unless_the_file_says_otherwise(plan):
+    assert plan().concurrent_arms == 1
+    assert plan("max_concurrent_arms=3").concurrent_arms == 3
+    assert plan("deterministic=false").concurrent_arms == 4

@@ -197,6 +197,49 @@ def test_the_budget_ends_a_search_and_leaves_enough_to_confirm(project):
     assert facts(result.directory)["search"]["ended"] == "the budget pays for no further arm"
 
 
+def test_a_search_whose_budget_pays_for_no_arm_isnt_complete(project):
+    space = SPACE.replace("confirm: null\n", "")
+    result = searched(project, "{kind: random}", space=space, more="budget: {arms: 1}\n").run()
+    assert (result.arms, result.status, result.exit_code) == ((), "budget_stopped", 5)
+    assert "no arm of the search was run, since the budget pays for no further arm" in result.warnings
+    again = Experiment.resume(result.directory, overrides=["budget.arms=2"], quiet=True).run()
+    assert ([arm.purpose for arm in again.arms], again.status) == (["candidate"], "completed")
+
+
+def test_a_search_of_which_nothing_can_be_run_has_failed_and_says_why(project, plugin):
+    plugin("return [{'seed': len(history)}]")
+    result = searched(project, "{kind: own}").run()
+    assert (result.arms, result.status, result.exit_code) == ((), "failed", 1)
+    (said,) = [one for one in result.warnings if one.startswith("no arm of the search")]
+    assert said.startswith(
+        "no arm of the search was run, since 100 proposals in a row couldn't be run; the last"
+    )
+    assert "there is no axis 'seed'" in said
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "{kind: optuna, params: {arms: 4, startup: 1}}",
+        "{kind: asha, params: {arms: 4, min_steps: 1}}",
+        "{kind: grid, params: {points: 2}}",
+        "{kind: random, params: {arms: 4}, referee: 0.5}",
+    ],
+)
+def test_a_search_all_of_whose_arms_fail_goes_on_to_its_end(project, search):
+    project.code(
+        "algorithms",
+        "from evsys_sdk import SFT, register_algorithm\n"
+        "@register_algorithm('breaks')\nclass Breaks(SFT):\n"
+        "    async def build_batch(self, step_idx):\n        raise RuntimeError('no')\n",
+    )
+    space = SPACE.replace("kind: sft", "kind: breaks").replace("confirm: null\n", "")
+    result = searched(project, search, metadata=IN_LOOP, space=space).run()
+    assert [arm.status for arm in result.arms] == ["failed"] * 4
+    assert (result.status, result.exit_code) == ("failed", 1)
+    assert result.conclusion.verdict == "INCONCLUSIVE"
+
+
 def test_the_budget_of_a_search_pays_for_scoring_its_winner_once_more(project):
     space = SPACE.replace("confirm: null\n", "confirm: {seeds: 0}\n")
     warm = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    temperature: 1.0")

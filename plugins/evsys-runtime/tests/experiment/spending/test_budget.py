@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small_project import METADATA
 
 from evsys.errors import BudgetExceeded, ConfigError
-from evsys.types import Usage
+from evsys.types import ArmResult, Usage
 from evsys_runtime.config.model import BudgetConfig
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
@@ -683,3 +683,34 @@ def test_a_comparison_that_is_not_paid_for_leaves_an_arm_as_it_is(project):
     (arm,) = project.experiment(metadata=BESIDE, extra="budget: {usd: 2}\n", no_cache=True).run().arms
     assert {(e.model, e.status) for e in arm.evaluations} == {("oracle", "missing"), (None, "completed")}
     assert (arm.status, arm.run.stop_reason) == ("completed", None)
+
+
+def test_what_was_made_twice_is_spent_but_decides_nothing_about_further_runs():
+    budget = Told(steps=20, tokens=300)
+    arm = budget.admit("a-s0", steps=6)
+    arm.charge(tokens(150), steps=9)
+    budget.made_again("a-s0", {"steps": 3.0, "tokens": 50.0})
+    arm.settle("completed")
+    assert budget.pays_for(2, 6)  # 14 steps and 200 tokens are left of what it would have used in one go
+    assert not budget.pays_for(3, 6)
+    assert (budget.left("steps"), budget.left("tokens")) == (11, 150)
+    second = budget.admit("b-s0", steps=6)
+    assert budget.left("tokens") == 50  # what a run is going to need isn't what another one used twice
+    second.charge(tokens(100), steps=6)
+    second.settle("completed")
+    assert budget.admit("c-s0", steps=6).startswith("budget.steps: 15 of 20 spent")
+
+
+def test_what_a_run_that_went_back_lost_belongs_to_it():
+    lost = Usage(trained_tokens=40, cost_usd=1.0)
+    for went_back, pays in ((False, True), (True, False)):
+        budget = Told(tokens=150)
+        arm = budget.admit("a-s0")
+        arm.charge(tokens(100))
+        arm.ended(
+            ArmResult(
+                run_id="a-s0", arm="a", repeat=0, seed=0, status="completed", identity="x", cut_off=lost
+            ),
+            went_back=went_back,
+        )
+        assert budget.pays_for(1, None) is pays

@@ -23,7 +23,9 @@ class Asha:
 
     Rungs lie at `min_steps`, and each `reduction_factor` times further on. At a rung an arm is judged by its first score there, which the
     success metric's entry makes in training (`run_every`): it goes on where it is among the best 1/`reduction_factor` of all arms that
-    have a score on that rung. No arm waits for others; the best one of a rung always goes on.
+    have a score on that rung. No arm waits for others; one that is better than all before it always goes on. Arms with equal scores
+    share the places that are left for them, first come, first served: a score of few tasks has many ties, and going on with all of
+    them would save nothing.
     """
 
     name: ClassVar[str] = "asha"
@@ -74,19 +76,25 @@ class Asha:
         if rung is None:
             return True
         scores: dict[int, float] = {}
+        stopped: set[int] = set()
         for entry in history:
             first = next((one for one in entry["scores"] if self._rung(one[0]) == rung), None)
             if first is None:
                 continue
-            if entry["n"] == n and first[0] != step:  # it was judged on this rung before
-                return True
+            if entry["n"] == n:
+                if first[0] != step:  # it was judged on this rung before
+                    return True
+                continue
             scores[entry["n"]] = _finite(first[1])
-        scores[n] = _finite(score)
-        if scores[n] == -math.inf:
+            if entry.get("stopped_at") == first[0]:
+                stopped.add(entry["n"])
+        mine = _finite(score)
+        if mine == -math.inf:
             return False
-        best = sorted(scores.values(), reverse=True)
-        last = best[max(1, len(best) // self.config.reduction_factor) - 1]
-        return scores[n] >= last - self.config.noise_floor
+        places = max(1, (len(scores) + 1) // self.config.reduction_factor)
+        ahead = [arm for arm, other in scores.items() if other - self.config.noise_floor > mine]
+        equal = [arm for arm, other in scores.items() if other == mine and arm not in stopped]
+        return len(ahead) + (0 if self.config.noise_floor else len(equal)) < places
 
     def _rung(self, step: int) -> int | None:
         """The number of the last rung that is reached after so many steps; None before the first."""

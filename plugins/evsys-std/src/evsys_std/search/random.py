@@ -10,7 +10,7 @@ import attrs
 
 from evsys import option
 from evsys.types import SearchAxis
-from evsys_std.search.space import Arm, Entry, arm_of, key_of, tried, value_at
+from evsys_std.search.space import Arm, Entry, arm_of, at_most, key_of, tried, value_at
 
 __all__ = ["Random"]
 
@@ -45,8 +45,8 @@ class Random:
         return []
 
     def size(self, space: Sequence[SearchAxis]) -> int:
-        """The arms that there are going to be, unless the space has fewer."""
-        return self.config.arms
+        """The arms that there are going to be."""
+        return at_most(self.config.arms, space)
 
     def _draw(self, number: int, space: Sequence[SearchAxis]) -> Arm:
         def choose(_index: int, axis: SearchAxis) -> Any:

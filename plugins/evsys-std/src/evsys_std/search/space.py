@@ -9,7 +9,7 @@ from typing import Any
 
 from evsys.types import SearchAxis
 
-__all__ = ["Arm", "Entry", "arm_of", "key_of", "spread", "tried", "value_at"]
+__all__ = ["Arm", "Entry", "arm_of", "at_most", "key_of", "spread", "tried", "value_at"]
 
 type Arm = Mapping[str, Any]
 type Entry = Mapping[str, Any]
@@ -25,6 +25,17 @@ def arm_of(space: Sequence[SearchAxis], choose: Callable[[int, SearchAxis], Any]
         if axis.applies(arm):
             arm[axis.path] = choose(index, axis)
     return arm
+
+
+def at_most(arms: int, space: Sequence[SearchAxis]) -> int:
+    """So many arms, or fewer where the axes have fewer combinations, conditions left aside."""
+    found = 1
+    for axis in space:
+        if not axis.choices and axis.type == "float":
+            return arms
+        # Where an axis may be left out there is one arm more for each of the others.
+        found *= (len(axis.choices) or round(axis.high) - round(axis.low) + 1) + bool(axis.when)
+    return min(arms, found)
 
 
 def value_at(axis: SearchAxis, place: float) -> Any:

@@ -15,7 +15,8 @@ from evsys_runtime.config.reruns import anew, runs_of, scoring
 from evsys_runtime.experiment.added.confirm_entries import deciding_entry
 from evsys_runtime.experiment.arms.seed_audit import same_orders
 from evsys_runtime.experiment.chains.chain import as_arms
-from evsys_runtime.experiment.earlier.known_before import known_before
+from evsys_runtime.experiment.earlier.experiments import when_asked
+from evsys_runtime.experiment.earlier.noise_floor import known_noise
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirming import Confirming
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, question_of
@@ -44,6 +45,8 @@ class Confirmation:
         confirmed = any(arm.purpose == "confirm" for arm in plan.arms)
         if running or confirm is None or confirmed or session.options.dry:
             return ()
+        if any(result.status == "budget_stopped" for result in session.results.values()):
+            return ()  # another one may win once there is more to spend
         conclusion = _so_far(session)
         winner = _winner(conclusion)
         if winner is None:
@@ -90,10 +93,12 @@ def _so_far(session: Session) -> Conclusion:
     results = [session.results[arm.run_id] for arm in plan.arms if arm.run_id in session.results]
     if same_orders(results):
         return conclude(None, results)
-    question = question_of(plan, session.benchmarks)
-    noise = known_before(session, question, results).noise
-    planned = planned_repeats(plan, "candidate")
-    return conclude(question, as_arms(plan, results), planned=planned, noise=noise)
+    arms, question = as_arms(plan, results), question_of(plan, session.benchmarks)
+    noise, record = None, session.record
+    if question is not None:
+        with when_asked(record.directory.parent, record.experiment_id, session.warnings.append) as earlier:
+            noise = known_noise(session, question, arms, earlier)
+    return conclude(question, arms, planned=planned_repeats(plan, "candidate"), noise=noise)
 
 
 def _winner(conclusion: Conclusion) -> Comparison | None:

@@ -7,7 +7,7 @@ experiment that was cut off goes on with the same search.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evsys import Registry
@@ -15,24 +15,29 @@ from evsys.errors import ConfigError, PluginContractError, boundary
 from evsys.protocols import Search
 from evsys.types import ArmResult
 from evsys_runtime.config.arm_tree import ArmTree
-from evsys_runtime.config.budgeting import known_steps
+from evsys_runtime.config.budgeting import known_steps, runs_to_confirm
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan, SuccessMetric
 from evsys_runtime.config.search_plan import PlannedSearch
 from evsys_runtime.experiment.added.search_scores import JudgedScore, judged_scores
+from evsys_runtime.experiment.memory.known_bad import KnownBad
+from evsys_runtime.experiment.resolved import resolved_runs
 from evsys_runtime.experiment.verdict.scores import final_scoring, value_of
 from evsys_runtime.record.hashing import digest
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session
 
-__all__ = ["Searching", "history_of", "oriented"]
+__all__ = ["Searching", "history_of", "oriented", "without_arm"]
 
 NAME = "search"
 """The source of its proposals."""
 
 REFUSALS = 100
 """So many proposals in a row that can't be run end a search."""
+
+UNPAID = "the budget pays for no further arm"
+"""Why a search ended."""
 
 DRY_ARMS = 2
 """Arms of a dry run."""
@@ -57,6 +62,7 @@ class Searching:
     def __init__(self, planned: PlannedSearch, registry: Registry, seed: int) -> None:
         self.planned = planned
         self.search: Search = registry.build("search", planned.spec.kind, resolve(planned.spec.params))
+        self._known_bad: KnownBad | None = None
         self._referee: Search | None = None
         if planned.spec.referee:
             self._referee = registry.build("search", "random", {"arms": ENDLESS, "seed": seed})
@@ -66,7 +72,13 @@ class Searching:
         there = _proposals(session)
         if session.options.dry and len(there) >= DRY_ARMS:
             return ()
+        if any(arm.purpose == "confirm" for arm in session.plan.arms):  # the winner is chosen
+            return ()
         made: list[Proposal] = []
+        if any(result.status == "budget_stopped" for result in session.results.values()):
+            if not running:
+                self._ended(session, made, UNPAID)
+            return ()
         while not any("refused" not in one for one in made):
             if len(made) >= REFUSALS:
                 self._ended(session, made, f"{REFUSALS} proposals in a row couldn't be run")
@@ -81,7 +93,7 @@ class Searching:
                 proposal = self._proposal(session, [*there, *made], history, values, by)
                 if "refused" not in proposal and not self._affordable(session, proposal, made):
                     if not running and not made:
-                        self._ended(session, made, "the budget pays for no further arm")
+                        self._ended(session, made, UNPAID)
                     return made
                 made.append(proposal)
         return made
@@ -136,11 +148,24 @@ class Searching:
             if twin is not None:
                 return {**proposal, "refused": f"the same arm as {twin['name']}", "twin": twin["n"]}
             name = _name(arm, there, len(there))
-            self.planned.arms(arm, name)
+            run, *_ = self.planned.arms(arm, name)
         except ConfigError as error:
             session.log.warning("search.refused", n=len(there), reason=error.message)
             return {**proposal, "refused": error.message}
-        return {**proposal, "name": name, "digest": arm.digest}
+        bad = self._known_bad_of(session, run)
+        return {**proposal, "name": name, "digest": arm.digest, **({"known_bad": bad} if bad else {})}
+
+    def _known_bad_of(self, session: Session, arm: ArmConfig) -> list[str]:
+        """The regions that an arm lies in where earlier experiments failed. It is run all the same: a search may know better."""
+        if self._known_bad is None:
+            record = session.record
+            self._known_bad = KnownBad.before(
+                record.directory.parent, record.experiment_id, session.warnings.append
+            )
+        bad = self._known_bad.of_run(resolved_runs(session.plan, [arm])[arm.label])
+        if bad:
+            session.log.warning("search.known_bad", arm=arm.name, regions=bad)
+        return bad
 
     def _affordable(self, session: Session, proposal: Proposal, made: Sequence[Proposal]) -> bool:
         """Whether the budget pays for an arm beside those that wait, and for the confirmation of a winner."""
@@ -150,14 +175,11 @@ class Searching:
         repeats = experiment.n_repeats
         steps = known_steps(self.arms(session.plan, proposal)[0].run)
         waiting = sum(repeats for one in made if "refused" not in one)
-        confirming = 0 if experiment.confirm is None else experiment.confirm.seeds
-        scored = repeats if experiment.confirm is not None and confirming == 0 else 0
+        confirming, scored = runs_to_confirm(experiment)
         return session.budget.pays_for(repeats + waiting + confirming, steps, scored=scored)
 
     def _ended(self, session: Session, made: Sequence[Proposal], reason: str) -> None:
-        """Say, once, why there are no more arms, and count what was proposed."""
-        if session.record.facts.get(NAME) is not None:
-            return
+        """Say why there are no more arms, and count what was proposed: once, and anew where there came more since."""
         there = [*_proposals(session), *made]
         twins = sum("twin" in one for one in there)
         refused = sum("refused" in one for one in there)
@@ -167,8 +189,21 @@ class Searching:
             "refused": refused - twins,
             "referee": sum(one["by"] == "referee" for one in there),
         }
-        session.record.note(**{NAME: {"kind": self.planned.spec.kind, **counts, "ended": reason}})
+        told = {"kind": self.planned.spec.kind, **counts, "ended": reason}
+        if session.record.facts.get(NAME) == told:
+            return
+        session.record.note(**{NAME: told})
         session.log.info("search.ended", **counts, reason=reason)
+        if all("refused" in one for one in there):
+            last = f"; the last was refused: {there[-1]['refused']}" if there else ""
+            session.warnings.append(f"no arm of the search was run, since {reason}{last}")
+
+
+def without_arm(session: Session) -> bool | None:
+    """Whether it is for want of budget that a search came to its end without an arm; None where there are some, or no search."""
+    if session.plan.search is None or any(arm.purpose == "candidate" for arm in session.plan.arms):
+        return None
+    return bool((session.record.facts.get(NAME) or {}).get("ended") == UNPAID)
 
 
 def _values(asked: Any, kind: str) -> Mapping[str, Any]:
@@ -215,13 +250,14 @@ def history_of(session: Session, proposals: Sequence[Proposal] | None = None, re
             repeats = range(session.plan.experiment.n_repeats)
             results = [session.results.get(f"{proposal['name']}-s{number}") for number in repeats]
             entry |= _outcome(results, success)
-        told.append({**entry, "scores": list(_pairs(scores.get(proposal["n"], ())))})
+        told.append({**entry, **_judged(scores.get(proposal["n"], ()))})
     return told
 
 
-def _pairs(scores: Sequence[JudgedScore]) -> Iterator[list[Any]]:
-    for one in scores:
-        yield [one.step, one.score]
+def _judged(scores: Sequence[JudgedScore]) -> Entry:
+    """The scores by which an arm was judged in its training, and at which of them it was stopped."""
+    stopped_at = next((one.step for one in scores if not one.keep), None)
+    return {"scores": [[one.step, one.score] for one in scores], "stopped_at": stopped_at}
 
 
 def _outcome(results: Sequence[ArmResult | None], success: SuccessMetric | None) -> Entry:

@@ -13,12 +13,12 @@ from typing import Any, Final
 import attrs
 
 from evsys.errors import BudgetExceeded
-from evsys.types import RunContext, Usage
+from evsys.types import ArmResult, RunContext, Usage
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import BudgetConfig
 from evsys_runtime.record.encoding import now
 
-__all__ = ["WAIT", "ArmBudget", "ExperimentBudget"]
+__all__ = ["WAIT", "ArmBudget", "ExperimentBudget", "as_amounts"]
 
 WARN_AT = 0.8
 """The part of a limit from which on it is warned of."""
@@ -39,14 +39,19 @@ type Amounts = dict[str, float]
 class _Account:
     """What one run has used over all its attempts, and what this attempt `wanted` and reserved, on top of what it used `before` it.
 
-    What it wanted may be more than was left to reserve.
+    What it wanted may be more than was left to reserve. `again` is what of that it used for work that was cut off and made again.
     """
 
     used: Amounts = attrs.field(factory=lambda: dict.fromkeys(COUNTED, 0.0))
+    again: Amounts = attrs.field(factory=lambda: dict.fromkeys(COUNTED, 0.0))
     ended: str | None = None
     before: Amounts = attrs.field(factory=dict)
     reserved: Amounts = attrs.field(factory=dict)
     wanted: Amounts = attrs.field(factory=dict)
+
+    def once(self, name: str) -> float:
+        """What it would have used if nothing of it had been cut off."""
+        return max(0.0, self.used[name] - self.again[name])
 
     def unused(self, name: str) -> float:
         """What is reserved and not used yet, while the run goes on."""
@@ -159,25 +164,35 @@ class ExperimentBudget:
         return ArmBudget(self, run_id)
 
     def pays_for(self, runs: int, steps: int | None, *, scored: int = 0) -> bool:
-        """Whether so many further runs could be started that take so many steps each, and so many that are `scored` alone, beside
+        """Whether so many further runs would be paid for that take so many steps each, and so many that are `scored` alone, beside
         those that are under way.
+
+        What was cut off and made again doesn't count here, so that an experiment that was killed decides as if it hadn't been. It
+        counts where a run is to start: then what is spent is spent.
         """
         if self.left("wall_seconds") <= 0 or self.left("arms") < runs + scored:
             return False
         need = self._need(None, steps)
-        return all(self.left(name) > 0 and need.get(name, 0.0) * runs <= self.left(name) for name in COUNTED)
+        again = {name: sum(account.again[name] for account in self._accounts.values()) for name in COUNTED}
+        left = {name: self.left(name) + again[name] for name in COUNTED}
+        return all(left[name] > 0 and need.get(name, 0.0) * runs <= left[name] for name in COUNTED)
+
+    def made_again(self, run_id: str, amounts: Mapping[str, float]) -> None:
+        """Of what a run used so much was for work that was cut off with its process, and is made again."""
+        if (account := self._accounts.get(run_id)) is not None:
+            account.again.update(amounts)
 
     def _need(self, account: _Account | None, steps: int | None) -> Amounts:
         done = [other for other in self._accounts.values() if other.ended == "completed"]
-        used = dict.fromkeys(COUNTED, 0.0) if account is None else account.used
+        used = dict.fromkeys(COUNTED, 0.0) if account is None else {n: account.once(n) for n in COUNTED}
         need: Amounts = {} if steps is None else {"steps": float(steps)}
         for name in COUNTED:
             if name in need or not done:
                 continue
-            if steps is not None and all(other.used["steps"] for other in done):
-                need[name] = steps * max(other.used[name] / other.used["steps"] for other in done)
+            if steps is not None and all(other.once("steps") for other in done):
+                need[name] = steps * max(other.once(name) / other.once("steps") for other in done)
             else:
-                need[name] = max(0.0, max(other.used[name] for other in done) - used[name])
+                need[name] = max(0.0, max(other.once(name) for other in done) - used[name])
         return need
 
     def _lacking(self, run_id: str, need: Amounts, *, is_new: bool) -> str | None:
@@ -304,6 +319,15 @@ class ArmBudget:
         if self._ended:  # what was spent is counted, but there is nothing that it could be spent for
             raise BudgetExceeded(f"{self._run_id} has ended, and spends nothing more")
 
+    def ended(self, result: ArmResult | None, *, went_back: bool) -> None:
+        """The run has ended with a result, or without one.
+
+        Its work that was cut off and made again is known now, unless it went back behind a collapse: what that cost belongs to it.
+        """
+        if result is not None and not went_back:
+            self._whole.made_again(self._run_id, as_amounts(result.cut_off))
+        self.settle("failed" if result is None else result.status)
+
     def settle(self, status: str) -> None:
         """The run has ended."""
         self._ended = True
@@ -324,6 +348,11 @@ class ArmBudget:
     def evsys_evaluation_finished(self) -> None:
         """A hook: a scoring is seldom cheap."""
         self._whole.keep()
+
+
+def as_amounts(usage: Usage) -> Amounts:
+    """What of a usage is counted, beside steps."""
+    return {"tokens": float(usage.tokens), "usd": usage.cost_usd or 0.0}
 
 
 def _hint(name: str, needed: float | None) -> str:
