@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 
 from evsys_plots.curves import MOST_BANDS, MOST_POINTS, curve_of, scores, training
+from evsys_plots.style import FAINT
 
 pytestmark = pytest.mark.usefixtures("drawing")
 
@@ -73,6 +74,52 @@ def test_each_of_twenty_arms_has_a_line_of_its_own_look_and_none_hides_another_w
     assert len({(to_hex(line.get_color()), line.get_linestyle()) for line in lines}) == 20
     assert MOST_BANDS < 20
     assert not plot.figure.axes[0].collections
+
+
+def best_of(count):
+    return [
+        {"arm": f"arm-{n}", "effect": n / 100, "low": 0.0, "high": 1.0, "outcome": "win", "before": 0.1}
+        for n in range(count)
+    ]
+
+
+def test_of_forty_arms_the_best_stand_out_and_the_others_are_grey_behind_them(run, material, scoring):
+    runs = [
+        run(
+            f"arm-{n}",
+            metrics={"loss": ((1, 2.0), (2, 1.0 + n))},
+            evaluations=[scoring(4, {"t": n / 40}, low=0.0, high=1.0)],
+        )
+        for n in range(40)
+    ]
+    told = material(*runs, comparisons=best_of(40), baseline="arm-3")
+    wanted = ["arm-3", *(f"arm-{n}" for n in range(34, 40)), "33 other arms"]
+    for plot in (*training(told), *scores(told)):
+        (legend,) = plot.figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == wanted
+        colours = {to_hex(line.get_color()) for line in plot.figure.axes[0].lines if len(line.get_xdata())}
+        assert FAINT in colours
+    (axes,) = plot.figure.axes
+    assert len(axes.containers) == 7
+    assert "intervals" in plot.figure._supxlabel.get_text()
+
+
+def test_steps_that_were_scored_have_the_ticks_where_they_are_few(run, material, scoring):
+    (plot,) = scores(material(run("a", evaluations=[scoring(step, {"t": 0.5}) for step in (0, 5, 12)])))
+    assert plot.figure.axes[0].get_xticks().tolist() == [0, 5, 12]
+    (plot,) = scores(material(run("a", evaluations=[scoring(step, {"t": 0.5}) for step in (0, 1, 500)])))
+    assert 1 not in plot.figure.axes[0].get_xticks().tolist()
+
+
+@pytest.mark.parametrize(
+    ("losses", "scale"),
+    [((1.0, 2.0, 500.0), "log"), ((1.0, 2.0, 3.0), "linear"), ((-1.0, 2.0, 500.0), "linear")],
+)
+def test_a_loss_that_flies_off_does_not_press_the_others_together(run, material, losses, scale):
+    runs = [run(f"a{n}", metrics={"loss": ((1, 1.5), (2, loss))}) for n, loss in enumerate(losses)]
+    (plot,) = training(material(*runs))
+    (axes,) = plot.figure.axes
+    assert (axes.get_yscale(), "log scale" in axes.get_ylabel()) == (scale, scale == "log")
 
 
 def test_what_else_was_measured_has_a_panel_unless_it_stayed_the_same(run, material):

@@ -108,6 +108,19 @@ def test_of_twenty_arms_those_that_differ_most_are_shown_and_the_rest_is_told(ru
     assert "9 of 20 arms" in plot.figure._supxlabel.get_text()
 
 
+def test_of_many_arms_those_that_differ_on_no_task_have_no_panel(run, material, scoring):
+    runs = [
+        run(f"arm-{n:02}", evaluations=[scoring(0, {"t": 0.0}), scoring(9, {"t": float(n < 4)})])
+        for n in range(20)
+    ]
+    (plot,) = differences(material(*runs))
+    titles = [axes.get_title(loc="left").splitlines()[0] for axes in plot.figure.axes]
+    assert titles == [f"arm-{n:02}" for n in range(4)]
+    assert "the 4 of 20 arms that differ most" in plot.figure._supxlabel.get_text()
+    labelled = [(bool(axes.get_ylabel()), bool(axes.get_xlabel())) for axes in plot.figure.axes]
+    assert labelled == [(True, False), (False, True), (False, True), (True, True)]
+
+
 def test_equal_scores_are_drawn_flat(run, material, scoring):
     scorings = [scoring(0, {"t1": 1.0, "t2": 1.0}), scoring(9, {"t1": 1.0, "t2": 1.0})]
     (plot,) = differences(material(run("a", evaluations=scorings)))

@@ -55,6 +55,19 @@ def test_each_arm_has_a_matrix_of_its_own_in_the_same_colours(material):
     assert {axes.images[0].get_clim() for axes in matrices} == {(0.0, 1.0)}
 
 
+def test_of_twenty_arms_the_best_have_matrices_and_the_rest_is_counted(run, material, compared):
+    names = [f"a{n:02}" for n in range(20)]
+    told = material(
+        *map(run, names),
+        comparisons=[compared(name, n / 20) for n, name in enumerate(names)],
+        forgetting=[{**MATRIX, "arm": name} for name in names],
+    )
+    (plot,) = forgetting(told)
+    titles = [title for axes in plot.figure.axes if (title := axes.get_title(loc="left"))]
+    assert titles == names[8:]
+    assert plot.figure._supxlabel.get_text().endswith("12 of 20 arms")
+
+
 @pytest.mark.parametrize(("value", "ends"), [(3.0, (3.0, 4.0)), (-1.0, (-1.0, 0.0))])
 def test_scores_beyond_0_and_1_have_colours_of_their_own(material, value, ends):
     (plot,) = forgetting(material(forgetting={**MATRIX, "values": [[value, value], [value, value]]}))

@@ -25,6 +25,15 @@ def test_an_arm_stands_at_the_mean_cost_of_its_repeats_and_its_score(run, materi
     assert [line.get_ydata() for line in axes.lines if list(line.get_ydata()) == [0.25, 0.25]]
 
 
+def test_of_forty_arms_the_best_stand_out_in_front_of_the_others(run, material, compared, scored):
+    runs = [run(f"a{n}", evaluations=scored, usd=n + 1.0) for n in range(40)]
+    (plot,) = cost(material(*runs, comparisons=[compared(f"a{n}", n / 40) for n in range(40)]))
+    (legend,) = plot.figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts == [*(f"a{n}" for n in range(33, 40)), "33 other arms", "baseline: base_model"]
+    assert len(plot.figure.axes[0].containers) == 7
+
+
 def test_where_a_price_is_unknown_the_time_is_shown(run, material, scored):
     runs = [run("a", evaluations=scored, usd=1.0, seconds=5.0), run("b", evaluations=scored, seconds=7.0)]
     (plot,) = cost(material(*runs))

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from evsys_plots.material import Line, Material, Points
-from evsys_plots.style import GREY, Plot, ink, key, plain, sheet
+from evsys_plots.style import GREY, Plot, ink, key, looks, others, plain, sheet
 from evsys_runtime.experiment.verdict.tables import over_repeats
 from evsys_runtime.record.slugs import slug
 
@@ -37,6 +37,13 @@ MOST_POINTS = 500
 MOST_BANDS = 8
 """Lines beyond which bands would hide each other."""
 
+MOST_RATIO = 50.0
+"""A largest value so many times the middle one calls for a scale of ratios."""
+
+MOST_APART = 0.06
+"""Of all steps, the width over which points at one step are spread."""
+
+MOST_TICKS = 9
 MOST_PANELS = 12
 ROUNDING = 1e-5
 UNITS = {
@@ -112,21 +119,22 @@ def _binned(
 
 def training(material: Material) -> Iterator[Plot]:
     """The training loss, and small panels of what else was measured at each step and didn't stay the same."""
-    lines = material.lines
+    lines, best = material.lines, material.best_lines
     names = list(dict.fromkeys(name for run in material.runs for name in run.metrics))
     if LOSS in names:
-        yield _measured("training-loss", "Training loss", [LOSS], lines, size=(6.5, 4.0), columns=1)
+        yield _measured("training-loss", "Training loss", [LOSS], lines, best, size=(6.5, 4.0), columns=1)
     names.sort(key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-    others = [name for name in names if name not in {LOSS, *NO_RESULT} and _varies(name, lines)]
-    if others:
-        more = len(others) - MOST_PANELS
-        left = f"{more} more in metrics.jsonl" if more > 0 else ""
+    more = [name for name in names if name not in {LOSS, *NO_RESULT} and _varies(name, lines)]
+    if more:
+        count = len(more) - MOST_PANELS
+        left = f"{count} more in metrics.jsonl" if count > 0 else ""
         yield _measured(
             "training-metrics",
             "What training measured at each step",
-            others[:MOST_PANELS],
+            more[:MOST_PANELS],
             lines,
-            size=(4.0, 2.6) if len(others) > 1 else (6.5, 4.0),
+            best,
+            size=(4.0, 2.6) if len(more) > 1 else (6.5, 4.0),
             columns=3,
             left=left,
         )
@@ -146,6 +154,7 @@ def _measured(
     title: str,
     metrics: Sequence[str],
     lines: Sequence[Line],
+    best: Sequence[str],
     *,
     size: tuple[float, float],
     columns: int,
@@ -160,17 +169,46 @@ def _measured(
         for metric in metrics
     }
     curves = [curve for of_metric in found.values() for curve in of_metric.values()]
-    note = "; ".join(filter(None, (_over_repeats(curves, len(lines)), _thinned(curves), left)))
+    places = looks([line.label for line in lines], best)
+    banded = _banded(places)
+    note = "; ".join(filter(None, (_over_repeats(curves, banded=banded), _thinned(curves), left)))
     figure, panels = sheet(title, note=note, panels=len(metrics), columns=columns, size=size)
     entries: dict[str, Any] = {}
-    places = {line.label: place for place, line in enumerate(lines)}
     for axes, (metric, of_metric) in zip(panels, found.items(), strict=True):
         for label, curve in of_metric.items():
-            entries.setdefault(label, _draw_curve(axes, curve, places[label], bands=len(lines) <= MOST_BANDS))
-        _label(axes, metric, alone=len(metrics) == 1)
+            entries.setdefault(label, _draw_curve(axes, curve, places[label], bands=_banded(places)))
+        alone = len(metrics) == 1
+        _label(axes, metric, alone=alone)
+        if _far_apart(list(of_metric.values())):
+            axes.set_yscale("log")
+            if alone:
+                axes.set_ylabel(f"{axes.get_ylabel()} (log scale)")
+            else:
+                axes.set_title(f"{axes.get_title(loc='left')} (log scale)", loc="left")
     if len(lines) > 1:
-        key(figure, {line.label: entries[line.label] for line in lines if line.label in entries})
+        key(figure, _legend(entries, places))
     return Plot(name=name, figure=figure)
+
+
+def _banded(places: Mapping[str, int | None]) -> bool:
+    """Whether the lines that have looks of their own are few enough for bands and bars."""
+    return sum(place is not None for place in places.values()) <= MOST_BANDS
+
+
+def _legend(entries: Mapping[str, Any], places: Mapping[str, int | None]) -> dict[str, Any]:
+    """What stands out, in the order of its looks, then what else there is, then the grey lines as one."""
+    shown = {
+        label: entries[label] for label, place in places.items() if place is not None and label in entries
+    }
+    beside = {label: drawn for label, drawn in entries.items() if label not in places}
+    grey = [entries[label] for label, place in places.items() if place is None and label in entries]
+    return {**shown, **beside, **({others(places): grey[0]} if grey else {})}
+
+
+def _far_apart(curves: Sequence[Curve]) -> bool:
+    """Whether a few large values would press all others together; a scale of ratios shows both, where all are above 0."""
+    values = np.concatenate([curve.mean[np.isfinite(curve.mean)] for curve in curves] or [np.empty(0)])
+    return bool(len(values) and values.min() > 0 and values.max() > MOST_RATIO * np.median(values))
 
 
 def _label(axes: Axes, metric: str, *, alone: bool) -> None:
@@ -186,10 +224,10 @@ def _label(axes: Axes, metric: str, *, alone: bool) -> None:
         axes.set_ylabel(plain(unit))
 
 
-def _draw_curve(axes: Axes, curve: Curve, place: int, *, bands: bool) -> Any:
+def _draw_curve(axes: Axes, curve: Curve, place: int | None, *, bands: bool) -> Any:
     style = ink(place)
     (line,) = axes.plot(curve.steps, curve.mean, **style, **_dotted(curve.mean))
-    if bands and curve.repeats > 1:
+    if bands and place is not None and curve.repeats > 1:
         axes.fill_between(curve.steps, curve.low, curve.high, color=style["color"], alpha=0.18, linewidth=0)
     return line
 
@@ -199,11 +237,11 @@ def _dotted(values: NDArray[np.float64]) -> dict[str, Any]:
     return {"marker": "o", "markersize": 4} if np.isfinite(values).sum() <= 30 else {}
 
 
-def _over_repeats(curves: Sequence[Curve], lines: int) -> str:
+def _over_repeats(curves: Sequence[Curve], *, banded: bool) -> str:
     most = max((curve.repeats for curve in curves), default=1)
     if most == 1:
         return ""
-    band = ", band: their range" if lines <= MOST_BANDS else ""
+    band = ", band: their range" if banded else ""
     return f"line: mean of up to {most} repeats{band}"
 
 
@@ -254,7 +292,9 @@ def _scores_of(
     shown = metrics[:MOST_PANELS]
     repeats = max(len(line.runs) for line in lines)
     over = f"mean of up to {repeats} repeats; " if repeats > 1 else ""
-    bars = "bars: 95 % intervals over tasks; " if len(lines) <= MOST_BANDS else ""
+    places = looks([line.label for line in lines], material.best_lines)
+    apart = {label: _apart(place, places) for label, place in places.items()}
+    bars = "bars: 95 % intervals over tasks; " if _banded(places) else ""
     note = f"{over}{bars}step 0: the weights that training started from"
     alone = len(shown) == 1
     figure, panels = sheet(
@@ -270,22 +310,39 @@ def _scores_of(
             value.direction for each in found.values() for (_, n), value in each.items() if n == metric
         }
         better = "lower is better" if directions == {"min"} else "higher is better"
-        for place, line in enumerate(lines):
-            drawn = _draw_scores(axes, found[line.label], metric, place, len(lines))
+        for label, place in places.items():
+            bars_too = place is not None and _banded(places)
+            drawn = _draw_scores(axes, found[label], metric, place, apart[label], bars=bars_too)
             if drawn is not None:
-                entries.setdefault(line.label, drawn)
+                entries.setdefault(label, drawn)
         for model, value in _models(material, benchmark, metric).items():
             beside = axes.axhline(value, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
             entries.setdefault(model, beside)
         _label(axes, metric, alone=alone)
+        _tick_scored(axes, [step for each in found.values() for step, name in each if name == metric])
         axes.set_ylabel(plain(f"{metric} ({better})" if alone else better))
     if len(entries) > 1:
-        key(figure, entries)
+        key(figure, _legend(entries, places))
     return Plot(name=f"scores-{slug(benchmark)}", figure=figure)
 
 
-def _draw_scores(axes: Axes, scored: _Scored, metric: str, place: int, lines: int) -> Any:
-    """The points of one arm, with intervals where they don't hide each other: moved apart a little."""
+def _apart(place: int | None, places: Mapping[str, int | None]) -> float:
+    """How far the points of an arm are moved aside, so that equal ones don't hide each other: a share of all steps."""
+    shown = sum(each is not None for each in places.values())
+    return 0.0 if place is None else (place - (shown - 1) / 2) * min(0.006, MOST_APART / shown)
+
+
+def _tick_scored(axes: Axes, steps: Sequence[int]) -> None:
+    """Ticks where something was scored, if those are few and far enough apart for their numbers."""
+    at = sorted({*steps})
+    if 1 < len(at) <= MOST_TICKS and min(np.diff(at)) * MOST_TICKS >= at[-1] - at[0]:
+        axes.set_xticks(at)
+
+
+def _draw_scores(
+    axes: Axes, scored: _Scored, metric: str, place: int | None, apart: float, *, bars: bool
+) -> Any:
+    """The points of one arm, with their intervals where these don't hide each other."""
     known = [
         (step, v, v.value) for (step, name), v in scored.items() if name == metric and v.value is not None
     ]
@@ -293,18 +350,17 @@ def _draw_scores(axes: Axes, scored: _Scored, metric: str, place: int, lines: in
         return None
     steps = np.array([step for step, *_ in known], dtype=np.float64)
     values = np.array([value for *_, value in known], dtype=np.float64)
-    if lines > MOST_BANDS:
-        (drawn,) = axes.plot(steps, values, marker="o", markersize=4, **ink(place))
-        return drawn
-    apart = (place - (lines - 1) / 2) * 0.006 * max(1.0, float(steps.max()))
+    steps = steps + apart * max(1.0, float(steps.max()))
+    if not bars:
+        return axes.plot(steps, values, marker="o", markersize=4, **ink(place))[0]
     bounds = np.array(
         [
             (value - (value if v.low is None else v.low), (value if v.high is None else v.high) - value)
             for _, v, value in known
         ]
     ).T
-    return axes.errorbar(
-        steps + apart,
+    drawn = axes.errorbar(
+        steps,
         values,
         yerr=np.clip(bounds, 0.0, None),
         marker="o",
@@ -313,6 +369,7 @@ def _draw_scores(axes: Axes, scored: _Scored, metric: str, place: int, lines: in
         elinewidth=0.9,
         **ink(place),
     )
+    return drawn.lines[0]  # the legend needs no bars
 
 
 def _models(material: Material, benchmark: str, metric: str) -> dict[str, float]:

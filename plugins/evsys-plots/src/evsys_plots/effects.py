@@ -28,6 +28,9 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
 }
 """Colour and marker of an outcome."""
 
+MANY = 15
+"""Arms beyond which rows move together."""
+
 MOST_PANELS = 9
 
 
@@ -42,7 +45,10 @@ def effects(material: Material) -> Iterator[Plot]:
     figure, (axes,) = sheet(
         f"Effect on {material.metric} against {conclusion.get('baseline')}",
         note=_how_to_read(conclusion, checkpoints=bool(checkpoints)),
-        size=(6.0 + 0.06 * max(len(shortened(c["arm"])) for c in comparisons), 1.6 + 0.36 * count),
+        size=(
+            6.0 + 0.06 * max(len(shortened(c["arm"])) for c in comparisons),
+            1.6 + (0.36 if count <= MANY else 0.28) * count,
+        ),
     )
     entries = _lines_of(axes, conclusion)
     for place, comparison in enumerate(comparisons):
@@ -89,7 +95,7 @@ def _draw_effect(axes: Axes, comparison: Mapping[str, Any], place: float, *, fai
     low = effect if comparison.get("low") is None else float(comparison["low"])
     high = effect if comparison.get("high") is None else float(comparison["high"])
     looks = {"markersize": 4, "elinewidth": 0.8, "alpha": 0.7} if faint else {"markersize": 7}
-    return axes.errorbar(
+    drawn = axes.errorbar(
         [effect],
         [place],
         xerr=[[max(0.0, effect - low)], [max(0.0, high - effect)]],
@@ -99,6 +105,7 @@ def _draw_effect(axes: Axes, comparison: Mapping[str, Any], place: float, *, fai
         linestyle="none",
         **looks,
     )
+    return drawn.lines[0]  # the mark, which is what the legend shows
 
 
 # --- task by task -------------------------------------------------------------------------------------------------
@@ -109,8 +116,10 @@ def differences(material: Material) -> Iterator[Plot]:
     found = task_differences(material)
     if not found:
         return
-    largest = sorted(found, key=lambda arm: -abs(float(np.mean(found[arm]))))[:MOST_PANELS]
-    shown = [arm for arm in found if arm in largest]
+    # Among many, one that differs on no task needs no panel to say so.
+    largest = sorted(found, key=lambda arm: (-abs(float(np.mean(found[arm]))), not found[arm].any()))
+    largest = [arm for arm in largest if len(found) <= MOST_PANELS or found[arm].any()] or largest[:1]
+    shown = [arm for arm in found if arm in largest[:MOST_PANELS]]
     left = f"; the {len(shown)} of {len(found)} arms that differ most" if len(shown) < len(found) else ""
     alone = len(shown) == 1
     figure, panels = sheet(
@@ -121,8 +130,13 @@ def differences(material: Material) -> Iterator[Plot]:
         size=(8.0, 4.0) if alone else (4.0, 2.8),
     )
     bound = max(max(float(np.abs(found[arm]).max()) for arm in shown) * 1.08, 1e-12)
-    for axes, arm in zip(panels, shown, strict=True):
+    columns = min(3, len(shown))
+    for place, (axes, arm) in enumerate(zip(panels, shown, strict=True)):
         _draw_differences(axes, arm, found[arm], bound)
+        if place % columns == 0:
+            axes.set_ylabel("difference of reward")
+        if place + columns >= len(shown):
+            axes.set_xlabel("tasks, sorted by their difference")
     yield Plot(name="differences", figure=figure)
 
 
@@ -147,9 +161,8 @@ def _draw_differences(axes: Axes, arm: str, values: np.ndarray, bound: float) ->
         fontsize=9,
     )
     axes.set_ylim(-bound, bound)
-    axes.set_xlabel("tasks, sorted by their difference")
+    axes.set_xlim(0.4, len(values) + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    axes.set_ylabel("difference of reward")
     axes.grid(visible=False, axis="x")
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["forgetting"]
 
 STARTED_FROM = "start"
+IN_ONE_COLUMN = 3
+MOST_PANELS = 12
 
 
 def forgetting(material: Material) -> Iterator[Plot]:
@@ -23,18 +25,32 @@ def forgetting(material: Material) -> Iterator[Plot]:
     matrices = _matrices(material.conclusion.get("forgetting"))
     if not matrices:
         return
+    shown = _shown(matrices, material.best)
+    left = f"; {len(shown)} of {len(matrices)} arms" if len(shown) < len(matrices) else ""
+    matrices = shown
     widest = max(len(matrix["stages"]) for matrix in matrices) + 1
     tallest = max(len(matrix["benchmarks"]) for matrix in matrices)
     figure, panels = sheet(
         "Scores after each stage",
-        note="a row a benchmark, a column a stage; means over repeats with 95 % intervals",
+        note=f"a row a benchmark, a column a stage; means over repeats with 95 % intervals{left}",
         panels=len(matrices),
+        columns=1 if len(matrices) <= IN_ONE_COLUMN else 2,
         size=(max(6.0, 2.2 + 1.1 * widest), 1.2 + 0.55 * tallest),
     )
     bounds = _bounds([value for matrix in matrices for row in matrix["values"] for value in row])
     for axes, matrix in zip(panels, matrices, strict=True):
         _draw(axes, matrix, bounds)
     yield Plot(name="forgetting", figure=figure)
+
+
+def _shown(matrices: Sequence[Mapping[str, Any]], best: Sequence[str]) -> list[Mapping[str, Any]]:
+    """All, or of many those of the best arms, in their order."""
+    first = sorted(matrices, key=lambda each: _rank(str(each.get("arm")), best))[:MOST_PANELS]
+    return [each for each in matrices if any(each is one for one in first)]
+
+
+def _rank(arm: str, best: Sequence[str]) -> int:
+    return best.index(arm) if arm in best else len(best)
 
 
 def _matrices(found: Any) -> list[Mapping[str, Any]]:

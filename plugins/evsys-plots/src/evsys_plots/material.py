@@ -81,6 +81,21 @@ class Material:
                 found.setdefault(result.arm, []).append(result)
         return found
 
+    @property
+    def best(self) -> tuple[str, ...]:
+        """The baseline, where it is an arm, and the arms that were compared with it, those with the largest effects first."""
+        compared = self.conclusion.get("comparisons") or ()
+        scored = [one for one in compared if one.get("effect") is not None]
+        arms = [str(one["arm"]) for one in sorted(scored, key=lambda one: -one["effect"])]
+        own = {run.arm for run in self.runs}
+        return tuple(name for name in (str(self.conclusion.get("baseline")), *arms) if name in own)
+
+    @property
+    def best_lines(self) -> tuple[str, ...]:
+        """The labels of the lines of the best arms."""
+        lines = self.lines
+        return tuple(line.label for arm in self.best for line in lines if line.runs[0].arm == arm)
+
     def ends(self, results: Sequence[ArmResult]) -> list[ArmResult]:
         """Those of some results that their repeats end with: of an arm with stages the last one's."""
         return [result for result in results if not self.last or result.run_id in self.last]

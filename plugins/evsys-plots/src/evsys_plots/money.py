@@ -9,7 +9,7 @@ import attrs
 
 from evsys.types import ArmResult, MetricValue
 from evsys_plots.material import Material
-from evsys_plots.style import GREY, Plot, key, mark, plain, sheet
+from evsys_plots.style import GREY, Plot, key, looks, mark, others, plain, sheet
 from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of
 from evsys_runtime.experiment.verdict.tables import over_repeats
 
@@ -43,12 +43,16 @@ def cost(material: Material) -> Iterator[Plot]:
         return
     figure, (axes,) = sheet(
         f"Cost against {material.metric}",
-        note="a mark an arm, at its mean over repeats; bars: the range of cost, the 95 % interval of the score over tasks",
+        note="a mark an arm, at its mean over repeats; bars: range of the cost, 95 % interval of the score",
         size=(6.5, 4.0),
     )
     entries: dict[str, Any] = {}
-    for place, (arm, (costs, score)) in enumerate(scored.items()):
-        entries[arm] = _draw(axes, costs, score, place)
+    places = looks(list(scored), material.best)
+    for arm, (costs, score) in scored.items():
+        drawn = _draw(axes, costs, score, places[arm])
+        entries[arm if places[arm] is not None else others(places)] = drawn
+    if others(places) in entries:  # behind the arms that stand out
+        entries[others(places)] = entries.pop(others(places))
     before = [c["before"] for c in material.conclusion.get("comparisons") or () if c["before"] is not None]
     if before:
         line = axes.axhline(float(before[0]), color=GREY, linestyle="--", linewidth=1.0)
@@ -78,19 +82,22 @@ def _scored(
     return found
 
 
-def _draw(axes: Axes, costs: Sequence[float], score: MetricValue, place: int) -> Any:
+def _draw(axes: Axes, costs: Sequence[float], score: MetricValue, place: int | None) -> Any:
+    """The mark of an arm, with bars where it stands out; what stands for it in the legend is the mark alone."""
     x, y = sum(costs) / len(costs), score.value
     assert y is not None
+    if place is None:
+        return axes.plot([x], [y], linestyle="none", **mark(place))[0]
     low = y if score.low is None else score.low
     high = y if score.high is None else score.high
-    return axes.errorbar(
+    drawn = axes.errorbar(
         [x],
         [y],
         xerr=[[max(0.0, x - min(costs))], [max(0.0, max(costs) - x)]],
         yerr=[[max(0.0, y - low)], [max(0.0, high - y)]],
-        markersize=8,
         elinewidth=0.9,
         capsize=2,
         linestyle="none",
         **mark(place),
     )
+    return drawn.lines[0]

@@ -7,7 +7,7 @@ their own, whatever the user's matplotlibrc says.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,9 @@ __all__ = [
     "Plot",
     "ink",
     "key",
+    "looks",
     "mark",
+    "others",
     "plain",
     "rendered",
     "settings",
@@ -36,11 +38,17 @@ __all__ = [
 FORMATS = ("png", "svg")
 GREY = "#666666"
 DPI = 150
-LONGEST = 40
+LONGEST = 48
 MOST_IN_COLUMN = 28
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito's palette (2008), without its yellow, which is hard to see on white."""
+
+MOST_LOOKS = 14
+"""Arms that are told apart by their looks. Of more, a few stand out, and the others are grey."""
+
+STANDING_OUT = 7
+FAINT = "#c4c4c4"
 
 DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -122,17 +130,42 @@ def sheet(
     return figure, axes
 
 
-def ink(place: int) -> dict[str, Any]:
-    """Colour and dashes of the line number `place`: 28 that differ, counted from 0."""
+def looks(labels: Sequence[str], best: Sequence[str]) -> dict[str, int | None]:
+    """The number of each label's look; None for those that are grey.
+
+    Args:
+        labels: what is drawn, in its order.
+        best: those of it that matter most, the first most; where nobody knows, all have looks of their own.
+    """
+    shown = labels
+    if len(labels) > MOST_LOOKS and best:
+        first = [*dict.fromkeys(best), *(label for label in labels if label not in best)][:STANDING_OUT]
+        shown = [label for label in labels if label in first]
+    places = {label: place for place, label in enumerate(shown)}
+    return {label: places.get(label) for label in labels}
+
+
+def others(found: Mapping[str, int | None]) -> str:
+    """What the legend calls those that are grey."""
+    return f"{sum(place is None for place in found.values())} other arms"
+
+
+def ink(place: int | None) -> dict[str, Any]:
+    """Colour and dashes of the line number `place`: 28 that differ, counted from 0; grey and behind the others for None."""
+    if place is None:
+        return {"color": FAINT, "linestyle": "-", "linewidth": 0.9, "zorder": 1.5}
     return {
         "color": COLOURS[place % len(COLOURS)],
         "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
     }
 
 
-def mark(place: int) -> dict[str, Any]:
-    """Colour and marker of the point number `place`, counted from 0."""
+def mark(place: int | None) -> dict[str, Any]:
+    """Colour and marker of the point number `place`, counted from 0; grey, small and behind the others for None."""
+    if place is None:
+        return {"color": FAINT, "marker": "o", "markersize": 4, "zorder": 1.5}
     return {
+        "markersize": 8,
         "color": COLOURS[place % len(COLOURS)],
         "marker": MARKERS[(place + place // len(COLOURS)) % len(MARKERS)],
     }

@@ -50,15 +50,20 @@ class CheckpointEntry:
     manifest: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
 
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hash of each file, which tells these weights from others."""
+        return {name: facts["sha256"] for name, facts in self.files.items()}
+
     def verify(self) -> None:
         """Compare every file with its hash.
 
         Raises:
             StoreError: a file is missing or has changed.
         """
-        for name, facts in self.files.items():
+        for name, known in self.hashes.items():
             path = self.directory / name
-            if not path.is_file() or file_digest(path) != facts["sha256"]:
+            if not path.is_file() or file_digest(path) != known:
                 problem = "has changed" if path.is_file() else "is missing"
                 raise StoreError(
                     f"checkpoint {self.directory}: {name} {problem} since it was saved",

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evsys.errors import ConfigError
+from evsys_runtime.listed import listed
 from evsys_runtime.record.index import Index
 
 __all__ = ["experiment_called", "folder_called", "run_called"]
 
 _FROM_THE_END = re.compile(r"last(?:-(\d+))?|-(\d+)")
-_MOST_NAMED = 5
 
 
 def folder_called(text: str) -> tuple[Path, str | None] | None:
@@ -50,11 +50,12 @@ def experiment_called(text: str, index: Index) -> str:
         return candidates[0]
     if candidates:
         raise ConfigError(
-            f"{text!r} may be {len(candidates)} experiments: {_listed(candidates)}",
+            f"{text!r} may be {len(candidates)} experiments: {listed(candidates)}",
             hint="write more of the id",
         )
-    known = [*folders, *(str(name) for _, name, _ in found if name), *(["last"] if found else [])]
-    raise ConfigError(f"there is no experiment {text!r} in {index.experiments}", hint=_hint(text, known))
+    names = [*(str(name) for _, name, _ in found if name), *(["last"] if found else [])]
+    hint = _hint(text, folders, [*folders, *names])
+    raise ConfigError(f"there is no experiment {text!r} in {index.experiments}", hint=hint)
 
 
 def run_called(text: str, run_ids: Sequence[str], experiment_id: str) -> str:
@@ -70,10 +71,10 @@ def run_called(text: str, run_ids: Sequence[str], experiment_id: str) -> str:
         return candidates[0]
     if candidates:
         raise ConfigError(
-            f"{text!r} may be {len(candidates)} runs of {experiment_id}: {_listed(candidates)}",
+            f"{text!r} may be {len(candidates)} runs of {experiment_id}: {listed(candidates)}",
             hint="write more of the name",
         )
-    raise ConfigError(f"{experiment_id} has no run {text!r}", hint=_hint(text, run_ids))
+    raise ConfigError(f"{experiment_id} has no run {text!r}", hint=_hint(text, run_ids, run_ids))
 
 
 def _from_the_end(counted: re.Match[str], folders: Sequence[str]) -> str:
@@ -86,13 +87,9 @@ def _from_the_end(counted: re.Match[str], folders: Sequence[str]) -> str:
     raise ConfigError(f"no experiment is number {place + 1} from the end", hint=there)
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
-
-
-def _hint(text: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(text, known, n=2, cutoff=0.5)
+def _hint(text: str, known: Sequence[str], called: Sequence[str]) -> str:
+    """What may be meant of all that things are `called`; else the first of what is there."""
+    close = difflib.get_close_matches(text, called, n=2, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"there are {_listed(list(known))}" if known else "there is nothing on record yet"
+    return f"there are {listed(known)}" if known else "there is nothing on record yet"

@@ -197,8 +197,20 @@ class ExperimentRecord:
         """
         return read_jsonl(self.directory / PROPOSALS, missing_ok=True)
 
-    def write_result(self, result: ExperimentResult, conclusion: str | None = None) -> None:
-        """Write conclusion.json, conclusion.md if there is a text, and then the status, which makes it final."""
+    def write_result(
+        self,
+        result: ExperimentResult,
+        conclusion: str | None = None,
+        *,
+        to_resume: Sequence[str] | None = None,
+    ) -> None:
+        """Write conclusion.json, conclusion.md if there is a text, and then the status, which makes it final.
+
+        Args:
+            result: how the experiment ended.
+            conclusion: the text.
+            to_resume: the runs that whoever resumes it goes on with; None where that isn't known.
+        """
         self.lock.refuse_if_lost()
         write_json(self.directory / "conclusion.json", self._redactor.tree(result_tree(result.conclusion)))
         if conclusion is not None:
@@ -211,7 +223,8 @@ class ExperimentRecord:
             if arm.run_dir is None
         }
         told = {name: getattr(result, name) for name in kept}
-        self.note(**told, not_started=not_started, finished=now())
+        left = None if to_resume is None else list(to_resume)
+        self.note(**told, not_started=not_started, to_resume=left, finished=now())
 
     def read_result(self) -> dict[str, Any] | None:
         """The whole result as `evsys run --json` prints it, from the files; None before there is one."""

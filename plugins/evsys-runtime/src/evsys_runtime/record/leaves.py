@@ -6,7 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["IGNORED_BACKEND_PARAMS", "IGNORED_RUN_KEYS", "arm_leaves", "benchmark_leaves", "short_leaves"]
+__all__ = [
+    "IGNORED_BACKEND_PARAMS",
+    "IGNORED_CLIENT_PARAMS",
+    "IGNORED_RUN_KEYS",
+    "arm_leaves",
+    "benchmark_leaves",
+    "short_leaves",
+]
 
 IGNORED_RUN_KEYS = frozenset({"name", "tags"})
 """What a run may be called changes nothing."""
@@ -15,6 +22,24 @@ IGNORED_BACKEND_PARAMS = frozenset(
     {"base_url", "api_key_env", "api_key", "n_workers", "num_workers", "project_id"}
 )
 """Where a backend is and how it is reached changes nothing."""
+
+IGNORED_CLIENT_PARAMS = IGNORED_BACKEND_PARAMS | {
+    *("timeout_seconds", "max_retries", "requests_per_minute", "tokens_per_minute", "max_concurrent", "price")
+}
+"""Nor does it of the service that a teacher is asked at, or what that costs."""
+
+_IGNORED_LEAVES = frozenset(
+    {
+        f"{place}.params.{name}"
+        for place in ("backend", "teacher.backend", "reference.backend")
+        for name in IGNORED_BACKEND_PARAMS
+    }
+    | {
+        f"{role}.inference.params.{name}"
+        for role in ("teacher", "reference")
+        for name in IGNORED_CLIENT_PARAMS
+    }
+)
 
 _PLACE_OF_ENTRY = frozenset({"path", "id", "tags", "n_concurrent", "hash", "tasks", "name"})
 """Keys of a benchmark entry that change no score: the hash of its tasks, which is compared apart, stands for where they lie."""
@@ -26,9 +51,13 @@ _LONGEST = 200
 def arm_leaves(run: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run's config by dotted path, without what changes no result: what it is called, where a backend is."""
     kept = {key: value for key, value in run.items() if key not in IGNORED_RUN_KEYS}
-    found = dict(_leaves("", kept))
-    left_out = {f"backend.params.{name}" for name in IGNORED_BACKEND_PARAMS}
-    return {path: value for path, value in found.items() if path not in left_out}
+    return {path: value for path, value in _leaves("", kept) if not _ignored(path)}
+
+
+def _ignored(path: str) -> bool:
+    """Whether a leaf is one of those, or inside of one, such as a price's."""
+    parts = path.split(".")
+    return any(".".join(parts[:count]) in _IGNORED_LEAVES for count in (3, 4))
 
 
 def benchmark_leaves(entries: Any) -> dict[str, Any]:

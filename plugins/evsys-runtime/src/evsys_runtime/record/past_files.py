@@ -89,7 +89,8 @@ def read_experiment(folder: Path) -> ReadExperiment:
 def _experiment(folder: Path) -> ReadExperiment:
     facts = read_json(folder / "experiment.json")
     conclusion = _optional(folder / "conclusion.json") if facts["finished"] is not None else {}
-    resolved = {str(arm["run_id"]): arm for arm in _optional(folder / "resolved.json").get("arms", ())}
+    tree = _optional(folder / "resolved.json")
+    resolved = {str(arm["run_id"]): arm for arm in tree.get("arms", ())}
     # A run that was added to confirm a winner is that arm once more.
     of_arm = {str(arm.get("arm")): {"run": arm.get("run")} for arm in resolved.values()}
     planned = {
@@ -106,6 +107,8 @@ def _experiment(folder: Path) -> ReadExperiment:
     confirmed = None if not again else _known(Comparison, again["comparison"])
     # The effect by which an arm was chosen is partly luck; that of the runs that confirmed it isn't.
     sure = best if confirmed is None or confirmed.effect is None else confirmed
+    # Its scores are those of the success metric, which may be of another entry than what confirmed it.
+    scored = sure if not again or again.get("metric") == conclusion.get("metric") else best
     past = PastExperiment(
         experiment_id=folder.name,
         name=_text(facts["name"]),
@@ -124,8 +127,8 @@ def _experiment(folder: Path) -> ReadExperiment:
         verdict=_text(conclusion.get("verdict")),
         reason=_text(conclusion.get("reason")),
         best_arm=_text(conclusion.get("best_arm")),
-        before=_number(best and best.before),
-        after=_number(best and best.after),
+        before=_number(scored and scored.before),
+        after=_number(scored and scored.after),
         effect=_number(sure and sure.effect),
         low=_number(sure and sure.low),
         high=_number(sure and sure.high),
@@ -156,17 +159,21 @@ def _experiment(folder: Path) -> ReadExperiment:
         name = _label(arm)
         if name is not None and name not in leaves and isinstance(arm.get("run"), Mapping):
             leaves[name] = short_leaves(arm["run"])
-    marks = tuple(_marks(facts, conclusion))
+    marks = tuple(_marks(facts, conclusion, tree))
     return ReadExperiment(past=past, words=_words(said), arms=planned, leaves=leaves, marks=marks)
 
 
-def _marks(facts: Tree, conclusion: Tree) -> Iterator[tuple[str, str]]:
+def _marks(facts: Tree, conclusion: Tree, resolved: Tree) -> Iterator[tuple[str, str]]:
+    """What other experiments look for: its noise floor, its recipes, the tasks that it scored."""
     floor = conclusion.get("noise_floor") or {}
     if floor.get("identity") and floor.get("experiment_id") is None:
         yield "noise", str(floor["identity"])
     arms = (facts.get("preregistered") or {}).get("arms")
     if arms:
         yield "arms", str(arms)
+    for entry in resolved.get("benchmarks") or ():
+        if isinstance(entry, Mapping) and entry.get("hash"):
+            yield "tasks", str(entry["hash"])
 
 
 def _label(arm: Tree) -> str | None:

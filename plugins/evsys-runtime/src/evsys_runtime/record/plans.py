@@ -29,7 +29,8 @@ __all__ = [
 class PlannedArm:
     """An arm, or a `stage` of one, with its `runs`, one a repeat; those of `purpose` control are equal runs of the baseline. Numbers are those of one run; what isn't known is None, and `unknown` says why.
 
-    `rows` are left to train on, `dropped` says why others aren't. `seconds` and `cost_usd` are of the training alone.
+    `rows` are left to train on, `dropped` says why others aren't. `seconds` and `cost_usd` are of the training alone;
+    `second_models` is what its teacher or reference takes of that money, by role.
     """
 
     arm: str
@@ -43,6 +44,7 @@ class PlannedArm:
     trained_tokens: int | None = None
     seconds: float | None = None
     cost_usd: float | None = None
+    second_models: Mapping[str, float | None] = attrs.field(factory=dict)
     purpose: Purpose = "candidate"
     stage: str | None = None
     unknown: tuple[str, ...] = ()

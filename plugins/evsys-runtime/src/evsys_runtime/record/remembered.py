@@ -217,7 +217,8 @@ class WhyParent:
 class Why:
     """What `evsys why --json` prints: why an experiment, or one arm of it, ended as it did.
 
-    `weakened` is whatever speaks against what was concluded. `parent_verdict` and `changed` are about its parent, as far as that is on record.
+    `weakened` is whatever speaks against what was concluded. `parent_verdict`, `parent_retracted` (why) and `changed` are about its parent, as
+    far as that is on record.
     """
 
     experiment_id: str
@@ -236,6 +237,7 @@ class Why:
     failed: tuple[WhyFailed, ...] = ()
     parent: str | None = None
     parent_verdict: str | None = None
+    parent_retracted: str | None = None
     changed: tuple[WhyParent, ...] = ()
 
 

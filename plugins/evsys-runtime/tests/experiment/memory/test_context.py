@@ -12,6 +12,7 @@ from evsys_runtime.commands import compact_json
 from evsys_runtime.experiment.memory.context import context_of
 from evsys_runtime.experiment.memory.fitting import fitted, tokens_of
 from evsys_runtime.experiment.memory.markdown import SECTIONS, context_markdown
+from evsys_runtime.record.history import Question, ask
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
 from evsys_runtime.record.retraction import retract
@@ -160,6 +161,22 @@ def test_a_recipe_that_won_twice_is_one_finding_and_its_tie_is_told(tmp_path):
     assert f"also won in {ids[1]}" in found.says
     assert f"but a tie in {ids[2]}" in found.says
     assert context.candidates == ()
+
+
+def test_a_candidate_is_told_by_the_runs_that_had_no_part_in_its_choice(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    record = lab.begin({"one": lab.run(), "two": lab.run()}, 1)
+    lab.end(record, "CANDIDATE", [lab._comparison("one", "win", 1), lab._comparison("two", "win", 1)])
+    lab.tried_anew(record.experiment_id, "one", "inconclusive")
+    (worded,) = whole_of(tmp_path).sections["candidates"]
+    found = worded.full
+    assert found.name.endswith("/one")
+    assert found.effect == (0.01, -0.09, 0.11)
+    assert found.says.startswith("tried anew: inconclusive, +0.")
+    assert "by the runs that chose it" in found.says
+    with Index(lab.experiments) as index:
+        (past,) = ask(index, Question()).experiments
+    assert (past.before, past.after, past.effect) == (0.4, 0.41, 0.01)
 
 
 def test_a_question_asked_twice_is_one(tmp_path):

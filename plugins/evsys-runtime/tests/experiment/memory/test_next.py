@@ -6,12 +6,13 @@ import jsonschema
 import pytest
 from past_lab import Lab
 
-from evsys.types import Settling
+from evsys.types import Failure, Settling
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.memory.next import next_steps
-from evsys_runtime.experiment.memory.untried import untried
+from evsys_runtime.experiment.memory.untried import Tried, untried
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.remembered import Condition, Region
 from evsys_runtime.record.result_schemas import result_schema, result_tree
 from evsys_runtime.record.retraction import retract
 
@@ -65,6 +66,25 @@ def test_a_candidate_is_to_be_confirmed_by_as_many_fresh_runs_as_it_had(lab):
     assert (step.kind, step.experiment, step.arm, step.runs) == ("confirm", name, "one", 2)
     assert (step.cost_usd, step.seconds) == (pytest.approx(0.04), 60.0)
     assert step.learns == "whether one beats base_model when it isn't chosen among 2"
+
+
+def test_a_candidate_whose_fresh_runs_left_it_open_is_settled_and_not_confirmed_again(lab):
+    arms = {"one": lab.run("sft", 0.001), "two": lab.run("rl", 0.001)}
+    outcomes = {"one": "win", "two": "tie"}
+    name = concluded(lab, arms, "CANDIDATE", outcomes, settling=Settling(arm="one", tasks=400))
+    lab.tried_anew(name, "one", "inconclusive")
+    (step,) = steps_of(lab).steps
+    assert (step.kind, step.arm) == ("settle", "one")
+    assert "+0.01 [-0.09, 0.11] so far" in step.learns
+    assert step.needs == "about 400 tasks (100 were scored)"
+
+
+def test_a_candidate_that_fell_behind_when_it_was_tried_anew_leaves_the_place_to_the_next(lab):
+    arms = {"one": lab.run("sft", 0.001), "two": lab.run("rl", 0.001)}
+    name = concluded(lab, arms, "CANDIDATE", {"one": "win", "two": "win"})
+    lab.tried_anew(name, "one", "tie")
+    (step,) = steps_of(lab).steps
+    assert (step.kind, step.arm) == ("confirm", "two")
 
 
 def test_a_question_is_settled_by_the_tasks_or_runs_that_its_conclusion_names(lab):
@@ -122,7 +142,7 @@ def test_neighbours_of_a_winner_are_those_that_its_sweep_left_out(lab):
     steps = steps_of(lab).steps
     assert [step.kind for step in steps] == ["neighbour", "neighbour"]
     assert {step.learns for step in steps} == {
-        "whether algorithm.params.learning_rate of 0.004 is better than 0.001: the best of those tried, 0.001, is the largest",
+        "whether algorithm.params.learning_rate of 0.004 is better than 0.001: the best of its sweep, 0.001, is the largest that was tried",
         "whether algorithm.params.learning_rate of 0.00032 is better than 0.001: nothing was tried between 0.0001 and 0.001",
     }
     params = {**base["algorithm"]["params"], "learning_rate": 0.004}
@@ -144,8 +164,90 @@ def test_neighbours_of_a_winner_are_those_that_its_sweep_left_out(lab):
     ],
 )
 def test_untried_values_lie_beyond_the_edge_and_in_wide_gaps(values, winner, expected):
-    arms = {value: {"p": value, "q": "1"} for value in values}
-    assert [value for _, value, _ in untried(arms, winner)] == expected
+    assert next_to(values, winner) == expected
+
+
+def next_to(values, winner, failed=(), regions=()):
+    tried = [Tried(config={"p": value, "q": "1"}, failed=value in failed) for value in values]
+    return [each.value for each in untried({"p": winner, "q": "1"}, tried, regions)]
+
+
+def region(*conditions):
+    made = tuple(Condition(path=path, relation=relation, value=value) for path, relation, value in conditions)
+    return Region(
+        conditions=made, failed=3, completed_inside=0, completed_outside=9, chance=0.01, known_bad=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "failed", "regions", "expected"),
+    [
+        # A third of the way, by ratio, from the best to what failed; never beyond it.
+        (["0.001", "0.01", "10.0"], ["10.0"], [], [0.0032, 0.1]),
+        (["0.001", "0.01", "0.08"], ["0.001", "0.08"], [], [0.0046, 0.02]),
+        (["4", "8", "64"], ["64"], [], [16]),
+        # The edge of a region that other experiments found counts as a value that failed.
+        (["0.005", "0.01"], [], [region(("p", ">=", "0.02"))], []),
+        (["0.005", "0.01"], [], [region(("p", ">=", "0.08"))], [0.02]),
+        (["0.01", "0.02"], [], [region(("p", "<=", "0.00008"), ("q", "=", "1"))], [0.002]),
+        (["0.005", "0.01"], [], [region(("p", ">=", "0.015"), ("q", "=", "2"))], [0.02]),
+        (["0.005", "0.01"], [], [region(("q", "=", "1"))], []),
+        # Too near to what failed for anything between.
+        (["0.005", "0.01", "0.03"], ["0.03"], [], []),
+    ],
+)
+def test_towards_what_failed_the_next_value_stays_on_the_good_side(values, failed, regions, expected):
+    assert next_to(values, "0.01" if "0.01" in values else "8", failed, regions) == expected
+
+
+def test_what_other_experiments_tried_is_neither_an_edge_nor_tried_again():
+    def values(own, elsewhere):
+        tried = [Tried(config={"p": value}) for value in own]
+        tried += [Tried(config={"p": value}, beside=False) for value in elsewhere]
+        return [each.value for each in untried({"p": "1.0"}, tried)]
+
+    assert values([], ["2.0", "9.0"]) == []
+    assert values(["0.5"], []) == [2.0]
+    assert values(["0.5"], ["2.0"]) == []
+    assert values(["0.5"], ["9.0"]) == [3.0]
+    assert values(["0.5", "8.0"], []) == [2.8]
+    assert values(["0.5", "8.0"], ["3.0"]) == []
+
+
+def test_a_gap_whose_far_end_failed_is_told_as_such(lab):
+    base = lab.run("sft", 0.001)
+    arms = {f"lr-{rate:g}": with_rate(base, rate) for rate in (5e-4, 1e-3, 0.1)}
+    record = lab.begin(arms, 1, success_metric="faq.mean_reward")
+    failure = Failure(boundary="algorithm", message="the loss isn't finite", error_type="AlgorithmError")
+    for arm in arms:
+        failed = {"status": "failed", "failure": failure} if arm == "lr-0.1" else {}
+        lab.result(record, arm, 0, **failed)
+    comparisons = [lab._comparison("lr-0.001", "win", 1), lab._comparison("lr-0.0005", "tie", 1)]
+    lab.end(record, "SUPPORTED", comparisons, status="partial")
+    (step,) = (step for step in steps_of(lab).steps if step.kind == "neighbour")
+    assert step.learns == (
+        "whether algorithm.params.learning_rate of 0.0046 is better than 0.001: "
+        "nothing was tried between 0.001 and 0.1, and 0.1 failed"
+    )
+
+
+def test_what_another_experiment_tried_leaves_no_gap_and_a_dry_run_is_no_trial(lab):
+    base = lab.run("sft", 0.001)
+    arms = {f"lr-{rate:g}": with_rate(base, rate) for rate in (1e-5, 1e-3, 2e-3)}
+    concluded(lab, arms, "SUPPORTED", {"lr-0.001": "win", "lr-1e-05": "tie", "lr-0.002": "tie"})
+    assert ["0.0001 is better" in step.learns for step in steps_of(lab).steps] == [True]
+    other = with_rate(base, 5e-4)
+    record = lab.begin({"dry": other}, 1, success_metric="faq.mean_reward")
+    record.note(dry=True)
+    lab.end(record, "REFUTED", [])
+    assert steps_of(lab).total == 1
+    concluded(lab, {"other": other}, "REFUTED", {"other": "tie"})
+    assert steps_of(lab).total == 0
+
+
+def with_rate(run, rate):
+    params = {**run["algorithm"]["params"], "learning_rate": rate}
+    return {**run, "algorithm": {**run["algorithm"], "params": params}}
 
 
 def test_the_cheapest_for_what_it_tells_comes_first_and_the_rest_is_counted(lab):

@@ -1,13 +1,16 @@
 """`evsys why`: what a verdict stands on, what speaks against it, and what failed."""
 
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
 from past_lab import Lab, _failure
+from small_project import METADATA
 
 from evsys.errors import ConfigError
-from evsys.types import Comparison, Failure
+from evsys.types import Comparison, Failure, NoiseFloor
+from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.memory.why import outcome_words, why
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_schemas import result_schema, result_tree
@@ -79,6 +82,47 @@ def test_an_outcome_is_told_by_the_numbers_that_it_follows_from(fields, minimum,
     assert outcome_words(Comparison(arm="a", **fields), minimum, 0.05) == expected
 
 
+def test_an_effect_within_the_noise_is_said_to_be_that_and_not_to_be_near_the_minimum():
+    noise = NoiseFloor(
+        baseline="small", metric="m", runs={"a": 0.3, "b": 0.6}, largest=0.4, standard_deviation=0.3
+    )
+    one = Comparison(
+        arm="a", outcome="inconclusive", effect=0.3, low=0.1, high=0.5, p_corrected=0.001, n_seeds=1
+    )
+    words = outcome_words(one, 0.05, 0.05, noise)
+    assert "+0.300 is no more than noise: 2 equal runs of small fall up to 0.400 apart" in words
+    assert "on which side" not in words
+
+
+def test_what_a_warning_of_the_conclusion_tells_is_told_once(project):
+    entries = (
+        "  benchmark:\n  - {name: val, path: tasks.jsonl, max_tokens: 4}\n"
+        "  - {name: final, path: tasks.jsonl, max_tokens: 4, split: test}\n"
+    )
+    metadata = METADATA.partition("  benchmark")[0] + entries
+    project.experiment(metadata=metadata).run()
+    again = project.experiment(metadata=metadata.replace("it learns", "it learns a lot")).run()
+    with Index(Path(again.directory).parent) as index:
+        index.refresh()
+        found = why(index, again.experiment_id)
+    assert sum("final" in line for line in found.weakened) == 1
+    assert sum("it learns a lot" in line for line in found.weakened) == 1
+
+
+def test_the_arms_on_record_are_read_once(lab, monkeypatch):
+    failure, status, _ = _failure("memory", lab.draw)
+    parent = lab.begin({"a": lab.run()}, 1)
+    lab.end(parent, "REFUTED", [])
+    child = lab.begin({"b": lab.run()}, 1, parent_experiment_id=parent.experiment_id)
+    lab.result(child, "b", 0, status=status, failure=failure)
+    lab.end(child, "INCONCLUSIVE", [], status="failed")
+    read = []
+    real = ArmsOnRecord.of
+    monkeypatch.setattr(ArmsOnRecord, "of", lambda index: read.append(index) or real(index))
+    found = explained(lab, child.experiment_id)
+    assert (len(found.failed), len(found.changed), len(read)) == (1, 1, 1)
+
+
 def test_failures_are_told_with_how_often_and_where_they_came_up(lab):
     failure, status, _ = _failure("memory", lab.draw)
     base = lab.run("sft", 0.001)
@@ -131,6 +175,7 @@ def test_whatever_weakens_a_conclusion_is_told(lab):
     child = lab._conclude("win", parent_experiment_id=parent)
     retract(lab.experiments / parent, "leaked")
     assert explained(lab, parent).weakened[0] == "it was retracted: leaked"
+    assert explained(lab, child).parent_retracted == "leaked"
     assert explained(lab, child).weakened[0] == f"it rests on what was retracted: {parent}"
 
 

@@ -135,6 +135,7 @@ def compared(group, benchmark):
     clusters = {}
     for task, cluster in trained[0]["clusters"].items():
         clusters.setdefault(cluster, []).append(after[task] - before[task])
+    rewards = [one["task_rewards"] for one in untrained]
     sums = [math.fsum(values) for values in clusters.values()]
     sizes = [len(values) for values in clusters.values()]
     assert len(sums) <= 12
@@ -155,6 +156,7 @@ def compared(group, benchmark):
         "smallest_detectable_effect": (normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(0.8)) * error,
         "n_tasks": len(after),
         "n_seeds": len(group),
+        "n_baseline_seeds": 1 if all(same == rewards[0] for same in rewards) else len(rewards),
         "n_missing": len(set(after) ^ set(before)),
     }
 
@@ -195,7 +197,8 @@ def end(sums, sizes, effect, error, direction):
 
 
 def outcome(one, minimum, noise):
-    floor = 0.0 if noise is None else noise["largest"] / math.sqrt(one["n_seeds"])
+    sides = (1 / one["n_seeds"] + 1 / one["n_baseline_seeds"]) / 2
+    floor = 0.0 if noise is None else noise["largest"] * math.sqrt(sides)
     if one["p_corrected"] <= LEVEL and minimum <= abs(one["effect"]) <= floor:
         return "inconclusive"
     if one["p_corrected"] <= LEVEL and abs(one["effect"]) >= minimum:

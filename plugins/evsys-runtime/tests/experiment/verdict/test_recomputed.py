@@ -43,7 +43,7 @@ run:
 ANSWERS = {"a": "x", "b": "y"}  # evsys/tiny as it comes says the last letter again
 ODD = "^(%s|[A-Z])"  # what it was taught; or luck at a high temperature, which differs from run to run
 NUMBERS = ("before", "after", "effect", "p_value", "p_corrected", "smallest_detectable_effect")
-COUNTS = ("n_tasks", "n_seeds", "n_missing", "outcome")
+COUNTS = ("n_tasks", "n_seeds", "n_baseline_seeds", "n_missing", "outcome")
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from evsys.errors import StoreError
 from evsys_runtime.record.index import Index
 
-__all__ = ["earlier_index", "looked_up", "looks_before"]
+__all__ = ["Earlier", "earlier_index", "looked_up", "looks_before", "when_asked"]
+
+type Earlier = Callable[[], Index | None]
+"""What `earlier_index` gives, made where it is asked for."""
 
 
 @contextmanager
@@ -39,6 +43,13 @@ def earlier_index(
         yield index
 
 
+@contextmanager
+def when_asked(experiments: Path, own: str | None, tell: Callable[[str], None]) -> Iterator[Earlier]:
+    """`earlier_index`, opened when somebody asks for it, and once: mostly an experiment knows by itself what it wants to know."""
+    with ExitStack() as opened:
+        yield cache(lambda: opened.enter_context(earlier_index(experiments, own, tell)))
+
+
 def looked_up(
     index: Index | None,
     query: str,
@@ -56,14 +67,14 @@ def looked_up(
 
 
 def looks_before(
-    index: Index | None, own: str, hashes: Mapping[str, str], tell: Callable[[str], None]
+    earlier: Earlier, own: str, hashes: Mapping[str, str], tell: Callable[[str], None]
 ) -> dict[str, int]:
     """How often other experiments scored the tasks of each entry, by its name; entries that none scored are left out.
 
     Starting weights count once an experiment, as they are scored once for all its arms.
 
     Args:
-        index: of the experiments on record.
+        earlier: the index of the experiments on record, asked for where there are hashes.
         own: the experiment that asks.
         hashes: of the entries' tasks, by name.
         tell: gets why they can't be looked up.
@@ -72,5 +83,5 @@ def looks_before(
         "SELECT COUNT(*) FROM (SELECT DISTINCT l.experiment, CASE WHEN l.step = 0 THEN '' ELSE l.place END, l.step "
         "FROM look l JOIN experiment e ON e.id = l.experiment WHERE l.hash = ? AND e.folder != ?)"
     )
-    found = {name: looked_up(index, query, (key, own), tell) for name, key in hashes.items()}
+    found = {name: looked_up(earlier(), query, (key, own), tell) for name, key in hashes.items()}
     return {name: rows[0][0] for name, rows in found.items() if rows and rows[0][0]}

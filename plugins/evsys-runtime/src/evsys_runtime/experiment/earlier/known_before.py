@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from evsys.types import ArmResult, Conclusion, NoiseFloor
-from evsys_runtime.experiment.earlier.experiments import earlier_index, looks_before
+from evsys_runtime.experiment.earlier.experiments import looks_before, when_asked
 from evsys_runtime.experiment.earlier.noise_floor import known_noise
 from evsys_runtime.experiment.earlier.preregistration import CHANGED
 from evsys_runtime.experiment.verdict.question import Question
@@ -59,7 +59,7 @@ def known_before(session: Session, question: Question | None, results: Sequence[
     known = KnownBefore(changed_since=changed.get("experiment_id"), changed=tuple(changed.get("changes", ())))
     hashes = {b.name: b.benchmark_hash for b in session.benchmarks if b.split == "test" and b.benchmark_hash}
     tell = session.warnings.append
-    with earlier_index(record.directory.parent, record.experiment_id, tell) as index:
+    with when_asked(record.directory.parent, record.experiment_id, tell) as earlier:
         if question is not None:
-            known = attrs.evolve(known, noise=known_noise(session, question, results, index))
-        return attrs.evolve(known, looks=looks_before(index, record.experiment_id, hashes, tell))
+            known = attrs.evolve(known, noise=known_noise(session, question, results, earlier))
+        return attrs.evolve(known, looks=looks_before(earlier, record.experiment_id, hashes, tell))

@@ -11,13 +11,12 @@ from evsys.errors import EvsysError
 from evsys.types import ArmResult, Conclusion, NoiseFloor
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arms.untrained import untrained_key
-from evsys_runtime.experiment.earlier.experiments import looked_up
+from evsys_runtime.experiment.earlier.experiments import Earlier, looked_up
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.verdict.noise import noise_floor
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_schemas import read_as
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ __all__ = ["known_noise"]
 
 
 def known_noise(
-    session: Session, question: Question, results: Sequence[ArmResult], index: Index | None
+    session: Session, question: Question, results: Sequence[ArmResult], earlier: Earlier
 ) -> NoiseFloor | None:
     """How far equal runs of the baseline fall apart; None where nobody knows. Blocking.
 
@@ -35,19 +34,20 @@ def known_noise(
         session: whose experiment it is.
         question: what it asks.
         results: its arms.
-        index: of the experiments on record; None where there are no others.
+        earlier: the index of the experiments on record, asked for where its own runs don't tell.
     """
     identity = _identity(session, question)
     own = noise_floor(question, results)
-    if own is not None or index is None or identity is None:
+    if own is not None or identity is None:
         return own and attrs.evolve(own, identity=identity)
     query = (
         "SELECT e.folder FROM label l JOIN experiment e ON e.id = l.experiment WHERE l.kind = 'noise' AND l.value = ? "
         "AND NOT e.dry AND NOT e.retracted AND e.folder != ? ORDER BY e.moment DESC, e.folder DESC LIMIT 1"
     )
     known = (identity, session.record.experiment_id)
+    index = earlier()
     found = looked_up(index, query, known, session.warnings.append)
-    if not found:
+    if index is None or not found:
         return None
     (folder,) = found[0]
     try:

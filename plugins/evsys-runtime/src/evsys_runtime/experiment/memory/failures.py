@@ -12,7 +12,7 @@ from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.remembered import Condition, FailureClass, Region
 
-__all__ = ["BAD", "Completed", "failure_classes", "meets"]
+__all__ = ["BAD", "Completed", "as_number", "failure_classes", "meets", "without_names"]
 
 BAD = ("failed", "stalled", "collapsed", "invalid")
 """How runs end badly; those that diverged may be complete."""
@@ -56,19 +56,27 @@ class _Bad:
     @property
     def said(self) -> str:
         """What the error says whichever numbers and names stand in it."""
-        return _NAMES_AND_NUMBERS.sub("_", self.message)
+        return without_names(self.message)
 
 
-def failure_classes(index: Index, on_record: ArmsOnRecord | None = None) -> tuple[FailureClass, ...]:
+def without_names(message: str) -> str:
+    """What a message says whichever numbers and names stand in it."""
+    return _NAMES_AND_NUMBERS.sub("_", message)
+
+
+def failure_classes(
+    index: Index, on_record: ArmsOnRecord | None = None, *, without: str | None = None
+) -> tuple[FailureClass, ...]:
     """The ways in which runs failed, stalled, collapsed or diverged; the most frequent first. Dry runs don't count.
 
     Args:
         index: of the experiments on record, as of now.
         on_record: the arms in it, where they were read before.
+        without: an experiment that doesn't count, by its folder.
     """
     on_record = on_record or ArmsOnRecord.of(index)
     configs = {(experiment, arm): numbers for experiment, arm, numbers in on_record.arms}
-    grouped = list(_grouped(_bad_runs(index, configs)))
+    grouped = list(_grouped(run for run in _bad_runs(index, configs) if run.folder != without))
     if not grouped:
         return ()
     completed = Completed(
@@ -76,7 +84,8 @@ def failure_classes(index: Index, on_record: ArmsOnRecord | None = None) -> tupl
             (experiment, configs[experiment, arm])
             for experiment, arm in index.rows(
                 "SELECT DISTINCT r.experiment, r.arm FROM run r JOIN experiment e ON e.id = r.experiment "
-                "WHERE NOT e.dry AND r.state = 'completed' AND NOT r.diverged"
+                "WHERE NOT e.dry AND r.state = 'completed' AND NOT r.diverged AND e.folder IS NOT ?",
+                (without,),
             )
             if (experiment, arm) in configs
         ],
@@ -208,7 +217,7 @@ class Completed:
             for path, text in config.items():
                 texts.setdefault(path, set()).add(text)
         single = sum(
-            2 if all(_number(text) is not None for text in found) else len(found)
+            2 if all(as_number(text) is not None for text in found) else len(found)
             for found in texts.values()
             if len(found) > 1
         )
@@ -228,8 +237,8 @@ class Completed:
             texts = {each.get(path, "") for each in bad}
             if "" in texts:
                 continue
-            numbers = sorted((number, text) for text in texts if (number := _number(text)) is not None)
-            others = [number for text in self.having.get(path, ()) if (number := _number(text)) is not None]
+            numbers = sorted((value, text) for text in texts if (value := as_number(text)) is not None)
+            others = [value for text in self.having.get(path, ()) if (value := as_number(text)) is not None]
             below = len(numbers) == len(texts) and any(other < numbers[0][0] for other in others)
             above = len(numbers) == len(texts) and any(other > numbers[-1][0] for other in others)
             if len(texts) == 1 and below == above:
@@ -262,7 +271,7 @@ def _counted(arms: Iterable[tuple[int, Numbers]], mixed: Set[int]) -> int:
     return len({(experiment, numbers if experiment in mixed else None) for experiment, numbers in arms})
 
 
-def _number(text: str) -> float | None:
+def as_number(text: str) -> float | None:
     """The number that a JSON text is; None for anything else."""
     return float(text) if text[:1] in "-0123456789" and text[:1] else None
 
@@ -270,11 +279,11 @@ def _number(text: str) -> float | None:
 def _fits(text: str | None, condition: Condition) -> bool:
     if text is None or condition.relation == "=":
         return text == condition.value
-    number = _number(text)
-    if number is None:
+    value = as_number(text)
+    if value is None:
         return False
     edge = float(condition.value)
-    return number >= edge if condition.relation == ">=" else number <= edge
+    return value >= edge if condition.relation == ">=" else value <= edge
 
 
 def meets(config: Mapping[str, str], condition: Condition) -> bool:

@@ -8,6 +8,7 @@ import attrs
 
 from evsys.types import Comparison
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.listed import listed
 from evsys_runtime.record.history import Question, ask, found_by
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import PastExperiment
@@ -108,14 +109,19 @@ def _plain[E: (Retracted, Unfinished)](entry: E) -> Worded[E]:
 
 
 def winners_of(past: PastExperiment) -> list[Comparison]:
-    """The arms that won, the best first; none where the verdict doesn't stand on them."""
+    """The arms that won, the best first; none where the verdict doesn't stand on them.
+
+    One that was tried anew is told by that, since the runs that had a part in the choice say too much; where it fell behind, it is none.
+    """
     if past.verdict not in ("SUPPORTED", "CANDIDATE"):
         return []
     won = [each for each in past.comparisons if each.outcome == "win"]
+    won.sort(key=lambda each: (each.arm != past.best_arm, -(each.effect or 0.0)))
     again = past.confirmed
-    if again is not None and again.outcome == "win":  # what had a part in the choice says too much
-        return [again, *(each for each in won if each.arm != again.arm)]
-    return sorted(won, key=lambda each: (each.arm != past.best_arm, -(each.effect or 0.0)))
+    if again is None or again.effect is None:
+        return won
+    others = [each for each in won if each.arm != again.arm]
+    return others if again.outcome in ("tie", "loss") else [again, *others]
 
 
 def _retracted(experiments: Sequence[PastExperiment]) -> Iterator[Worded[Retracted]]:
@@ -139,8 +145,7 @@ def _worked(
         past, (best, *others) = group[0], winners_of(group[0])
         basis = [*_grounds(past, best, usual), *_also(group[1:], "also won in")]
         if others:
-            more = f", and {len(others) - _MOST_ARMS} more" if len(others) > _MOST_ARMS else ""
-            basis.append(f"{', '.join(each.arm for each in others[:_MOST_ARMS])}{more} won, too")
+            basis.append(f"{listed([each.arm for each in others], _MOST_ARMS)} won, too")
         basis += [f"but {outcome} in {where}" for outcome, where in elsewhere.get(recipe, ())]
         said = [_cut(past.hypothesis), past.settle and f"to settle: {past.settle}"]
         yield past.verdict, _finding(past, best, basis, said)
@@ -227,7 +232,11 @@ def _finding(
 def _grounds(past: PastExperiment, best: Comparison, usual: str | None) -> Iterator[str]:
     """On how much a finding stands, in a few words."""
     size = f"{best.n_seeds}x{best.n_tasks}" if best.n_seeds and best.n_tasks else ""
-    parts = ["confirmed"] if best is past.confirmed else []
+    parts = []
+    if best is past.confirmed:
+        chosen = next((each.effect for each in past.comparisons if each.arm == best.arm), None)
+        by = "" if chosen is None else f", {chosen:+.2g} by the runs that chose it"
+        parts.append("confirmed" if best.outcome == "win" else f"tried anew: {best.outcome}{by}")
     parts.append(f"{best.claim or ''} {size}".strip())
     metric = "" if past.metric == usual else past.metric or ""
     against = "" if past.baseline in (None, "base_model") else f"against {past.baseline}"

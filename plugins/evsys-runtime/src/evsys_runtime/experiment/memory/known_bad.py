@@ -1,16 +1,23 @@
-"""What `evsys validate` and `plan` warn of: arms that lie where others failed and none completed."""
+"""What `evsys validate` and `plan` warn of: arms, and what a search chooses from, that lie where others failed and none completed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
 
 from evsys_runtime.config.plan import Plan
+from evsys_runtime.experiment.earlier.experiments import earlier_index
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes, meets
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.listed import listed
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.leaves import short_leaves
+from evsys_runtime.record.remembered import FailureClass, Region
 
-__all__ = ["known_bad"]
+__all__ = ["KnownBad", "known_bad"]
 
 _MOST_NAMED = 3
 _OFTEN = 2
@@ -22,10 +29,10 @@ type Numbers = frozenset[int]
 
 
 def known_bad(plan: Plan, index: Index) -> tuple[str, ...]:
-    """A warning for each region of failures that is known to be bad and has arms of the plan in it, and for each way in which an
-    arm's very config failed in several experiments. Nothing is read but the index.
+    """A warning for each region of failures that is known to be bad and has arms of the plan in it, or some of what its search chooses
+    from, and for each way in which an arm's very config failed in several experiments. Nothing is read but the index.
     """
-    if not index.rows(f"SELECT 1 FROM run WHERE state IN ({_PLACES}) OR diverged LIMIT 1", BAD):  # noqa: S608
+    if not _anything_failed(index):
         return ()
     from evsys_runtime.experiment.resolved import (
         resolved_runs,  # half of the runtime, for what is asked seldom
@@ -33,24 +40,77 @@ def known_bad(plan: Plan, index: Index) -> tuple[str, ...]:
 
     planned = {name: short_leaves(run) for name, run in resolved_runs(plan).items()}
     on_record = ArmsOnRecord.of(index)
-    return tuple(dict.fromkeys([*_regions(planned, index, on_record), *_again(planned, index, on_record)]))
+    known = KnownBad.among(failure_classes(index, on_record))
+    warnings = [*known.arms(planned), *known.searched(plan), *_again(planned, index, on_record)]
+    return tuple(dict.fromkeys(warnings))
 
 
-def _regions(
-    planned: Mapping[str, Mapping[str, str]], index: Index, on_record: ArmsOnRecord
-) -> Iterator[str]:
-    for each in failure_classes(index, on_record):
-        region = each.region
-        if region is None or not region.known_bad:
-            continue
-        inside = [
-            name for name, config in planned.items() if all(meets(config, one) for one in region.conditions)
-        ]
-        if inside:
-            yield (
-                f"{_arms(inside, len(planned))} where {region.failed} configs failed on record and none completed: {region} "
-                f"({each.name}: {each.message}; {_listed(each.experiments)})"
-            )
+def _anything_failed(index: Index) -> bool:
+    return bool(index.rows(f"SELECT 1 FROM run WHERE state IN ({_PLACES}) OR diverged LIMIT 1", BAD))  # noqa: S608
+
+
+@attrs.frozen(kw_only=True)
+class KnownBad:
+    """The regions that are known to be bad, each with the way in which runs failed there."""
+
+    classes: Sequence[tuple[Region, FailureClass]]
+
+    @classmethod
+    def before(cls, experiments: Path, own: str, tell: Callable[[str], None]) -> KnownBad:
+        """Those that an experiment finds on record, whatever has become of its own runs.
+
+        Args:
+            experiments: the folder of all.
+            own: that experiment.
+            tell: gets why they can't be looked up.
+        """
+        with earlier_index(experiments, own, tell, wanted="regions that are known to be bad") as index:
+            if index is None or not _anything_failed(index):
+                return cls(classes=())
+            return cls.among(failure_classes(index, without=own))
+
+    @classmethod
+    def among(cls, classes: Iterable[FailureClass]) -> KnownBad:
+        """Those of some ways to fail."""
+        regions = ((each.region, each) for each in classes)
+        return cls(classes=[(region, each) for region, each in regions if region and region.known_bad])
+
+    def of_run(self, run: Mapping[str, Any]) -> list[str]:
+        """The regions that a run lies in, by its config as resolved.json has it."""
+        config = short_leaves(run) if self.classes else {}
+        return [str(region) for region, _ in self.classes if _inside(config, region)]
+
+    def arms(self, planned: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+        """What to warn of arms, by their values as JSON texts."""
+        for region, each in self.classes:
+            inside = [name for name, config in planned.items() if _inside(config, region)]
+            if inside:
+                yield f"{_arms(inside, len(planned))} where {_failed(region, each)}"
+
+    def searched(self, plan: Plan) -> Iterator[str]:
+        """What to warn of the space of a plan's search."""
+        if plan.search is None or not self.classes:
+            return
+        from evsys_runtime.experiment.memory.searched import WHOLE, Searched
+
+        space = Searched.of(plan, plan.search)
+        for region, each in self.classes:
+            part = space.inside(region)
+            if part == WHOLE:
+                yield f"every arm that the search can propose lies where {_failed(region, each)}"
+            elif part is not None:
+                yield f"the search can propose arms with {part}, where {_failed(region, each)}"
+
+
+def _inside(config: Mapping[str, str], region: Region) -> bool:
+    return all(meets(config, condition) for condition in region.conditions)
+
+
+def _failed(region: Region, each: FailureClass) -> str:
+    return (
+        f"{region.failed} configs failed on record and none completed: {region} "
+        f"({each.name}: {each.message}; {listed(each.experiments, _MOST_NAMED)})"
+    )
 
 
 def _again(planned: Mapping[str, Mapping[str, str]], index: Index, on_record: ArmsOnRecord) -> Iterator[str]:
@@ -76,7 +136,7 @@ def _again(planned: Mapping[str, Mapping[str, str]], index: Index, on_record: Ar
     for numbers, (completed, failed) in ended.items():
         if not completed and len(failed) >= _OFTEN:
             folders = sorted(failed, reverse=True)
-            yield f"arm {wanted[numbers]}: the same config failed in {len(failed)} experiments and never completed ({_listed(folders)})"
+            yield f"arm {wanted[numbers]}: the same config failed in {len(failed)} experiments and never completed ({listed(folders, _MOST_NAMED)})"
 
 
 def _arms(inside: Sequence[str], planned: int) -> str:
@@ -87,10 +147,5 @@ def _arms(inside: Sequence[str], planned: int) -> str:
     return (
         f"arm {inside[0]} lies"
         if len(inside) == 1
-        else f"{len(inside)} of {planned} arms ({_listed(inside)}) lie"
+        else f"{len(inside)} of {planned} arms ({listed(inside, _MOST_NAMED)}) lie"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more

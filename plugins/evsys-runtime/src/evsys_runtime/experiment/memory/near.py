@@ -9,8 +9,9 @@ import attrs
 
 from evsys.errors import ConfigError
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart, differences_of
+from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart
 from evsys_runtime.experiment.resolved import resolved_runs
+from evsys_runtime.record.differing import differences
 from evsys_runtime.record.history import Question, found_by, past_experiment, runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.index_tables import full_text
@@ -160,7 +161,7 @@ def _told(
         near_to=found.own.name,
         distance=round(found.distance, 4),
         same=found.same,
-        differences=tuple(differences_of(found.own.leaves, on_record.config(found.numbers))),
+        differences=differences(found.own.leaves, on_record.config(found.numbers), text=str),
         runs=len(runs),
         status=", ".join(dict.fromkeys(run.status for run in runs)) or None,
         score=sum(scores) / len(scores) if scores else None,

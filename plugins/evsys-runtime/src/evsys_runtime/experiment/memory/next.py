@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +10,10 @@ import attrs
 from evsys.errors import StoreError
 from evsys.types import Comparison
 from evsys_runtime.experiment.memory.again import Resolved
-from evsys_runtime.experiment.memory.failures import failure_classes, meets
+from evsys_runtime.experiment.memory.failures import BAD, failure_classes
 from evsys_runtime.experiment.memory.findings import Known, Worded, findings, winners_of
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
-from evsys_runtime.experiment.memory.untried import untried
+from evsys_runtime.experiment.memory.untried import Tried, untried
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
@@ -28,6 +27,8 @@ WORTH: Mapping[str, float] = {"confirm": 1.0, "settle": 0.8, "resume": 0.8, "nei
 
 MOST_WINNERS = 10
 """Winners whose neighbours are looked at, the surest first."""
+
+type Numbers = frozenset[int]
 
 _GO_ON = frozenset({"crashed", "cancelled", "budget_stopped"})
 
@@ -118,6 +119,10 @@ class _Planner:
         """Winners that were chosen among several."""
         for past, arm in self._named(self.candidates):
             best = winners_of(past)[0]
+            if (
+                best is past.confirmed and best.outcome == "inconclusive"
+            ):  # it was tried; more of the same is what settles it
+                continue
             repeats = max(1, best.n_seeds)
             sides = 1 if past.baseline in (None, BASE_MODEL) else 2
             yield self._with_file(
@@ -137,10 +142,17 @@ class _Planner:
 
     def to_settle(self) -> Iterator[NextStep]:
         """Questions whose answer more tasks, or more runs, would show."""
-        for past, best in self._named(self.open):
+        tried = [
+            each for each in self._named(self.candidates) if each[0].confirmed in winners_of(each[0])[:1]
+        ]
+        for past, best in [*self._named(self.open), *tried]:
             settling = past.settling
             arm = best if settling is None else settling.arm
-            asked = next(each for each in past.comparisons if each.arm == arm)
+            again = past.confirmed
+            if again is not None and again.arm == arm and again.outcome == "inconclusive":
+                asked = again
+            else:
+                asked = next(each for each in past.comparisons if each.arm == arm)
             tasks = None if settling is None else settling.tasks
             sides = 1 if past.baseline in (None, BASE_MODEL) else 2
             repeats = (settling and settling.runs) or max(1, asked.n_seeds)
@@ -167,33 +179,52 @@ class _Planner:
             for each in failure_classes(self.index, self.on_record)
             if each.region is not None and each.region.known_bad
         ]
-        tried = {frozenset(self.on_record.config(numbers).items()) for _, _, numbers in self.on_record.arms}
+        failed = self._failed()
         for past, arm in list(self._named([*self.supported, *self.candidates]))[:MOST_WINNERS]:
-            own = {
-                each: self.on_record.config(numbers)
-                for (folder, each), numbers in self.known.configs.items()
-                if folder == past.experiment_id
+            numbers = self.known.configs.get((past.experiment_id, arm))
+            if numbers is None:
+                continue
+            own = self.on_record.config(numbers)
+            beside = {
+                config for (folder, _), config in self.known.configs.items() if folder == past.experiment_id
             }
-            for path, value, why in untried(own, arm):
-                config = {**own[arm], path: json.dumps(value)}
-                bad = any(all(meets(config, one) for one in region.conditions) for region in regions)
-                if bad or frozenset(config.items()) in tried:
-                    continue
+            tried = [
+                Tried(config=self.on_record.config(other), failed=other in failed, beside=other in beside)
+                for other in dict.fromkeys(self.known.configs.values())
+                if len(other) == len(numbers) and len(other - numbers) == 1
+            ]
+            for near in untried(own, tried, regions):
                 yield self._with_file(
                     past,
                     NextStep(
                         kind="neighbour",
                         experiment=past.experiment_id,
                         arm=arm,
-                        learns=f"whether {path} of {value:g} is better than {own[arm][path]}: {why}",
-                        needs=_runs(1, f"of {arm} with {path} = {value:g}"),
+                        learns=f"whether {near.path} of {near.value:g} is better than {own[near.path]}: {near.why}",
+                        needs=_runs(1, f"of {arm} with {near.path} = {near.value:g}"),
                         worth=WORTH["neighbour"],
                         runs=1,
                         **self._run(past).times(1),
                     ),
                     repeats=1,
-                    values={path: value},
+                    values={near.path: near.value},
                 )
+
+    def _failed(self) -> set[Numbers]:
+        """The configs with which runs ended badly and none completed."""
+        query = (
+            "SELECT r.experiment, r.arm, MAX(r.state = 'completed' AND NOT r.diverged), "  # noqa: S608
+            f"MAX(r.diverged OR r.state IN ({', '.join('?' * len(BAD))})) FROM run r "
+            "JOIN experiment e ON e.id = r.experiment WHERE NOT e.dry GROUP BY r.experiment, r.arm"
+        )
+        configs = {(experiment, arm): numbers for experiment, arm, numbers in self.on_record.arms}
+        well: set[Numbers] = set()
+        badly: set[Numbers] = set()
+        for experiment, arm, completed, bad in self.index.rows(query, BAD):
+            numbers = configs.get((experiment, arm))
+            if numbers is not None and (completed or bad):
+                (well if completed else badly).add(numbers)
+        return badly - well
 
     def _named(self, found: Sequence[Worded[Finding]]) -> Iterator[tuple[PastExperiment, str]]:
         """The experiment and the arm of each, without those that rest on what was retracted."""

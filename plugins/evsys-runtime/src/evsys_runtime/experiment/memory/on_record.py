@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import attrs
 
-from evsys_runtime.record.differing import Difference
 from evsys_runtime.record.index import Index
 
-__all__ = ["ArmsOnRecord", "apart", "differences_of", "positive"]
+__all__ = ["ArmsOnRecord", "apart", "positive"]
 
 type Leaf = tuple[str, str]
 
@@ -60,10 +59,3 @@ def positive(text: str | None) -> float | None:
         return None
     value = float(text)
     return value if 0.0 < value < math.inf else None
-
-
-def differences_of(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Difference]:
-    """Where two arms differ, key by key, by their values as JSON texts."""
-    for path in sorted({*one, *other}):
-        if one.get(path) != other.get(path):
-            yield Difference(path=path, one=one.get(path), other=other.get(path))

@@ -1,13 +1,17 @@
-"""Values next to those of a winner that its sweep left out: beyond its edge, and in wide gaps."""
+"""Values next to those of a winner that nobody tried: beyond the edge of what was, and in wide gaps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 
+import attrs
+
+from evsys_runtime.experiment.memory.failures import meets
 from evsys_runtime.experiment.memory.on_record import positive
+from evsys_runtime.record.remembered import Region
 
-__all__ = ["untried"]
+__all__ = ["Neighbour", "Tried", "untried"]
 
 GAP = 4.0
 """Two values that are further apart than by this factor leave room for one between them."""
@@ -15,49 +19,95 @@ GAP = 4.0
 MOST_STEP = 4.0
 """The furthest step beyond an edge, as a factor."""
 
+NEARER = 1 / 3
+"""How far from the winner towards a value that failed the next one lies, by ratio: where it completes it says more than another failure."""
 
-def untried(arms: Mapping[str, Mapping[str, str]], winner: str) -> Iterator[tuple[str, float, str]]:
-    """Paths with a value to try there, and why.
 
-    Only keys are looked at of which the sweep tried other numbers with everything else the same.
+@attrs.frozen(kw_only=True)
+class Tried:
+    """An arm on record, by its values as JSON texts; it `failed` where no run with its config completed and some ended badly.
+
+    With one that is `beside` the winner, in its experiment, the winner was compared.
+    """
+
+    config: Mapping[str, str]
+    failed: bool = False
+    beside: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class Neighbour:
+    """A value to try at a path, and why."""
+
+    path: str
+    value: float
+    why: str
+
+
+def untried(
+    winner: Mapping[str, str], tried: Iterable[Tried], known_bad: Iterable[Region] = ()
+) -> Iterator[Neighbour]:
+    """What to try next to a winner, one value changed. Only keys are looked at of which its experiment tried other numbers with everything
+    else the same.
 
     Args:
-        arms: the configs of the arms of the winner's experiment, by name, values as JSON texts.
-        winner: its name.
+        winner: its values as JSON texts.
+        tried: arms on record; those that differ from it in one number count. What other experiments tried isn't tried again, but nothing
+            is known of which is better.
+        known_bad: regions of failures; no value that is given lies in one.
     """
-    if winner not in arms:
-        return
-    own = arms[winner]
-    tried: dict[str, set[float]] = {}
-    for config in arms.values():
-        differing = [path for path in own.keys() | config.keys() if own.get(path) != config.get(path)]
-        if len(differing) == 1:
-            value = positive(config.get(differing[0]))
-            if value is not None:
-                tried.setdefault(differing[0], set()).add(value)
-    for path, values in sorted(tried.items()):
-        best = positive(own.get(path))
+    there: dict[str, dict[float, bool]] = {}
+    swept: dict[str, set[float]] = {}
+    texts: dict[str, set[str]] = {}
+    for arm in tried:
+        differing = [
+            path for path in winner.keys() | arm.config.keys() if winner.get(path) != arm.config.get(path)
+        ]
+        value = positive(arm.config.get(differing[0])) if len(differing) == 1 else None
+        if value is not None:
+            there.setdefault(differing[0], {})[value] = arm.failed
+            if arm.beside:
+                swept.setdefault(differing[0], set()).add(value)
+            texts.setdefault(differing[0], {winner.get(differing[0], "")}).add(arm.config[differing[0]])
+    regions = list(known_bad)
+    for path, own in sorted(swept.items()):
+        best, values = positive(winner.get(path)), there[path]
         if best is None:
             continue
-        whole = all(text.isdecimal() for text in (str(config.get(path)) for config in arms.values()))
-        for value, why in _around(best, values):
-            rounded = float(round(value)) if whole else float(f"{value:.2g}")
-            if rounded > 0 and rounded not in {*values, best}:
-                yield path, int(rounded) if whole else rounded, why
+        whole = all(text.isdecimal() for text in texts[path])
+        others = {**values, **dict.fromkeys(_edges(winner, path, regions), True)}
+        for value, why in _around(best, others, own):
+            rounded = round(value) if whole else float(f"{value:.2g}")
+            config = {**winner, path: repr(rounded)}
+            inside = any(all(meets(config, one) for one in region.conditions) for region in regions)
+            if rounded > 0 and rounded not in {*values, best} and not inside:
+                yield Neighbour(path=path, value=rounded, why=why)
 
 
-def _around(best: float, others: set[float]) -> Iterator[tuple[float, str]]:
+def _edges(winner: Mapping[str, str], path: str, regions: Iterable[Region]) -> Iterator[float]:
+    """Where the winner would come into a region by this path alone: the nearest values that failed there."""
+    for region in regions:
+        own = [condition for condition in region.conditions if condition.path == path]
+        others = [condition for condition in region.conditions if condition.path != path]
+        if own and all(meets(winner, condition) for condition in others):
+            yield from (edge for one in own if (edge := positive(one.value)) is not None)
+
+
+def _around(best: float, others: Mapping[float, bool], swept: Set[float]) -> Iterator[tuple[float, str]]:
+    """Values to try around the best of a sweep, with all that were tried and whether they failed."""
     below = [value for value in others if value < best]
     above = [value for value in others if value > best]
-    if below and not above:
+    if below and not above and min(swept) < best:
         step = min(best / max(below), MOST_STEP)
-        yield best * step, f"the best of those tried, {best:g}, is the largest"
-    if above and not below:
+        yield best * step, f"the best of its sweep, {best:g}, is the largest that was tried"
+    if above and not below and max(swept) > best:
         step = min(min(above) / best, MOST_STEP)
-        yield best / step, f"the best of those tried, {best:g}, is the smallest"
+        yield best / step, f"the best of its sweep, {best:g}, is the smallest that was tried"
     for near in (max(below, default=None), min(above, default=None)):
-        if near is not None and max(near, best) / min(near, best) >= GAP:
-            yield (
-                math.sqrt(near * best),
-                f"nothing was tried between {min(near, best):g} and {max(near, best):g}",
-            )
+        if near is None or max(near, best) <= min(near, best) * GAP * (1 + 1e-9):
+            continue
+        between = f"nothing was tried between {min(near, best):g} and {max(near, best):g}"
+        if others[near]:
+            yield best * (near / best) ** NEARER, f"{between}, and {near:g} failed"
+        else:
+            yield math.sqrt(near * best), between

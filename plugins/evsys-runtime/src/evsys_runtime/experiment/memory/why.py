@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 
 from evsys.errors import ConfigError, StoreError
-from evsys.types import ArmResult, Comparison, Conclusion
+from evsys.types import ArmResult, Comparison, Conclusion, NoiseFloor
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes
-from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart, differences_of
+from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart
+from evsys_runtime.experiment.verdict.noise import noise_words
 from evsys_runtime.experiment.verdict.tables import number
+from evsys_runtime.record.differing import differences
 from evsys_runtime.record.experiment_names import run_called
 from evsys_runtime.record.history import Question, found_by, past_experiment
 from evsys_runtime.record.index import Index
@@ -48,11 +51,13 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         verdict=None, reason=_NO_CONCLUSION.get(past.status, "there is no conclusion")
     )
     level = ALPHA if conclusion.procedure is None else conclusion.procedure.level
+    minimum, noise = conclusion.minimum_effect or 0.0, conclusion.noise_floor
     told = [
-        WhyArm(comparison=each, says=outcome_words(each, conclusion.minimum_effect or 0.0, level))
+        WhyArm(comparison=each, says=outcome_words(each, minimum, level, noise))
         for each in conclusion.comparisons
         if named in (None, each.arm)
     ]
+    on_record = cache(lambda: ArmsOnRecord.of(index))
     again = conclusion.confirmed
     runs = [run for run in found.runs if named in (None, run.past.arm)]
     parent = None if past.parent is None else past_experiment(index, past.parent)
@@ -71,14 +76,15 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         if again is None
         else WhyArm(
             comparison=again.comparison,
-            says=outcome_words(again.comparison, conclusion.minimum_effect or 0.0, level),
+            says=outcome_words(again.comparison, minimum, level, noise),
         ),
         settle=conclusion.settle,
         weakened=tuple(dict.fromkeys(_weakened(found, conclusion, runs))),
-        failed=tuple(_failed(index, runs)),
+        failed=tuple(_failed(index, runs, on_record)),
         parent=past.parent,
         parent_verdict=None if parent is None else parent.verdict,
-        changed=() if parent is None else tuple(_changed(index, past, parent, named)),
+        parent_retracted=None if parent is None else parent.retracted,
+        changed=() if parent is None else tuple(_changed(index, past, parent, named, on_record())),
     )
 
 
@@ -93,7 +99,7 @@ def _arm_called(text: str, found: Shown) -> str:
     return named
 
 
-def outcome_words(each: Comparison, minimum: float, level: float) -> str:
+def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFloor | None = None) -> str:
     """What an outcome follows from."""
     if each.effect is None:
         return each.reason or "it has no score"
@@ -115,6 +121,8 @@ def outcome_words(each: Comparison, minimum: float, level: float) -> str:
     }
     if each.outcome in words:
         return words[each.outcome]
+    if p is not None and p <= level and noise is not None and abs(each.effect) >= minimum:
+        return f"significant ({chance}), but {noise_words(noise, each)}"
     if p is not None and p <= level:
         return f"significant ({chance}), but {bounds} doesn't tell on which side of the minimum_effect {minimum:g} it lies"
     seen = each.smallest_detectable_effect
@@ -140,15 +148,9 @@ def _weakened(found: Shown, conclusion: Conclusion, runs: Sequence[ShownRun]) ->
     if without is not None:
         yield f"without {len(without.tasks)} tasks that are among training rows: {without.verdict}, {without.reason}"
     for benchmark, looks in conclusion.test_looks.items():
-        before = conclusion.test_looks_before.get(benchmark, 0)
-        if looks + before > 1:
-            yield f"the test entry {benchmark} was looked at {looks + before} times, {before} of them before"
-    yield from (
-        f"the question was changed after results were there: {each}" for each in conclusion.question_changed
-    )
-    for each in conclusion.comparisons:
-        if each.n_missing:
-            yield f"{each.arm}: {each.n_missing} tasks have a score on one side only and don't count"
+        if looks > len(found.runs) + 1:  # each run's end once, and the untrained weights
+            yield f"the test entry {benchmark} was looked at {looks} times by {len(found.runs)} runs"
+    # Tasks that don't count, looks of earlier experiments and a changed question are among the warnings.
     yield from conclusion.warnings
     yield from (warning for run in runs if run.result is not None for warning in _warnings(run.result))
 
@@ -158,10 +160,12 @@ def _warnings(result: ArmResult) -> Iterator[str]:
     yield from () if result.run is None else result.run.warnings
 
 
-def _failed(index: Index, runs: Sequence[ShownRun]) -> Iterator[WhyFailed]:
+def _failed(
+    index: Index, runs: Sequence[ShownRun], on_record: Callable[[], ArmsOnRecord]
+) -> Iterator[WhyFailed]:
     """Runs, and scorings of runs that were trained."""
     bad = [run for run in runs if run.past.status in _BAD or run.past.diverged]
-    classes = failure_classes(index) if bad else ()
+    classes = failure_classes(index, on_record()) if bad else ()
     for run in bad:
         past = run.past
         failure = None if run.result is None else run.result.failure
@@ -222,10 +226,13 @@ def _class_of(
 
 
 def _changed(
-    index: Index, past: PastExperiment, parent: PastExperiment, named: str | None
+    index: Index,
+    past: PastExperiment,
+    parent: PastExperiment,
+    named: str | None,
+    on_record: ArmsOnRecord,
 ) -> Iterator[WhyParent]:
     """Each arm beside the nearest of the parent's."""
-    on_record = ArmsOnRecord.of(index)
     numbers = {folder: number for number, folder in found_by(index, Question())}
     own, other = (
         {
@@ -244,7 +251,7 @@ def _changed(
         yield WhyParent(
             arm=arm,
             parent_arm=nearest,
-            differences=tuple(differences_of(other[nearest], config)),
+            differences=differences(other[nearest], config, text=str),
             effect=_effect(past, arm),
             parent_effect=_effect(parent, nearest),
         )

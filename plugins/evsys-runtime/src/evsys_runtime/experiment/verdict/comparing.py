@@ -250,6 +250,7 @@ def _without(compared: Compared) -> Comparison:
             before=base.value,
             after=arm.value,
             n_seeds=len(arm.runs),
+            n_baseline_seeds=len(base.runs),
             reason=compared.uncomparable,
         )
     reason = compared.invalid or "; ".join(dict.fromkeys((*arm.reasons, *base.reasons)))
@@ -277,6 +278,7 @@ def _comparison(
         claim="checkpoint" if claim.seeds is None else "recipe",
         n_tasks=claim.n,
         n_seeds=len(arm.runs),
+        n_baseline_seeds=len(base.runs),
         n_missing=len(compared.missing),
         reason="; ".join(filter(None, (_runs(question, compared), _powerless(claim, family)))),
     )

@@ -34,6 +34,7 @@ from evsys_runtime.experiment.verdict.noise import above_noise, held_by_noise, n
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
 from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
+from evsys_runtime.listed import listed
 
 __all__ = ["conclude", "test_looks"]
 
@@ -217,7 +218,7 @@ def _of_these_runs_alone(question: Question, checkpoints: Sequence[Comparison]) 
     if not winners:
         return ""
     return (
-        f"; the runs of {', '.join(winners)} that were trained do beat {question.baseline}, "
+        f"; the runs of {listed(winners)} that were trained do beat {question.baseline}, "
         "but they differ too much to say so of the next run"
     )
 
@@ -258,22 +259,25 @@ def _verdict(
 
 def _undecided(question: Question, comparisons: Sequence[Comparison]) -> str:
     """Why nothing follows although something was compared."""
-    held = [c for c in comparisons if held_by_noise(question, c)]
-    if held and question.noise is not None:
-        best = max(held, key=lambda c: c.effect or 0.0)
-        return f"the effect of {best.arm}, {noise_words(question.noise, best)}"
+    held = _best_held(question, comparisons)
+    if held is not None and question.noise is not None:
+        return f"the effect of {held.arm}, {noise_words(question.noise, held)}"
     unscored = [c.arm for c in comparisons if c.outcome == "unscored"]
     if unscored and not any(c.outcome == "inconclusive" for c in comparisons):
         were = "was" if len(unscored) == 1 else "were"
-        return (
-            f"no arm that was scored beats {question.baseline}, but {', '.join(unscored)} {were} not scored"
-        )
+        return f"no arm that was scored beats {question.baseline}, but {listed(unscored)} {were} not scored"
     if question.minimum_effect > 0:
         return (
             f"the numbers neither show nor exclude an effect of {question.minimum_effect:g} "
             f"against {question.baseline}"
         )
     return f"no arm differs from {question.baseline} beyond what chance explains"
+
+
+def _best_held(question: Question, comparisons: Sequence[Comparison]) -> Comparison | None:
+    """The largest effect that the noise between equal runs keeps from counting."""
+    held = [c for c in comparisons if held_by_noise(question, c)]
+    return max(held, key=lambda c: c.effect or 0.0, default=None)
 
 
 def _best(question: Question, trained: Mapping[str, ArmScore]) -> str | None:
@@ -335,13 +339,12 @@ def _settle(question: Question, decided: _Decided) -> Advice | None:
 
 
 def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequence[str]) -> Advice | None:
-    held = [c for c in decided.comparisons if held_by_noise(question, c) and c.effect]
-    if held and not winners and question.noise is not None:
-        best = max(held, key=lambda c: c.effect or 0.0)
-        runs = runs_above(question.noise, best.effect or 0.0)
+    held = None if winners else _best_held(question, decided.comparisons)
+    if held is not None and held.effect and question.noise is not None:
+        runs = runs_above(question.noise, held.effect)
         return Advice(
-            words=f"{runs} training runs of {best.arm} and of {question.baseline}: if the effect stays, their means are above the noise",
-            settling=Settling(arm=best.arm, runs=runs),
+            words=f"{runs} training runs of {held.arm} and of {question.baseline}: if the effect stays, their means are above the noise",
+            settling=Settling(arm=held.arm, runs=runs),
         )
     undecided = [
         Open(

@@ -11,6 +11,7 @@ from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.listed import listed
 
 __all__ = ["Confirming", "confirmed_verdict", "tried_how"]
 
@@ -57,10 +58,10 @@ def confirmed_verdict(
     fell = f"{chosen}, but {tried} it {'ties with' if again.outcome == 'tie' else 'loses to'} {baseline}"
     won = [c.arm for c in others if c.outcome == "win"]
     if won:
-        return "CANDIDATE", f"{fell}; {', '.join(won)} won, too, and {_was(won)} not confirmed"
+        return "CANDIDATE", f"{fell}; {listed(won)} won, too, and {_was(won)} not confirmed"
     left = [c.arm for c in others if c.outcome not in ("tie", "loss")]
     if left:
-        return "INCONCLUSIVE", f"{fell}; of {', '.join(left)} the numbers don't tell"
+        return "INCONCLUSIVE", f"{fell}; of {listed(left)} the numbers don't tell"
     return "REFUTED", f"{fell}, as every other arm does"
 
 

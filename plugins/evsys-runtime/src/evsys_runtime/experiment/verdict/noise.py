@@ -62,9 +62,12 @@ def _floor(question: Question, runs: Mapping[str, float]) -> NoiseFloor:
     )
 
 
-def floor_of(noise: NoiseFloor, repeats: int) -> float:
-    """What the effect of means over so many runs a side has to exceed: noise of single runs averages out by the root of them."""
-    return noise.largest / math.sqrt(max(1, repeats))
+def floor_of(noise: NoiseFloor, runs: int, baseline_runs: int) -> float:
+    """What the effect has to exceed of a mean over so many runs against one over so many of the baseline.
+
+    A difference of single runs has twice the variance s² of one; that of means over n and m runs has s² (1/n + 1/m).
+    """
+    return noise.largest * math.sqrt((1.0 / max(1, runs) + 1.0 / max(1, baseline_runs)) / 2.0)
 
 
 def above_noise(question: Question, comparison: Comparison) -> Comparison:
@@ -92,14 +95,22 @@ def _noise_of(question: Question) -> NoiseFloor | None:
 
 
 def _within(noise: NoiseFloor, comparison: Comparison) -> bool:
-    return comparison.effect is not None and abs(comparison.effect) <= floor_of(noise, comparison.n_seeds)
+    return comparison.effect is not None and abs(comparison.effect) <= floor_of(noise, *_runs(comparison))
+
+
+def _runs(comparison: Comparison) -> tuple[int, int]:
+    """Those of the arm and of the baseline."""
+    return comparison.n_seeds, comparison.n_baseline_seeds
 
 
 def noise_words(noise: NoiseFloor, comparison: Comparison) -> str:
     """That an effect is no more than noise, with the numbers."""
-    repeats = comparison.n_seeds
+    runs, baseline_runs = _runs(comparison)
     of = "" if noise.experiment_id is None else f" in {noise.experiment_id}"
-    means = "" if repeats == 1 else f", means of {repeats} of them {number(floor_of(noise, repeats))}"
+    floor = number(floor_of(noise, runs, baseline_runs))
+    means = "" if runs == baseline_runs == 1 else f", means of {runs} of them {floor}"
+    if runs != baseline_runs:
+        means = f", a mean of {runs} and one of {baseline_runs} of them {floor}"
     return (
         f"{signed(comparison.effect)} is no more than noise: {len(noise.runs)} equal runs of {noise.baseline}{of} "
         f"fall up to {number(noise.largest)} apart{means}"

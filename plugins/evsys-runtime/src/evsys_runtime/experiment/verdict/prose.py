@@ -14,6 +14,7 @@ from evsys_runtime.experiment.verdict.endings import early_ends
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_lines
 from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
+from evsys_runtime.experiment.verdict.second_models import second_model_lines
 from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
     markdown_table,
@@ -186,6 +187,7 @@ def conclusion_markdown(
         f"Status {result.status}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {cost_words(result.usage)}, "
         f"{result.seconds:.1f} s."
     )
+    lines += [f"{line[0].upper()}{line[1:]}." for line in second_model_lines(result.arms)]
     if (lost := conclusion.cut_off).tokens:
         lines += [
             "",

@@ -10,6 +10,7 @@ import attrs
 from evsys.types import Comparison, Settling
 from evsys_runtime.experiment.verdict.paired import Paired
 from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, tasks_to_place, tasks_to_show
+from evsys_runtime.listed import listed
 
 __all__ = ["Advice", "Open", "what_would_settle"]
 
@@ -47,7 +48,7 @@ def what_would_settle(
         level: of one comparison, after correction for all.
     """
     if winners:
-        return Advice(words=f"score {', '.join(winners)} and {baseline} again on fresh rollouts or seeds")
+        return Advice(words=f"score {listed(winners)} and {baseline} again on fresh rollouts or seeds")
     if not undecided:
         return None
     closest = max(undecided, key=lambda one: one.paired.effect)

@@ -1,0 +1,23 @@
+"""What teachers and references took, in a line each: a part of what the runs did, and often the dearest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evsys.types import ArmResult, Usage
+from evsys_runtime.accounting.spent import cost_words
+
+__all__ = ["second_model_lines"]
+
+
+def second_model_lines(arms: Iterable[ArmResult]) -> list[str]:
+    """For each role how many tokens its models took in all arms, and what they cost; nothing where none took any."""
+    took: dict[str, Usage] = {}
+    for arm in arms:
+        for name, usage in (arm.run.roles if arm.run is not None else {}).items():
+            took[name] = took.get(name, Usage()) + usage
+    return [
+        f"of that, the {name} took {usage.tokens} tokens, {cost_words(usage)}"
+        for name, usage in sorted(took.items())
+        if usage.tokens
+    ]
