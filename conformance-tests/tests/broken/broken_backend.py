@@ -8,6 +8,7 @@ import attrs
 
 from evsys.types import LossResult
 from evsys_backend_mock import MockBackend
+from evsys_backend_mock.state import Saved
 from evsys_runtime.losses import compute_loss, stop_gradient
 
 DRAWS = count()
@@ -116,8 +117,24 @@ class ForgetsGradients(_Changed):
 
 class ForgetsMoments(_Named):
     async def prepare(self, model, run_dir, seed, restore=None):
-        restore = restore and attrs.evolve(restore, with_optimizer=False)
-        return await super().prepare(model, run_dir, seed, restore)
+        client = await super().prepare(model, run_dir, seed, restore)
+        client._optimizer = Saved.beginning(client._model).optimizer
+        return client
+
+
+class ForgetsTheAverage(_Changed):
+    class client(_Client):
+        async def save_state(self, directory):
+            kept, self.inner._average = self.inner._average, None
+            state = await self.inner.save_state(directory)
+            self.inner._average = kept
+            return state
+
+
+class AveragesNothing(_Changed):
+    class client(_Client):
+        async def averaged_sampling_client(self, rate):
+            return await self.inner.sampling_client()
 
 
 class NeedsAClient(_Named):

@@ -44,6 +44,25 @@ class Right:
             usage=Usage(prompt_tokens=3, completion_tokens=len(words)),
         )
 
+    async def prompt_logprobs(self, tokens):
+        said = Message(role="assistant", content="")
+        logprobs = [float("nan"), *[-1.0] * (len(tokens) - 1)]
+        return Completion(
+            message=said, finish_reason="length", logprobs=logprobs, usage=Usage(prompt_tokens=len(tokens))
+        )
+
+
+class LeavesOutTheFirst(Right):
+    async def prompt_logprobs(self, tokens):
+        found = await super().prompt_logprobs(tokens)
+        return attrs.evolve(found, logprobs=found.logprobs[1:])
+
+
+class TellsProbabilities(Right):
+    async def prompt_logprobs(self, tokens):
+        found = await super().prompt_logprobs(tokens)
+        return attrs.evolve(found, logprobs=[found.logprobs[0], *[0.4] * (len(tokens) - 1)])
+
 
 class OneWhateverIsAsked(Right):
     async def generate(self, messages, sampling, *, n=1, tools=()):

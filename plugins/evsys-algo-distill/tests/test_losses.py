@@ -32,14 +32,12 @@ class Case:
             own = sampled[np.arange(length), said]
             self.answers.append(
                 Answer(
-                    prompt=number,
                     trajectory=Trajectory(
                         tokens=tokens,
                         logprobs=np.concatenate((np.zeros(start), own)),
                         spans=(Span(start, start + length, 0, 0),),
                         task_id=f"row-{number}",
                     ),
-                    truncated=False,
                 )
             )
             best = np.argsort(-teacher, axis=1)[:, :K]
@@ -69,7 +67,7 @@ class Case:
         """(answer, place in it, row of its table)."""
         for number, answer in enumerate(self.answers):
             for t in range(len(answer.tokens)):
-                yield number, t, answer.start - 1 + t
+                yield number, t, answer.trajectory.spans[0].start - 1 + t
 
     def forward(self):
         total = 0.0
@@ -162,12 +160,14 @@ def test_nothing_but_the_answer_has_a_gradient():
         data = case.targets(mixed=mixed)
         logprobs = case.logprobs(data)
         for answer, array in zip(case.answers, logprobs, strict=True):
-            array[: answer.start - 1] = -np.inf  # whatever stands there counts for nothing
+            array[
+                : answer.trajectory.spans[0].start - 1
+            ] = -np.inf  # whatever stands there counts for nothing
         result = compute_loss(loss, data, logprobs, params)
         assert np.isfinite(result.loss)
         for answer, grad in zip(case.answers, result.grads, strict=True):
-            assert not grad[: answer.start - 1].any()
-            assert grad[answer.start - 1 :].any(axis=1).all()
+            assert not grad[: answer.trajectory.spans[0].start - 1].any()
+            assert grad[answer.trajectory.spans[0].start - 1 :].any(axis=1).all()
 
 
 def test_where_the_student_hasnt_moved_the_reverse_loss_is_the_divergence():

@@ -82,6 +82,45 @@ async def test_a_teacher_with_another_tokenizer_is_an_error(tmp_path, new_run):
             await learn(new_run(), teacher)
 
 
+class Unsure:
+    """A teacher that finds some tokens impossible, and doesn't tell of others."""
+
+    def __init__(self, client, *odd):
+        self._client, self._odd = client, odd
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    async def sampling_client(self):
+        return Unsure(await self._client.sampling_client(), *self._odd)
+
+    async def compute_logprobs(self, tokens):
+        found = (await self._client.compute_logprobs(tokens)).astype(np.float64)
+        found[len(found) - len(self._odd) :] = self._odd
+        return found
+
+
+@pytest.mark.parametrize("odd", [(-np.inf,), (np.nan,), (-9999.0,)])
+async def test_what_the_teacher_finds_impossible_leaves_the_weights_numbers(tmp_path, new_run, odd):
+    run = new_run()
+    async with trained_teacher(tmp_path, steps=2) as teacher:
+        result = await learn(run, Unsure(teacher, *odd))
+    assert result.status == "completed"
+    share = "teacher_unknown_share" if np.isnan(odd[0]) else "teacher_bounded_share"
+    said = np.multiply(values(run, "answers"), values(run, "answer_tokens_mean"))
+    assert np.multiply(values(run, share), said) == pytest.approx([16.0] * 6)  # the last one of each answer
+    assert all(np.isfinite([*line.values()]).all() for _, line in run.metrics())
+    async with run.attempt(prompt_rows(), resume=True) as ctx:
+        sampler = await ctx.clients.policy.sampling_client()
+        assert np.isfinite((await sampler.compute_logprobs([1, 2, 3, 4]))[1:]).all()
+
+
+async def test_a_teacher_that_tells_of_no_token_ends_the_run(tmp_path, new_run):
+    async with trained_teacher(tmp_path, steps=1) as teacher:
+        with pytest.raises(AlgorithmError, match="the teacher says of none of"):
+            await learn(new_run(), Unsure(teacher, *[np.nan] * 12))
+
+
 class Silent:
     """A policy some of whose answers are empty."""
 

@@ -2,6 +2,7 @@
 
 import math
 
+import attrs
 import numpy as np
 import pytest
 from distillation_runs import CONFIG, MODEL, SHORT, prompt_rows
@@ -9,8 +10,9 @@ from training_runs import Rows
 
 from evsys import structure
 from evsys.errors import ConfigError
-from evsys.types import AdamParams, ChatMessagesRow, Datum, Message, PromptExample, ToolCall
+from evsys.types import AdamParams, ChatMessagesRow, Datum, LoraSpec, Message, PromptExample, ToolCall
 from evsys_algo_distill import SDFT
+from evsys_backend_local import LocalBackend
 from evsys_backend_mock import MockBackend
 from evsys_runtime.rendering.resolve import load_renderer
 
@@ -66,7 +68,8 @@ def test_calls_of_tools_are_shown_as_json():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"teacher": "ema"}, "no backend|none does"),
+        ({"teacher": "twin"}, "teacher"),
+        ({"ema_alpha": 0.0}, "ema_alpha"),
         ({"template": "answer {question}"}, "it lacks {demonstration}"),
         ({"kl": "sideways"}, "kl"),
     ],
@@ -89,7 +92,7 @@ async def test_rows_without_a_demonstration_are_left_out_and_counted(new_run):
 
 
 @pytest.mark.parametrize("kl", ["forward", "mixed"])
-@pytest.mark.parametrize("teacher", ["base", "live"])
+@pytest.mark.parametrize("teacher", ["base", "live", "ema"])
 async def test_every_teacher_and_divergence_trains(new_run, kl, teacher):
     run = new_run()
     result = await learn(run, kl=kl, teacher=teacher)
@@ -123,6 +126,50 @@ async def test_a_base_teacher_is_the_start_also_after_a_resume(new_run):
     await learn(halved, teacher="base", max_steps=3)
     await learn(halved, teacher="base", resume=True)
     assert halved.weights() == whole.weights()
+
+
+@pytest.mark.parametrize("kl", ["forward", "reverse"])
+async def test_with_a_running_mean_a_resumed_run_equals_the_uninterrupted_one(new_run, kl):
+    whole, halved = new_run("whole"), new_run("halved")
+    settings = {"teacher": "ema", "ema_alpha": 0.2, "kl": kl, "template": "{demonstration}"}
+    await learn(whole, save_every=3, **settings)
+    await learn(halved, max_steps=3, **settings)
+    await learn(halved, resume=True, **settings)
+    assert halved.weights() == whole.weights()
+    assert halved.metrics()[-1] == whole.metrics()[-1]
+
+
+async def test_on_the_local_engine_it_does_to_the_bit(new_run):
+    found = {}
+    settings = {**SHORT, "steps": 4, "max_tokens": 6, "lora_rank": 4, "teacher": "ema", "ema_alpha": 0.2}
+    for name, attempts in (("whole", (None,)), ("halved", (2, None))):
+        run = new_run(name, model=attrs.evolve(MODEL, lora=LoraSpec(rank=4)))
+        for number, max_steps in enumerate(attempts):
+            async with run.attempt(
+                prompt_rows(8), backend=LocalBackend(), resume=number > 0, max_steps=max_steps, **CONFIG
+            ) as ctx:
+                await SDFT(**settings).train(ctx)
+        folder = run.record.checkpoints.latest(run.record.attempts).directory
+        files = ("adapter_model.safetensors", "optimizer.safetensors")
+        found[name] = [(folder / file).read_bytes() for file in files]
+    assert found["whole"] == found["halved"]
+    assert b'"average"' in found["whole"][1]
+
+
+async def test_a_running_mean_goes_from_the_frozen_start_to_the_weights_of_the_step(new_run):
+    async def divergence(name, **settings):
+        run = new_run(name)
+        await learn(run, topk=259, learning_rate=2e-3, steps=8, **settings)
+        return values(run, "forward_kl")
+
+    at_once, live = await divergence("1", teacher="ema", ema_alpha=1.0), await divergence("2", teacher="live")
+    assert at_once == live
+    hardly, base = (
+        await divergence("3", teacher="ema", ema_alpha=1e-9),
+        await divergence("4", teacher="base"),
+    )
+    assert hardly == pytest.approx(base, rel=1e-6)
+    assert base != pytest.approx(live, rel=1e-6)
 
 
 async def test_a_teacher_that_was_shown_the_demonstration_finds_it_likelier(tmp_path):

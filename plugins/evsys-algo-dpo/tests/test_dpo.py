@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from training_runs import HELD_OUT, TEMPLATES, Rows, questions
 
-from evsys.errors import ConfigError, DataError, StoreError
+from evsys.errors import AlgorithmError, ConfigError, DataError, StoreError
 from evsys.types import AdamParams, ChatMessagesRow, Message, StopFlag
 from evsys_algo_dpo import DPO
 from evsys_backend_mock import MockBackend
@@ -63,6 +63,67 @@ async def test_it_learns_what_is_preferred(run, loss):
     assert last["margin"] > first["margin"] + 0.1
     assert last["loss"] < 0.9 * first["loss"]
     assert last["chosen_reward"] > last["rejected_reward"]
+
+
+async def test_sides_that_differ_in_nothing_that_is_rendered_say_the_same(run):
+    asked = Message(role="user", content="why?")
+    one, other = (Message(role="assistant", content="so", weight=weight) for weight in (None, 0.5))
+    alike = ChatMessagesRow(messages=(asked, one), rejected=(asked, other), row_id="alike")
+    async with run.attempt(Rows([*preferences(), alike])) as ctx:
+        result = await DPO(**SHORT).train(ctx)
+    assert "1 of 37 pairs were left out: both sides say the same" in result.warnings
+
+
+class Unsure:
+    """A reference whose logprobs of some data aren't finite."""
+
+    def __init__(self, client, odd):
+        self._client, self._odd = client, odd
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    async def forward(self, data):
+        result = await self._client.forward(data)
+        for datum, logprobs in zip(data, result.logprobs, strict=True):
+            if datum.meta["row_id"] in self._odd:
+                logprobs[-1] = self._odd[datum.meta["row_id"]]
+        return result
+
+
+@pytest.mark.parametrize("loss", ["dpo", "ipo"])
+async def test_pairs_that_the_reference_finds_impossible_have_no_loss_and_are_counted(
+    new_run, tmp_path, loss
+):
+    backend = MockBackend()
+    rows, runs = preferences(), []
+    for name, stop, resume in (
+        ("whole", None, False),
+        ("halved", StopFlag(reason="the test"), False),
+        ("halved", None, True),
+    ):
+        run = new_run(name) if not resume else runs[-1]
+        runs.append(run)
+        reference = await backend.prepare(run.model, tmp_path, 0)
+        unsure = Unsure(reference, {"row-1": -np.inf, "row-2": np.nan})
+        fields = {"stop": stop} if stop else {}
+        async with run.attempt(rows, roles={"reference": unsure}, resume=resume, **fields) as ctx:
+            result = await DPO(loss=loss, **{**SHORT, "steps": 9}).train(ctx)
+    told = "2 of 36 pairs have no loss: the reference finds a side of theirs impossible"
+    assert any(warning.startswith(told) for warning in result.warnings)
+    lines = [values for _, values in runs[0].metrics()]
+    assert sum(line["pairs"] for line in lines) == 2 * (36 - 2)  # two epochs
+    assert all(np.isfinite([*line.values()]).all() for line in lines)
+    assert runs[0].weights() == runs[1].weights()
+
+
+async def test_a_reference_that_finds_everything_impossible_is_an_error(run, tmp_path):
+    rows = preferences()
+    reference = await MockBackend().prepare(run.model, tmp_path, 0)
+    unsure = Unsure(reference, {row.row_id: -np.inf for row in rows})
+    async with run.attempt(rows, roles={"reference": unsure}) as ctx:
+        with pytest.raises(AlgorithmError, match="of none of the 8 pairs of step 1"):
+            await DPO(**SHORT).train(ctx)
 
 
 async def test_what_was_preferred_is_likelier_in_other_words_too(new_run):

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from small_project import Project
 
-from evsys.errors import ConfigError
+from evsys.errors import ConfigError, StoreError
 from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.arms import going_back
+from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
+from evsys_runtime.record.run_record import RunRecord
 
 RUN = """
 run:
@@ -22,7 +25,7 @@ run:
   algorithm:
     kind: falls
     params: {{learning_rate: 0.05, steps: 8, save_every: 2, batch_size: 2, group_size: 3, lora_rank: 4, max_tokens: 4{more}}}
-  backend: {{kind: mock}}
+  backend: {{kind: bursts}}
 callbacks: [{{kind: faults}}]
 """
 
@@ -40,10 +43,13 @@ import os
 import signal
 from pathlib import Path
 
+import attrs
 from evsys_algo_rl import RL
-from evsys_sdk import register_algorithm, register_callback, register_verifier
+from evsys_backend_mock import MockBackend
+from evsys_sdk import register_algorithm, register_backend, register_callback, register_verifier
 
 HERE = Path(__file__).parent
+NEXT = [0, 0]  # how often the run had gone back, and the step that is made
 
 
 def wanted(what):
@@ -66,10 +72,30 @@ class Falls(RL):
 
     async def batch_of(self, groups, step_idx):
         batch = await super().batch_of(groups, step_idx)
+        NEXT[:] = self.ctx.retreats, step_idx + 1
         told = HERE / f"reward-{step_idx + 1}"
         if told.exists():
             batch.metrics["reward"] = float(told.read_text())
         return batch
+
+
+@register_backend("bursts")
+class Bursts(MockBackend):
+    """Has losses that aren't finite after the steps that files ask for."""
+
+    async def prepare(self, *args, **kwargs):
+        client = await super().prepare(*args, **kwargs)
+        real = client.forward_backward
+
+        async def burst(pending):
+            return attrs.evolve(await pending, loss=float("nan"))
+
+        def forward_backward(*args, **kwargs):
+            pending = real(*args, **kwargs)
+            return burst(pending) if wanted(f"nan-{NEXT[0]}-{NEXT[1]}") else pending
+
+        client.forward_backward = forward_backward
+        return client
 
 
 @register_callback("faults")
@@ -258,6 +284,44 @@ def test_a_run_that_stops_where_it_collapsed_names_its_best_checkpoint(lab):
     assert arm.run.best_checkpoint == "checkpoints/4"
 
 
+@pytest.mark.parametrize("how", ["rollback", "branch"])
+def test_a_loss_that_is_not_finite_is_gone_back_from_and_its_weights_are_not_scored(lab, how):
+    rewards = [f"reward-{step}={step / 10}" for step in range(1, 9)]
+    [arm] = lab.run("nan-0-5", *rewards, more=f", on_collapse: {how}").arms
+    folder = Path(arm.run_dir)
+    assert (arm.status, arm.attempt, arm.run.steps) == ("completed", 2, 8)
+    # The weights of step 4 gave that loss.
+    assert attempts(folder) == [(1, "start", None, 0), (2, "rollback", 1, 2)]
+    assert live(folder)[0] == [*((step, 0.05) for step in (1, 2)), *((step, 0.025) for step in range(3, 9))]
+    left = read_json(folder / "run_result.1.json")
+    assert (left["status"], left["run"]["steps"]) == ("collapsed", 4)
+    assert left["run"]["stop_reason"] == "the loss of step 5 is nan; training can't go on from these weights"
+    assert left["run"]["final_checkpoint"] == "checkpoints/4"
+    assert [one["step"] for one in left["evaluations"]] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "more", [", on_collapse: stop", ", on_collapse: warn", ", on_collapse: rollback, max_rollbacks: 1"]
+)
+def test_a_loss_that_is_not_finite_is_a_failure_where_nothing_goes_back(lab, more):
+    [arm] = lab.run("nan-0-5", "nan-1-5", more=more).arms
+    assert (arm.status, arm.run.steps, arm.failure.boundary) == ("failed", 4, "algorithm")
+    assert arm.failure.message.startswith("the loss of step 5 is nan")
+    assert arm.attempt == (2 if "rollback" in more else 1)
+
+
+@pytest.mark.parametrize("cut", ["1-4", "1-saved-4", "1-finished", "2-3"])
+def test_a_run_that_is_interrupted_around_a_loss_that_is_not_finite_comes_to_the_same(lab, cut):
+    faults = ("nan-0-5", "reward-1=0.9", "reward-2=0.9")
+    first = lab.run(*faults, f"interrupt-{cut}")
+    [arm] = lab.resume(first.directory, *faults).arms
+    [undisturbed] = lab.run(*faults).arms
+    assert [one.task_rewards for one in arm.evaluations] == [
+        one.task_rewards for one in undisturbed.evaluations
+    ]
+    assert live(Path(arm.run_dir)) == live(Path(undisturbed.run_dir))
+
+
 WHOLE = ("collapse-0-7", "collapse-1-6", "reward-3=0.9", "reward-4=0.9", "reward-5=0", "reward-6=0")
 CUTS = ["1-5", "1-7", "1-saved-7", "1-finished", "2-5", "2-saved-6", "2-finished", "3-5", "3-saved-6"]
 
@@ -320,11 +384,55 @@ def test_a_run_that_is_killed_around_a_collapse_and_resumed_comes_to_the_same(la
     assert found == whole
 
 
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [(RunRecord, "write_result_left_behind"), (RunRecord, "start_attempt"), (going_back, "take_up")],
+)
+def test_a_record_that_fails_while_going_back_ends_that_arm_alone_and_a_resume_goes_back(
+    lab, monkeypatch, where, what
+):
+    lab.faults("collapse-0-7")
+    text = RUN.format(more=", on_collapse: rollback").replace(
+        "run:", "matrix: {axes: {seed: [1, 2]}}\nbase_run:"
+    )
+    metadata = METADATA.format(every="")
+    more = {"metadata": metadata, "skip_grader_check": True, "no_cache": True}
+    whole = lab.project.experiment(text, **more).run()
+    real, left = getattr(where, what), ["once"]
+
+    def full(record, *args, **kwargs):
+        collapsed = record.facts.get("trained", {}).get("result", {}).get("status") == "collapsed"
+        if left and collapsed and record.run_id == "seed-1-s0":
+            left.pop()
+            raise StoreError("no space left on device")
+        return real(record, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, what, full)
+        first = lab.project.experiment(text, **more).run()
+    assert not left
+    assert [(arm.status, arm.run.steps) for arm in first.arms] == [("failed", 7), ("completed", 8)]
+    failure = first.arms[0].failure
+    assert (failure.boundary, failure.message) == ("store", "no space left on device")
+    assert first.status == "partial"
+
+    again = Experiment.resume(first.directory, quiet=True).run()
+    assert [arm.status for arm in again.arms] == ["completed", "completed"]
+    assert [arm.evaluations[-1].task_rewards for arm in again.arms] == [
+        arm.evaluations[-1].task_rewards for arm in whole.arms
+    ]
+    reasons = [reason for _, reason, *_ in attempts(Path(again.arms[0].run_dir))]
+    assert reasons.count("rollback") == 1
+
+
 def test_what_collapsed_for_good_is_kept_by_a_resume(lab):
     first = lab.run("collapse-0-5", "collapse-1-5", more=", on_collapse: rollback, max_rollbacks: 1")
     [before] = first.arms
     again = lab.resume(first.directory)
     assert (before.status, again.arms[0].status, again.arms[0].attempt) == ("collapsed", "collapsed", 2)
+    assert not (lab.directory / "conclusion.1.json").exists()
+    with pytest.raises(ConfigError, match="there is no unfinished experiment"):
+        newest_unfinished(lab.directory.parent)
 
 
 def test_a_fork_goes_on_with_the_rate_and_the_samples_that_the_run_had_gone_back_to(lab):

@@ -72,6 +72,40 @@ async def test_a_policy_that_went_away_is_pulled_back(new_run):
     assert np.mean(divergence[-4:]) < 0.8 * max(divergence[8:14])
 
 
+class Unsure:
+    """A reference that finds the first token of every answer impossible, and doesn't tell of the second."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def __getattr__(self, name):
+        return getattr(self._client, name)
+
+    async def sampling_client(self):
+        return Unsure(await self._client.sampling_client())
+
+    async def compute_logprobs(self, tokens):
+        found = (await self._client.compute_logprobs(tokens)).astype(np.float64)
+        found[-4:-2] = -np.inf, np.nan
+        return found
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+async def test_what_the_reference_finds_impossible_leaves_the_weights_numbers(new_run, tmp_path, estimator):
+    backend = MockBackend()
+    other = await backend.prepare(MODEL, tmp_path, 5)
+    run = new_run(model=MODEL)
+    fields = {**CONFIG, "roles": {"reference": Unsure(other)}}
+    result = await run.train(rows(), fields=fields, **{**HELD, "steps": 2, "kl_estimator": estimator})
+    assert result.status == "completed"
+    assert all(0 < value <= 0.5 for value in run.values("reference_bounded_share"))
+    assert all(0 < value <= 0.5 for value in run.values("reference_unknown_share"))
+    async with run.attempt(rows(), resume=True) as ctx:
+        sampler = await ctx.clients.policy.sampling_client()
+        assert np.isfinite((await sampler.compute_logprobs([1, 2, 3, 4]))[1:]).all()
+    await backend.teardown(other)
+
+
 async def test_the_first_two_estimators_have_the_same_gradient(new_run):
     """k1 in the reward and k2 in the loss are one and the same at a ratio of 1."""
     losses = []

@@ -20,6 +20,7 @@ from evsys.types import (
 from evsys_algo_rl import RL
 from evsys_algo_rl.batches import make_data
 from evsys_algo_rl.groups import judge
+from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.rollout_groups import run_groups
 
 LEARNS = {"batch_size": 8, "group_size": 8, "steps": 12, "learning_rate": 0.03}
@@ -475,3 +476,20 @@ async def test_listeners_get_the_rollouts_of_each_step(new_run):
     hooks.register(listener)
     await new_run().train(rows(), fields={"hooks": hooks})
     assert listener.seen == [(step, "training", 16) for step in range(1, 5)]
+
+
+async def test_what_a_step_takes_at_most_is_foreseen_from_its_tasks(new_run):
+    async with new_run().attempt(rows()) as ctx:
+        algorithm = RL(
+            batch_size=3, group_size=5, max_tokens=7, max_turns=2, steps=4, n_concurrent=10, kl_coef=0.1
+        )
+        algorithm.ctx = ctx
+        await BaseAlgorithm.setup(algorithm, ctx)
+        algorithm._max_length = algorithm.longest_sequence(ctx)
+        found = algorithm.foreseen(0)
+        renderer = ctx.clients.policy.renderer
+        asked = [ctx.data[row].instruction for row in algorithm.take_rows(0)]
+        lengths = [len(renderer.render_prompt([Message(role="user", content=text)])) for text in asked]
+    assert (found.answers, found.answer_tokens, found.at_once, found.readings) == (15, 14, 10, 1)
+    assert found.prompt_tokens == sum(lengths)
+    assert [len(datum.tokens) + 1 - 14 for datum in found.data] == [n for n in lengths for _ in range(5)]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import attrs
 import numpy as np
 import pytest
 
@@ -285,19 +286,36 @@ class Words:
         return " ".join(self._words.get(int(token), "?") for token in tokens)
 
 
+async def test_the_running_mean_is_that_of_the_weights_at_each_call(prepare, make_task, tmp_path):
+    client, task = await prepare(), make_task()
+    await client.averaged_sampling_client(0.5)
+    A, B = client._model.A.copy(), client._model.B.copy()
+    for rate in (0.5, 0.01):
+        await train(client, task, steps=2)
+        A += rate * (client._model.A - A)
+        B += rate * (client._model.B - B)
+        sampler = await client.averaged_sampling_client(rate)
+    np.testing.assert_allclose(sampler._model.A, A, atol=1e-15)
+    np.testing.assert_allclose(sampler._model.B, B, atol=1e-15)
+    checkpoint = await saved(client, tmp_path / "4")
+    again = await prepare(restore=checkpoint)
+    assert (await again.averaged_sampling_client(0.0))._model.B.tobytes() == sampler._model.B.tobytes()
+    weights_alone = await prepare(restore=attrs.evolve(checkpoint, with_optimizer=False))
+    alone = await weights_alone.averaged_sampling_client(0.3)
+    assert alone._model.B.tobytes() == client._model.B.tobytes()
+
+
 async def test_a_large_vocabulary_is_learned_saved_and_sampled(tmp_path, make_task):
     from evsys.types import SamplingParams
-    from evsys_backend_mock.adam import AdamState
     from evsys_backend_mock.client import MockTrainingClient
     from evsys_backend_mock.model import LowRankModel
-    from evsys_backend_mock.state import read_state
+    from evsys_backend_mock.state import Saved, read_state
     from evsys_backend_mock.vocabulary import Vocabulary
 
     words = Words()
     fresh = LowRankModel.create(Vocabulary.create("m", size=50_000, end_ids=(1,)), rank=8, alpha=32.0, seed=0)
     client = MockTrainingClient(
-        fresh,
-        AdamState.zero({"A": fresh.A, "B": fresh.B}),
+        Saved.beginning(fresh),
         tokenizer=words,
         renderer=None,
         seed=0,
@@ -310,12 +328,14 @@ async def test_a_large_vocabulary_is_learned_saved_and_sampled(tmp_path, make_ta
         weights = np.zeros(len(tokens) - 1)
         weights[-2:] = 1.0
         data.append(Datum(tokens=tokens[:-1], loss_inputs={"target_tokens": tokens[1:], "weights": weights}))
+    await client.averaged_sampling_client(0.1)  # before any of the answers' tokens has a column
     for batch in batches(data, 60, 12):
         forward = client.forward_backward(scaled(batch), "cross_entropy")
         await client.optim_step(ADAM)
         result = await forward
     assert result.loss < 0.5
     assert client._model.B.shape == (8, 1 + 1 + 4)  # shared, the end token, four answers
+    assert client._average.B.shape == client._model.B.shape
     sampler = await client.sampling_client()
     right = 0
     for question, answer in task.held_out:

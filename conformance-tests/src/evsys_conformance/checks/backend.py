@@ -21,7 +21,7 @@ from evsys_conformance.trial import Trial
 __all__ = ["BackendConformance"]
 
 _KNOWN = {
-    *("concurrent_runs", "custom_loss", "deterministic", "full_finetune", "loss_fns"),
+    *("averaged_weights", "concurrent_runs", "custom_loss", "deterministic", "full_finetune", "loss_fns"),
     *("prompt_logprobs", "top_prompt_logprobs", "resume", "top_logprobs"),
 }
 

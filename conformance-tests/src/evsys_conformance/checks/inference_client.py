@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -133,6 +134,24 @@ class InferenceClientConformance(PluginConformance):
 
         alone, together = run(both())
         require_equal(together, alone, "asked at the same time, conversations have other answers than alone")
+
+    @check()
+    def test_prompt_logprobs_have_an_entry_for_each_token(self, plugin: Any) -> None:
+        """A client that offers `prompt_logprobs` tells one for each token it is sent: NaN for the first, no more than 0 for others.
+        Skipped for one that doesn't offer it.
+        """
+        if not hasattr(plugin, "prompt_logprobs"):
+            pytest.skip("it has no prompt_logprobs, so it is no teacher")
+        tokens = [104, 105, 33, 104]
+        found = run(plugin.prompt_logprobs(tokens))
+        told = list(found.logprobs or ()) if isinstance(found, Completion) else []
+        require_equal(len(told), len(tokens), "the logprobs of its completion aren't one for each token")
+        require(
+            math.isnan(told[0]) and all(value <= 0.0 for value in told[1:]),
+            "what `prompt_logprobs` gives are no logprobs",
+            seen=told,
+            wanted="NaN, which nothing comes before, and then numbers, none above 0",
+        )
 
     @check()
     def test_failures_are_told(

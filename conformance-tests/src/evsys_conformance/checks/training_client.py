@@ -274,6 +274,66 @@ class TrainingClientConformance(PluginConformance):
                 again, on, "a step after restoring isn't the step that would have come: logprobs", **CLOSE
             )
 
+    @check(needs="averaged_weights")
+    def test_averages_its_weights(self, trial: Trial) -> None:
+        """The running mean begins as the weights are, moves as far as it is told, and leaves the weights and snapshots alone."""
+
+        async def look() -> dict[str, list[Any]]:
+            found = {}
+            async with trial.client() as client:
+                data = toy.datums(client.renderer)
+                tokens = await trial.prompt(client)
+
+                async def seen(name: str, snapshot: Any) -> None:
+                    found[name] = [*(await snapshot.compute_logprobs(tokens))[1:]]
+                    await snapshot.close()
+
+                first = await client.averaged_sampling_client(0.5)
+                await seen("weights at the first call", await client.sampling_client())
+                for _ in range(2):
+                    await trial.step(client, data)
+                await seen("weights after two steps", await client.sampling_client())
+                await seen("mean that moved by nothing", await client.averaged_sampling_client(0.0))
+                await seen("mean that moved all the way", await client.averaged_sampling_client(1.0))
+                await seen("weights after that", await client.sampling_client())
+                await seen("mean at the first call", first)
+            return found
+
+        found = run(look())
+        for mean, weights in (
+            ("mean at the first call", "weights at the first call"),
+            ("mean that moved by nothing", "weights at the first call"),
+            ("mean that moved all the way", "weights after two steps"),
+            ("weights after that", "weights after two steps"),
+        ):
+            wrong = f"the logprobs of the {mean} aren't those of the {weights}"
+            require_close(found[mean], found[weights], wrong, **CLOSE)
+
+    @check(needs="averaged_weights")
+    def test_restores_the_average(self, trial: Trial) -> None:
+        """The running mean is saved and restored with the optimiser: it goes on from where it was."""
+
+        async def both() -> tuple[Any, Any]:
+            async def mean(client: Any) -> Any:
+                snapshot = await client.averaged_sampling_client(0.0)
+                logprobs = (await snapshot.compute_logprobs(tokens))[1:]
+                await snapshot.close()
+                return logprobs
+
+            async with trial.client(seed=1) as client:
+                data = toy.datums(client.renderer)
+                tokens = await trial.prompt(client)
+                await (await client.averaged_sampling_client(0.5)).close()
+                for _ in range(2):
+                    await trial.step(client, data)
+                saved = await trial.save(client, 2)
+                on = await mean(client)
+            async with trial.client(seed=1, restore=saved) as client:
+                return on, await mean(client)
+
+        on, again = run(both())
+        require_close(again, on, "a restored running mean isn't the one that was saved: logprobs", **CLOSE)
+
     @check(needs="full_finetune")
     def test_trains_all_weights(self, trial: Trial) -> None:
         """With rank None it trains the model itself, and the loss falls."""

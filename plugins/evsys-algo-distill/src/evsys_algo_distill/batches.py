@@ -1,4 +1,4 @@
-"""From answers, and what a teacher thinks of them, to training data: one datum an answer, only its own tokens with a loss."""
+"""From answers, and what a teacher thinks of them, to training data: one datum a sequence, only what was said with a loss."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def policy_data(
     answers: Sequence[Answer], teacher: Sequence[NDArray[np.float64]], coefficient: float = 1.0
 ) -> list[Datum]:
     """Answers with `coefficient (log teacher - log student) / n` as the advantage of each of their n tokens."""
-    count = sum(len(answer.tokens) for answer in answers)
+    count = sum(answer.trajectory.sampled for answer in answers)
     found = []
     for answer, theirs in zip(answers, teacher, strict=True):
         advantages = np.zeros(len(answer.trajectory))
-        advantages[answer.start :] = coefficient * (theirs - answer.logprobs) / count
+        advantages[answer.trajectory.mask] = coefficient * (theirs - answer.logprobs) / count
         found.append(to_datum(answer.trajectory, advantages))
     return found
 
@@ -38,19 +38,19 @@ def target_datum(answer: Answer, opinion: Opinion, count: int, *, mixed: bool) -
     Mixed, [N, 1 + K] with the token that was said in front.
     """
     trajectory = answer.trajectory
-    tokens, first = trajectory.tokens[:-1], answer.start - 1
+    tokens, said = trajectory.tokens[:-1], trajectory.mask[1:]
     width = opinion.tokens.shape[1] + int(mixed)
     targets = np.repeat(trajectory.tokens[1:, None], width, axis=1)
     weights = np.zeros(targets.shape)
-    targets[first:, int(mixed) :] = opinion.tokens
-    weights[first:, int(mixed) :] = opinion.probabilities / count
+    targets[said, int(mixed) :] = opinion.tokens
+    weights[said, int(mixed) :] = opinion.probabilities / count
     inputs: dict[str, NDArray[Any]] = {"target_tokens": targets, "weights": weights}
     if mixed:
-        weights[first:, 0] = 1.0 / count
+        weights[said, 0] = 1.0 / count
         inputs["logprobs"] = trajectory.logprobs[1:]
         inputs["advantages"] = np.zeros(len(tokens))
-        inputs["advantages"][first:] = opinion.logprobs - answer.logprobs
-    meta = {"row_id": trajectory.task_id, "answer_tokens": len(answer.tokens)}
+        inputs["advantages"][said] = opinion.logprobs - answer.logprobs
+    meta = {"row_id": trajectory.task_id, "answer_tokens": trajectory.sampled}
     return Datum(tokens=tokens, loss_inputs=inputs, meta=meta)
 
 

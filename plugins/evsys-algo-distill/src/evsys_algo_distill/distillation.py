@@ -19,7 +19,8 @@ from evsys_runtime.training.bands import STEEP, Band
 if TYPE_CHECKING:
     from evsys.protocols import Renderer, SamplingClient
     from evsys.types import PromptExample, RunContext, RunResult
-    from evsys_algo_distill.answers import Answer
+    from evsys_algo_distill.answers import Answer, Answers
+    from evsys_runtime.training.foreseen import Foreseen
 
 __all__ = ["Distillation", "Prompt", "ShownPrompt"]
 
@@ -79,16 +80,64 @@ class Distillation(BaseAlgorithm):
         return self.longest_sequence(ctx)
 
     async def learn(
-        self, answers: Sequence[Answer], prompts: Sequence[Prompt], student: SamplingClient
+        self, answers: Sequence[Answer], student: SamplingClient
     ) -> tuple[TrainingBatch, SamplingClient, int]:
         """What is learnt from answers: a batch, whom it was learnt from, and how many tokens they sampled beside reading.
 
         Args:
             answers: of this step.
-            prompts: what they answer, by `Answer.prompt`.
             student: who gave them.
         """
         raise NotImplementedError
+
+    async def look_at_rows(self, ctx: RunContext) -> None:
+        """Render every prompt once, and drop those that can't be used."""
+        from evsys_runtime.training.health import check_rows
+
+        dropped: dict[str, int] = {}
+        limits = self.longest_sequence(ctx), self.teacher_limit(ctx)
+        prompts = self._usable(ctx.data, ctx.clients.policy.renderer, limits, dropped)
+        self._prompts = await self.rendered(ctx, prompts)
+        for reason, count in dropped.items():
+            self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
+        check_rows(self.rows, self.config.batch_size, dropped)
+
+    async def answered(self, step_idx: int, student: SamplingClient) -> Answers:
+        """The student's answers to the next prompts.
+
+        Raises:
+            AlgorithmError: no answer has a token.
+        """
+        from evsys_algo_distill.answers import Answers, answers_to
+
+        ctx, config = self.ctx, self.config
+        prompts = [self._prompts[row] for row in self.take_rows(step_idx)]
+        answers, truncated = await answers_to(
+            student,
+            prompts,
+            seeds=[ctx.seeds("answers", step_idx * config.batch_size + i) for i in range(len(prompts))],
+            count=self.answers_each,
+            max_tokens=config.max_tokens,
+            stops=ctx.clients.policy.renderer.stop_token_ids,
+        )
+        asked = len(prompts) * self.answers_each
+        if not answers:
+            raise AlgorithmError(
+                f"none of the {asked} answers of step {step_idx + 1} has a token",
+                hint="the model ends each at once; look at its prompts with `evsys data preview`",
+            )
+        said = sum(answer.trajectory.sampled for answer in answers)
+        return Answers(
+            answers=answers,
+            row_ids=tuple(prompt.row_id for prompt in prompts),
+            used=used(student, sum(len(prompt.student) for prompt in prompts), said),
+            metrics={
+                "answers": float(len(answers)),
+                "empty_share": 1.0 - len(answers) / asked,
+                "answer_tokens_mean": said / len(answers),
+                "truncated_share": truncated / len(answers),
+            },
+        )
 
     # --- what the loop calls --------------------------------------------------------------------------------------
 
@@ -98,65 +147,53 @@ class Distillation(BaseAlgorithm):
         return len(self._prompts)
 
     async def setup(self, ctx: RunContext) -> None:
-        """Render every prompt once, drop those that can't be used, and make the teacher ready."""
-        from evsys_runtime.training.health import check_rows
-
+        """Make the teacher ready, and look at the rows."""
         self.ctx = ctx
         self._spending = Spending()
         await self.begin(ctx)
-        dropped: dict[str, int] = {}
-        limits = self.longest_sequence(ctx), self.teacher_limit(ctx)
-        prompts = self._usable(ctx.data, ctx.clients.policy.renderer, limits, dropped)
-        self._prompts = await self.rendered(ctx, prompts)
-        for reason, count in dropped.items():
-            self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
-        check_rows(self.rows, self.config.batch_size, dropped)
+        await self.look_at_rows(ctx)
         await super().setup(ctx)
 
+    def foreseen(self, step_idx: int) -> Foreseen | None:
+        """A step whose answers are all as long as they may be; None where the rows are no prompts. A teacher that is another
+        model is counted as if it were the student.
+        """
+        from evsys_runtime.training.foreseen import foresee
+
+        if getattr(self, "_prompts", None) is None:
+            return None
+        prompts = [self._prompts[row] for row in self.take_rows(step_idx)]
+        return foresee(
+            [prompt.student for prompt in prompts],
+            count=self.answers_each,
+            most=self.config.max_tokens,
+            limit=self.longest_sequence(self.ctx),
+            readings=1,
+        )
+
     async def build_batch(self, step_idx: int) -> TrainingBatch:
-        """The student's answers to the next prompts, and what the teacher thinks of them.
+        """The student's answers to the next rows, and what the teacher thinks of them.
 
         Raises:
-            AlgorithmError: no answer has a token.
+            AlgorithmError: there is nothing to learn from.
         """
-        from evsys_algo_distill.answers import answers_to
-
         ctx, config = self.ctx, self.config
-        prompts = [self._prompts[row] for row in self.take_rows(step_idx)]
         student = await ctx.clients.policy.sampling_client()
         try:
-            answers = await answers_to(
-                student,
-                [prompt.student for prompt in prompts],
-                names=[prompt.row_id for prompt in prompts],
-                seeds=[ctx.seeds("answers", step_idx * config.batch_size + i) for i in range(len(prompts))],
-                count=self.answers_each,
-                max_tokens=config.max_tokens,
-                stops=ctx.clients.policy.renderer.stop_token_ids,
-            )
+            found = await self.answered(step_idx, student)
             ctx.heartbeat()
-            asked = len(prompts) * self.answers_each
-            if not answers:
-                raise AlgorithmError(
-                    f"none of the {asked} answers of step {step_idx + 1} has a token",
-                    hint="the model ends each at once; look at its prompts with `evsys data preview`",
-                )
-            batch, teacher, sampled = await self.learn(answers, prompts, student)
-            read = sum(len(prompts[answer.prompt].teacher) + len(answer.tokens) for answer in answers)
-            said = sum(len(answer.tokens) for answer in answers)
-            given = sum(len(prompt.student) for prompt in prompts)
-            judged = used(teacher, read, sampled)
-            self._spending.add(ctx, student=used(student, given, said), teacher=judged)
+            batch, teacher, sampled = await self.learn(found.answers, student)
+            judged = used(teacher, sum(answer.read for answer in found.answers), sampled)
+            self._spending.add(ctx, student=found.used, teacher=judged, charged=found.charged)
         finally:
             await student.close()
-        batch.row_ids = tuple(prompt.row_id for prompt in prompts)
+        said = sum(answer.trajectory.sampled for answer in found.answers)
+        batch.row_ids = found.row_ids
         batch.metrics |= {
             "epoch": step_idx * config.batch_size / self.rows,
-            "answers": float(len(answers)),
-            "empty_share": 1.0 - len(answers) / asked,
-            "answer_tokens_mean": said / len(answers),
-            "truncated_share": sum(answer.truncated for answer in answers) / len(answers),
-            "entropy": -sum(float(answer.logprobs.sum()) for answer in answers) / said,
+            **found.metrics,
+            # -log p of what was drawn from p is the entropy of p in the mean
+            "entropy": -sum(float(answer.logprobs.sum()) for answer in found.answers) / said,
             "teacher_tokens": float(judged.tokens),
             **self._spending.metrics,
         }
@@ -168,7 +205,9 @@ class Distillation(BaseAlgorithm):
             result = await super().train(ctx)
         finally:
             await self.end()
-        return attrs.evolve(result, usage=result.usage + self._spending.student + self._spending.teacher)
+        teacher = self._spending.teacher
+        usage = result.usage + self._spending.student + teacher
+        return attrs.evolve(result, usage=usage, roles={"teacher": teacher})
 
     def state(self) -> Mapping[str, Any]:
         """What was used so far."""

@@ -1,4 +1,5 @@
-"""`algorithm.kind: opd`: on-policy distillation. The student answers, and learns from how likely its teacher finds each token.
+"""`algorithm.kind: opd`: on-policy distillation. The student answers, or acts in several turns, and learns from how likely its teacher
+finds each token that it said.
 
 The advantage of a token is `kl_coef (log teacher - log student)`, for this token alone: nothing is discounted to it from later ones. Its
 mean under the student is minus the KL divergence from student to teacher, so the policy gradient lowers that.
@@ -7,7 +8,7 @@ mean under the student is minus the KL divergence from student to teacher, so th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -15,6 +16,8 @@ from evsys import option
 from evsys.types import TrainingBatch
 from evsys_algo_distill.distillation import Distillation, Prompt
 from evsys_algo_distill.params import COOKBOOK, ON_POLICY, DistillationParams
+from evsys_runtime.training.bands import Band
+from evsys_runtime.training.rollout_params import RolloutParams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
     from evsys.protocols import Renderer, SamplingClient
     from evsys.types import PromptExample, RunContext
-    from evsys_algo_distill.answers import Answer
+    from evsys_algo_distill.answers import Answer, Answers
 
 __all__ = ["OPD", "OPDParams"]
 
@@ -34,19 +37,52 @@ class OPD(Distillation):
     """On-policy distillation from the run's `teacher`."""
 
     @attrs.frozen(kw_only=True)
-    class Config(DistillationParams):
+    class Config(DistillationParams, RolloutParams):
         """Params of `opd`."""
 
-        group_size: int = option(4, "Answers to each prompt.", ge=1, source=COOKBOOK)
+        group_size: int = option(
+            4, "Answers to each prompt, or rollouts of each task.", ge=1, source=COOKBOOK
+        )
+        rollouts: bool = option(
+            False,
+            "Rows are tasks, as `rl` takes them: an agent works on each, and the student learns from what it said in every turn.",
+        )
         kl_coef: float = option(
             1.0, "What the difference of logprobs is multiplied with.", gt=0, source=ON_POLICY
         )
 
+        def __attrs_post_init__(self) -> None:
+            DistillationParams.__attrs_post_init__(self)
+            given = [
+                field.name
+                for field in attrs.fields(RolloutParams)
+                if getattr(self, field.name) != field.default
+            ]
+            if given and not self.rollouts:
+                raise ValueError(
+                    f"'{given[0]}' is for rollouts: true; a prompt is answered once, by the model alone"
+                )
+
+    health: ClassVar[Mapping[str, Band]] = {
+        **Distillation.health,
+        "rejected_share": Band(None, 0.5, "most rollouts can't be learnt from: look at rejected/*"),
+    }
     roles: Mapping[str, frozenset[str]] = {"teacher": frozenset({"prompt_logprobs"})}
     required_roles: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
     _teacher: SamplingClient | None = None
     _compared: bool = False
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        if self.config.rollouts:
+            self.shape = "task"  # type: ignore[misc]  # it is a class's as long as no param says otherwise
+            self.preview = None  # type: ignore[method-assign, assignment]  # what is said is known when agents have acted
+
+    @property
+    def rows(self) -> int:
+        """Prompts or tasks that are left to train on."""
+        return len(self.ctx.data) if self.config.rollouts else super().rows
 
     def prompt_of(self, row: PromptExample, renderer: Renderer) -> Prompt | str:
         """Both read the same; a demonstration isn't used."""
@@ -80,8 +116,33 @@ class OPD(Distillation):
         limits = (self.longest_sequence(ctx), getattr(ctx.clients.teacher, "max_length", None))
         return min((limit for limit in limits if limit is not None), default=None)
 
+    async def look_at_rows(self, ctx: RunContext) -> None:
+        """Prompts are rendered once; of tasks there must be enough."""
+        from evsys_runtime.training.health import check_rows
+
+        if not self.config.rollouts:
+            await super().look_at_rows(ctx)
+            return
+        check_rows(self.rows, self.config.batch_size, {})
+
+    async def answered(self, step_idx: int, student: SamplingClient) -> Answers:
+        """The student's answers to the next prompts, or what it says in rollouts of the next tasks."""
+        from evsys_algo_distill.rollouts import answers_in_turns
+
+        if not self.config.rollouts:
+            return await super().answered(step_idx, student)
+        return await answers_in_turns(
+            self.ctx,
+            [self.ctx.data[row] for row in self.take_rows(step_idx)],
+            self.config,
+            student=student,
+            step_idx=step_idx,
+            max_length=self.teacher_limit(self.ctx),
+            warn=self.warn,
+        )
+
     async def learn(
-        self, answers: Sequence[Answer], prompts: Sequence[Prompt], student: SamplingClient
+        self, answers: Sequence[Answer], student: SamplingClient
     ) -> tuple[TrainingBatch, SamplingClient, int]:
         """The difference of logprobs as advantage, token by token."""
         from evsys_algo_distill.batches import policy_data, reverse_kl
@@ -90,13 +151,12 @@ class OPD(Distillation):
         teacher = self._teacher
         if teacher is None:
             raise RuntimeError("answers before `begin`")
-        contexts = [prompts[answer.prompt].teacher for answer in answers]
-        thinks = await logprobs_of(teacher, contexts, [answer.tokens for answer in answers])
-        self._warn_of_itself(answers, thinks)
+        told = await logprobs_of(teacher, answers)
+        self._warn_of_itself(answers, told.logprobs)
         batch = TrainingBatch(
-            data=policy_data(answers, thinks, self.config.kl_coef),
+            data=policy_data(answers, told.logprobs, self.config.kl_coef),
             loss_fn="importance_sampling",
-            metrics={"reverse_kl": reverse_kl(answers, thinks)},
+            metrics={"reverse_kl": reverse_kl(answers, told.logprobs), **told.metrics("teacher")},
         )
         return batch, teacher, 0
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
+from attrs import validators
 
 from evsys import option
 from evsys.types import Message, TrainingBatch
@@ -32,10 +33,6 @@ _TEMPLATE = (
     "{question}\n\nHere is how an expert answered this:\n\n{demonstration}\n\n"
     "Now answer the question yourself, in your own words."
 )
-_NO_EMA = (
-    "teacher: ema needs a backend that keeps an averaged second set of weights, and none does; "
-    "'base' and 'live' were within noise of it where that was measured"
-)
 
 
 class SDFT(Distillation):
@@ -51,11 +48,21 @@ class SDFT(Distillation):
             ge=1,
             source=COOKBOOK,
         )
-        teacher: str = option(
-            "base",
-            "Whose weights the teacher has: those that the run starts from, or those of the step; `ema`, a running mean, is "
-            "offered by no backend.",
-            choices=("base", "live", "ema"),
+        teacher: str = attrs.field(
+            default="base",
+            validator=validators.in_(("base", "live", "ema")),
+            metadata={
+                "help": "Whose weights the teacher has: those that the run starts from, those of the step, or a running mean of "
+                "them (`ema`).",
+                "source": _SDFT,
+                "requires": {"ema": "averaged_weights"},
+            },
+        )
+        ema_alpha: float = option(
+            0.01,
+            "With `teacher: ema`, how much of the way to the weights of the step the running mean goes before each.",
+            gt=0,
+            le=1,
             source=_SDFT,
         )
         kl: str = option(
@@ -81,8 +88,6 @@ class SDFT(Distillation):
 
         def __attrs_post_init__(self) -> None:
             DistillationParams.__attrs_post_init__(self)
-            if self.teacher == "ema":
-                raise ValueError(_NO_EMA)
             if "{demonstration}" not in self.template:
                 raise ValueError("template: it lacks {demonstration}")
 
@@ -144,26 +149,37 @@ class SDFT(Distillation):
         return None if limit is None else limit - int(self.config.kl != "reverse")
 
     async def learn(
-        self, answers: Sequence[Answer], prompts: Sequence[Prompt], student: SamplingClient
+        self, answers: Sequence[Answer], student: SamplingClient
     ) -> tuple[TrainingBatch, SamplingClient, int]:
         """What the teacher would rather have said, at each token of the answers."""
+        if self.config.teacher == "ema":
+            client: Any = self.ctx.clients.policy  # validation has seen that it can
+            teacher = await client.averaged_sampling_client(self.config.ema_alpha)
+            try:
+                return await self._learn_from(teacher, answers)
+            finally:
+                await teacher.close()
+        base = student if self._base is None else self._base.snapshot
+        return await self._learn_from(base, answers)
+
+    async def _learn_from(
+        self, teacher: SamplingClient, answers: Sequence[Answer]
+    ) -> tuple[TrainingBatch, SamplingClient, int]:
         from evsys_algo_distill.batches import policy_data, reverse_kl, target_datum
         from evsys_algo_distill.losses import mixed_divergence
         from evsys_algo_distill.teaching import logprobs_of, opinions_of
 
-        teacher = student if self._base is None else self._base.snapshot
-        contexts = [prompts[answer.prompt].teacher for answer in answers]
-        said = [answer.tokens for answer in answers]
         if self.config.kl == "reverse":
-            thinks = await logprobs_of(teacher, contexts, said)
-            data = policy_data(answers, thinks)
-            metrics = {"reverse_kl": reverse_kl(answers, thinks)}
+            told = await logprobs_of(teacher, answers)
+            data = policy_data(answers, told.logprobs)
+            metrics = {"reverse_kl": reverse_kl(answers, told.logprobs), **told.metrics("teacher")}
             return TrainingBatch(data=data, loss_fn="importance_sampling", metrics=metrics), teacher, 0
-        opinions = await opinions_of(teacher, contexts, said, self.config.topk)
-        count = sum(map(len, said))
+        opinions, told = await opinions_of(teacher, answers, self.config.topk)
+        count = sum(answer.trajectory.sampled for answer in answers)
         metrics = {
-            "reverse_kl": reverse_kl(answers, [opinion.logprobs for opinion in opinions]),
+            "reverse_kl": reverse_kl(answers, told.logprobs),
             "topk_missed_share": sum(opinion.missed for opinion in opinions) / count,
+            **told.metrics("teacher"),
         }
         mixed = self.config.kl == "mixed"
         batch = TrainingBatch(

@@ -29,8 +29,8 @@ class Spending:
         self.student = Usage()
         self.teacher = Usage()
 
-    def add(self, ctx: RunContext, *, student: Usage, teacher: Usage) -> None:
-        """Count a step's, and charge it.
+    def add(self, ctx: RunContext, *, student: Usage, teacher: Usage, charged: bool = False) -> None:
+        """Count a step's, and charge it, the student's unless that is `charged` already.
 
         Raises:
             BudgetExceeded: nothing is left.
@@ -38,7 +38,7 @@ class Spending:
         self.student += student
         self.teacher += teacher
         if ctx.budget is not None:
-            ctx.budget.charge(student + teacher)
+            ctx.budget.charge(teacher if charged else student + teacher)
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -6,13 +6,14 @@ measured from where the model starts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
 from evsys import option
-from evsys.errors import boundary
+from evsys.errors import AlgorithmError, boundary
 from evsys.types import ChatMessagesRow, TrainingBatch
 from evsys_algo_dpo.losses import preference_loss
 from evsys_algo_dpo.pairs import RenderedPair, render_pairs
@@ -93,6 +94,7 @@ class DPO(BaseAlgorithm):
 
     _pairs: Sequence[RenderedPair]
     _references: References | None
+    _impossible: frozenset[int]  # pairs that have no loss
     _kept: dict[str, str]  # what each checkpoint has of them
 
     def __init__(self, **fields: Any) -> None:
@@ -118,12 +120,37 @@ class DPO(BaseAlgorithm):
         await super().setup(ctx)
         # A run that resumes gets them with the algorithm's state.
         first = ctx.checkpoints.restored is None and self.config.loss != "simpo"
-        self._references = await self._asked(ctx) if first else None
-        self._kept = {} if self._references is None else {"references": to_text(self._references)}
+        self._references, self._impossible, self._kept = None, frozenset(), {}
+        if first:
+            references = await self._asked(ctx)
+            self._know(references, to_text(references))
+
+    def _know(self, references: References, kept: str) -> None:
+        """Take up what the reference said, and leave out the pairs of which it says that a side can't be."""
+        self._references = references
+        self._kept = {"references": kept}
+        self._impossible = frozenset(
+            number for number, sums in references.items() if not all(map(math.isfinite, sums))
+        )
+        if self._impossible:
+            self.warn(
+                f"{len(self._impossible)} of {len(references)} pairs have no loss: the reference finds a side of theirs impossible, "
+                "or doesn't tell how likely it is"
+            )
 
     async def build_batch(self, step_idx: int) -> TrainingBatch:
-        """The next pairs in their seeded order, both sides of each."""
-        taken = self.take_rows(step_idx)
+        """The next pairs in their seeded order, both sides of each.
+
+        Raises:
+            AlgorithmError: the reference finds all of them impossible.
+        """
+        rows = self.take_rows(step_idx)
+        taken = [row for row in rows if row not in self._impossible]
+        if not taken:
+            raise AlgorithmError(
+                f"of none of the {len(rows)} pairs of step {step_idx + 1} the reference's logprobs are finite",
+                hint="look at the reference's weights and its backend",
+            )
         pairs = [self._pairs[i] for i in taken]
         known = [None if self._references is None else self._references[i] for i in taken]
         return TrainingBatch(
@@ -152,8 +179,8 @@ class DPO(BaseAlgorithm):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take up what the first attempt had asked."""
         if "references" in state:
-            self._references = from_text(state["references"], self._taken(self.ctx).items())
-            self._kept = {"references": state["references"]}
+            kept = state["references"]
+            self._know(from_text(kept, self._taken(self.ctx).items()), kept)
 
     def _taken(self, ctx: RunContext) -> dict[int, RenderedPair]:
         """The pairs that some step takes, by number; those that none does would cost for nothing."""

@@ -92,7 +92,7 @@ def _unusable(
     row: ChatMessagesRow, chosen: Sequences, rejected: Sequences, max_length: int | None
 ) -> str | None:
     """Why a pair can't be trained on; None where it can."""
-    if row.messages == row.rejected:
+    if row.messages == row.rejected or _equal(chosen, rejected):
         return "both sides say the same"
     longest = max((len(tokens) for tokens, _ in (*chosen, *rejected)), default=0)
     if max_length is not None and longest > max_length:
@@ -100,6 +100,13 @@ def _unusable(
     if not all(sum(weights[1:].sum() for _, weights in side) > 0 for side in (chosen, rejected)):
         return "one side without a trainable token"
     return None
+
+
+def _equal(one: Sequences, other: Sequences) -> bool:
+    """True where both sides are the same tokens, as they differ in nothing that is rendered."""
+    return len(one) == len(other) and all(
+        tokens.tolist() == others.tolist() for (tokens, _), (others, _) in zip(one, other, strict=True)
+    )
 
 
 def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from evsys.types import ForwardResult, HarborTask, ModelSpec, RunContext, RunResult
     from evsys_algo_rl.groups import TaskGroup
     from evsys_algo_rl.pipeline import Taken
+    from evsys_runtime.training.foreseen import Foreseen
     from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["RL"]
@@ -35,8 +36,14 @@ __all__ = ["RL"]
 HEALTHY = "collapse/healthy_steps"
 """In the result of a run that collapsed: how many of its steps were done before the trouble began."""
 
+NOT_FINITE = "collapse/not_finite"
+"""In the result of a run that collapsed since its loss or gradient isn't finite: its last weights can't be scored."""
+
 OTHER_SAMPLES = 1 << 32
 """Calls that no run makes so many of: a run that went back samples with seeds that it hasn't used."""
+
+_GOES_BACK = ("rollback", "branch")
+"""Values of `on_collapse` with which the run goes on from an earlier checkpoint."""
 
 
 class RL(BaseAlgorithm):
@@ -130,7 +137,7 @@ class RL(BaseAlgorithm):
 
         if not any(group.members for group in groups):
             raise _nothing_left(groups, step_idx)
-        references = None if self._reference is None else await self._reference.logprobs(groups)
+        references, held = (None, {}) if self._reference is None else await self._reference.logprobs(groups)
         loss_fn, loss_params = objective(self.config, groups)
         return TrainingBatch(
             data=make_data(groups, self.config, references),
@@ -139,9 +146,25 @@ class RL(BaseAlgorithm):
             row_ids=tuple(group.task_id for group in groups),
             metrics={
                 **rollout_metrics(groups, self.config.advantage),
+                **held,
                 "staleness_mean": sum(step_idx - group.version for group in groups) / len(groups),
                 "staleness_max": float(max(step_idx - group.version for group in groups)),
             },
+        )
+
+    def foreseen(self, step_idx: int) -> Foreseen | None:
+        """A step whose answers are all as long as they may be. What an agent reads beside its task isn't known."""
+        from evsys_runtime.training.foreseen import foresee, task_prompt
+
+        config, renderer = self.config, self.ctx.clients.policy.renderer
+        tasks: Iterable[HarborTask] = (self.ctx.data[row] for row in self.take_rows(step_idx))
+        return foresee(
+            [task_prompt(task, renderer, config.system_prompt) for task in tasks],
+            count=config.group_size,
+            most=config.max_tokens * config.max_turns,
+            limit=self._max_length,
+            at_once=config.n_concurrent,
+            readings=int(bool(config.kl_coef)),
         )
 
     def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
@@ -174,7 +197,7 @@ class RL(BaseAlgorithm):
         self, positions: Sequence[int], snapshot: SamplingClient, call: int
     ) -> AsyncIterator[TaskGroup]:
         """Run the tasks at some positions of the data's order, and judge each group when it is whole."""
-        from evsys.types import RolloutLimits, SamplingParams
+        from evsys.types import SamplingParams
         from evsys_algo_rl.groups import judge
         from evsys_runtime.training.rollout_groups import run_groups
 
@@ -189,13 +212,7 @@ class RL(BaseAlgorithm):
                 temperature=config.temperature,
                 seed=call + self.ctx.retreats * OTHER_SAMPLES,
             ),
-            limits=RolloutLimits(
-                n_concurrent=config.n_concurrent,
-                timeout_seconds=config.timeout_seconds,
-                max_turns=config.max_turns,
-                wave=self.ctx.deterministic,
-                keep="errors",
-            ),
+            limits=config.limits(wave=self.ctx.deterministic),
             step=version,
         )
         try:
@@ -239,15 +256,13 @@ class RL(BaseAlgorithm):
     async def _tell(self, taken: Taken, step_idx: int) -> None:
         """Count what rollouts took, and show them to who listens."""
         from evsys_algo_rl.groups import bad_reward
-        from evsys_algo_rl.spent import spent
+        from evsys_runtime.training.rollout_groups import out_of_turns, spent
 
         groups = [*taken.groups, *taken.flat]
         rollouts = tuple(rollout for group in groups for rollout in group.rollouts)
         self._used += spent(rollouts)
-        if any("refused_calls" in rollout.metadata for rollout in rollouts):
-            self.warn(
-                f"agents wanted more than {self.config.max_turns} answers (max_turns), got no more, and were cut short"
-            )
+        if (cut := out_of_turns(rollouts, self.config.max_turns)) is not None:
+            self.warn(cut)
         if (bad := bad_reward(rollouts)) is not None:
             # One warning that is counted, by the first that there was.
             self._bad_reward = self._bad_reward or bad
@@ -276,21 +291,29 @@ class RL(BaseAlgorithm):
         finally:
             await self._close()
         result = attrs.evolve(result, usage=result.usage + self._used)
+        if result.status == "collapsed":  # a loss that isn't finite, of weights that the step before made
+            metrics = {**result.metrics, HEALTHY: float(max(0, result.steps - 1)), NOT_FINITE: 1.0}
+            return attrs.evolve(result, metrics=metrics)
         if self._collapsed is None:
             return result
         metrics = {**result.metrics, HEALTHY: float(self._healthy)}
         return attrs.evolve(result, status="collapsed", stop_reason=self._collapsed, metrics=metrics)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether a run whose numbers are no longer finite goes back: not in a dry run, and not too often."""
+        asked = self.config.on_collapse in _GOES_BACK and self.ctx.max_steps is None
+        return asked and self.ctx.retreats < self.config.max_rollbacks
 
     def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
         """Back to the best checkpoint from before the trouble, where that is asked for and wasn't done too often yet."""
         from evsys_runtime.training.retreat import Retreat
 
         kind = self.config.on_collapse
-        if kind not in {"rollback", "branch"} or retreats >= self.config.max_rollbacks:
+        if kind not in _GOES_BACK or retreats >= self.config.max_rollbacks:
             return None
-        return Retreat(
-            kind="branch" if kind == "branch" else "rollback", before=round(result.metrics[HEALTHY])
-        )
+        scored = kind == "branch" and NOT_FINITE not in result.metrics
+        return Retreat(kind="branch" if scored else "rollback", before=round(result.metrics[HEALTHY]))
 
     def peak_learning_rate(self) -> float:
         """The highest learning rate, which is lower after each collapse that the run went back from."""
@@ -353,19 +376,12 @@ def _divided(groups: Sequence[TaskGroup], parts: Sequence[int]) -> list[list[Tas
 
 def _nothing_left(groups: Sequence[TaskGroup], step_idx: int) -> AlgorithmError:
     """The error that says what became of all rollouts of a batch."""
-    from evsys.errors import AlgorithmError
     from evsys_algo_rl.groups import bad_reward
+    from evsys_runtime.training.rollout_groups import nothing_learnable
 
     reasons: dict[str, int] = {}
     for group in groups:
         for reason, count in group.lost.items():
             reasons[reason] = reasons.get(reason, 0) + count
-    count = sum(len(group.rollouts) for group in groups)
-    told = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    examples = (rollout.error or getattr(rollout.score, "reason", None) for rollout in rollouts)
-    example = next((text for text in examples if text is not None), None) or bad_reward(rollouts)
-    hint = "the agent never called the model" if reasons.get("no_turns") == count else example
-    return AlgorithmError(
-        f"none of the {count} rollouts of step {step_idx + 1} can be learnt from: {told}", hint=hint
-    )
+    return nothing_learnable(rollouts, reasons, step_idx, bad_reward(rollouts))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["References", "make_data", "objective"]
 
-type References = Mapping[int, NDArray[np.float32]]
-"""The reference's logprobs of each trajectory's tokens, [N], by the trajectory's `id`."""
+type References = Mapping[int, NDArray[np.float64]]
+"""The reference's logprobs of each trajectory's sampled tokens, [N], by the trajectory's `id`."""
 
 BY_ADVANTAGE = frozenset({"importance_sampling", "ppo", "cispo", "gspo"})
 """Losses whose terms are multiplied by the advantage as a whole, so that a share of the loss may stand in it. Servers know

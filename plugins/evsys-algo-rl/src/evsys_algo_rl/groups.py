@@ -13,12 +13,13 @@ import numpy as np
 from evsys.types import NoScore, Rollout
 from evsys_algo_rl.advantages import is_flat
 from evsys_algo_rl.shaping import LARGEST, is_reward, shaped
-from evsys_runtime.training.trajectories import RejectedRolloutError, Trajectory, trajectories
+from evsys_runtime.training.rollout_groups import learnable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evsys_algo_rl.params import RLParams
+    from evsys_runtime.training.trajectories import Trajectory
 
 __all__ = ["Member", "TaskGroup", "bad_reward", "judge"]
 
@@ -120,12 +121,9 @@ def _member(rollout: Rollout, params: RLParams, max_length: int | None) -> Membe
         return "no_score"
     if not is_reward(rollout.score.value):
         return "bad_reward"
-    try:
-        rows = trajectories(rollout)
-    except RejectedRolloutError as rejected:
-        return rejected.reason
-    if max_length is not None and any(len(row) > max_length for row in rows):
-        return "too_long"
+    rows = learnable(rollout, max_length)
+    if isinstance(rows, str):
+        return rows
     length = sum(row.sampled for row in rows)
     return Member(
         rollout=rollout,

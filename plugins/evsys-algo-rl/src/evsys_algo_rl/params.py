@@ -12,6 +12,7 @@ from evsys import option
 from evsys_algo_rl.aggregation import AGGREGATIONS
 from evsys_algo_rl.shaping import OVERLONG
 from evsys_runtime.training.params import TrainingParams
+from evsys_runtime.training.rollout_params import RolloutParams
 
 __all__ = ["RLParams"]
 
@@ -46,7 +47,7 @@ def _bounded(help: str, source: str) -> Any:
 
 
 @attrs.frozen(kw_only=True)
-class RLParams(TrainingParams):
+class RLParams(TrainingParams, RolloutParams):
     """Params of `rl`. A step's batch is `batch_size` groups of `group_size` rollouts."""
 
     # --- what differs from other trainings ---
@@ -79,16 +80,6 @@ class RLParams(TrainingParams):
         1.0, "Sampling temperature; ratios and KL are only right at 1.", gt=0, source=_COOKBOOK
     )
     max_tokens: int = option(256, "Most tokens of one answer.", ge=1)
-    max_turns: int = option(1, "Most answers of one rollout.", ge=1)
-    system_prompt: str | None = option(None, "Goes before each task.")
-    agent_import_path: str | None = option(
-        None, "Who acts in rollouts, as `module:name`; by default `run.agent`, else a plain chat.", min_len=1
-    )
-    environment: str | Mapping[str, Any] | None = option(
-        None, "Where the agent acts: the kind of an environment, or its `kind` and `params`."
-    )
-    n_concurrent: int = option(64, "Rollouts that run at once.", ge=1)
-    timeout_seconds: float = option(600.0, "Longest time of one rollout.", gt=0)
     max_staleness: int | None = option(
         None,
         "How many samplings the policy may be ahead of the one that a group was sampled by; above 0 rollouts and training "

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from evsys.errors import AlgorithmError
+from evsys_runtime.training.comparable import comparable
 from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.starting_weights import StartingWeights
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from evsys.types import RunContext
@@ -33,8 +35,11 @@ class Reference:
             return cls(await StartingWeights.of(ctx))
         return cls(StartingWeights(await role_client(ctx, "reference").sampling_client()))
 
-    async def logprobs(self, groups: Sequence[TaskGroup]) -> dict[int, NDArray[np.float32]]:
-        """What the reference says of every token of every trained sequence, by the sequence's `id`.
+    async def logprobs(
+        self, groups: Sequence[TaskGroup]
+    ) -> tuple[dict[int, NDArray[np.float64]], Mapping[str, float]]:
+        """What the reference says of the tokens that were sampled, 0 elsewhere, by the `id` of each trained sequence; and metrics of what
+        it finds impossible or doesn't tell.
 
         Raises:
             AlgorithmError: it says too little.
@@ -52,7 +57,16 @@ class Reference:
         for row, values in zip(rows, found, strict=True):
             if len(values) != len(row):
                 raise AlgorithmError(f"the reference gave {len(values)} logprobs for {len(row)} tokens")
-        return {id(row): values for row, values in zip(rows, found, strict=True)}
+        told = comparable(
+            [np.asarray(values)[row.mask] for row, values in zip(rows, found, strict=True)],
+            [row.logprobs[row.mask] for row in rows],
+            who="reference",
+        )
+        whole = {}
+        for row, sampled in zip(rows, told.logprobs, strict=True):
+            whole[id(row)] = np.zeros(len(row))
+            whole[id(row)][row.mask] = sampled
+        return whole, told.metrics("reference")
 
     async def close(self) -> None:
         """Release it. Safe to call twice."""

@@ -13,8 +13,8 @@ from evsys.errors import BackendError, ConfigError
 if TYPE_CHECKING:
     from evsys.protocols import Renderer, Tokenizer, TrainingClient
     from evsys.types import Checkpoint, ModelSpec
-    from evsys_backend_mock.adam import AdamState
     from evsys_backend_mock.model import LowRankModel
+    from evsys_backend_mock.state import Saved
 
 __all__ = ["MockBackend"]
 
@@ -40,6 +40,7 @@ class MockBackend:
     free: ClassVar[bool] = True  # nothing that it does is paid for
     capabilities: frozenset[str] = frozenset(
         {
+            "averaged_weights",
             "custom_loss",
             "loss_fns:cross_entropy",
             "loss_fns:importance_sampling",
@@ -87,7 +88,6 @@ class MockBackend:
         Raises:
             BackendError: the model asks for all weights to be trained, or a checkpoint doesn't fit.
         """
-        from evsys_backend_mock.adam import AdamState
         from evsys_backend_mock.client import MockTrainingClient
         from evsys_backend_mock.model import LowRankModel
         from evsys_backend_mock.vocabulary import Vocabulary
@@ -100,12 +100,9 @@ class MockBackend:
         tokenizer, renderer = _rendering(model)
         vocabulary = Vocabulary.create(model.name, size=tokenizer.vocab_size, end_ids=tokenizer.eos_token_ids)
         fresh = LowRankModel.create(vocabulary, rank=model.lora.rank, alpha=model.lora.alpha, seed=seed)
-        weights, optimizer, version = _starting_point(fresh, model, restore)
-        if optimizer is None:
-            optimizer = AdamState.zero({"A": weights.A, "B": weights.B})
+        start, version = _starting_point(fresh, model, restore)
         return MockTrainingClient(
-            weights,
-            optimizer,
+            start,
             tokenizer=tokenizer,
             renderer=renderer,
             seed=seed,
@@ -121,24 +118,21 @@ class MockBackend:
             client.close()
 
 
-def _starting_point(
-    fresh: LowRankModel, model: ModelSpec, restore: Checkpoint | None
-) -> tuple[LowRankModel, AdamState | None, int]:
-    """The weights, the optimiser's state if it is to go on, and how many steps are behind them."""
-    from evsys_backend_mock.state import FILE, read_state
+def _starting_point(fresh: LowRankModel, model: ModelSpec, restore: Checkpoint | None) -> tuple[Saved, int]:
+    """What training begins with, weights alone where it doesn't go on, and how many steps are behind it."""
+    from evsys_backend_mock.state import FILE, Saved, read_state
 
     if restore is not None:
-        saved = read_state(restore.directory / str(restore.state.get("file", FILE)), fresh)
-        optimizer, version = saved.optimizer if restore.with_optimizer else None, restore.step
+        path = restore.directory / str(restore.state.get("file", FILE))
+        goes_on, version = restore.with_optimizer, restore.step
     elif model.load_checkpoint_path is not None:
-        saved = read_state(Path(model.load_checkpoint_path) / FILE, fresh)
-        optimizer, version = saved.optimizer, 0
+        path, goes_on, version = Path(model.load_checkpoint_path) / FILE, True, 0
     elif model.init_from_checkpoint is not None:
-        saved = read_state(Path(model.init_from_checkpoint) / FILE, fresh)
-        optimizer, version = None, 0
+        path, goes_on, version = Path(model.init_from_checkpoint) / FILE, False, 0
     else:
-        return fresh, None, 0
-    return saved.model, optimizer, version
+        return Saved.beginning(fresh), 0
+    saved = read_state(path, fresh)
+    return saved if goes_on else Saved.beginning(saved.model), version
 
 
 def _rendering(model: ModelSpec) -> tuple[Tokenizer, Renderer]:

@@ -13,15 +13,16 @@ from evsys.errors import BackendError
 from evsys.types import AdamParams, Datum, ForwardResult, LossFn, OptimResult
 from evsys_backend_mock.adam import AdamState, adam_step
 from evsys_backend_mock.features import FeatureMap, Features
-from evsys_backend_mock.model import Gradient, LowRankModel, widened
+from evsys_backend_mock.model import Gradient, widened
 from evsys_backend_mock.sampler import MockSampler
-from evsys_backend_mock.state import write_state
+from evsys_backend_mock.state import Saved, write_state
 from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evsys.protocols import Renderer, Tokenizer
+    from evsys_backend_mock.model import LowRankModel
 
 __all__ = ["MockTrainingClient"]
 
@@ -49,21 +50,19 @@ class MockTrainingClient:
     """A `TrainingClient` over `LowRankModel`.
 
     Args:
-        model: the weights to start from.
-        optimizer: the optimiser's state to start from.
+        start: weights and optimiser to start from.
         tokenizer: of the model.
         renderer: of the model.
         seed: of sampling where a call brings none.
         capabilities: what the backend can do.
-        version: optimiser steps of this run that are behind `model`.
+        version: optimiser steps of this run that are behind it.
     """
 
     free: ClassVar[bool] = True
 
     def __init__(
         self,
-        model: LowRankModel,
-        optimizer: AdamState,
+        start: Saved,
         *,
         tokenizer: Tokenizer,
         renderer: Renderer,
@@ -74,9 +73,10 @@ class MockTrainingClient:
         self.tokenizer = tokenizer
         self.renderer = renderer
         self.capabilities = capabilities
-        self._model = model
-        self._optimizer = optimizer
-        self._features = FeatureMap(model.vocab_size)
+        self._model = start.model
+        self._optimizer = start.optimizer
+        self._average = start.average
+        self._features = FeatureMap(start.model.vocab_size)
         self._gradient: Gradient | None = None
         self._seed = seed
         self._version = version
@@ -99,18 +99,33 @@ class MockTrainingClient:
     async def save_state(self, directory: Path) -> Mapping[str, Any]:
         """Write weights and optimiser to one file in `directory`."""
         self._check_open()
-        return write_state(directory, self._model, self._optimizer)
+        saved = Saved(model=self._model, optimizer=self._optimizer, average=self._average)
+        return write_state(directory, saved)
 
     async def sampling_client(self) -> MockSampler:
         """A snapshot of the weights as they are now."""
         self._check_open()
-        return MockSampler(
-            self._model, self._features, tokenizer=self.tokenizer, seed=self._seed, version=self._version
+        return self._sampler(self._model)
+
+    async def averaged_sampling_client(self, rate: float) -> MockSampler:
+        """A snapshot of the running mean of the weights, moved by `rate` of the way to what they are now."""
+        self._check_open()
+        model = self._model
+        # With a running mean there, its tokens have the columns that the model's have: `_give_columns` sees to it.
+        mean = model if self._average is None else self._average
+        self._average = attrs.evolve(
+            model, A=mean.A + rate * (model.A - mean.A), B=mean.B + rate * (model.B - mean.B)
         )
+        return self._sampler(self._average)
 
     def close(self) -> None:
         """Refuse further calls. Safe to call twice."""
         self._closed = True
+
+    def _sampler(self, model: LowRankModel) -> MockSampler:
+        return MockSampler(
+            model, self._features, tokenizer=self.tokenizer, seed=self._seed, version=self._version
+        )
 
     def _forward(self, data: Sequence[Datum]) -> tuple[Features, NDArray[np.int64], ForwardResult]:
         self._check_open()
@@ -149,6 +164,7 @@ class MockTrainingClient:
         if len(new) == 0:
             return
         self._model = self._model.grown(new)
+        self._average = self._average and self._average.grown(new)
         columns = self._model.B.shape[1]
         state = self._optimizer
         self._optimizer = AdamState(

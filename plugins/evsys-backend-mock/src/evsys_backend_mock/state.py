@@ -21,14 +21,23 @@ _FORMAT = 1
 
 @attrs.frozen(kw_only=True, eq=False)
 class Saved:
-    """What a file holds: the model, as far as it is trained, and the optimiser."""
+    """What training goes on from, and what a file holds: the model, as far as it is trained, the optimiser, and the running mean
+    of the weights, where there is one.
+    """
 
     model: LowRankModel
     optimizer: AdamState
+    average: LowRankModel | None = None
+
+    @classmethod
+    def beginning(cls, model: LowRankModel) -> Saved:
+        """Before the first step."""
+        return cls(model=model, optimizer=AdamState.zero({"A": model.A, "B": model.B}))
 
 
-def write_state(directory: Path, model: LowRankModel, optimizer: AdamState) -> dict[str, Any]:
+def write_state(directory: Path, saved: Saved) -> dict[str, Any]:
     """Write `mock.npz` and say so, as JSON values."""
+    model, optimizer, average = saved.model, saved.optimizer, saved.average
     weights = {"A": model.A, "B": model.B}
     arrays = {
         **{f"weight.{name}": matrix for name, matrix in weights.items()},
@@ -37,6 +46,8 @@ def write_state(directory: Path, model: LowRankModel, optimizer: AdamState) -> d
         "own": model.vocabulary.own,
         "counts": np.array([_FORMAT, optimizer.step, model.vocab_size]),
     }
+    if average is not None:
+        arrays |= {"average.A": average.A, "average.B": average.B}
     with (directory / FILE).open("wb") as stream:
         np.savez(stream, allow_pickle=False, **arrays)
     return {"backend": "mock", "file": FILE}
@@ -54,7 +65,7 @@ def read_state(path: Path, fresh: LowRankModel) -> Saved:
         version, step, vocab_size = (int(x) for x in arrays["counts"])
         parts = {
             kind: {name: arrays[f"{kind}.{name}"] for name in ("A", "B")}
-            for kind in ("weight", "first", "second")
+            for kind in ("weight", "first", "second", *(["average"] if "average.A" in arrays else []))
         }
         own = arrays["own"]
     except FileNotFoundError:
@@ -75,7 +86,9 @@ def read_state(path: Path, fresh: LowRankModel) -> Saved:
                 hint="train with the lora_rank and the model that it was saved with",
             )
     vocabulary = attrs.evolve(fresh.vocabulary, own=own)
+    model = attrs.evolve(fresh, vocabulary=vocabulary, **parts["weight"])
     return Saved(
-        model=attrs.evolve(fresh, vocabulary=vocabulary, **parts["weight"]),
+        model=model,
         optimizer=AdamState(step=step, first=parts["first"], second=parts["second"]),
+        average=attrs.evolve(model, **parts["average"]) if "average" in parts else None,
     )

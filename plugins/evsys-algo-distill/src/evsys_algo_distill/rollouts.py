@@ -1,0 +1,109 @@
+"""Answers in conversations: an agent works on tasks, and what the student said in every turn is what it is judged by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from evsys.types import SamplingParams, Score
+from evsys_algo_distill.answers import Answer, Answers
+from evsys_runtime.training.rollout_groups import (
+    learnable,
+    nothing_learnable,
+    out_of_turns,
+    run_groups,
+    spent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evsys.protocols import SamplingClient
+    from evsys.types import HarborTask, Rollout, RunContext
+    from evsys_algo_distill.opd import OPDParams
+
+__all__ = ["answers_in_turns"]
+
+
+async def answers_in_turns(
+    ctx: RunContext,
+    tasks: Sequence[HarborTask],
+    params: OPDParams,
+    *,
+    student: SamplingClient,
+    step_idx: int,
+    max_length: int | None,
+    warn: Callable[[str], None],
+) -> Answers:
+    """Let an agent work on each task `group_size` times with the student as its model, at temperature 1.
+
+    Each sequence of a rollout is an answer: as many as the turns make where a template rewrites what was said before.
+
+    Args:
+        ctx: the run.
+        tasks: of this step.
+        params: of the algorithm.
+        student: who answers.
+        step_idx: the step, counted from 0.
+        max_length: longest sequence that student and teacher can read.
+        warn: is told of what is odd.
+
+    Raises:
+        AlgorithmError: nothing can be learnt from any rollout.
+    """
+    groups = run_groups(
+        ctx,
+        tasks,
+        params.group_size,
+        snapshot=student,
+        sampling=SamplingParams(max_tokens=params.max_tokens),
+        limits=params.limits(wave=ctx.deterministic),
+        step=step_idx,
+    )
+    by_place: dict[int, tuple[Rollout, ...]] = {}
+    async with aclosing(groups) as stream:
+        async for group in stream:
+            by_place[group.place] = group.rollouts
+            ctx.heartbeat()
+    rollouts = tuple(rollout for place in sorted(by_place) for rollout in by_place[place])
+    if (cut := out_of_turns(rollouts, params.max_turns)) is not None:
+        warn(cut)
+    await ctx.hooks.emit(
+        "evsys_rollouts_finished", ctx=ctx, step=step_idx + 1, phase="training", rollouts=rollouts
+    )
+    lost: Counter[str] = Counter()
+    answers: list[Answer] = []
+    for rollout in rollouts:
+        rows = learnable(rollout, max_length)
+        if isinstance(rows, str):
+            lost[rows] += 1
+        else:
+            answers += [Answer(trajectory=row) for row in rows]
+    if not answers:
+        raise nothing_learnable(rollouts, lost, step_idx)
+    return Answers(
+        answers=answers,
+        row_ids=tuple(task.task_id for task in tasks),
+        used=spent(rollouts),
+        charged=True,
+        metrics=_metrics(rollouts, answers, lost),
+    )
+
+
+def _metrics(rollouts: Sequence[Rollout], answers: Sequence[Answer], lost: Counter[str]) -> dict[str, float]:
+    """Called as `rl` calls them."""
+    count, kept = len(rollouts), len(rollouts) - lost.total()
+    rewards = [rollout.score.value for rollout in rollouts if isinstance(rollout.score, Score)]
+    found = {
+        "rollouts": float(count),
+        "sequences": float(len(answers)),
+        "length_mean": sum(answer.trajectory.sampled for answer in answers) / kept,
+        "turns_mean": sum(len(answer.trajectory.spans) for answer in answers) / kept,
+        "truncated_share": sum(rollout.truncated for rollout in rollouts) / count,
+        "out_of_turns_share": sum("refused_calls" in rollout.metadata for rollout in rollouts) / count,
+        "rejected_share": lost.total() / count,
+        **{f"rejected/{reason}": float(number) for reason, number in sorted(lost.items())},
+    }
+    return found | ({"reward": sum(rewards) / len(rewards)} if rewards else {})
