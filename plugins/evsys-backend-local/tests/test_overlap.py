@@ -108,7 +108,7 @@ def batches_of(arrivals):
 
         await asyncio.gather(*(later(snapshot, turn) for snapshot, turns in arrivals for turn in turns))
         executor.shutdown()
-        assert queue._gatherings == {}
+        assert queue._calls == {}
         return engine.by_snapshot
 
     return asyncio.run(ask())

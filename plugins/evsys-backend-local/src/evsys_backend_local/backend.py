@@ -76,6 +76,7 @@ class LocalBackend:
     free: ClassVar[bool] = True  # nothing that it does is paid for
     capabilities: frozenset[str] = frozenset(
         {
+            "averaged_weights",
             "concurrent_runs",
             "custom_loss",
             "deterministic",

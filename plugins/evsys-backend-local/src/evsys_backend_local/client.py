@@ -26,7 +26,7 @@ from evsys_backend_local.engine.arrays import NUMPY
 from evsys_backend_local.engine.batch import Example, Loss
 from evsys_backend_local.engine.devices import select
 from evsys_backend_local.engine.engine import Engine
-from evsys_backend_local.engine.estimate import estimate
+from evsys_backend_local.engine.estimate import Sampled, estimate
 from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.shape import LINEARS
 from evsys_backend_local.engine.state import load_state, save_state
@@ -67,6 +67,16 @@ def _example(datum: Datum, factors: Sequence[str] = ()) -> Example:
             used = used.any(axis=1) if used.ndim == 2 else used
             mask = used if mask is None else mask & used
     return Example(tokens=datum.tokens, targets=datum.loss_inputs["target_tokens"], mask=mask)
+
+
+def _sampled(sampling: Mapping[str, int], rows: int) -> Sampled:
+    return Sampled(
+        prompt_tokens=sampling["prompt_tokens"],
+        answers=sampling["answers"],
+        answer_tokens=sampling["answer_tokens"],
+        at_once=sampling["at_once"],
+        read_rows=sampling["readings"] * rows,
+    )
 
 
 def _zeros(examples: Sequence[Example]) -> list[NDArray[Any]]:
@@ -182,10 +192,15 @@ class LocalTrainingClient:
             "blas": blas_info(),
         }
 
-    def estimate(self, data: Sequence[Datum], steps: int) -> Mapping[str, float]:
+    def estimate(
+        self, data: Sequence[Datum], steps: int, sampling: Mapping[str, int] | None = None
+    ) -> Mapping[str, float]:
         """Expected `seconds` and `peak_bytes` of `steps` steps on batches like this one.
 
-        The time is right within a factor of about two, the memory, sampling included, within about 15 %.
+        The time is right within a factor of about two, the memory, sampling included, within about 15 %. Where a step samples,
+        `sampling` says how much: `answers` of at most `answer_tokens`, `at_once` of them at a time, to prompts of `prompt_tokens`
+        in all, and `readings` of the batch beside training. Both are then what it takes at most, and there are `sampled_tokens`
+        too, of a step.
 
         Takes about 0.1 s: it measures how fast this machine multiplies matrices now.
         """
@@ -199,8 +214,12 @@ class LocalTrainingClient:
             longest=max((len(datum.tokens) for datum in data), default=0),
             rank=None if self._model.lora is None else self._model.lora.rank,
             xp=self._engine.xp,
+            sampled=None if sampling is None else _sampled(sampling, rows),
         )
-        return {"seconds": expected.seconds, "peak_bytes": float(expected.peak_bytes)}
+        told = {"seconds": expected.seconds, "peak_bytes": float(expected.peak_bytes)}
+        if sampling is not None:
+            told["sampled_tokens"] = float(sampling["answers"] * sampling["answer_tokens"])
+        return told
 
     def forward(self, data: Sequence[Datum]) -> Awaitable[ForwardResult]:
         """Logprobs of all targets."""
@@ -274,6 +293,11 @@ class LocalTrainingClient:
     async def sampling_client(self) -> LocalSamplingClient:
         """A frozen copy of the trained weights; the base is shared."""
         snapshot = await self._submit(self._model.snapshot)
+        return LocalSamplingClient(snapshot, self._queue, self._renderer, seed=self._seed)
+
+    async def averaged_sampling_client(self, rate: float) -> LocalSamplingClient:
+        """A frozen copy of the running mean of the trained weights, moved by `rate` of the way to what they are now."""
+        snapshot = await self._submit(lambda: self._model.averaged(rate))
         return LocalSamplingClient(snapshot, self._queue, self._renderer, seed=self._seed)
 
     def abort(self) -> None:

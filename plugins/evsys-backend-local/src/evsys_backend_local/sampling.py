@@ -1,9 +1,7 @@
 """Sampling: concurrent calls become one batch of the engine.
 
-Calls that arrive while the event loop works through what is ready are taken together. So a wave of rollouts that is
-started together is one batch, and its composition depends on the program alone, never on time. With `coalesce`, calls that
-arrive while a batch is computed wait for its end and are then taken together too: fewer and larger batches, of a composition
-that depends on time.
+A batch is what `evsys_runtime.gathering` takes together. With `coalesce`, calls that arrive while a batch is computed wait for its
+end and are then taken together too: fewer and larger batches, of a composition that depends on time.
 """
 
 from __future__ import annotations
@@ -25,16 +23,13 @@ from evsys_backend_local.engine.abort import Abort, AbortedError
 from evsys_backend_local.engine.limits import ContextTooLongError
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.trainable import Snapshot
+from evsys_runtime.gathering import Gathering
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
     from evsys_backend_local.engine.engine import Engine
 
 __all__ = ["LocalSamplingClient", "SampleQueue", "torn_down"]
-
-IDLE_TURNS = 3
-"""Turns of the event loop without a new call after which a batch is complete: a task that was just started makes its call
-within that many."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -44,14 +39,11 @@ class _Waiting:
 
 
 @attrs.define(kw_only=True, eq=False)
-class _Gathering:
-    """Calls for one snapshot that wait to be a batch, and how many of its batches are being computed."""
+class _Calls:
+    """Calls for one snapshot: those that wait to be a batch, and how many of its batches are being computed."""
 
     snapshot: Snapshot
-    waiting: list[_Waiting] = attrs.field(factory=list)
-    seen: int = 0
-    idle: int = 0
-    watched: bool = False
+    gathering: Gathering[_Waiting]
     computing: int = 0
 
 
@@ -78,62 +70,52 @@ class SampleQueue:
         self.executor = executor
         self.abort = abort
         self.coalesce = coalesce
-        self._gatherings: dict[Snapshot, _Gathering] = {}
+        self._calls: dict[Snapshot, _Calls] = {}
 
     async def ask(self, snapshot: Snapshot, request: SampleRequest) -> SampleOutput:
         """Wait for the answer to one request."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(request=request, future=loop.create_future())
-        gathering = self._gatherings.get(snapshot)
-        if gathering is None:
-            gathering = self._gatherings[snapshot] = _Gathering(snapshot=snapshot)
-        gathering.waiting.append(waiting)
-        self._gather(gathering, loop)
+        calls = self._calls.get(snapshot)
+        if calls is None:
+            calls = self._calls[snapshot] = _Calls(
+                snapshot=snapshot, gathering=Gathering(lambda batch: self._take(snapshot, batch))
+            )
+        calls.gathering.add(waiting)
+        self._gather(calls)
         return await waiting.future
 
-    def _gather(self, gathering: _Gathering, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to watch calls come in, unless that is being done or what is computed is waited for."""
-        if gathering.watched or (self.coalesce and gathering.computing):
-            return
-        gathering.watched = True
-        gathering.seen, gathering.idle = 0, 0
-        loop.call_soon(self._look, gathering, loop)
+    def _gather(self, calls: _Calls) -> None:
+        """Watch calls come in, unless what is computed is waited for."""
+        if not (self.coalesce and calls.computing):
+            calls.gathering.watch()
 
-    def _look(self, gathering: _Gathering, loop: asyncio.AbstractEventLoop) -> None:
-        if len(gathering.waiting) > gathering.seen:
-            gathering.seen, gathering.idle = len(gathering.waiting), 0
-        else:
-            gathering.idle += 1
-        if gathering.idle < IDLE_TURNS:
-            loop.call_soon(self._look, gathering, loop)
-            return
-        gathering.watched = False
-        batch = [waiting for waiting in gathering.waiting if not waiting.future.done()]
-        gathering.waiting = []
-        if batch:
-            self._start(gathering, batch, loop)
-        self._forget(gathering)
+    def _take(self, snapshot: Snapshot, batch: Sequence[_Waiting]) -> None:
+        calls = self._calls[snapshot]
+        wanted = [waiting for waiting in batch if not waiting.future.done()]
+        if wanted:
+            self._start(calls, wanted)
+        self._forget(calls)
 
-    def _forget(self, gathering: _Gathering) -> None:
+    def _forget(self, calls: _Calls) -> None:
         """Hold no snapshot that nobody asks any more."""
-        if not (gathering.waiting or gathering.computing):
-            self._gatherings.pop(gathering.snapshot, None)
+        if not (calls.gathering.waiting or calls.computing):
+            self._calls.pop(calls.snapshot, None)
 
-    def _start(
-        self, gathering: _Gathering, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def _start(self, calls: _Calls, batch: Sequence[_Waiting]) -> None:
         requests = [waiting.request for waiting in batch]
         abort = Abort(self.abort)
         try:
             job = self.run(
-                loop, functools.partial(self.engine.sample, gathering.snapshot, requests, abort=abort)
+                asyncio.get_running_loop(),
+                functools.partial(self.engine.sample, calls.snapshot, requests, abort=abort),
             )
         except BackendError as error:
             _fail(batch, error)
             return
-        gathering.computing += 1
+        calls.computing += 1
         job.add_done_callback(lambda done: self._deliver(batch, done))
-        job.add_done_callback(lambda _: self._go_on(gathering, loop))
+        job.add_done_callback(lambda _: self._go_on(calls))
         waited_for = len(batch)
 
         def gave_up(future: asyncio.Future[SampleOutput]) -> None:
@@ -145,12 +127,12 @@ class SampleQueue:
         for waiting in batch:
             waiting.future.add_done_callback(gave_up)
 
-    def _go_on(self, gathering: _Gathering, loop: asyncio.AbstractEventLoop) -> None:
+    def _go_on(self, calls: _Calls) -> None:
         """After a batch: gather what waited for its end, with those whom its answers let go on."""
-        gathering.computing -= 1
-        if gathering.waiting:
-            self._gather(gathering, loop)
-        self._forget(gathering)
+        calls.computing -= 1
+        if calls.gathering.waiting:
+            self._gather(calls)
+        self._forget(calls)
 
     def run[T](self, loop: asyncio.AbstractEventLoop, work: Callable[[], T]) -> asyncio.Future[T]:
         """Do `work` in the engine's thread.

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from evsys_backend_local.engine import panels
+from evsys_backend_local.engine.batch import Example
 from evsys_backend_local.engine.panels import ROWS, SMALL_PRODUCT, WIDTH, Panels
 from evsys_backend_local.engine.sampler import SampleRequest
 from evsys_backend_local.engine.workers import blas_info
@@ -46,6 +47,31 @@ def test_samples_through_panels_are_those_without(engine, randomise, monkeypatch
         assert [sample.tokens for sample in one.samples] == [sample.tokens for sample in other.samples]
         for a, b in zip(one.samples, other.samples, strict=True):
             np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+
+
+def gradient(engine, model, data):
+    def loss(_, logprobs):
+        return 0.0, [np.full(own.shape, -1.0, np.float32) for own in logprobs], {}
+
+    result = engine.forward_backward(model, data, loss, separable=True)
+    found = model.grad.flat.copy()
+    model.grad.flat[...] = 0
+    return result.logprobs, found
+
+
+def test_training_through_panels_is_that_without(engine, randomise, monkeypatch):
+    model = randomise(engine.create_adapter(rank=3))
+    rows = np.random.default_rng(0).integers(0, engine.shape.vocab, (5, 40))
+    data = [Example(tokens=row[:-1], targets=row[1:]) for row in rows]
+    use(monkeypatch)
+    plain, expected = gradient(engine, model, data)
+    use(monkeypatch, blas_info()["kernel"])
+    multiplied, multiply = [], Panels.multiply
+    monkeypatch.setattr(Panels, "multiply", lambda *args: multiplied.append(1) or multiply(*args))
+    through, found = gradient(engine, model, data)
+    assert len(multiplied) % (4 * engine.shape.layers) == 0 < len(multiplied)
+    np.testing.assert_allclose(np.concatenate(through), np.concatenate(plain), atol=1e-5)
+    assert np.linalg.norm(found - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
 def test_only_the_frozen_base_is_laid_out_in_panels(engine, monkeypatch):

@@ -38,6 +38,55 @@ def test_training_goes_on_from_a_saved_state_with_the_same_bits(
     assert (model.version, other.version) == (3, 2)  # whoever restores says how many steps are this run's
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_the_running_mean_is_that_of_the_weights_and_is_saved_with_them(
+    make_engine, tmp_path, examples, curved_loss, full
+):
+    engine = make_engine(np.float32)
+    model = engine.create_full() if full else engine.create_adapter(rank=3, seed=1)
+    wanted = model.params.flat.astype(np.float64)
+    frozen = model.averaged(0.3)
+    for rate in (0.25, 0.01):
+        step(engine, model, examples, curved_loss)
+        wanted += rate * (model.params.flat - wanted)
+        before, frozen = frozen, model.averaged(rate)
+    params = frozen.weights.params if full else frozen.lora.params
+    np.testing.assert_allclose(params.flat, wanted, rtol=1e-6, atol=1e-8)
+    assert frozen.digest != before.digest  # a snapshot stays what it was
+    save_state(model, tmp_path)
+    other = engine.create_full() if full else engine.create_adapter(rank=3, seed=2)
+    load_state(other, tmp_path, with_optimizer=True)
+    for one in (model, other):
+        step(engine, one, examples, curved_loss)
+    assert other.averaged(0.5).digest == model.averaged(0.5).digest
+    assert load_alone(engine, tmp_path, full=full).average is None
+    scored = engine.compute_logprobs(frozen, [[1, 2, 3, 4]])[0]
+    alone = load_alone(engine, tmp_path, full=full)
+    alone.load_params(
+        {name: array.astype(np.float32) for name, array in views(alone, wanted).items()}, what="x"
+    )
+    np.testing.assert_allclose(engine.compute_logprobs(alone, [[1, 2, 3, 4]])[0], scored, atol=1e-5)
+
+
+def load_alone(engine, directory, *, full):
+    model = engine.create_full() if full else engine.create_adapter(rank=3, seed=2)
+    load_state(model, directory, with_optimizer=False)
+    return model
+
+
+def views(model, flat):
+    edges = np.cumsum([array.size for _, array in model.params.items()])
+    return {
+        name: part.reshape(array.shape)
+        for (name, array), part in zip(model.params.items(), np.split(flat, edges[:-1]), strict=True)
+    }
+
+
+def test_the_mean_of_weights_that_stay_what_they_are_is_those_weights(make_engine):
+    model = make_engine(np.float32).create_adapter(rank=3, seed=1)
+    assert [model.averaged(0.37).digest for _ in range(3)] == [model.digest] * 3
+
+
 def test_weights_alone_start_a_fresh_optimiser(make_engine, tmp_path, examples, curved_loss):
     engine = make_engine(np.float32)
     model = engine.create_adapter(rank=3)

@@ -1,5 +1,8 @@
 import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import attrs
@@ -170,6 +173,40 @@ def test_what_is_there_is_replaced_by_force_alone_and_only_if_it_is_a_model(fami
     with pytest.raises(StoreError, match="is no model"):
         export_model(str(families / "qwen3"), home, force=True)
     assert (home / "chapter").exists()
+
+
+def test_the_old_model_is_there_until_the_new_one_is_whole(families, tmp_path, out, monkeypatch):
+    export_model(str(families / "qwen2"), out)
+    seen, rename = [], Path.rename
+
+    def failing(self, target):
+        seen.append(read_header(out).family.name if out.exists() else "moved")
+        if self.name == "model":
+            raise PermissionError(13, "Permission denied")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(StoreError, match="Permission denied"):
+        export_model(str(families / "qwen3"), out, force=True)
+    assert seen == ["Qwen2", "moved", "moved"]  # aside, the new one in, and back
+    monkeypatch.undo()
+    assert read_header(out).family.name == "Qwen2"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_kill_between_both_moves_leaves_the_old_model_beside(families, tmp_path, out):
+    export_model(str(families / "qwen2"), out)
+    program = f"""
+import os, sys
+from pathlib import Path
+from evsys_backend_local.models.export import export_model
+rename = Path.rename
+Path.rename = lambda self, target: os._exit(9) if self.name == "model" else rename(self, target)
+export_model({str(families / "qwen3")!r}, Path({str(out)!r}), force=True)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
+    (kept,) = tmp_path.glob(".*/model.old")
+    assert read_header(kept).family.name == "Qwen2"
 
 
 def test_a_failed_export_leaves_nothing(families, tmp_path, out, monkeypatch):

@@ -240,3 +240,18 @@ def test_a_file_that_is_no_model_is_refused(tmp_path, model_cache):
         fetch.fetch("mine", from_file=tmp_path / "x.gguf", progress=None)
     with pytest.raises(DataError, match="no such file"):
         fetch.fetch("mine", from_file=tmp_path / "absent.gguf", progress=None)
+
+
+def test_of_an_installers_words_the_error_is_told_not_the_hint_after_it():
+    uv = [
+        "  \N{MULTIPLICATION SIGN} No solution found when resolving dependencies:",
+        "  ╰─▶ none",
+        "      hint: look at",
+        "      both.",
+    ]
+    assert fetch._told(uv) == "\N{MULTIPLICATION SIGN} No solution found when resolving dependencies:"
+    assert fetch._told(["WARNING: retrying", "ERROR: No matching distribution"]) == (
+        "ERROR: No matching distribution"
+    )
+    assert fetch._told(["something"]) == "something"
+    assert fetch._told([]) == ""

@@ -42,6 +42,38 @@ def test_a_folder_that_can_be_trained_tells_family_sizes_context_and_memory(home
     assert line(report, "supported").endswith("yes")
 
 
+def test_what_is_no_model_is_told_as_that_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("GGUF is a format", encoding="utf-8")
+    (tmp_path / "notes.md").write_text("none", encoding="utf-8")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for place, what in (
+        (empty, "neither config.json nor a .gguf file"),
+        (tmp_path / "notes.md", "no GGUF file"),
+    ):
+        report = check_model(str(place))
+        assert (report.layout, report.header, report.supported) == ("no model", None, False)
+        (problem,) = report.problems
+        assert what in problem
+        assert "a folder with config.json" in problem
+        assert [text.split()[0] for text in report_lines(report)] == [
+            "model",
+            "layout",
+            "problem",
+            "supported",
+        ]
+    assert check_model(str(tmp_path / "notes.txt")).layout == "GGUF file"  # it begins as one, and is damaged
+
+
+def test_weights_that_were_cut_off_are_told_though_their_header_is_whole(home):
+    folder = home()
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-7])
+    report = check_model(str(folder))
+    assert not report.supported
+    assert re.search(r"damaged: it has \d+ bytes and its arrays need \d+; copy", report.problems[0])
+
+
 def test_a_relative_path_works(home, monkeypatch):
     monkeypatch.chdir(home().parent)
     assert check_model("mistral").supported
@@ -119,6 +151,15 @@ def test_a_quantisation_that_is_not_read_is_a_problem(tmp_path, gguf_writer, fam
     at = raw.index(name) + len(name) + 4 + 16
     (tmp_path / "m.gguf").write_bytes(raw[:at] + (23).to_bytes(4, "little") + raw[at + 4 :])
     assert "quantised as IQ4_XS; F32, F16" in " ".join(check_model(str(tmp_path)).problems)
+
+
+def test_a_gguf_file_that_was_cut_off_is_told_though_its_header_is_whole(tmp_path, gguf_writer, families):
+    gguf_writer.write_model(tmp_path / "m.gguf", load_weights(families / "qwen2"), "qwen2")
+    raw = (tmp_path / "m.gguf").read_bytes()
+    (tmp_path / "m.gguf").write_bytes(raw[: len(raw) * 3 // 4])
+    assert any("cut off: it has" in problem for problem in check_model(str(tmp_path / "m.gguf")).problems)
+    (tmp_path / "m.gguf").write_bytes(raw)
+    assert not any("cut off" in problem for problem in check_model(str(tmp_path / "m.gguf")).problems)
 
 
 def test_the_built_in_model_and_its_export_are_the_same_model(tmp_path):

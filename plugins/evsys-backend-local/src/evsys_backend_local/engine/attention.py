@@ -16,9 +16,14 @@ from evsys_backend_local.engine.workspace import Workspace
 Past = Callable[[int, Block], Sequence[Array]]
 
 
-def default_block_rows(shape: ModelShape) -> int:
-    """Query rows of a block: more of them need fewer products, and compute more scores that the mask hides."""
-    return 64 if shape.dim < 256 else 128
+#: Query rows of a block: more of them need fewer products, and compute more scores that the mask hides.
+BLOCK_ROWS = 64
+
+
+def _first_key(block: Block) -> int | None:
+    """First of the rows that the keys come from where these are one range; else None."""
+    first = block.start - len(block.outside)
+    return first if np.array_equal(block.outside, np.arange(first, block.start)) else None
 
 
 class Attention:
@@ -48,6 +53,8 @@ class Attention:
         xp = self.xp = ws.xp
         self.masks = [xp.put(block.mask) for block in pack.blocks]
         self.outside = [xp.put(block.outside) for block in pack.blocks]
+        #: Where it isn't None, the keys are a view of rows from there on instead of a copy.
+        self.first = [_first_key(block) for block in pack.blocks]
         sizes = [shape.heads * (block.end - block.start) * block.keys for block in pack.blocks]
         self.offsets = np.concatenate([[0], np.cumsum(sizes)]).tolist()
 
@@ -99,9 +106,10 @@ class Attention:
         heads, kv, block = self.shape.heads, self.shape.kv_heads, self.pack.blocks[index]
         queries = self._by_kv_head(qkv[:, :heads], block, "attn_q")
         queries *= self.scale
-        both = qkv[block.start : block.end, heads:]
+        first = self.first[index]
+        both = qkv[block.start if first is None else first : block.end, heads:]
         before = [] if self.past is None or not block.past else list(self.past(layer, block))
-        if len(block.outside):
+        if first is None:
             before.append(qkv[self.outside[index], heads:])
         if before:
             both = self.xp.concatenate([*before, both])
@@ -137,8 +145,9 @@ class Attention:
 
     def _scatter(self, target: Array, gradient: Array, index: int) -> None:
         """Add ``[kv, keys, d]`` to the rows of ``target`` that the keys came from; each occurs once."""
-        block, by_key = self.pack.blocks[index], gradient.swapaxes(0, 1)
-        outside = len(block.outside)
-        if outside:
+        block, by_key, first = self.pack.blocks[index], gradient.swapaxes(0, 1), self.first[index]
+        if first is None:
+            outside, first = len(block.outside), block.start
             target[self.outside[index]] += by_key[:outside]
-        target[block.start : block.end] += by_key[outside:]
+            by_key = by_key[outside:]
+        target[first : block.end] += by_key

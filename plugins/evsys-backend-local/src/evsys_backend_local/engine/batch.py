@@ -19,6 +19,7 @@ from evsys_backend_local.engine.lora import LoraGrads, LoraParams
 from evsys_backend_local.engine.memory import require_memory
 from evsys_backend_local.engine.model import Forward
 from evsys_backend_local.engine.packing import IntArray, Pack, pack_sequences
+from evsys_backend_local.engine.panels import ModelPanels
 from evsys_backend_local.engine.shape import ModelShape
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.engine.weights import BaseWeights
@@ -116,6 +117,7 @@ class Batch:
         max_rows: rows of a pack.
         block_rows: query rows of an attention block.
         share: reuse common prefixes.
+        panels: the base model's matrices in panels, if they are.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Batch:
         max_rows: int,
         block_rows: int,
         share: bool = True,
+        panels: ModelPanels | None = None,
     ) -> None:
         for index, example in enumerate(examples):
             example.check(index, shape)
@@ -134,6 +137,7 @@ class Batch:
         self.examples = list(examples)
         self.pool = pool
         self.max_rows = max_rows
+        self.panels = panels
         self.dtype = pool.workspaces[0].dtype
         self.xp = pool.workspaces[0].xp
         positions = [_trained_positions(example) for example in examples]
@@ -374,7 +378,7 @@ class Batch:
         *,
         keep: bool,
     ) -> tuple[Forward, Head]:
-        forward = Forward(weights, lora, part.pack, rope, ws, keep=keep)
+        forward = Forward(weights, lora, part.pack, rope, ws, keep=keep, panels=self.panels)
         head = Head(weights, forward.run(), part.rows, place=part.place, targets=part.targets, ws=ws)
         logprobs = head.logprobs()
         start = 0

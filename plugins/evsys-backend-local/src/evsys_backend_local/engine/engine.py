@@ -14,7 +14,7 @@ from evsys_backend_local.engine import ops, panels, sampler
 from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.adam import AdamParams
 from evsys_backend_local.engine.arrays import NUMPY, Array, Arrays
-from evsys_backend_local.engine.attention import default_block_rows
+from evsys_backend_local.engine.attention import BLOCK_ROWS
 from evsys_backend_local.engine.batch import Batch, BatchResult, Example, Loss
 from evsys_backend_local.engine.lora import LoraParams
 from evsys_backend_local.engine.prefix_cache import PrefixCache
@@ -37,7 +37,7 @@ class Engine:
         weights: the base model.
         workers: worker threads, by default one a CPU (one in all where ``xp`` shares operations among threads itself). Results depend on it in the last bits.
         max_rows: rows (tokens after sharing) that one worker computes at a time; bounds memory.
-        block_rows: query rows of an attention block, by default chosen by the model's width.
+        block_rows: query rows of an attention block.
         prefixes: what is kept of prompts from one call of ``sample`` to the next.
         xp: what computes; weights are copied there if they lie elsewhere.
     """
@@ -48,7 +48,7 @@ class Engine:
         *,
         workers: int | None = None,
         max_rows: int = 256,
-        block_rows: int | None = None,
+        block_rows: int = BLOCK_ROWS,
         prefixes: PrefixCache | None = None,
         xp: Arrays = NUMPY,
     ) -> None:
@@ -57,7 +57,7 @@ class Engine:
         self.weights = weights
         self.shape: ModelShape = weights.shape
         self.max_rows = max_rows
-        self.block_rows = block_rows or default_block_rows(self.shape)
+        self.block_rows = block_rows
         dtype = weights.params.dtype
         self.pool = WorkerPool(workers or xp.workers or cpu_count(), dtype, xp)
         shape = self.shape
@@ -97,17 +97,25 @@ class Engine:
         """A copy of the base weights, all of them trained. Takes four times their memory."""
         return Trainable(self.weights.copy(), None)
 
-    def batch(self, data: Sequence[Example], *, share: bool = True) -> Batch:
-        """Check and pack examples."""
+    def batch(
+        self, data: Sequence[Example], *, share: bool = True, model: Trainable | Snapshot | None = None
+    ) -> Batch:
+        """Check and pack examples; ``model`` is what will compute them, if any will."""
         return Batch(
-            self.shape, data, self.pool, max_rows=self.max_rows, block_rows=self.block_rows, share=share
+            self.shape,
+            data,
+            self.pool,
+            max_rows=self.max_rows,
+            block_rows=self.block_rows,
+            share=share,
+            panels=None if model is None else self._panels_of(model),
         )
 
     def forward(
         self, model: Trainable | Snapshot, data: Sequence[Example], *, abort: Abort | None = None
     ) -> list[Array]:
         """Logprobs of the targets, one array an example in the shape of its targets; 0 where the mask is False."""
-        batch = self.batch(data)
+        batch = self.batch(data, model=model)
         with self._within_memory():
             batch.forward(model, self.rope, abort)
         return batch.logprobs
@@ -134,7 +142,7 @@ class Engine:
             ValueError: no example has a trained position, or shapes or ids are wrong.
             FloatingPointError: the loss or its gradient is not finite; ``model.grad`` is unchanged.
         """
-        batch = self.batch(data)
+        batch = self.batch(data, model=model)
         if not batch.parts:
             raise ValueError(
                 f"none of the {len(data)} examples has a position with a loss; check the mask or weights, and "
@@ -186,7 +194,7 @@ class Engine:
         """The base weights in panels, made on first use; None for a model that has weights of its own."""
         if model.weights is not self.weights or not panels.pay(self.weights):
             return None
-        with self._panels_lock:
+        with self._panels_lock, self._within_memory():
             if self._panels is None:
                 self._panels = panels.ModelPanels(self.weights)
             return self._panels
@@ -211,7 +219,7 @@ class Engine:
         ids = np.asarray(tokens, np.int64)
         if len(ids) < 2:
             return []
-        batch = self.batch([Example(tokens=ids[:-1], targets=ids[1:])])
+        batch = self.batch([Example(tokens=ids[:-1], targets=ids[1:])], model=model)
         with self._within_memory():
             batch.forward(model, self.rope, abort, likeliest=k)
         found, logprobs = batch.likeliest[0]

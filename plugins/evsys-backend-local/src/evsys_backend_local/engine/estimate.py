@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from evsys_backend_local.engine.arrays import NUMPY, Arrays
-from evsys_backend_local.engine.attention import default_block_rows
+from evsys_backend_local.engine.attention import BLOCK_ROWS
 from evsys_backend_local.engine.decode import KV_BYTES
 from evsys_backend_local.engine.head import CHUNK_ROWS, KEEP_BYTES
 from evsys_backend_local.engine.limits import PREFIX_CACHE_MB
@@ -21,8 +21,17 @@ from evsys_backend_local.engine.workers import blas_threads
 #: Width at which half of the time goes into matrix products; narrower models pay more for everything else.
 _HALF_WIDTH = 350
 
-#: Interpreter, libraries, and what of smaller arrays isn't counted.
+#: Interpreter, libraries, and what of smaller arrays isn't counted; not the library that draws plots after a run.
 _REST_BYTES = 72 << 20
+
+#: Operations in the time that a core takes to read a byte of the weights; 6 times as many where it copies them first (no panels).
+_OPERATIONS_PER_BYTE, _COPYING = 5.0, 6.0
+
+#: Seconds of a decoding step and block of the model that no thread shares, whatever is computed.
+_STEP_SECONDS = 3e-4
+
+#: Bytes of a sampled sequence for each token that it may choose: logits, and what is drawn from, in float64.
+_CHOICE_BYTES = 16
 
 #: Prompts that are answered at a time, for the estimate of what sampling needs.
 PROMPTS = 16
@@ -59,7 +68,7 @@ def training_operations(shape: ModelShape, rows: int, *, full: bool = False) -> 
 def activation_bytes(shape: ModelShape, rows: int, *, itemsize: int = 4) -> int:
     """Bytes of a pack of ``rows`` between its forward and its backward pass, logits and probabilities included."""
     scratch = 6 * shape.dim + 2 * shape.qkv_width + 5 * shape.hidden
-    block = min(rows, default_block_rows(shape))
+    block = min(rows, BLOCK_ROWS)
     scores = block * rows * shape.heads * itemsize  # of the last block: it sees all rows
     probabilities = rows * (rows + block) // 2 * shape.heads * shape.layers * itemsize
     if probabilities > KEEP_PROBABILITIES_BYTES:
@@ -81,19 +90,67 @@ def trained_bytes(shape: ModelShape, *, workers: int, rank: int | None, itemsize
     return (7 + workers) * count * itemsize
 
 
-def sampling_bytes(shape: ModelShape, *, length: int, full: bool, xp: Arrays = NUMPY) -> int:
-    """Bytes that sampling adds in float32: panels, and keys and values of prompts, kept and in use.
+@attrs.frozen(kw_only=True)
+class Sampled:
+    """What is sampled for a step, all answers as long as they may be.
+
+    Attributes:
+        prompt_tokens: of the prompts, each counted once.
+        answers: how many.
+        answer_tokens: of each.
+        at_once: how many are sampled at a time.
+        read_rows: rows of forward passes beside training, for a teacher or a reference.
+    """
+
+    prompt_tokens: int
+    answers: int
+    answer_tokens: int
+    at_once: int
+    read_rows: int = 0
+
+
+def _has_panels(shape: ModelShape, *, full: bool, xp: Arrays) -> bool:
+    return xp is NUMPY and pay_for(4 * shape.parameters) and not full
+
+
+def sampling_bytes(
+    shape: ModelShape, *, length: int, full: bool, xp: Arrays = NUMPY, sampled: Sampled | None = None
+) -> int:
+    """Bytes that sampling adds in float32: panels, keys and values, kept and in use, and what tokens are drawn from.
 
     Args:
         shape: the model.
-        length: tokens of a prompt. ``PROMPTS`` of them are taken to be answered at a time.
+        length: tokens of a prompt, where ``sampled`` isn't given. ``PROMPTS`` of them are taken to be answered at a time.
         full: all weights are trained, of which there are no panels.
         xp: what computes; only numpy has panels.
+        sampled: what is sampled for a step.
     """
-    base = 4 * shape.parameters
-    keys = PROMPTS * length * 2 * shape.layers * shape.kv_width * 4
-    panels = base if xp is NUMPY and pay_for(base) and not full else 0
-    return panels + min(keys, KV_BYTES) + min(keys, PREFIX_CACHE_MB << 20)
+    token = 2 * shape.layers * shape.kv_width * 4
+    kept = held = PROMPTS * length
+    drawn = 0
+    if sampled is not None:
+        kept = sampled.prompt_tokens
+        held = kept + sampled.at_once * sampled.answer_tokens
+        drawn = sampled.at_once * shape.vocab * _CHOICE_BYTES
+    panels = 4 * shape.parameters if _has_panels(shape, full=full, xp=xp) else 0
+    return panels + drawn + min(held * token, KV_BYTES) + min(kept * token, PREFIX_CACHE_MB << 20)
+
+
+def sampling_seconds(
+    shape: ModelShape, sampled: Sampled, *, workers: int, roof: float, full: bool = False, xp: Arrays = NUMPY
+) -> float:
+    """Seconds that sampling for a step takes, and reading it for a teacher or a reference.
+
+    A decoding step reads all weights once, and multiplies them with the newest token of each answer; a prompt is multiplied with
+    them once.
+    """
+    rate = roof * workers * _share(shape)
+    rows = sampled.prompt_tokens + sampled.answers * sampled.answer_tokens + sampled.read_rows
+    steps = -(-sampled.answers // sampled.at_once) * sampled.answer_tokens
+    reading = 4.0 * shape.linear_parameters * _OPERATIONS_PER_BYTE / (roof * workers)
+    if xp is NUMPY and not _has_panels(shape, full=full, xp=xp):
+        reading *= _COPYING
+    return 2.0 * shape.linear_parameters * rows / rate + steps * (reading + shape.layers * _STEP_SECONDS)
 
 
 def training_bytes(
@@ -104,6 +161,7 @@ def training_bytes(
     rank: int | None,
     length: int | None = None,
     xp: Arrays = NUMPY,
+    sampled: Sampled | None = None,
 ) -> int:
     """Bytes at the peak of a run that trains in float32 and samples in between.
 
@@ -114,16 +172,25 @@ def training_bytes(
         rank: of the adapter; None trains the whole model.
         length: of the longest sequence, by default ``rows``.
         xp: what computes.
+        sampled: what is sampled for a step, where training samples.
     """
     base = 4 * shape.parameters
     adapted = trained_bytes(shape, workers=workers, rank=rank)
-    sampled = sampling_bytes(shape, length=length or rows, full=rank is None, xp=xp)
-    return base + adapted + workers * activation_bytes(shape, rows) + sampled + _REST_BYTES
+    answered = sampling_bytes(shape, length=length or rows, full=rank is None, xp=xp, sampled=sampled)
+    return base + adapted + workers * activation_bytes(shape, rows) + answered + _REST_BYTES
+
+
+def _share(shape: ModelShape) -> float:
+    """Share of the roof that the model's products reach with everything around them."""
+    return shape.dim / (shape.dim + _HALF_WIDTH)
 
 
 @attrs.frozen(kw_only=True)
 class Estimate:
-    """Seconds of training, right within a factor of about two, and bytes at the peak of a run, within about 15 %."""
+    """Seconds of training, right within a factor of about two, and bytes at the peak of a run, within about 15 %.
+
+    Where training samples, that much holds if all answers are as long as they may be; it is less as they are shorter.
+    """
 
     seconds: float
     peak_bytes: int
@@ -140,6 +207,7 @@ def estimate(
     rank: int | None = 32,
     roof: float | None = None,
     xp: Arrays = NUMPY,
+    sampled: Sampled | None = None,
 ) -> Estimate:
     """Time and memory of a training run.
 
@@ -153,10 +221,16 @@ def estimate(
         rank: of the adapter; None trains all weights.
         roof: operations per second and core, measured now when None (less than 0.1 s).
         xp: what computes.
+        sampled: what is sampled for each step, where training samples.
     """
     roof = measure_roof(xp=xp) if roof is None else roof
-    share = shape.dim / (shape.dim + _HALF_WIDTH)
-    seconds = steps * training_operations(shape, rows, full=rank is None) / (roof * workers * share)
+    full = rank is None
+    step = training_operations(shape, rows, full=full) / (roof * workers * _share(shape))
+    if sampled is not None:
+        step += sampling_seconds(shape, sampled, workers=workers, roof=roof, full=full, xp=xp)
     largest = max(min(rows, max_rows), longest)
-    peak = training_bytes(shape, rows=largest, workers=workers, rank=rank, length=longest or None, xp=xp)
-    return Estimate(seconds=seconds, peak_bytes=peak)
+    length = longest or None
+    peak = training_bytes(
+        shape, rows=largest, workers=workers, rank=rank, length=length, xp=xp, sampled=sampled
+    )
+    return Estimate(seconds=steps * step, peak_bytes=peak)

@@ -13,8 +13,8 @@ from evsys_backend_local.engine.packing import IntArray
 from evsys_backend_local.engine.weights import BaseWeights
 from evsys_backend_local.engine.workspace import Workspace
 
-#: Rows whose logits are computed by one product.
-CHUNK_ROWS = 128
+#: Rows whose logits are computed by one product; over fewer it is slower.
+CHUNK_ROWS = 256
 
 #: Unnormalised probabilities are kept for the backward pass up to this many bytes, else computed again.
 KEEP_BYTES = 128 << 20

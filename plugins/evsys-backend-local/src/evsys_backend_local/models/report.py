@@ -16,7 +16,7 @@ from evsys_backend_local.engine.weights import weight_specs
 from evsys_backend_local.engine.workers import cpu_count
 from evsys_backend_local.models import catalogue
 from evsys_backend_local.models.families import LLAMA, ModelHeader, require_supported_size
-from evsys_backend_local.models.gguf import GgufFile
+from evsys_backend_local.models.gguf import GgufFile, is_gguf
 from evsys_backend_local.models.gguf_model import gguf_header, tensor_name
 from evsys_backend_local.models.hf_config import config_header, read_config
 from evsys_backend_local.models.hf_folder import FLOATS, FolderWeights
@@ -25,6 +25,9 @@ from evsys_backend_local.models.quantised import PACKINGS, kind_name
 from evsys_backend_local.models.resolve import resolve
 from evsys_backend_local.tiny.shape import SHAPE
 from evsys_runtime.rendering.cache import TINY, find_model
+
+#: The layout of what is no model at all.
+NO_MODEL = "no model"
 
 #: Sequences that training is estimated for, where nothing else is asked.
 DEFAULT_CONTEXT = 2048
@@ -50,7 +53,7 @@ class ModelReport:
 
     Attributes:
         name: as it was asked for.
-        layout: `built in`, `Hugging Face folder` or `GGUF file`.
+        layout: `built in`, `Hugging Face folder`, `GGUF file` or `no model`.
         path: where it lies, or None.
         header: family and sizes, or None where it isn't supported or its header can't be read.
         stored: element types of its weights, and how many bytes its files have.
@@ -157,6 +160,14 @@ def _built_in(name: str) -> ModelReport:
     )
 
 
+def _layout(path: Path) -> str:
+    if is_folder_model(path):
+        return "Hugging Face folder"
+    if path.is_dir():
+        return "GGUF file" if any(path.glob("*.gguf")) else NO_MODEL
+    return "GGUF file" if path.suffix == ".gguf" or is_gguf(path) else NO_MODEL
+
+
 def _of_path(name: str, path: Path) -> ModelReport:
     folder = path if path.is_dir() else path.parent
     problems: list[str] = []
@@ -164,7 +175,13 @@ def _of_path(name: str, path: Path) -> ModelReport:
     header: ModelHeader | None = None
     stored: Sequence[str] = ()
     size = 0
-    layout = "Hugging Face folder" if is_folder_model(path) else "GGUF file"
+    layout = _layout(path)
+    if layout == NO_MODEL:
+        what = "it is no GGUF file" if path.is_file() else "neither config.json nor a .gguf file is in it"
+        problem = (
+            f"{what}; a model is a GGUF file, or a folder with config.json, .safetensors and tokenizer.json"
+        )
+        return ModelReport(name=name, layout=layout, path=path, problems=(problem,))
     try:
         if layout == "GGUF file":
             file = GgufFile(gguf_file(path))
@@ -243,6 +260,9 @@ def _folder_problems(weights: FolderWeights, shape: ModelShape) -> list[str]:
 def _gguf_problems(file: GgufFile, shape: ModelShape) -> list[str]:
     expected = [(tensor_name(name), size) for name, size in weight_specs(shape)]
     problems = _differences(expected, {name: info.shape for name, info in file.tensors.items()})
+    size = file.path.stat().st_size
+    if file.needed > size:
+        problems.append(f"cut off: it has {size} bytes and its tensors need {file.needed}; fetch it again")
     kinds = {info.kind for info in file.tensors.values()}
     strange = sorted(kind_name(kind) for kind in kinds if kind not in PACKINGS)
     if strange:
@@ -273,7 +293,8 @@ def report_lines(report: ModelReport) -> list[str]:
     if report.verified:
         rows.append(("files", f"all {report.verified} are as they were fetched"))
     template = "with" if report.chat_template else "without"
-    rows.append(("tokenizer", f"{report.tokenizer or 'none'}, {template} a chat template"))
+    if report.layout != NO_MODEL:
+        rows.append(("tokenizer", f"{report.tokenizer or 'none'}, {template} a chat template"))
     if report.training is not None:
         rows += _training_rows(report.training)
     rows += [("note", note) for note in report.notes]

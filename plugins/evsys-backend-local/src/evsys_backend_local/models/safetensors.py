@@ -66,6 +66,13 @@ class SafetensorsFile:
         self._header: dict[str, Any] = header
         self._start = 8 + length
         self._size = size
+        needed = self._start + max((_end(entry) for entry in header.values()), default=0)
+        if needed > size:
+            raise DataError(
+                f"damaged: it has {size} bytes and its arrays need {needed}",
+                source=str(path),
+                hint="copy or download it again",
+            )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._header)
@@ -96,6 +103,14 @@ class SafetensorsFile:
         if kind == "BF16":
             raw = (raw.astype(np.uint32) << 16).view(np.float32)
         return raw.reshape(shape)
+
+
+def _end(entry: Any) -> int:
+    """Where an array ends, from the start of the data; 0 where its entry is damaged, which reading it tells."""
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    return (
+        offsets[1] if isinstance(offsets, list) and len(offsets) == 2 and isinstance(offsets[1], int) else 0
+    )
 
 
 def write_safetensors(
