@@ -3,7 +3,9 @@
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -222,15 +224,34 @@ def test_a_snapshot_in_use_is_lost_with_the_server_where_a_later_state_was_saved
     asyncio.run(run())
 
 
-def test_a_state_that_has_expired_is_said_to_be_gone(mock_server, tmp_path: Path):
-    gone = {"backend": "tinker", "path": "tinker://no-such-run/weights/step-1"}
+def test_a_state_that_has_expired_is_said_to_be_gone(serve, tmp_path: Path):
+    server = serve()
 
-    async def run() -> None:
-        made = backend(mock_server.base_url)
-        with pytest.raises(BackendError, match=r"can't be loaded.*may have expired"):
-            await made.prepare(MODEL, tmp_path, 0, Checkpoint(step=1, directory=tmp_path, state=gone))
+    async def save() -> Mapping[str, Any]:
+        made = backend(server.base_url, ttl=3600, final_ttl=3600)
+        client = await made.prepare(MODEL, tmp_path, 0)
+        await steps(client, 0, 1)
+        try:
+            return await client.save_state(tmp_path)
+        finally:
+            await made.teardown(client)
 
-    asyncio.run(run())
+    async def load(state: Mapping[str, Any]) -> None:
+        made = backend(server.base_url)
+        client = await made.prepare(MODEL, tmp_path, 0, Checkpoint(step=1, directory=tmp_path, state=state))
+        await made.teardown(client)
+
+    state = asyncio.run(save())
+    asyncio.run(load(state))
+    server.kill()
+    [manifest] = server.folder.rglob("weights/*/checkpoint.json")
+    saved = json.loads(manifest.read_text("utf-8"))
+    assert saved["expires"] > time.time()
+    saved["expires"] = saved["created"]  # its time is over
+    manifest.write_text(json.dumps(saved), encoding="utf-8")
+    server.start()
+    with pytest.raises(BackendError, match=r"can't be loaded.*may have expired"):
+        asyncio.run(load(state))
 
 
 def test_a_save_whose_reply_is_lost_is_found_again(mock_server, tmp_path: Path):

@@ -53,22 +53,56 @@ def test_the_quickstart_gives_the_numbers_of_a_run_in_process(
     assert scores(there) == scores(here)
 
 
-def test_reinforcement_learning_gives_the_numbers_of_a_run_in_process_to_rounding(
-    local_server, tmp_path: Path
+@pytest.mark.parametrize(
+    "more",
+    [
+        # Groups of five, so that no share of the loss is a power of two, which would hide what is rounded; waves of 9, of 2 groups.
+        pytest.param(("n_concurrent=9",), id="importance_sampling"),
+        pytest.param(("loss=dro",), id="dro"),
+        pytest.param(("loss=gspo",), id="gspo"),
+    ],
+)
+def test_reinforcement_learning_gives_the_bits_of_a_run_in_process(
+    local_server, tmp_path: Path, more: tuple[str, ...]
 ):
     pytest.importorskip("evsys_algo_rl")
     folder = example("rl_word_length", tmp_path)
-    short = (
-        "run.algorithm.params.steps=2",
-        "run.algorithm.params.groups_per_step=2",
-        "metadata.benchmark.limit=8",
-    )
+    params = ("steps=3", "learning_rate=0.01", "groups_per_step=2", "group_size=5", *more)
+    short = ("metadata.benchmark.limit=8", *(f"run.algorithm.params.{one}" for one in params))
     here, expected = run(folder, *short)
     there, found = run(folder, *short, *over(local_server.base_url, "run.backend.params.provider=evsys"))
     assert here.arms[0].status == there.arms[0].status == "completed"
+    assert expected[0]["grad_norm"] > 0
+    assert (
+        expected[0]["kl_k1"] != 0
+    )  # sampler and trainer differ by what is rounded, which has to be the same
+    assert found == expected
     assert scores(there) == scores(here)
-    for one, other in zip(found, expected, strict=True):
-        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+
+
+def test_a_run_that_is_stopped_early_stops_after_the_step_where_it_stops_in_process(
+    local_server, tmp_path: Path
+):
+    folder = example("quickstart", tmp_path)
+    stop = "{kind: early_stopping, params: {monitor: loss, patience: 2, min_delta: 100, direction: min}}"
+    short = (f"callbacks=[{stop}]", "run.algorithm.params.steps=8")
+    here, expected = run(folder, *short)
+    there, found = run(folder, *short, *over(local_server.base_url, "run.backend.params.provider=evsys"))
+    assert len(expected) == 3
+    assert found == expected
+    assert there.arms[0].run.stop_reason == here.arms[0].run.stop_reason
+    assert scores(there) == scores(here)
+
+
+def test_agents_of_several_turns_give_the_bits_of_a_run_in_process(local_server, tmp_path: Path):
+    pytest.importorskip("evsys_algo_rl")
+    folder = example("rl_lookup", tmp_path)
+    short = ("run.algorithm.params.steps=2", "metadata.benchmark.limit=16")
+    here, expected = run(folder, *short)
+    there, found = run(folder, *short, *over(local_server.base_url, "run.backend.params.provider=evsys"))
+    assert here.arms[0].status == there.arms[0].status == "completed"
+    assert found == expected
+    assert scores(there) == scores(here)
 
 
 def test_a_checkpoint_of_one_experiment_starts_another(local_server, tmp_path: Path):

@@ -83,6 +83,12 @@ def test_the_best_one_expires_as_the_last_one_and_what_was_the_best_as_all_other
     assert kept().do(1, "1", 2, "2", 3, "finish") == [(None, "1"), (None, "2"), (3600, "1"), (None, "3")]
 
 
+def test_what_a_cut_off_run_had_last_expires_as_all_others_once_there_is_another(kept):
+    """When it was cut off, its last state was kept like that of a run that is over."""
+    assert kept(resumed="tinker://run/weights/1").do(2, 3, "finish") == [(3600, "1"), (None, "3")]
+    assert kept(resumed="tinker://run/weights/1").do("1", 2, "2") == [(None, "1"), (None, "2"), (3600, "1")]
+
+
 def test_a_last_state_that_is_the_best_is_set_once(kept):
     assert kept().do(1, "1", "1", "finish") == [(None, "1")]
 

@@ -104,10 +104,55 @@ def test_a_loss_that_a_server_does_not_tell_is_computed_from_its_logprobs():
     assert result.tokens == 3
     assert result.metrics == {"clock_cycle": 3.0}
     told = convert.forward_result(
-        _Output([[-1.0, -2.0], [-4.0]], {"loss:sum": 9.0}), [_datum(2), _datum(1)], "ppo"
+        _Output([[-1.0, -2.0], [-4.0]], {"loss:sum": 9.0}), [_datum(2), _datum(1)], "cross_entropy"
     )
     assert told.loss == 9.0
     assert told.metrics == {}
+
+
+def test_metrics_of_a_loss_are_those_of_the_whole_batch_whatever_the_client_makes_of_its_parts():
+    data = [
+        Datum(
+            tokens=np.arange(len(sampled)),
+            loss_inputs={
+                "target_tokens": np.arange(len(sampled)),
+                "logprobs": np.array(sampled, np.float32),
+                "advantages": np.ones(len(sampled), np.float32),
+            },
+        )
+        for sampled in ([-1.0, -2.0], [-4.5])
+    ]
+    told = {"loss:sum": 9.0, "ratio_mean:mean": 7.0, "kl_k1:mean": 0.1, "clock_cycle:unique": 3.0}
+    result = convert.forward_result(_Output([[-1.0, -2.0], [-4.0]], told), data, "ppo")
+    assert result.loss == 9.0
+    assert result.metrics["kl_k1"] == pytest.approx(-0.5 / 3)  # by tokens, not by examples
+    assert result.metrics["ratio_mean"] == pytest.approx((2 + math.exp(0.5)) / 3)
+    assert result.metrics["clock_cycle"] == 3.0
+
+
+def test_a_mask_goes_to_a_server_beside_the_advantages_where_its_loss_has_one():
+    pytest.importorskip("tinker")
+    datum = Datum(
+        tokens=np.arange(2),
+        loss_inputs={
+            "target_tokens": np.arange(2),
+            "weights": np.array([0.0, 0.3], np.float32),
+            "advantages": np.array([1.0, 2.0], np.float32),
+            "logprobs": np.full(2, -1.0, np.float32),
+        },
+    )
+
+    def sent(loss: str, one: Datum) -> dict[str, list[float]]:
+        [found] = convert.data_for([one], loss)
+        return {name: tensor.to_numpy().tolist() for name, tensor in found.loss_fn_inputs.items()}
+
+    assert "weights" not in sent("ppo", datum)
+    assert sent("ppo", datum)["advantages"] == pytest.approx([0.0, 0.6])
+    for loss in ("dro", "gspo"):
+        assert sent(loss, datum)["advantages"] == [1.0, 2.0]
+        assert sent(loss, datum)["weights"] == pytest.approx([0.0, 0.3])
+    del datum.loss_inputs["weights"]
+    assert "weights" not in sent("dro", datum)
 
 
 def test_a_logprob_that_was_not_computed_is_no_certain_token():

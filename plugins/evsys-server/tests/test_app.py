@@ -32,7 +32,9 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(ConfigError, match="choose another port"):
+        with pytest.raises(
+            ConfigError, match=r"can.t listen on 127.0.0.1:\d+: [^\[(]*in use; choose another port"
+        ):
             asyncio.run(_serve(tmp_path, port=taken.getsockname()[1]))
 
 

@@ -313,3 +313,57 @@ def test_twenty_of_the_likeliest_tokens_may_be_asked_for(with_server):
 
     (sequence,) = with_server(work).sequences
     assert {len(top) for top in sequence.top_logprobs} == {20}
+
+
+def test_inflight_samplers_follow_the_model_and_snapshots_dont(with_server):
+    async def work(client):
+        model = await client.new_model()
+
+        async def train():
+            for _ in range(3):
+                await model.forward_backward([datum("hello world")])
+                await model.optim_step()
+
+        async def scored(sampler):
+            found = await sampler.sample(PROMPT, max_tokens=1, prompt_logprobs=True)
+            return found.prompt_logprobs[1:]
+
+        snapshot = await model.sampler(number=0)
+        first = await model.sampler(number=1, kind="inflight")
+        before = [await scored(snapshot), await scored(first)]
+        await train()
+        unpublished = await scored(first)
+        second = await model.sampler(number=2, kind="inflight")
+        return before, unpublished, [await scored(one) for one in (snapshot, first, second)]
+
+    before, unpublished, after = with_server(work, backend="local")
+    assert before[0] == before[1] == unpublished == after[0]
+    assert after[1] == after[2] != after[0]
+
+
+def test_many_inflight_samplers_are_one_snapshot_and_outlive_the_unnamed_ones(with_server, tmp_path):
+    async def work(client):
+        model = await client.new_model()
+        first = await model.sampler(number=0, kind="inflight")
+        for number in range(1, 5):
+            await model.sampler(number=number, kind="inflight")
+            await model.sampler(number=10 + number)
+        return await first.sample(PROMPT), len(list((tmp_path / "server").rglob("checkpoint.json")))
+
+    found, kept = with_server(work, limits=Limits(unnamed_samplers=2))
+    assert found.sequences
+    assert kept == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"kind": "live"}, "snapshot and inflight are"), ({"kind": "inflight", "path": "a"}, "have no name")],
+)
+def test_other_kinds_of_samplers_are_refused(with_server, fields, message):
+    async def work(client):
+        model = await client.new_model()
+        with pytest.raises(FailedError, match=message):
+            await model.sampler(**fields)
+        await model.sampler(number=1)  # the order goes on
+
+    with_server(work)

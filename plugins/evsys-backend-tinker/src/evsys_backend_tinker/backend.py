@@ -61,7 +61,7 @@ class TinkerBackend:
         """
         require_tinker()
         self.config = TinkerConfig(**fields)
-        more = set()
+        more = {f"loss_fns:{name}" for name in self.config.preset.own_losses}
         if self.config.preset.deterministic:
             more |= {"deterministic"}
         if self.config.preset.top_prompt_logprobs:
@@ -143,9 +143,13 @@ class TinkerBackend:
         seed: int,
         restore: Checkpoint | None = None,
         *,
+        deterministic: bool = False,
         log: Log | None = None,
     ) -> TrainingClient:
         """Open a session and make the model, or load it from a state.
+
+        A run that is `deterministic` has its sampling calls computed in the batches that they would have in process, where the server
+        takes them.
 
         Raises:
             ConfigError: the address, the key, the model or the tokenizer isn't right.
@@ -157,7 +161,15 @@ class TinkerBackend:
             raise BackendError(complaint)
         run = Run(self.config, base_url=self.base_url, key=self.key, log=log)
         try:
-            client = await run.start(model, seed, restore, self.capabilities, name=run_dir.name)
+            client = await run.start(
+                model,
+                seed,
+                restore,
+                self.capabilities,
+                name=run_dir.name,
+                deterministic=deterministic,
+                resumes=restore is not None and restore.directory.is_relative_to(run_dir),
+            )
         except BaseException as error:
             await run.end(error)
             raise

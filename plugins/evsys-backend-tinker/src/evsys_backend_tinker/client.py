@@ -41,6 +41,7 @@ class TinkerTrainingClient:
         facts: for the record.
         max_length: longest sequence, where the server tells.
         one_seed: the server derives the seed of each sample of a call itself.
+        together: sampling calls that are made together are computed together.
         first: optimiser steps behind the weights that it started from.
         log: of the run.
         submits_ahead: calls are submitted in order, so that a step may be while the one before it is under way.
@@ -56,6 +57,7 @@ class TinkerTrainingClient:
     facts: Mapping[str, Any]
     max_length: int | None
     one_seed: bool
+    together: bool = False
     first: int = 0
     log: Log | None = None
     submits_ahead: bool = True
@@ -157,6 +159,7 @@ class TinkerTrainingClient:
             limiter=self.limiter,
             meter=self.meter,
             one_seed=self.one_seed,
+            together=self.together,
             log=self.log,
         )
 

@@ -29,9 +29,10 @@ _POLICY = ("target_tokens", "logprobs", "advantages")
 _INPUTS: Mapping[str, tuple[str, ...]] = {
     "cross_entropy": ("target_tokens", "weights"),
     **dict.fromkeys(("importance_sampling", "ppo", "cispo"), _POLICY),
+    **dict.fromkeys(("dro", "gspo"), (*_POLICY, "weights")),
 }
-"""What a server's losses read; it refuses what it doesn't know. They have no mask, so `dro`, whose penalty acts where the
-advantage is 0, isn't among them: it takes two passes."""
+"""What a server's losses read; it refuses what it doesn't know. The last two have a mask, which only servers of ours take: the penalty of
+`dro` acts where the advantage is 0, too, and `gspo` counts a sequence's tokens."""
 
 _FACTORS = ("weights", "advantages")
 """What the terms of a loss of advantages are multiplied with."""
@@ -80,12 +81,14 @@ def _inputs(datum: Datum, loss_fn: str, index: int) -> dict[str, NDArray[Any]]:
         if name == "target_tokens":
             found[name] = np.ascontiguousarray(targets, np.int64)
         elif name == "weights" and name not in given:
+            if loss_fn != "cross_entropy":
+                continue
             found[name] = np.ones(np.shape(targets), np.float32)
         elif name in given:
             found[name] = np.ascontiguousarray(given[name], np.float32)
         else:
             raise BackendError(f"datum {index} has no {name}, which {loss_fn} needs")
-    if "advantages" in found and "weights" in given:
+    if "advantages" in found and "weights" in given and "weights" not in found:
         found["advantages"] = np.asarray(given["advantages"] * given["weights"], np.float32)
     return found
 
@@ -122,7 +125,10 @@ def adam_params(params: AdamParams) -> Any:
 def forward_result(
     output: Any, data: Sequence[Datum], loss_fn: str | None, params: Mapping[str, Any] | None = None
 ) -> ForwardResult:
-    """What a forward pass gave. A server that doesn't tell the loss gets it computed from its logprobs.
+    """What a forward pass gave.
+
+    A server that doesn't tell the loss gets it computed from its logprobs. So are the metrics of losses, whatever it tells of them: the
+    client merges what is told of a batch's parts weighted by their examples, which isn't the batch's and rounds even one part's.
 
     Raises:
         BackendError: the server answered something else than logprobs for each datum.
@@ -140,8 +146,10 @@ def forward_result(
         loss, told = None, {}
     else:
         logprobs = [_without_untold(one, datum, loss_fn) for one, datum in zip(logprobs, data, strict=True)]
-    if loss_fn is not None and loss is None:
-        loss = compute_loss(BUILTIN_LOSSES[loss_fn], data, logprobs, dict(params or {})).loss
+    if loss_fn is not None and (loss is None or loss_fn != "cross_entropy"):
+        ours = compute_loss(BUILTIN_LOSSES[loss_fn], data, logprobs, dict(params or {}))
+        loss = ours.loss if loss is None else loss
+        told |= ours.metrics
     tokens = sum(len(datum.tokens) for datum in data)
     return ForwardResult(logprobs=logprobs, loss=loss, metrics=told, tokens=tokens)
 

@@ -20,6 +20,8 @@ class Provider:
         deterministic: the same requests give the same bits, if the engine behind it does.
         top_prompt_logprobs: it gives the likeliest tokens of a prompt's positions.
         own_lora: it takes `lora_alpha` and single layers as `target_modules`, which the protocol has no place for.
+        own_losses: losses that it takes beside those of every such server.
+        batches: it computes sampling calls together that it was told belong together.
         one_seed: a call for several samples takes one seed, from which the server derives that of each sample.
     """
 
@@ -29,6 +31,8 @@ class Provider:
     deterministic: bool = False
     top_prompt_logprobs: bool = False
     own_lora: bool = False
+    own_losses: tuple[str, ...] = ()
+    batches: bool = False
     one_seed: bool = False
 
 
@@ -40,6 +44,8 @@ PROVIDERS: Mapping[str, Provider] = {
         needs_key=False,
         deterministic=True,
         own_lora=True,
+        own_losses=("dro", "gspo"),
+        batches=True,
         one_seed=True,
     ),
     "skyrl": Provider(base_url="http://127.0.0.1:8000", needs_key=False),

@@ -100,6 +100,8 @@ class Run:
         capabilities: frozenset[str],
         *,
         name: str,
+        deterministic: bool,
+        resumes: bool,
     ) -> TinkerTrainingClient:
         """Make the model and everything around it.
 
@@ -122,6 +124,7 @@ class Run:
             final_ttl=self.config.final_ttl,
             keep=self.config.keep_states,
             log=self.log,
+            resumed=start.path if start is not None and resumes else None,
         )
 
         def reopen() -> Any:
@@ -149,6 +152,7 @@ class Run:
             facts=self._facts(server, made),
             max_length=server.max_length(model.name),
             one_seed=self.config.preset.one_seed,
+            together=deterministic and self.config.preset.batches,
             first=0 if start is None else start.step,
             log=self.log,
         )

@@ -14,7 +14,9 @@ from evsys.errors import BackendError, EvsysError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_tinker import convert
 from evsys_backend_tinker.pauses import heard_by
-from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, said, tinker
+from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, said, sampler_id, tinker
+from evsys_backend_tinker.together import Asked, key_of, name_batch
+from evsys_runtime.gathering import Gathering
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,6 +55,7 @@ class TinkerSampler:
         limiter: bounds the calls of all runs of this process that use the server.
         meter: counts tokens.
         one_seed: the server derives the seed of each sample of a call itself.
+        together: tell the server which calls were made together, so that it computes them as a run in process does.
         log: is told of what the client says.
     """
 
@@ -66,6 +69,7 @@ class TinkerSampler:
         limiter: Limiter,
         meter: Meter,
         one_seed: bool,
+        together: bool,
         log: Log | None,
     ) -> None:
         self.version = version
@@ -75,6 +79,8 @@ class TinkerSampler:
         self._limiter = limiter
         self._meter = meter
         self._one_seed = one_seed
+        self._gathering = Gathering(self._answer_together) if together else None
+        self._answering: set[asyncio.Task[None]] = set()
         self._log = log
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
@@ -136,31 +142,95 @@ class TinkerSampler:
             more["topk_sample_logprobs"] = params.top_logprobs
         package = tinker()
         wanted = convert.sampling_params(params, stops, texts, seed)
+        key = None if seed is None else key_of(tokens, attrs.evolve(params, seed=seed), n)
         return await self._call(
             lambda inner: inner.sample(package.ModelInput.from_ints(tokens), n, wanted, **more),
             len(tokens) + n * params.max_tokens,
+            key,
         )
 
-    async def _call(self, make: Callable[[Any], Any], tokens: int) -> Any:
-        async with self._limiter.slot(tokens):
-            while True:
-                generation = self._snapshot.generation
-                try:
-                    with heard_by(self._log):
-                        future = as_future(make(self._snapshot.inner))
-                    try:
-                        return await self._waiting.for_call(future, "sample")
-                    finally:
-                        if not future.done():
-                            future.cancel()
-                except EvsysError:
-                    raise
-                except Exception as error:
-                    if not is_lost(error):
-                        raise BackendError(f"sampling failed on the server: {said(error)}") from as_cause(
-                            error
-                        )
-                    await self._snapshot.renew(generation, error)
+    async def _call(self, make: Callable[[Any], Any], tokens: int, key: str | None = None) -> Any:
+        """What a call gives. One with a key waits for those that are made together with it."""
+        outcome = asyncio.get_running_loop().create_future()
+        asked = Asked(make=make, tokens=tokens, key=key or "", outcome=outcome)
+        if self._gathering is None or key is None:
+            await self._answer([asked])
+        else:
+            self._gathering.add(asked)
+            self._gathering.watch()
+        return await outcome
+
+    def _answer_together(self, batch: list[Asked]) -> None:
+        wanted = [asked for asked in batch if not asked.outcome.done()]
+        if not wanted:
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(wanted))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+        waited_for = len(wanted)
+
+        def gave_up(outcome: asyncio.Future[Any]) -> None:
+            nonlocal waited_for
+            waited_for -= outcome.cancelled()
+            if waited_for == 0:
+                task.cancel()
+
+        for asked in wanted:
+            asked.outcome.add_done_callback(gave_up)
+
+    async def _answer(self, batch: Sequence[Asked]) -> None:
+        """End all calls of a batch, in one turn of the event loop."""
+        try:
+            async with self._limiter.slot(sum(asked.tokens for asked in batch)):
+                found = await self._outcomes(batch)
+        except Exception as error:
+            found = [error] * len(batch)
+        for asked, outcome in zip(batch, found, strict=True):
+            if asked.outcome.done():
+                continue
+            if isinstance(outcome, Exception):
+                asked.outcome.set_exception(outcome)
+            else:
+                asked.outcome.set_result(outcome)
+
+    async def _outcomes(self, batch: Sequence[Asked]) -> list[Any]:
+        """What each call gives, or fails with."""
+        while True:
+            generation = self._snapshot.generation
+            try:
+                return await self._drawn(batch)
+            except EvsysError:
+                raise
+            except Exception as error:
+                if not is_lost(error):
+                    raise _failed(error) from as_cause(error)
+                await self._snapshot.renew(generation, error)
+
+    async def _drawn(self, batch: Sequence[Asked]) -> list[Any]:
+        """The same, unless the server has lost the snapshot."""
+        inner = self._snapshot.inner
+        if len(batch) > 1:
+            await name_batch(self._waiting, sampler_id(inner), [asked.key for asked in batch])
+        with heard_by(self._log):
+            futures = [as_future(asked.make(inner)) for asked in batch]
+        try:
+            return await asyncio.gather(*map(self._outcome, futures))
+        finally:
+            for future in futures:
+                if not future.done():
+                    future.cancel()
+
+    async def _outcome(self, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await self._waiting.for_call(future, "sample")
+        except EvsysError as error:
+            return error
+        except Exception as error:
+            if is_lost(error):
+                raise
+            failed = _failed(error)
+            failed.__cause__ = as_cause(error)
+            return failed
 
     def _sequences(self, responses: Sequence[Any], params: SamplingParams, n: int) -> list[SampledSequence]:
         found = [
@@ -183,3 +253,7 @@ class TinkerSampler:
             size = self._tokenizer.vocab_size
             raise BackendError(f"the prompt has a token outside the vocabulary of {size}: {outside[0]}")
         return tokens
+
+
+def _failed(error: Exception) -> BackendError:
+    return BackendError(f"sampling failed on the server: {said(error)}")

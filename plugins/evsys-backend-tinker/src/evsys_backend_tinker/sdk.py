@@ -26,6 +26,7 @@ __all__ = [
     "is_rejected",
     "resolve",
     "said",
+    "sampler_id",
     "status_of",
     "tinker",
 ]
@@ -57,6 +58,11 @@ def as_future(outcome: Any) -> asyncio.Future[Any]:
     done = asyncio.get_running_loop().create_future()
     done.set_result(outcome)
     return done
+
+
+def sampler_id(inner: Any) -> str:
+    """The server's name of what a sampling client samples from."""
+    return str(inner._sampling_session_id)  # noqa: SLF001 - no version has a public name for it
 
 
 class AbandonedError(Exception):

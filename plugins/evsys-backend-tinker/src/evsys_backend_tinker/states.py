@@ -39,6 +39,7 @@ class States:
         final_ttl: the same for the last one, from the end of the run, and for the best one, as long as it is that.
         keep: older states than the last so many are deleted, but for the best one; None deletes none.
         log: of the run.
+        resumed: the address that a run goes on from which was cut off: its last state then, and one like any other once there is another.
 
     Attributes:
         latest: the address of the last one.
@@ -51,6 +52,7 @@ class States:
     final_ttl: int | None
     keep: int | None
     log: Log | None = None
+    resumed: str | None = None
     latest: str | None = None
     best: str | None = None
     _paths: list[str] = attrs.field(factory=list)
@@ -81,6 +83,7 @@ class States:
         stream.saved(call)
         self.latest = path
         self._paths.append(path)
+        await self._let_go_of_resumed()
         await self._drop_old()
         return saved_state(path, base_url=self.server.base.base_url, ttl=self.ttl, check=check)
 
@@ -101,6 +104,11 @@ class States:
         if before is not None:
             await self._set_ttl(before, self.ttl)
         await self._drop_old()
+
+    async def _let_go_of_resumed(self) -> None:
+        path, self.resumed = self.resumed, None
+        if path is not None and path != self.best:
+            await self._set_ttl(path, self.ttl)
 
     async def _set_ttl(self, path: str, ttl: int | None) -> None:
         if self.final_ttl != self.ttl:

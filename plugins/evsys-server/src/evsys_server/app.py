@@ -16,6 +16,7 @@ from evsys_runtime.record.lock import ExperimentLock
 from evsys_runtime.record.logging import configure, run_logger
 from evsys_runtime.serving.routes import Bounds, chat_routes
 from evsys_runtime.serving.server import listening, require_key
+from evsys_server.batches import Batches
 from evsys_server.catalogue import ServerCatalogue
 from evsys_server.checkpoints import CheckpointStore
 from evsys_server.engine import Engine
@@ -74,10 +75,12 @@ async def make_service(
             directory,
             deterministic=deterministic,
         )
+        samplers = Samplers(engine, store, most_live=limits.live_samplers)
         service = Service(
             engine=engine,
             store=store,
-            samplers=Samplers(engine, store, most_live=limits.live_samplers),
+            samplers=samplers,
+            batches=Batches(samplers, most=limits.sampling, patience=limits.patience_seconds),
             sessions=Sessions(),
             promises=Promises(log=log),
             limits=limits,
@@ -131,7 +134,7 @@ async def make_app(
 
 
 def application(service: Service, key: str | None = None) -> web.Application:
-    """The routes of a service: the Tinker protocol, and chat completions under `/v1`."""
+    """The routes of a service: the Tinker protocol, and completions of conversations and texts under `/v1`."""
     handlers = Handlers(service, key=key)
     app = web.Application(middlewares=() if key else (loopback_only,))
     app.add_routes(handlers.routes())
@@ -142,6 +145,8 @@ def application(service: Service, key: str | None = None) -> web.Application:
     app.on_shutdown.append(end_all)  # before connections are waited for: those that poll get their answer
     bounds = Bounds(body_bytes=service.limits.body_bytes, waiting=service.limits.sampling)
     app.add_routes(
-        chat_routes(ServerCatalogue(service), key=key, bounds=bounds, log=service.log, words=message_of)
+        chat_routes(
+            ServerCatalogue(service), key=key, bounds=bounds, log=service.log, words=message_of, texts=True
+        )
     )
     return app

@@ -55,7 +55,8 @@ KEY = "EVSYS_SERVE_KEY"
 @click.option(
     "--deterministic",
     is_flag=True,
-    help="Answer each sample request by itself, so that results don't depend on what else is asked. Slower.",
+    help="Compute each sample request, or batch that a client has named, by itself, so that results don't depend on what else "
+    "is asked. Slower.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No log lines.")
 @json_option

@@ -59,6 +59,7 @@ class Handlers:
             ("unload_model", self.training.unload_model),
             ("create_sampling_session", self.sampling.create_session),
             ("asample", self.sampling.sample),
+            ("evsys/sample_batches", self.sampling.name_batch),
         ):
             table.post(f"{API}/{path}")(self.guarded(self._json(make)))
         table.post(f"{API}/forward_backward")(self.guarded(self._forward_backward))

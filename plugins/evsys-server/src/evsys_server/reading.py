@@ -14,6 +14,7 @@ __all__ = [
     "flag",
     "metadata",
     "name",
+    "names",
     "number",
     "optional_name",
     "optional_whole",
@@ -51,6 +52,14 @@ def name(body: Mapping[str, Any], key: str) -> str:
     value = body.get(key)
     if not isinstance(value, str) or not value:
         raise RefusedError(400, f"{key}: expected a text, got {value!r}")
+    return value
+
+
+def names(body: Mapping[str, Any], key: str) -> list[str]:
+    """A list of texts that has to be there."""
+    value = body.get(key)
+    if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
+        raise RefusedError(400, f"{key}: expected a list of texts")
     return value
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from evsys.types import SamplingParams
 from evsys_server import reading
+from evsys_server.batches import Drawing
 from evsys_server.errors import RefusedError
 from evsys_server.promises import Answer, Promise, proto_answer
 from evsys_server.service import Service
@@ -30,9 +31,7 @@ DEFAULT_TOKENS = 1024
 class _Wanted:
     """A sample request."""
 
-    prompt: list[int]
-    params: SamplingParams
-    n: int
+    drawing: Drawing
     top_sampled: int
     top_prompt: int
     prompt_last: int | None
@@ -75,6 +74,13 @@ class SamplingApi:
             )
         return sampling
 
+    def name_batch(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Take note of requests that are to be drawn together."""
+        sampling = self.find(reading.name(body, "sampling_session_id"))
+        self.service.sessions.active(sampling.session_id)
+        self.service.batches.name(reading.name(body, "id"), sampling, reading.names(body, "requests"))
+        return {"type": "sample_batch"}
+
     def sample(self, body: Mapping[str, Any]) -> Promise:
         """Draw samples of one prompt."""
         sampling = self.find(reading.name(body, "sampling_session_id"))
@@ -86,18 +92,18 @@ class SamplingApi:
             return known
         wanted = self._wanted(body, sampling, seq_id)
         self.service.room_for("sample")
-        if self.service.working >= self.service.limits.sampling:
+        awaited = self.service.batches.wants(sampling, wanted.drawing)
+        if not awaited and self.service.working >= self.service.limits.sampling:
             raise RefusedError(
                 429, f"{self.service.working} requests are sampled or wait here already", retry_after=1
             )
-        ids = [f"{request_id}:{index}" for index in range(wanted.n)]
+        ids = [f"{request_id}:{index}" for index in range(wanted.drawing.n)]
         promise = self.service.promises.open(request_id, sampling.session_id, sample_sequence_ids=ids)
         self.service.start(promise, self._draw(sampling, wanted))
         return promise
 
     async def _draw(self, sampling: SamplingSession, wanted: _Wanted) -> Answer:
-        async with self.service.samplers.lend(sampling.source) as client:
-            result = await client.sample(wanted.prompt, wanted.params, wanted.n)
+        result = await self.service.batches.draw(sampling, wanted.drawing)
         message = encode_sample(
             result,
             top_sampled=wanted.top_sampled,
@@ -128,13 +134,15 @@ class SamplingApi:
         last = reading.optional_whole(body, "prompt_logprobs_last_n", low=1)
         params = self._params(reading.section(body, "sampling_params"), sampling, seq_id, len(prompt))
         return _Wanted(
-            prompt=prompt,
-            n=n,
-            params=attrs.evolve(
-                params,
-                prompt_logprobs=prompt_logprobs,
-                top_logprobs=top_sampled,
-                top_prompt_logprobs=top_prompt,
+            drawing=Drawing(
+                prompt=prompt,
+                n=n,
+                params=attrs.evolve(
+                    params,
+                    prompt_logprobs=prompt_logprobs,
+                    top_logprobs=top_sampled,
+                    top_prompt_logprobs=top_prompt,
+                ),
             ),
             top_sampled=top_sampled,
             top_prompt=top_prompt,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import EvsysError
+from evsys_server.batches import Batches
 from evsys_server.checkpoints import CheckpointStore
 from evsys_server.engine import Engine
 from evsys_server.errors import RefusedError
@@ -33,6 +34,7 @@ class Service:
     engine: Engine
     store: CheckpointStore
     samplers: Samplers
+    batches: Batches
     sessions: Sessions
     promises: Promises
     limits: Limits
@@ -99,6 +101,7 @@ class Service:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self.batches.end_session(session.id)
         for model_id in session.models:
             model = self.models.get(model_id)
             if model is not None:

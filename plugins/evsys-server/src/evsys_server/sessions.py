@@ -22,7 +22,7 @@ KEPT = 1000
 class SamplingSession:
     """What one sampling client of a session samples from: a base model's name or a checkpoint's address.
 
-    `unnamed` is a snapshot that only this session has.
+    `unnamed` is a snapshot that nothing else samples from.
     """
 
     id: str

@@ -146,12 +146,15 @@ class TrainingApi:
         """Save what can be sampled from; without a name it is for this session alone."""
 
         def make() -> _Make:
-            if body.get("kind", "snapshot") != "snapshot":
-                raise RefusedError(400, f"kind: {body['kind']!r} isn't served here; snapshots are")
+            kind = body.get("kind", "snapshot")
+            if kind not in {"snapshot", "inflight"}:
+                raise RefusedError(400, f"kind: {kind!r} isn't served here; snapshot and inflight are")
             name = reading.optional_name(body, "path")
             if name is None:
                 number = reading.whole(body, "sampling_session_seq_id")
-                return lambda model: self._live_sampler(model, number)
+                return lambda model: self._live_sampler(model, number, inflight=kind == "inflight")
+            if kind == "inflight":
+                raise RefusedError(400, "path: inflight weights have no name")
             options = _save_options(body)
 
             async def save(model: TrainedModel) -> Answer:
@@ -164,9 +167,10 @@ class TrainingApi:
 
         return self._in_turn(body, make)
 
-    async def _live_sampler(self, model: TrainedModel, number: int) -> Answer:
+    async def _live_sampler(self, model: TrainedModel, number: int, *, inflight: bool) -> Answer:
+        """A sampler of the weights as they are. All inflight ones of a model share one address, whose weights the next replace."""
         session = self.service.sessions.active(model.session_id)
-        saved = await model.save_for_session(f"live-{number}")
+        saved = await model.save_for_session("inflight" if inflight else f"live-{number}")
         snapshot = await model.client.sampling_client()
         await self.service.samplers.add(saved.path, snapshot, model.id)
         sampling = SamplingSession(
@@ -175,7 +179,7 @@ class TrainingApi:
             number=number,
             source=saved.path,
             base_model=model.spec.name,
-            unnamed=True,
+            unnamed=not inflight,
         )
         session.samplers[sampling.id] = sampling
         for surplus in session.surplus(self.service.limits.unnamed_samplers):

@@ -11,7 +11,7 @@ from evsys.protocols import Tokenizer
 from evsys_runtime.serving.completing import Choice, Exchange
 from evsys_runtime.serving.messages import message_to_wire
 
-__all__ = ["answer", "chunks"]
+__all__ = ["LEAST_LOGPROB", "answer", "chunks", "finite"]
 
 LEAST_LOGPROB = -9999.0
 """What stands for minus infinity, which JSON can't say."""
@@ -115,9 +115,10 @@ def _sorted(top: Mapping[int, float]) -> list[tuple[int, float]]:
 
 def _token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
     text = tokenizer.decode([token])
+    return {"token": text, "logprob": finite(logprob), "bytes": list(text.encode("utf-8"))}
+
+
+def finite(logprob: float) -> float:
+    """A logprob as JSON can say it."""
     number = float(logprob)
-    return {
-        "token": text,
-        "logprob": number if math.isfinite(number) else LEAST_LOGPROB,
-        "bytes": list(text.encode("utf-8")),
-    }
+    return number if math.isfinite(number) else LEAST_LOGPROB

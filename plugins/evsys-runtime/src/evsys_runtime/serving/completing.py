@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import BackendError, DataError
+from evsys.errors import BackendError, DataError, boundary
 from evsys.types import Completion, SampledSequence
 from evsys_runtime.rendering.policy_client import PolicyClient
 from evsys_runtime.serving.errors import ApiError, context_overflow, refused
 from evsys_runtime.serving.models import ServedModel
 from evsys_runtime.serving.requests import ChatRequest
 
-__all__ = ["Choice", "Exchange", "complete"]
+if TYPE_CHECKING:
+    from evsys.protocols import SamplingClient
+
+__all__ = ["Choice", "Exchange", "complete", "of_sampler"]
 
 
 @attrs.frozen(kw_only=True)
@@ -69,12 +73,8 @@ async def complete(model: ServedModel, request: ChatRequest, **facts: Any) -> Ex
         raise refused(str(exc), "messages") from exc
     sampling = attrs.evolve(request.sampling, max_tokens=_max_tokens(model, request, len(prompt)))
     version = policy.version
-    try:
+    with of_sampler(model.sampling_client, len(prompt), sampling.max_tokens):
         sequences = await policy.sample(prompt, sampling, request.n)
-    except BackendError as exc:
-        if isinstance(exc.__cause__, ApiError):  # a sampling client that knows how to refuse
-            raise exc.__cause__ from exc
-        raise _overflow(exc, len(prompt), sampling.max_tokens) or exc from exc
     if len(sequences) != request.n:
         raise BackendError(
             f"the sampling client gave {len(sequences)} answers, and was asked for {request.n}"
@@ -104,10 +104,28 @@ def _max_tokens(model: ServedModel, request: ChatRequest, prompt_tokens: int) ->
     return wanted or min(model.max_tokens, room)
 
 
-def _overflow(error: BackendError, prompt_tokens: int, max_tokens: int) -> ApiError | None:
-    """The overflow that a sampling client tells of by the fact `limit`."""
-    limit = error.facts.get("limit")
-    return context_overflow(prompt_tokens, max_tokens, limit) if isinstance(limit, int) else None
+@contextmanager
+def of_sampler(
+    client: SamplingClient, prompt_tokens: int, max_tokens: int, param: str = "messages"
+) -> Iterator[None]:
+    """What a sampling client does; where it refuses, or tells of a context that is too short by the fact `limit`, that is the answer.
+
+    Args:
+        client: who is asked.
+        prompt_tokens: what it is given.
+        max_tokens: what it may answer.
+        param: where the prompt stands in the request.
+    """
+    try:
+        with boundary("backend", type(client).__name__):
+            yield
+    except BackendError as exc:
+        if isinstance(exc.__cause__, ApiError):  # a sampling client that knows how to refuse
+            raise exc.__cause__ from exc
+        limit = exc.facts.get("limit")
+        if isinstance(limit, int):
+            raise context_overflow(prompt_tokens, max_tokens, limit, param) from exc
+        raise
 
 
 def _stopped(completion: Completion, stops: Sequence[str]) -> Completion:

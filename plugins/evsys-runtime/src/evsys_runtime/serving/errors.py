@@ -43,10 +43,13 @@ def refused(message: str, param: str | None = None, *, code: str = "invalid_valu
     return ApiError(400, text, param=param, code=code)
 
 
-def context_overflow(prompt_tokens: int, max_tokens: int, context_length: int) -> ApiError:
-    """A conversation that doesn't fit. Agents know it by its code, some by the phrase that it begins with."""
+def context_overflow(
+    prompt_tokens: int, max_tokens: int, context_length: int, param: str = "messages"
+) -> ApiError:
+    """A prompt that doesn't fit. Agents know it by its code, some by the phrase that it begins with."""
+    has = "the messages have" if param == "messages" else f"the {param} has"
     message = (
-        f"This model's maximum context length is {context_length} tokens; the messages have {prompt_tokens} and the "
-        f"answer may have {max_tokens}. Shorten the messages or lower max_tokens."
+        f"This model's maximum context length is {context_length} tokens; {has} {prompt_tokens} and the "
+        f"answer may have {max_tokens}. Shorten the {param} or lower max_tokens."
     )
-    return ApiError(400, message, param="messages", code="context_length_exceeded")
+    return ApiError(400, message, param=param, code="context_length_exceeded")

@@ -1,4 +1,6 @@
-"""The body of a chat-completions request, read strictly: what can't be honoured is refused, what can't matter is let be."""
+"""The body of a request for completions, of a conversation or of a plain text, read strictly: what can't be honoured is refused,
+what can't matter is let be.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,14 @@ from evsys.types import Message, SamplingParams
 from evsys_runtime.serving.errors import ApiError, refused
 from evsys_runtime.serving.messages import WireError, messages_from_wire
 
-__all__ = ["ChatRequest", "read_body", "read_request"]
+__all__ = ["ChatRequest", "TextRequest", "read_body", "read_request", "read_text_request"]
 
 MOST_CHOICES = 128
 MOST_TOP_LOGPROBS = 20
 MOST_STOPS = 16
+MOST_PROMPTS = 128
+DEFAULT_TEXT_TOKENS = 16
+"""Longest answer to a plain text whose request names none, as the protocol has it."""
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0),
@@ -37,6 +42,13 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """Options that would change the answer and aren't offered, with the values that change nothing."""
 
+_NEUTRAL_OF_TEXTS: Mapping[str, tuple[Any, ...]] = {
+    **{name: values for name, values in _NEUTRAL.items() if name != "echo"},
+    "best_of": (None, 1),
+    "suffix": (None, ""),
+    "stream": (None, False),
+}
+
 
 @attrs.frozen(kw_only=True)
 class ChatRequest:
@@ -53,6 +65,25 @@ class ChatRequest:
     logprobs: bool = False
     return_token_ids: bool = False
     body: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class TextRequest:
+    """A request for completions of plain texts, each as it was sent: a text, or token ids.
+
+    `logprobs` asks for those of the tokens, and for so many of the likeliest; with `echo` the prompt's are told too, and
+    `max_tokens` may be 0.
+    """
+
+    model: str
+    prompts: tuple[str | tuple[int, ...], ...]
+    max_tokens: int = DEFAULT_TEXT_TOKENS
+    n: int = 1
+    sampling: SamplingParams = attrs.field(factory=SamplingParams)
+    echo: bool = False
+    logprobs: int | None = None
+    return_token_ids: bool = False
+    tokens_as_ids: bool = False
 
 
 def read_body(raw: bytes) -> Mapping[str, Any]:
@@ -76,12 +107,7 @@ def read_request(body: Mapping[str, Any]) -> ChatRequest:
     Raises:
         ApiError: the first thing that is wrong, named by its parameter.
     """
-    model = body.get("model")
-    if not isinstance(model, str) or not model:
-        raise refused("must be the name of a model", "model", code="missing_required_parameter")
-    for name, allowed in _NEUTRAL.items():
-        if body.get(name) not in allowed:
-            raise refused(f"{body[name]!r} isn't offered here", name, code="unsupported_parameter")
+    model = _model(body, _NEUTRAL)
     try:
         messages = messages_from_wire(body.get("messages"))
     except WireError as exc:
@@ -95,7 +121,7 @@ def read_request(body: Mapping[str, Any]) -> ChatRequest:
         tools=_tools(body),
         max_tokens=_whole(body, ("max_completion_tokens", "max_tokens"), low=1),
         n=_whole(body, ("n",), low=1, high=MOST_CHOICES) or 1,
-        sampling=_sampling(body),
+        sampling=_sampling(body, _top_logprobs(body)),
         stream=_flag(body, "stream"),
         include_usage=_flag(options, "include_usage"),
         logprobs=_flag(body, "logprobs"),
@@ -104,10 +130,68 @@ def read_request(body: Mapping[str, Any]) -> ChatRequest:
     )
 
 
-def _sampling(body: Mapping[str, Any]) -> SamplingParams:
+def read_text_request(body: Mapping[str, Any]) -> TextRequest:
+    """The request for completions of plain texts that a body is.
+
+    Raises:
+        ApiError: the first thing that is wrong, named by its parameter.
+    """
+    model = _model(body, _NEUTRAL_OF_TEXTS)
+    echo = _flag(body, "echo")
+    logprobs = _whole(body, ("logprobs",), low=0, high=MOST_TOP_LOGPROBS)
+    most = _whole(body, ("max_tokens",), low=0 if echo else 1)
+    n = _whole(body, ("n",), low=1, high=MOST_CHOICES) or 1
+    if most == 0 and n > 1:
+        raise refused("must be 1 where max_tokens is 0", "n")
+    return TextRequest(
+        model=model,
+        prompts=_prompts(body.get("prompt")),
+        max_tokens=DEFAULT_TEXT_TOKENS if most is None else most,
+        n=n,
+        sampling=_sampling(body, logprobs or 0),
+        echo=echo,
+        logprobs=logprobs,
+        return_token_ids=_flag(body, "return_token_ids"),
+        tokens_as_ids=_flag(body, "return_tokens_as_token_ids"),
+    )
+
+
+def _model(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> str:
+    """The model's name, where nothing is asked for that isn't offered."""
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise refused("must be the name of a model", "model", code="missing_required_parameter")
+    for name, allowed in neutral.items():
+        if body.get(name) not in allowed:
+            raise refused(f"{body[name]!r} isn't offered here", name, code="unsupported_parameter")
+    return model
+
+
+def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
+    """One prompt, or a list of them: a text each, or token ids."""
+    one = isinstance(value, str) or (isinstance(value, list) and bool(value) and all(map(_is_whole, value)))
+    found = [value] if one else value
+    if not isinstance(found, list) or not found or not all(map(_is_prompt, found)):
+        raise refused("must be a text, a list of token ids, or a list of either, and none empty", "prompt")
+    if len(found) > MOST_PROMPTS:
+        raise refused(f"has {len(found)} prompts, and may have {MOST_PROMPTS}", "prompt")
+    return tuple(prompt if isinstance(prompt, str) else tuple(prompt) for prompt in found)
+
+
+def _is_prompt(value: object) -> bool:
+    return (isinstance(value, str) or (isinstance(value, list) and all(map(_is_whole, value)))) and bool(
+        value
+    )
+
+
+def _top_logprobs(body: Mapping[str, Any]) -> int:
     top = _whole(body, ("top_logprobs",), low=0, high=MOST_TOP_LOGPROBS) or 0
     if top and not _flag(body, "logprobs"):
         raise refused("needs logprobs: true", "top_logprobs")
+    return top
+
+
+def _sampling(body: Mapping[str, Any], top: int) -> SamplingParams:
     temperature = _number(body, "temperature", low=0.0, high=2.0)
     top_p = _number(body, "top_p", low=0.0, high=1.0)
     if top_p == 0.0:

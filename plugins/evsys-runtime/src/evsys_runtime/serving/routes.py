@@ -1,4 +1,4 @@
-"""The routes of the chat-completions protocol, for a server of their own or for an application that has others too."""
+"""The routes of the protocol of completions, for a server of their own or for an application that has others too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import hmac
 import inspect
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -18,7 +19,8 @@ from evsys_runtime.serving.completing import Exchange, complete
 from evsys_runtime.serving.errors import ApiError, body_of
 from evsys_runtime.serving.gate import Gate
 from evsys_runtime.serving.models import Catalogue, ServedModel
-from evsys_runtime.serving.requests import read_body, read_request
+from evsys_runtime.serving.requests import read_body, read_request, read_text_request
+from evsys_runtime.serving.texts import complete_texts
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -62,6 +64,7 @@ def chat_routes(
     bounds: Bounds | None = None,
     log: Log | None = None,
     words: Words | None = None,
+    texts: bool = False,
 ) -> web.RouteTableDef:
     """Routes for `POST <prefix>/chat/completions`, `GET <prefix>/models` and `GET <prefix>/models/<name>`.
 
@@ -74,6 +77,7 @@ def chat_routes(
         bounds: what the routes take on, together.
         log: told of failures that are the server's own.
         words: what clients are told of those; None tells them in full.
+        texts: `POST <prefix>/completions` as well, for plain texts and token ids; `record` hears nothing of it.
     """
     from aiohttp import web
 
@@ -82,6 +86,8 @@ def chat_routes(
     )
     table = web.RouteTableDef()
     table.post(f"{prefix}/chat/completions")(server.guarded(server.chat))
+    if texts:
+        table.post(f"{prefix}/completions")(server.guarded(server.texts))
     table.get(f"{prefix}/models")(server.guarded(server.models))
     table.get(f"{prefix}/models/{{model:.+}}")(server.guarded(server.model))
     return table
@@ -149,27 +155,40 @@ class _Chat:
         """`POST chat/completions`."""
         wanted = read_request(read_body(await self._body(request)))
         scope = dict(request.match_info)
+        async with self._inside():
+            model = await self._find(wanted.model, scope)
+            exchange = await complete(
+                model,
+                wanted,
+                scope=scope,
+                headers={
+                    name.lower(): value
+                    for name, value in request.headers.items()
+                    if name.lower() != "authorization"
+                },
+                id=f"chatcmpl-{secrets.token_hex(16)}",
+            )
+            await self._recorded(exchange)
+        return await _stream(request, exchange) if wanted.stream else _json(answer(exchange))
+
+    async def texts(self, request: web.Request) -> web.StreamResponse:
+        """`POST completions`."""
+        wanted = read_text_request(read_body(await self._body(request)))
+        async with self._inside():
+            model = await self._find(wanted.model, dict(request.match_info))
+            return _json(await complete_texts(model, wanted, id=f"cmpl-{secrets.token_hex(16)}"))
+
+    @asynccontextmanager
+    async def _inside(self) -> AsyncIterator[None]:
+        """A place among the requests that are answered, for no longer than a request may take."""
         try:
             async with asyncio.timeout(self._bounds.timeout_seconds) as deadline, self._gate.enter():
-                model = await self._find(wanted.model, scope)
-                exchange = await complete(
-                    model,
-                    wanted,
-                    scope=scope,
-                    headers={
-                        name.lower(): value
-                        for name, value in request.headers.items()
-                        if name.lower() != "authorization"
-                    },
-                    id=f"chatcmpl-{secrets.token_hex(16)}",
-                )
-                await self._recorded(exchange)
+                yield
         except TimeoutError as exc:
             if not deadline.expired():
                 raise
             message = f"no answer within {self._bounds.timeout_seconds:g} seconds"
             raise ApiError(504, message, code="timeout") from exc
-        return await _stream(request, exchange) if wanted.stream else _json(answer(exchange))
 
     async def _recorded(self, exchange: Exchange) -> None:
         if self._record is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,9 @@ async def listening(app: web.Application, host: str, port: int) -> AsyncIterator
         try:
             await web.TCPSite(runner, host, port).start()
         except OSError as exc:
-            raise ConfigError(f"can't listen on {host}:{port}: {exc}", hint="choose another port") from exc
+            # The event loop's own words have the address and the number of the error, twice each.
+            why = exc if exc.errno is None or exc.errno <= 0 else os.strerror(exc.errno)
+            raise ConfigError(f"can't listen on {host}:{port}: {why}", hint="choose another port") from exc
         address = runner.addresses[0]
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         yield f"http://{shown}:{address[1]}"

@@ -1,0 +1,128 @@
+"""Sampling calls that a deterministic run makes together have the bits that they have in process, whatever happens on the way."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fault_proxy import Fault, Proxy, proxy_to
+from toy_training import MODEL, backend, steps
+
+from evsys import current_registry
+from evsys.errors import BackendError
+from evsys.types import SamplingParams
+
+NAMED, DRAWN, RESULT = "/sample_batches", "/asample", "/retrieve_future"
+PROMPTS = [list(text.encode()) for text in ("hello", "the cat", "a", "hello", "some other text")]
+
+
+async def together(client: Any, sampler: Any = None) -> list[list[float]]:
+    """All prompts at once; the logprobs of their samples, as far as float32 holds them."""
+    sampler = sampler or await client.sampling_client()
+    ends = tuple(client.tokenizer.eos_token_ids)
+    found = await asyncio.gather(
+        *(
+            sampler.sample(prompt, SamplingParams(max_tokens=12, seed=seed, stop_token_ids=ends))
+            for seed, prompt in enumerate(PROMPTS)
+        )
+    )
+    return [np.asarray(one.sequences[0].logprobs, np.float32).tolist() for one in found]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
+    """What a run in process gets."""
+
+    async def run() -> list[list[float]]:
+        made = current_registry().build("backend", "local")
+        client = await made.prepare(MODEL, tmp_path_factory.mktemp("local"), 0, deterministic=True)
+        await steps(client, 0, 2)
+        found = await together(client)
+        await made.teardown(client)
+        return found
+
+    return asyncio.run(run())
+
+
+async def over(
+    proxy: Proxy, folder: Path, *faults: Fault, deterministic: bool = True, **params: Any
+) -> list[list[float]]:
+    made = backend(proxy.base_url, **params)
+    client = await made.prepare(MODEL, folder, 0, deterministic=deterministic)
+    await steps(client, 0, 2)
+    sampler = await client.sampling_client()
+    proxy.faults.extend(faults)
+    try:
+        return await together(client, sampler)
+    finally:
+        await made.teardown(client)
+
+
+PASSING = {
+    "nothing": (),
+    "500 on naming": (Fault(path=NAMED, how="status", status=500, times=2),),
+    "429 on naming": (Fault(path=NAMED, how="status", status=429),),
+    "naming dropped": (Fault(path=NAMED, how="drop_before"),),
+    "the reply to naming lost": (Fault(path=NAMED, how="drop_after"),),
+    "sampler lost when named": (Fault(path=NAMED, how="status", status=410),),
+    "429 on one of them": (Fault(path=DRAWN, how="status", status=429, skip=1),),
+    "the reply to one lost": (Fault(path=DRAWN, how="drop_after", skip=2),),
+    "one refused as lost": (Fault(path=DRAWN, how="status", status=404, skip=2),),
+    "results lost": (Fault(path=RESULT, how="drop_after", times=2),),
+}
+
+
+@pytest.mark.parametrize("faults", PASSING.values(), ids=PASSING.keys())
+def test_calls_that_are_made_together_have_the_bits_of_a_run_in_process(
+    local_server, tmp_path: Path, expected: list[list[float]], faults: tuple[Fault, ...]
+):
+    async def run() -> tuple[list[list[float]], int]:
+        async with proxy_to(local_server.base_url) as proxy:
+            found = await over(proxy, tmp_path, *faults)
+            return found, proxy.calls["sample_batches"]
+
+    found, named = asyncio.run(run())
+    assert all(fault.met == fault.times for fault in faults)
+    assert named >= 1
+    assert found == expected
+
+
+def test_other_runs_name_no_batches(local_server, tmp_path: Path, expected: list[list[float]]):
+    async def run() -> tuple[list[list[float]], Proxy]:
+        async with proxy_to(local_server.base_url) as proxy:
+            return await over(proxy, tmp_path, deterministic=False), proxy
+
+    found, proxy = asyncio.run(run())
+    assert "sample_batches" not in proxy.calls
+    assert found != expected  # each is a batch of its own, so the tests above can tell
+    assert [len(one) for one in found] == [len(one) for one in expected]
+
+
+def test_a_server_that_knows_no_batches_is_named_as_the_reason(local_server, tmp_path: Path):
+    async def run() -> None:
+        async with proxy_to(local_server.base_url) as proxy:
+            fault = Fault(path=NAMED, how="status", status=404, body={})
+            with pytest.raises(BackendError, match="takes no batches of sample calls"):
+                await over(proxy, tmp_path, fault)
+
+    asyncio.run(run())
+
+
+def test_a_batch_whose_calls_nobody_waits_for_is_given_up(local_server, tmp_path: Path):
+    async def run() -> None:
+        async with proxy_to(local_server.base_url) as proxy:
+            made = backend(proxy.base_url, samples_at_once=1)
+            client = await made.prepare(MODEL, tmp_path, 0, deterministic=True)
+            sampler = await client.sampling_client()
+            fault = Fault(path=NAMED, how="delay", seconds=60.0)
+            proxy.faults.append(fault)
+            wave = asyncio.ensure_future(together(client, sampler))
+            await fault.struck.wait()
+            wave.cancel()
+            await asyncio.wait([wave])
+            assert wave.cancelled()
+            await together(client, sampler)  # the one slot is free again
+            await made.teardown(client)
+
+    asyncio.run(run())

@@ -1,0 +1,173 @@
+"""Completions of plain texts and token ids: what the model would say next, and how likely it finds what is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys.errors import BackendError
+from evsys.types import SampledSequence, SampleResult
+from evsys_runtime.serving.answers import finite
+from evsys_runtime.serving.completing import of_sampler
+from evsys_runtime.serving.errors import context_overflow, refused
+from evsys_runtime.serving.models import ServedModel
+from evsys_runtime.serving.requests import TextRequest
+
+if TYPE_CHECKING:
+    from evsys.protocols import Tokenizer
+
+__all__ = ["complete_texts"]
+
+type _Likeliest = Mapping[int, float] | None
+
+
+@attrs.frozen(kw_only=True)
+class _Answered:
+    """A prompt, and what the sampler made of it."""
+
+    model: ServedModel
+    request: TextRequest
+    prompt: Sequence[int]
+    result: SampleResult
+
+
+@attrs.frozen(kw_only=True)
+class _Told:
+    """Tokens of one choice, with what is known of each; a logprob is None for the first token of a prompt."""
+
+    tokens: Sequence[int]
+    logprobs: Sequence[float | None]
+    likeliest: Sequence[_Likeliest]
+
+
+async def complete_texts(model: ServedModel, request: TextRequest, *, id: str) -> dict[str, Any]:
+    """The `text_completion` that answers a request, `n` choices for each prompt in order.
+
+    Args:
+        model: who answers.
+        request: what is asked.
+        id: of the answer.
+
+    Raises:
+        ApiError: a prompt doesn't fit, or has tokens that the model doesn't.
+        BackendError: sampling failed.
+    """
+    choices: list[dict[str, Any]] = []
+    counts = [0, 0]
+    for sent in request.prompts:
+        prompt = _tokens(model, sent)
+        result = await _sampled(model, request, prompt)
+        counts[0] += len(prompt)
+        answered = _Answered(model=model, request=request, prompt=prompt, result=result)
+        for sequence in result.sequences:
+            counts[1] += len(sequence.tokens)
+            choices.append({"index": len(choices), **_choice(answered, sequence)})
+    return {
+        "id": id,
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model.name,
+        "choices": choices,
+        "usage": {"prompt_tokens": counts[0], "completion_tokens": counts[1], "total_tokens": sum(counts)},
+    }
+
+
+def _tokens(model: ServedModel, sent: str | tuple[int, ...]) -> list[int]:
+    tokens = model.tokenizer.encode(sent) if isinstance(sent, str) else list(sent)
+    size = model.tokenizer.vocab_size
+    if odd := [token for token in tokens if not 0 <= token < size]:
+        raise refused(f"{odd[0]} is no token of this model, which has {size}", "prompt")
+    return tokens
+
+
+async def _sampled(model: ServedModel, request: TextRequest, prompt: list[int]) -> SampleResult:
+    """Samples with what is asked for of the prompt; without a token to sample, one empty sequence."""
+    length = model.context_length
+    if length is not None and len(prompt) + request.max_tokens > length:
+        raise context_overflow(len(prompt), request.max_tokens, length, "prompt")
+    client, top = model.sampling_client, request.logprobs
+    with of_sampler(client, len(prompt), request.max_tokens, "prompt"):
+        if not request.max_tokens and not top:
+            logprobs = None if top is None else await client.compute_logprobs(prompt)
+            found = None if logprobs is None else [None, *(float(value) for value in logprobs[1:])]
+            return SampleResult(sequences=[_NOTHING], prompt_logprobs=found)
+        told = request.echo and top is not None
+        sampling = attrs.evolve(
+            request.sampling,
+            max_tokens=max(1, request.max_tokens),
+            stop_token_ids=(*request.sampling.stop_token_ids, *model.tokenizer.eos_token_ids),
+            prompt_logprobs=told,
+            top_prompt_logprobs=(top or 0) if told else 0,
+        )
+        result = await client.sample(prompt, sampling, request.n)
+    if told and (result.prompt_logprobs is None or len(result.prompt_logprobs) != len(prompt)):
+        raise BackendError("the sampling client didn't tell the logprobs of the prompt")
+    return result if request.max_tokens else attrs.evolve(result, sequences=[_NOTHING])
+
+
+_NOTHING = SampledSequence(tokens=(), logprobs=(), finish_reason="length")
+
+
+def _choice(answered: _Answered, sequence: SampledSequence) -> dict[str, Any]:
+    request, prompt, tokenizer = answered.request, answered.prompt, answered.model.tokenizer
+    said = tokenizer.decode(sequence.tokens)
+    ends = set(tokenizer.eos_token_ids)
+    if sequence.tokens and sequence.tokens[-1] in ends:  # it ends the text and is no part of it
+        said = tokenizer.decode(sequence.tokens[:-1])
+    places = [place for stop in request.sampling.stop if (place := said.find(stop)) >= 0]
+    said = said[: min(places)] if places else said
+    choice: dict[str, Any] = {
+        "text": tokenizer.decode(prompt) + said if request.echo else said,
+        "logprobs": None,
+        "finish_reason": sequence.finish_reason,
+    }
+    if request.logprobs is not None:
+        choice["logprobs"] = _logprobs(tokenizer, request, _told(answered, sequence))
+    if request.return_token_ids:
+        choice |= {"prompt_token_ids": list(prompt), "token_ids": list(sequence.tokens)}
+    return choice
+
+
+def _told(answered: _Answered, sequence: SampledSequence) -> _Told:
+    prompt, result = answered.prompt, answered.result
+    tops: Sequence[_Likeliest] = sequence.top_logprobs or [None] * len(sequence.tokens)
+    if not answered.request.echo:
+        return _Told(tokens=sequence.tokens, logprobs=sequence.logprobs, likeliest=tops)
+    before: Sequence[_Likeliest] = result.top_prompt_logprobs or [None] * len(prompt)
+    return _Told(
+        tokens=[*prompt, *sequence.tokens],
+        logprobs=[*(result.prompt_logprobs or ()), *sequence.logprobs],
+        likeliest=[*before, *tops],
+    )
+
+
+def _logprobs(tokenizer: Tokenizer, request: TextRequest, told: _Told) -> dict[str, Any]:
+    """As the protocol has them: lists of one entry a token. Tokens that read the same share an entry of the likeliest, the likelier's."""
+
+    def name(token: int) -> str:
+        return f"token_id:{token}" if request.tokens_as_ids else tokenizer.decode([token])
+
+    def row(token: int, logprob: float | None, likeliest: _Likeliest) -> dict[str, float] | None:
+        if logprob is None or likeliest is None:
+            return None
+        found: dict[str, float] = {}
+        best = sorted(likeliest.items(), key=lambda item: -item[1])[: request.logprobs]
+        for other, value in [*best, (token, logprob)]:
+            found.setdefault(name(other), finite(value))
+        return found
+
+    names = [name(token) for token in told.tokens]
+    texts = [tokenizer.decode([token]) for token in told.tokens]
+    offsets = [0]
+    for text in texts:
+        offsets.append(offsets[-1] + len(text))
+    rows = [row(*one) for one in zip(told.tokens, told.logprobs, told.likeliest, strict=True)]
+    return {
+        "tokens": names,
+        "token_logprobs": [None if value is None else finite(value) for value in told.logprobs],
+        "top_logprobs": rows if request.logprobs else None,
+        "text_offset": offsets[:-1],
+    }
