@@ -1,4 +1,4 @@
-"""A chat-completions service that misbehaves as it is told, and servers that run beside a test."""
+"""A service of completions that misbehaves as it is told, and servers that run beside a test."""
 
 import asyncio
 import contextlib
@@ -43,9 +43,10 @@ class Faulty:
 
 @contextlib.asynccontextmanager
 async def served(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
-    """The address of a server whose chat completions are what `answer` says, while inside."""
+    """The address of a server whose completions, of conversations and of texts, are what `answer` says, while inside."""
     app = web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
+    for path in ("/v1/chat/completions", "/v1/completions"):
+        app.router.add_post(path, answer)
     runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     try:

@@ -124,6 +124,7 @@ class Run:
         defaults = {
             "config": {"algorithm": {"kind": "test"}, "backend": {"kind": "mock"}},
             "hooks": HookManager(),
+            "deterministic": True,
         }
         ctx = RunContext(
             run_id=self.directory.name,
@@ -138,7 +139,6 @@ class Run:
             record=self.record,
             checkpoints=checkpoints,
             log=self.log,
-            deterministic=True,
             warn=self.warned.append,
             **{**defaults, **fields},
         )

@@ -217,6 +217,10 @@ class TrainingClient(Protocol):
     """A model being trained. Steps are pipelined: the plain methods submit at once, run in call order, and return an
     awaitable. May declare `free = True`: training costs no money; or offer `training_cost(tokens)`, the US dollars of training
     on so many tokens, None where nobody knows.
+
+    With the capability `averaged_weights` it keeps a running mean of the weights, which begins as they are at the first call of
+    `async averaged_sampling_client(rate: float) -> SamplingClient`. Each later call moves it by `rate` of the way to the weights of
+    that moment; all give a snapshot of it. `save_state` keeps it with the optimiser.
     """
 
     @property
@@ -249,7 +253,7 @@ class Backend(Protocol):
     """Where a model trains. One object a run. `capabilities` and `honours` are class attributes.
 
     Known capabilities: custom_loss, loss_fns:<name>, resume, prompt_logprobs, top_logprobs, top_prompt_logprobs,
-    concurrent_runs, full_finetune, deterministic. `honours` names the run options that aren't ignored. One that trains elsewhere may
+    averaged_weights, concurrent_runs, full_finetune, deterministic. `honours` names the run options that aren't ignored. One that trains elsewhere may
     offer `async preflight(model: ModelSpec)`, which asks the other side whether it can and makes nothing: what is wrong is a
     `ConfigError`.
     """
@@ -324,7 +328,12 @@ class LogStore(Protocol):
 
 
 class InferenceClient(Protocol):
-    """Messages in, completions out: the trained model or a service."""
+    """Messages in, completions out: the trained model or a service.
+
+    May offer `async prompt_logprobs(tokens: Sequence[int]) -> Completion`, which makes it a teacher: `logprobs` of the tokens that
+    were sent, each given those before it and the first one NaN, and `message` with the text that they are, where the service says
+    it. May offer `sampling_cost`, as a sampling client does.
+    """
 
     async def generate(
         self,
@@ -384,7 +393,7 @@ class Search(Protocol):
 
     The history has a mapping for each arm that was proposed, in that order: `n`, its number; `values`; `status`, which is `running`
     until it ended; `score`, of which more is better, None where there is none; `steps`; `reason`, why it ended early or has no score;
-    `scores`, pairs of step and score from within its training.
+    `scores`, pairs of step and score from within its training; `stopped_at`, the step of the score at which it was stopped, None.
 
     May offer `keep(history, n, step, score) -> bool`, asked at each score from within the training of arm `n`, of whose `scores` it is
     the last already: False stops the arm. `validate_space(space)`, which gives what is wrong with a space, a text each. `size(space)`,

@@ -41,6 +41,9 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
     yield ""
     columns = ("runs", "rows", "steps", "tokens", "time", "cost")
     yield from table_lines("training, a run", columns, [_arm_row(arm) for arm in found.arms], width=width)
+    for arm in found.arms:
+        for role, amount in arm.second_models.items():
+            yield f"  of that, the {role} of {arm.arm}: cost {money_words(amount)}"
     yield ""
     if found.scorings:
         rows = [

@@ -12,6 +12,7 @@ from evsys_cli.summary import summary_lines
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.prose import evaluation_line
+from evsys_runtime.experiment.verdict.second_models import second_model_lines
 from evsys_runtime.experiment.verdict.tables import number
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ def _of_result(run: ShownRun, *, verbose: bool) -> Iterator[str]:
     assert result is not None
     steps = result.run.steps if result.run else 0
     yield from _labelled("steps", f"{steps} in {result.seconds:.1f} s, {cost_words(result.usage)}")
+    for line in second_model_lines([result]):
+        yield from _labelled("", line)
     metrics = result.run.metrics if result.run else {}
     yield from _labelled(
         "at the end", ", ".join(f"{name} {number(value)}" for name, value in metrics.items())

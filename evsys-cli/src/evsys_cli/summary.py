@@ -18,12 +18,14 @@ from evsys_runtime.experiment.verdict.prose import (
     unflagged_line,
     verdict_line,
 )
+from evsys_runtime.experiment.verdict.second_models import second_model_lines
 from evsys_runtime.experiment.verdict.tables import (
     Table,
     breakdown_tables,
     comparison_table,
     score_tables,
 )
+from evsys_runtime.listed import listed
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Conclusion, ExperimentResult
@@ -76,6 +78,7 @@ def summary_lines(
         lines.append(f"what would settle it: {conclusion.settle}")
     if result.usage.cost_usd or result.usage.without_price:
         lines.append(f"cost: {cost_words(result.usage).removesuffix(' cost')}")
+        lines += second_model_lines(result.arms)
     lines.append(f"{result.status} in {result.seconds:.1f} s; record: {result.directory}")
     return lines
 
@@ -125,7 +128,7 @@ def _failed_runs(arms: Sequence[ArmResult]) -> list[str]:
             ended.setdefault((said, None), []).append(arm.run_id)
     lines = []
     for (said, hint), runs in ended.items():
-        lines.append(f"{_names(runs)}: {said}")
+        lines.append(f"{listed(runs, MOST_RUNS)}: {said}")
         lines += [f"  {hint}"] if hint else []
     return lines
 
@@ -157,9 +160,4 @@ def _failed_scorings(arms: Sequence[ArmResult]) -> list[str]:
             if e.status != "completed":
                 why = f"{e.status}: {e.failure.message if e.failure else 'no reason given'}"
                 failed.setdefault((e.benchmark, why), []).append(e.model or f"{arm.run_id} at step {e.step}")
-    return [f"{benchmark} of {_names(where)}: {why}" for (benchmark, why), where in failed.items()]
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_RUNS} more" if len(names) > MOST_RUNS else ""
-    return ", ".join(names[:MOST_RUNS]) + more
+    return [f"{benchmark} of {listed(where, MOST_RUNS)}: {why}" for (benchmark, why), where in failed.items()]

@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from evsys_runtime.experiment.memory.failures import without_names
 from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.listed import listed
 
 if TYPE_CHECKING:
+    from evsys.types import Comparison
+    from evsys_runtime.record.differing import Difference
     from evsys_runtime.record.remembered import Why, WhyArm, WhyFailed, WhyParent
 
 __all__ = ["why_lines"]
 
 
+MOST_ARMS = 20
+"""Arms whose numbers are told, and that are set beside the parent's; `EXPERIMENT/ARM` tells of any other."""
+
+
 def why_lines(found: Why) -> Iterator[str]:
-    """Verdict, numbers, doubts, failures, what differs from the parent, what would settle it."""
+    """Verdict, numbers, doubts, failures, what differs from the parent, what would settle it. What holds of several is told once."""
     yield f"{found.experiment_id}{f'/{found.arm}' if found.arm else ''}: {found.verdict or found.status}"
     yield f"  {found.reason}"
     if found.metric is not None:
         aim = f", minimum effect {found.minimum_effect:g}" if found.minimum_effect else ""
         better = "lower" if found.direction == "min" else "higher"
         yield f"  by {found.metric}, {better} is better, against {found.baseline}{aim}"
-    yield from _titled("numbers", [line for each in found.arms for line in _arm_lines(each)])
+    yield from _titled("numbers", list(_numbers(found.arms, found.failed)))
     if found.confirmed is not None:
-        yield from _titled("on runs that had no part in the choice", _arm_lines(found.confirmed))
+        yield from _titled("on runs that had no part in the choice", list(_numbers([found.confirmed])))
     yield from _titled("what weakens it", found.weakened)
-    yield from _titled("what failed", [line for each in found.failed for line in _failed_lines(each)])
+    yield from _titled("what failed", list(_failures(found.failed)))
     if found.parent is not None:
-        title = f"against its parent {found.parent} ({found.parent_verdict or 'no verdict'})"
-        yield from _titled(title, [line for each in found.changed for line in _changed_lines(each)])
+        retracted = ", retracted" if found.parent_retracted is not None else ""
+        title = f"against its parent {found.parent} ({found.parent_verdict or 'no verdict'}{retracted})"
+        yield from _titled(title, list(_changes(found.changed)))
     if found.settle is not None:
         yield from _titled("what would settle it", [found.settle])
 
@@ -39,40 +50,98 @@ def _titled(title: str, lines: Sequence[str]) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def _arm_lines(each: WhyArm) -> list[str]:
+def _numbers(arms: Sequence[WhyArm], failed: Sequence[WhyFailed] = ()) -> Iterator[str]:
+    """Each outcome with what it follows from, and the arms that have it; of many the best."""
+    groups: dict[tuple[str, ...], list[WhyArm]] = {}
+    for each in arms:
+        groups.setdefault(_told_of(each, failed), []).append(each)
+    grounds = {ground for *_, ground in groups if ground}
+    once = len(grounds) == 1 and len(groups) > 1
+    if once:
+        yield from (f"each {ground}" for ground in grounds)
+    best = sorted(groups, key=lambda told: -_effect(groups[told][0].comparison))[:MOST_ARMS]
+    for told, group in groups.items():
+        if told in best:
+            outcome, says, ground = told
+            yield f"{listed([each.comparison.arm for each in group])}: {outcome}"
+            yield from (f"  {line}" for line in (says, "" if once else ground) if line)
+    left = Counter(
+        each.comparison.outcome for told, group in groups.items() if told not in best for each in group
+    )
+    if left:
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(left.items()))
+        yield f"and {left.total()} more arms, none of which is better ({counted})"
+
+
+def _told_of(each: WhyArm, failed: Sequence[WhyFailed]) -> tuple[str, str, str]:
+    """The outcome of an arm with its numbers, what that follows from, and what the claim stands on.
+
+    Why it has no score isn't told of an arm whose runs are among what failed.
+    """
     one = each.comparison
     if one.effect is None:
-        return [f"{one.arm}: {one.outcome}; {each.says}"]
+        told = any(run.run_id.startswith(f"{one.arm}-s") for run in failed)
+        return one.outcome if told else f"{one.outcome}; {each.says}", "", ""
     bounds = "" if one.low is None or one.high is None else f" [{number(one.low)}, {number(one.high)}]"
     runs = f"{one.n_seeds} training run{'s' * (one.n_seeds != 1)}"
-    return [
-        f"{one.arm}: {one.outcome}, {number(one.before)} -> {number(one.after)}, effect {signed(one.effect)}{bounds}",
-        f"  {each.says}",
-        f"  a claim about the {one.claim or 'checkpoint'}, from {runs} and {one.n_tasks} tasks by {one.method or 'no test'}",
-    ]
-
-
-def _failed_lines(each: WhyFailed) -> Iterator[str]:
-    place = f" ({each.place})" if each.place and each.place not in each.message else ""
-    steps = "" if each.steps is None else f" after {each.steps} steps"
-    yield f"{each.run_id}: {each.way}{steps}: {each.message}{place}"
-    if each.hint:
-        yield f"  {each.hint}"
-    if each.runs_on_record > 1 or each.region:
-        where = (
-            f", where {each.region}{' (known to be bad)' if each.known_bad else ''}" if each.region else ""
-        )
-        yield f"  {each.runs_on_record} run{'s' * (each.runs_on_record != 1)} on record ended so{where}"
-
-
-def _changed_lines(each: WhyParent) -> Iterator[str]:
-    effects = (
-        f": effect {signed(each.parent_effect)} -> {signed(each.effect)}"
-        if each.effect is not None and each.parent_effect is not None
-        else ""
+    return (
+        f"{one.outcome}, {number(one.before)} -> {number(one.after)}, effect {signed(one.effect)}{bounds}",
+        each.says,
+        f"a claim about the {one.claim or 'checkpoint'}, from {runs} and {one.n_tasks} tasks by {one.method or 'no test'}",
     )
-    yield f"{each.arm} beside {each.parent_arm}{effects}"
-    for one in each.differences:
-        yield f"  {one.path}: {one.one or 'not set'} -> {one.other or 'not set'}"
-    if not each.differences:
-        yield "  the same config"
+
+
+def _effect(one: Comparison) -> float:
+    return -math.inf if one.effect is None else one.effect
+
+
+def _failures(failed: Sequence[WhyFailed]) -> Iterator[str]:
+    """Each way in which runs ended, with all the runs that ended so."""
+    groups: dict[object, list[WhyFailed]] = {}
+    for each in failed:
+        alike = each.way, without_names(each.message), each.hint, each.place, each.region
+        groups.setdefault(alike, []).append(each)
+    for group in groups.values():
+        each = group[0]
+        place = f" ({each.place})" if each.place and each.place not in each.message else ""
+        steps = sorted({one.steps for one in group if one.steps is not None})
+        after = f" after {_span(steps)} step{'s' * (steps != [1])}" if steps else ""
+        yield f"{listed([one.run_id for one in group])}: {each.way}{after}: {each.message}{place}"
+        if each.hint:
+            yield f"  {each.hint}"
+        if each.runs_on_record > len(group) or each.region:
+            known = " (known to be bad)" if each.known_bad else ""
+            where = f", where {each.region}{known}" if each.region else ""
+            yield f"  {each.runs_on_record} run{'s' * (each.runs_on_record != 1)} on record ended so{where}"
+
+
+def _span(steps: Sequence[int]) -> str:
+    return str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
+
+
+def _changes(changed: Sequence[WhyParent]) -> Iterator[str]:
+    """Each arm beside the nearest one of the parent; what differs in all of them first, and once."""
+    everywhere = (
+        [one for one in changed[0].differences if all(one in each.differences for each in changed)]
+        if len(changed) > 1
+        else []
+    )
+    if everywhere:
+        yield f"all {len(changed)} arms"
+        yield from map(_difference, everywhere)
+    for each in changed[:MOST_ARMS]:
+        effects = (
+            f": effect {signed(each.parent_effect)} -> {signed(each.effect)}"
+            if each.effect is not None and each.parent_effect is not None
+            else ""
+        )
+        yield f"{each.arm} beside {each.parent_arm}{effects}"
+        yield from (_difference(one) for one in each.differences if one not in everywhere)
+        if not each.differences:
+            yield "  the same config"
+    if len(changed) > MOST_ARMS:
+        yield f"and {len(changed) - MOST_ARMS} more arms"
+
+
+def _difference(one: Difference) -> str:
+    return f"  {one.path}: {one.one or 'not set'} -> {one.other or 'not set'}"

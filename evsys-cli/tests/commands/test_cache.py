@@ -47,6 +47,17 @@ def test_a_record_that_is_not_there_is_a_wrong_config(evsys, config):
     assert "there is no experiment 'nowhere' in " in outcome.err
 
 
+def test_an_evaluation_is_named_by_its_id_or_its_folder(evsys, config, tmp_path):
+    ran = evsys("run", config, "--json", "-q").json
+    [run] = ran["arms"]
+    checkpoint = f"{run['run_dir']}/{run['run']['final_checkpoint']}"
+    evsys("eval", checkpoint, "tasks.jsonl", "-q")
+    [folder] = [path for path in tmp_path.rglob(".evsys/evaluations/*") if path.is_dir()]
+    by_id = evsys("cache", "why", folder.name)
+    assert (by_id.code, by_id.out) == (0, evsys("cache", "why", folder).out)
+    assert by_id.out.strip()
+
+
 def test_a_run_without_the_cache_looked_up_nothing(evsys, config):
     experiment = evsys("run", config, "--json", "-q", "--no-cache").json["experiment_id"]
     assert evsys("cache", "why", experiment).out.strip() == "No scoring of it looked into the cache."

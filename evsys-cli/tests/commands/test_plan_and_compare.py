@@ -53,7 +53,7 @@ def test_a_search_is_told_by_the_arms_that_it_proposes_at_most(evsys, decided):
     outcome = evsys("plan", decided)
     assert (outcome.code, outcome.out.split("\n")[0]) == (
         0,
-        "trial: search random, at most 5 arms, 5 runs, 4 at once",
+        "trial: search random, at most 5 arms, 5 runs",
     )
     assert "each arm of random" in outcome.out
     assert evsys("validate", decided).out.endswith(": valid; search random, at most 5 arms\n")
@@ -64,6 +64,14 @@ def test_a_search_is_told_by_the_arms_that_it_proposes_at_most(evsys, decided):
         "stops": False,
         "axes": ["algorithm.params.learning_rate"],
     }
+
+
+def test_no_more_arms_of_a_search_are_side_by_side_than_there_are(evsys, decided):
+    text = decided.read_text(encoding="utf-8").replace("\nrun:\n", "\nbase_run:\n")
+    axes = "{axes: {algorithm.params.learning_rate: {low: 1e-4, high: 1e-2, log: true}}}"
+    search = "max_concurrent_arms: 4\nsearch: {kind: random, params: {arms: 2}}"
+    decided.write_text(f"{text}{search}\nmatrix: {axes}\n", encoding="utf-8")
+    assert evsys("plan", decided).out.startswith("trial: search random, at most 2 arms, 2 runs, 2 at once\n")
 
 
 def test_an_invalid_file_has_no_plan(evsys, decided):

@@ -330,6 +330,23 @@ def test_the_whole_time_is_told_once_the_untrained_model_shows_how_long_scoring_
     ]
 
 
+def test_an_estimate_of_longest_answers_is_told_as_the_most_it_takes(screen, clock):
+    pipe = screen(terminal=False)
+    ctx = SimpleNamespace(run_id="rl-s0", evaluate=SimpleNamespace(estimate=lambda start, end: 25.0))
+    progress = PrintProgress()
+    expected = {"seconds": 75.0, "peak_bytes": 1.25e9, "sampled_tokens": 2048.0}
+    progress.evsys_run_started(ctx, 100, {**expected, "scoring_seconds": 0.0})
+    progress.evsys_run_started(ctx, 100, expected)
+    scored = EvaluationResult(benchmark="one", split="val", step=0, status="completed")
+    progress.evsys_evaluation_finished(ctx, scored)
+    assert pipe.getvalue().splitlines() == [
+        "rl-s0: 100 steps, at most about 1:15 and 1.2 GB on this machine",
+        "rl-s0: 100 steps, at most about 1:15 without scoring and 1.2 GB on this machine",
+        "rl-s0: one at step 0: no metric is available",
+        "rl-s0: at most about 1:40 with scoring",
+    ]
+
+
 def test_the_time_left_is_judged_by_the_later_steps(screen, clock):
     pipe = screen(terminal=False)
     progress = PrintProgress(every=4)

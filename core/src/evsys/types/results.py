@@ -118,7 +118,8 @@ class EvaluationResult:
 class RunResult:
     """What `Algorithm.train` returns: how far it came and why it ended there.
 
-    The runner fills in whose result it is, the evaluations, the failure and the best checkpoint.
+    The runner fills in whose result it is, the evaluations, the failure and the best checkpoint. `roles` is what second models took
+    of `usage`, such as `teacher`.
     """
 
     status: Status
@@ -131,6 +132,7 @@ class RunResult:
     best_checkpoint: str | None = None
     metrics: Mapping[str, float] = attrs.field(factory=dict)
     usage: Usage = attrs.field(factory=Usage)
+    roles: Mapping[str, Usage] = attrs.field(factory=dict)
     warnings: tuple[str, ...] = ()
 
 
@@ -184,7 +186,8 @@ class Comparison:
     """An arm against the baseline on the success metric; positive `effect` is better in the metric's direction.
 
     A claim about a `checkpoint` holds of the very models that were trained, one about a `recipe` of another training run of it, too.
-    `n_missing` tasks were scored in one of both only, and don't count.
+    `n_seeds` runs of the arm were scored, and `n_baseline_seeds` of the baseline. `n_missing` tasks were scored in one of both only, and
+    don't count.
     """
 
     arm: str
@@ -201,6 +204,7 @@ class Comparison:
     claim: Literal["checkpoint", "recipe"] | None = None
     n_tasks: int = 0
     n_seeds: int = 0
+    n_baseline_seeds: int = 0
     n_missing: int = 0
     reason: str | None = None
 
@@ -254,7 +258,7 @@ class NoiseFloor:
     """How far equal runs of the baseline fall apart on the success metric.
 
     `runs` maps each equal run to its score. `largest` is the largest difference between two of them, `standard_deviation` that of
-    the difference of two such runs. An effect has to exceed `largest`, that of means over n runs a side `largest` through the root of n.
+    the difference of two such runs. An effect has to exceed `largest`, that of means over n and m runs `largest` times the root of (1/n + 1/m) / 2.
     `identity` tells whether another experiment has the same baseline and tasks; `experiment_id` is the experiment that the runs are
     of, None for this one.
     """

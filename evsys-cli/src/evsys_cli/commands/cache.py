@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.lazy import GuidedGroup
-from evsys_cli.records import experiment_names, indexed, project_folder, records_folder
+from evsys_cli.records import experiment_meant, experiment_names, project_folder
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
     from evsys_runtime.record.lookups import Lookups
     from evsys_runtime.record.result_schemas import result_tree
 
-    found = lookups(_in_full(record), project_root=project_folder(), benchmark=benchmark)
+    found = lookups(_folder(record), benchmark=benchmark)
     if as_json:
         print_json(result_tree(Lookups(lookups=tuple(found))))
         return
@@ -79,16 +79,18 @@ def clear(*, as_json: bool) -> None:
         click.echo(f"{gone} rollouts forgotten")
 
 
-def _in_full(record: str) -> str:
-    """A record by its whole id, as all commands on past experiments understand names; a folder stays one."""
+def _folder(record: str) -> Path:
+    """The folder of an experiment or a run, as all commands on past experiments understand names; of an evaluation by its id."""
     from evsys_runtime.experiment.scoring import OUTPUT_DIR
-    from evsys_runtime.record.experiment_names import experiment_called
 
-    experiment, slash, run = record.partition("/")
-    if Path(record).exists() or (project_folder() / OUTPUT_DIR / experiment).is_dir():
-        return record
-    with indexed(records_folder(None)) as index:
-        return f"{experiment_called(experiment, index)}{slash}{run}"
+    if Path(record).exists():
+        return Path(record)
+    name, _, run = record.partition("/")
+    folder = project_folder() / OUTPUT_DIR / name
+    if not folder.is_dir():
+        with experiment_meant(record, None) as (index, experiment, named):
+            folder, run = index.experiments / experiment, named or ""
+    return folder / "runs" / run if run else folder
 
 
 def _results() -> ResultStore:

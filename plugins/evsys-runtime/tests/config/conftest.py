@@ -50,6 +50,7 @@ class Reinforcer(Trainer):
     class Config:
         learning_rate: float = field(1e-5)
         kl_coef: float = field(0.0, metadata={"requires": "reference_logprobs"})
+        teacher: str = field("base", metadata={"requires": {"ema": "averaged_weights"}})
         agent_import_path: str | None = field(None)
 
 

@@ -128,7 +128,10 @@ REFUSED = {
         "$.run.stages: 'stages' beside the runs",
     ),
     "no algorithm": (CONTINUAL + BARE, "$.run.algorithm: is missing"),
-    "search": (f"{STAGES}{BARE}confirm: {{seeds: 1}}", "$.confirm: 'confirm' doesn't go with 'stages'"),
+    "confirm": (
+        f"{CONTINUAL}{RUN}confirm: {{seeds: 1}}",
+        "$.confirm: 'confirm' doesn't go with 'continual'",
+    ),
     "same name": (
         f"{STAGES.replace('more', 'warm-up')}{BARE}",
         "$.stages[1].name: two stages are called 'warm-up'",
@@ -162,6 +165,11 @@ REFUSED = {
         "$.run.backend.kind: backend 'remote' can't begin with the weights of another run",
     ),
 }
+
+
+def test_a_search_chooses_no_chains(problems):
+    found = problems(f"{STAGES}{BARE}search: {{kind: random}}\n")
+    assert any("$.search: 'search' doesn't go with 'stages'" in problem for problem in found)
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -100,10 +100,89 @@ def test_the_backend_of_a_role_must_offer_what_the_algorithm_needs_of_it(problem
     assert "$.run.teacher.backend.kind: a teacher needs 'prompt_logprobs'" in only(problems(of_its_own))
 
 
-def test_an_inference_client_is_no_backend_and_the_hint_says_why(problems):
+def test_an_inference_client_is_no_backend_and_the_hint_says_where_it_stands(problems):
     text = only(problems(run("{model: {name: evsys/tiny}, backend: {kind: service}}")))
     assert "no backend is called 'service'" in text
-    assert "an inference client can't be asked how likely given tokens are" in text
+    assert "it is an inference client, which stands in teacher.inference" in text
+
+
+class Service:
+    """An inference client that tells how likely tokens are."""
+
+    Config = None
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    async def generate(self, messages, sampling, *, n=1, tools=()):
+        raise NotImplementedError
+
+    async def prompt_logprobs(self, tokens):
+        raise NotImplementedError
+
+
+class Mute:
+    """An inference client that only answers."""
+
+    Config = None
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    async def generate(self, messages, sampling, *, n=1, tools=()):
+        raise NotImplementedError
+
+
+def served(kind: str = "answering", model: str = "{name: evsys/tiny}", more: str = "") -> str:
+    return run(f"{{model: {model}, inference: {{kind: {kind}}}{more}}}")
+
+
+def test_a_service_is_a_teacher_where_its_client_tells_how_likely_tokens_are(load, registry):
+    registry.register("inference_client", "answering", Service)
+    (arm,) = load(served()).arms
+    assert (arm.run.teacher.inference.kind, arm.run.teacher.backend) == ("answering", None)
+    assert arm.run.teacher.own is arm.run.teacher.inference
+    assert not arm.deterministic
+
+
+@pytest.mark.parametrize(
+    ("teacher", "message"),
+    [
+        (
+            {"kind": "mute"},
+            "$.run.teacher.inference.kind: a teacher needs 'prompt_logprobs', which inference",
+        ),
+        ({"kind": "nobodys"}, "$.run.teacher.inference.kind"),
+        ({"more": ", backend: {kind: telling}"}, "'backend' and 'inference' both say where the model is"),
+        (
+            {"model": "{name: evsys/tiny, init_from_checkpoint: data}"},
+            "$.run.teacher.model.init_from_checkpoint: a service has its model as it is",
+        ),
+        (
+            {"model": "{name: evsys/tiny, load_checkpoint_path: data}"},
+            "isn't trained, so it has no optimiser",
+        ),
+        (
+            {"model": "{name: evsys/tiny, renderer: chat_template}"},
+            "$.run.teacher.model.renderer: a service has",
+        ),
+        ({"model": "{name: evsys/foreign}"}, "speaks another language"),
+    ],
+)
+def test_what_cant_be_of_a_service_is_told(problems, registry, teacher, message):
+    registry.register("inference_client", "answering", Service)
+    registry.register("inference_client", "mute", Mute)
+    assert message in only(problems(served(**teacher)))
+
+
+def test_bits_that_a_service_cant_promise_arent_promised(problems, registry):
+    registry.register("inference_client", "answering", Service)
+    text = only(
+        problems(
+            "deterministic: true\n" + served(),
+        )
+    )
+    assert "$.deterministic" in text
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,15 @@ def test_the_root_is_the_nearest_folder_that_is_marked(tmp_path: Path):
     assert find_project_root(config) == tmp_path / "a" / "b"
 
 
+def test_a_server_that_was_started_above_an_experiment_marks_no_project(tmp_path: Path):
+    config = tmp_path / "examples" / "one" / "config.yaml"
+    config.parent.mkdir(parents=True)
+    (tmp_path / ".evsys" / "server").mkdir(parents=True)
+    assert find_project_root(config) == config.parent
+    (tmp_path / ".evsys" / "experiments").mkdir()
+    assert find_project_root(config) == tmp_path
+
+
 def test_a_relative_config_has_a_root_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / ".evsys").mkdir()
     (tmp_path / "x").mkdir()

@@ -137,6 +137,11 @@ def test_a_wrong_value_is_told_where_it_stands(problems, axes, message):
             "{low: 0, high: 1, log: true}",
             "a range with 'log' begins above 0; raise 'low', or leave 'log' out",
         ),
+        (
+            "{low: 1, high: 1}",
+            "a range has more numbers than one, this only 1; put it into the base run instead",
+        ),
+        ("{low: -1.0e+308, high: 1.0e+308}", "nothing can be drawn evenly from -1e+308 to 1e+308"),
         ("{low: 1, high: 2.5, type: int}", "a range of integers has integers as its ends"),
         ("{low: 1}", "an axis has 'values', or 'low' and 'high'; give either"),
         ("{values: [1], low: 1, high: 2}", "an axis has 'values', or 'low' and 'high'; give either"),
@@ -145,6 +150,14 @@ def test_a_wrong_value_is_told_where_it_stands(problems, axes, message):
 def test_a_range_that_is_none_is_refused(problems, axis, message):
     (problem,) = problems(file(f"    algorithm.params.learning_rate: {axis}\n"))
     assert message in problem
+
+
+def test_a_choice_that_stands_there_twice_is_refused(load, problems):
+    (first, second) = problems(file("    algorithm.params.batch_size: [4, 8, 4, 4.0]\n"))
+    assert "$.matrix.axes['algorithm.params.batch_size'][2]: the axis has 4 already; remove it" in first
+    assert "[3]: the axis has 4.0 already" in second
+    (problem,) = problems(file("    tags: {values: [[a], [b], [a]]}\n"))
+    assert "$.matrix.axes.tags.values[2]: the axis has ['a'] already" in problem
 
 
 def test_a_range_without_a_search_is_refused(problems):
@@ -204,6 +217,9 @@ def test_a_test_entry_never_leads_a_search(problems):
     )
     found = problems(file(head=head))
     assert any("a search goes by 'val', which is a 'test' entry" in problem for problem in found)
+    (problem,) = problems(file(head=HEAD.replace("name: val,", "name: val, split: test,")))
+    assert "allow_test_selection: true" not in problem
+    assert "whatever allow_test_selection says; name the 'test' entry in confirm.benchmark" in problem
 
 
 def test_a_search_that_stops_arms_needs_scores_in_training(load, problems):
@@ -246,6 +262,15 @@ def test_a_condition_that_the_base_run_decides_is_decided(load):
     assert (
         "the axis 'algorithm.params.batch_size' applies to no arm: its condition never holds"
         in never.warnings
+    )
+
+
+@pytest.mark.parametrize(("accepted", "left"), [("99", None), ("[2.5, 8, 64]", (8,)), ("2", (2,))])
+def test_a_condition_on_a_range_accepts_what_lies_in_it(load, accepted, left):
+    rate = f"    algorithm.params.learning_rate: {{low: 0.1, high: 1, when: {{algorithm.params.lora_rank: {accepted}}}}}\n"
+    axes = load(file(RANK + rate)).search.space.axes
+    assert [axis.when for axis in axes[1:]] == (
+        [] if left is None else [{"algorithm.params.lora_rank": left}]
     )
 
 

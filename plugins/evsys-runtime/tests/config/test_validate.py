@@ -262,7 +262,7 @@ def test_params_of_one_algorithm_only_are_refused_and_when_keeps_them_to_it(load
     text = HEAD + BASE
     assert only(problems(text + axes.format("[8]"))) == (
         "exp.yaml:11:34: $.matrix.axes['algorithm.params.lora_rank'][0]: unknown key 'lora_rank' "
-        "(in the arm 'kind-reinforce-lora_rank-8'); known: learning_rate, kl_coef, agent_import_path"
+        "(in the arm 'kind-reinforce-lora_rank-8'); known: learning_rate, kl_coef, teacher, agent_import_path"
     )
     plan = load(text + axes.format("{values: [8, 16], when: {algorithm.kind: sft}}"))
     assert [arm.name for arm in plan.arms] == [
@@ -319,6 +319,14 @@ def test_an_option_that_needs_a_capability_is_refused_where_it_is_set(load, prob
     assert load(run(algorithm="{kind: reinforce, params: {kl_coef: 0.0}}"))
     assert only(problems(run(algorithm="{kind: reinforce, params: {kl_coef: 0.1}}"))) == (
         "exp.yaml:6:41: $.run.algorithm.params.kl_coef: the option algorithm.params.kl_coef needs 'reference_logprobs', "
+        "which backend 'mock' doesn't offer; choose another backend, or leave it out"
+    )
+
+
+def test_a_value_of_an_option_that_needs_a_capability_is_refused_alone(load, problems):
+    assert load(run(algorithm="{kind: reinforce, params: {teacher: live}}"))
+    assert only(problems(run(algorithm="{kind: reinforce, params: {teacher: ema}}"))) == (
+        "exp.yaml:6:41: $.run.algorithm.params.teacher: the option algorithm.params.teacher needs 'averaged_weights', "
         "which backend 'mock' doesn't offer; choose another backend, or leave it out"
     )
 

@@ -179,11 +179,11 @@ def test_a_scoring_in_which_nothing_ends_any_more_has_failed_and_gives_its_place
 def test_an_engine_that_allows_a_rollout_more_time_or_tries_is_waited_for_longer(make):
     evaluator = make(timeout_seconds=10.0, silent_seconds=1.0)
     [entry] = evaluator.benchmarks
-    assert evaluator._patience(entry) == 11.0
+    assert evaluator._rollouts.patience(entry) == 11.0
     object.__setattr__(entry.engine, "config", SimpleNamespace(timeout_seconds=100.0))
-    assert evaluator._patience(entry) == 101.0
+    assert evaluator._rollouts.patience(entry) == 101.0
     object.__setattr__(entry.engine, "config", SimpleNamespace(max_retries=2))
-    assert evaluator._patience(entry) == 31.0
+    assert evaluator._rollouts.patience(entry) == 31.0
 
 
 def test_the_time_begins_anew_whenever_something_ends():

@@ -443,3 +443,10 @@ class Alone(MockBackend):
     assert width(mixed) == 2
     with pytest.raises(ConfigError, match=r"max_concurrent_arms: backend 'alone' doesn't say .*write 1"):
         width(grid.replace("kind: mock", "kind: alone"), "max_concurrent_arms: 2\n")
+
+
+def test_control_runs_are_beside_the_others(project, run_text):
+    metadata = METADATA.replace("success_metric", "baseline: learning_rate-0.05\n  success_metric")
+    text = f"matrix: {{axes: {{algorithm.params.learning_rate: [0.05, 0.02]}}}}\nbase_run:{run_text()}"
+    extra = "control: {repeats: 3}\nmax_concurrent_arms: 9\n"
+    assert project.experiment(text, metadata=metadata, extra=extra).plan.concurrent_arms == 5

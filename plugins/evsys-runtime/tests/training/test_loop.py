@@ -12,7 +12,9 @@ from evsys.errors import AlgorithmError, BackendError, BudgetExceeded, DataError
 from evsys.types import Datum, ForwardResult, TrainingBatch
 from evsys_backend_mock import MockBackend
 from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.loop import TrainingLoop, capabilities_of
+from evsys_runtime.training.foreseen import foresee
+from evsys_runtime.training.loop import TrainingLoop
+from evsys_runtime.training.trained_by import capabilities_of
 
 
 class Chatter(BaseAlgorithm):
@@ -487,6 +489,36 @@ async def test_the_estimate_has_the_time_of_scorings_where_it_is_known(run, eval
     hooks.register(Listener())
     await run.train(Ahead(), chat_rows(), client=Expects, evaluate=evaluate, hooks=hooks)
     assert told == [{"seconds": 3.0, "peak_bytes": 1e6, **scoring}]
+
+
+async def test_a_step_that_samples_is_estimated_by_what_it_takes_at_most(run):
+    told, asked = [], []
+
+    class Listener:
+        def evsys_run_started(self, estimate):
+            told.append(estimate)
+
+    class Asked(Expects):
+        def estimate(self, data, steps, sampling=None):
+            asked.append((len(data), steps, sampling))
+            return {"seconds": 1.0 * steps, "peak_bytes": 1e6, "sampled_tokens": 12.0}
+
+    class Samples(Chatter):
+        def foreseen(self, step_idx):
+            self.calls.append(("foreseen", step_idx))
+            return foresee([[1, 2, 3]], count=2, most=6, limit=None)
+
+    hooks = HookManager()
+    hooks.register(Listener())
+    algorithm = Samples()
+    await run.train(algorithm, chat_rows(), client=Asked, hooks=hooks)
+    sampling = {"prompt_tokens": 3, "answers": 2, "answer_tokens": 6, "at_once": 2, "readings": 0}
+    assert asked == [(2, 6, sampling)]
+    assert algorithm.calls[:2] == [("foreseen", 0), ("build", 0)]
+    assert told == [{"seconds": 6.0, "peak_bytes": 1e6, "sampled_tokens": 12.0, "scoring_seconds": 0.0}]
+    await run.train(Chatter(), chat_rows(), client=Asked, hooks=hooks)  # nobody knows
+    assert told[1:] == [None]
+    assert len(asked) == 1
 
 
 async def test_scores_come_before_the_checkpoint_of_the_same_step(run):

@@ -91,7 +91,7 @@ def queue(kind=Queue, **fields):
 async def train(run, kind=Queue, algorithm=Ahead, breaks=None, fields=None, **params):
     calls, client = queue(kind, breaks=breaks)
     made = algorithm(**params)
-    result = await run.train(made, chat_rows(), client=client, **(fields or {}))
+    result = await run.train(made, chat_rows(), client=client, **{"deterministic": False, **(fields or {})})
     return calls, result
 
 
@@ -107,15 +107,26 @@ async def test_a_step_is_submitted_before_the_one_before_it_is_back(run):
 
 @pytest.mark.parametrize(
     ("kind", "algorithm", "fields"),
-    [(Waits, Ahead, {}), (Queue, Chatter, {}), (Queue, Ahead, {"budget": object})],
-    ids=["the client doesn't say so", "batches depend on results", "a budget may end it"],
+    [
+        (Waits, Ahead, {}),
+        (Queue, Chatter, {}),
+        (Queue, Ahead, {"budget": object}),
+        (Queue, Ahead, {"deterministic": True}),
+    ],
+    ids=[
+        "the client doesn't say so",
+        "batches depend on results",
+        "a budget may end it",
+        "it stops where any would",
+    ],
 )
 async def test_else_it_waits(run, kind, algorithm, fields):
     class Meter:
         def charge(self, usage, *, steps=0):
             """It never ends."""
 
-    calls, _ = await train(run, kind, algorithm, fields={name: Meter() for name in fields})
+    given = {name: Meter() if value is object else value for name, value in fields.items()}
+    calls, _ = await train(run, kind, algorithm, fields=given)
     submitted = [place for place, call in enumerate(calls) if call == "forward_backward"]
     done = [place for place, call in enumerate(calls) if call == "optim_step is done"]
     assert all(later > earlier for later, earlier in zip(submitted[1:], done, strict=False))
@@ -174,12 +185,13 @@ class Measured(Ahead):
 async def test_a_measurement_sees_the_weights_of_its_own_step(run):
     algorithm = Measured()
     calls, client = queue()
-    await run.train(algorithm, chat_rows(), client=client)
+    await run.train(algorithm, chat_rows(), client=client, deterministic=False)
     assert algorithm.versions == [(step, step) for step in range(1, 7)]
     assert calls
 
 
-async def test_a_stop_ends_the_run_behind_what_is_submitted_already(new_run):
+@pytest.mark.parametrize(("deterministic", "last"), [(False, 3), (True, 2)])
+async def test_a_stop_ends_the_run_behind_what_is_submitted_already(new_run, deterministic, last):
     class Stops:
         def evsys_step_finished(self, ctx, step):
             if step == 2:
@@ -188,12 +200,12 @@ async def test_a_stop_ends_the_run_behind_what_is_submitted_already(new_run):
     def fields():
         hooks = HookManager()
         hooks.register(Stops())
-        return {"hooks": hooks}
+        return {"hooks": hooks, "deterministic": deterministic}
 
     stopped, short = new_run("stopped"), new_run("short")
     _, result = await train(stopped, fields=fields())
-    assert (result.steps, result.stop_reason) == (3, "enough")
-    await train(short, Waits, fields={"max_steps": 3})
+    assert (result.steps, result.stop_reason) == (last, "enough")
+    await train(short, Waits, fields={"max_steps": last})
     assert stopped.weights() == short.weights()
     assert stopped.metrics() == short.metrics()
 

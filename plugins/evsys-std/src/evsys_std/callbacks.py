@@ -70,6 +70,7 @@ class PrintProgress:
         self._ends: list[float] = []
         self._tokens = 0.0
         self._seconds: float | None = None
+        self._about = _about(None)
         self._training: str | None = None
         self._trained = False
         self._scorings: dict[tuple[str, int], _Scoring] = {}
@@ -95,6 +96,7 @@ class PrintProgress:
         self._ends, self._tokens = [self._started], 0.0
         self._training, self._trained = None, False
         self._seconds = estimate["seconds"] if estimate and "scoring_seconds" not in estimate else None
+        self._about = _about(estimate)
         steps = "an open number of steps" if total_steps is None else _steps(total_steps)
         if self._table is not None:
             self._table.show(ctx.run_id, f"{steps}{_expected(estimate)}")
@@ -190,7 +192,7 @@ class PrintProgress:
             return
         scoring = self._scoring_seconds(ctx, 0)
         if scoring is not None:
-            self._line(f"{ctx.run_id}: about {_duration(self._seconds + scoring)} with scoring")
+            self._line(f"{ctx.run_id}: {self._about} {_duration(self._seconds + scoring)} with scoring")
             self._seconds = None
 
     def _last_scoring(self, ctx: RunContext) -> float:
@@ -261,7 +263,12 @@ def _expected(estimate: Mapping[str, float] | None) -> str:
     scoring = estimate.get("scoring_seconds")
     seconds = estimate["seconds"] + (scoring or 0.0)
     extent = {None: " without scoring", 0.0: ""}.get(scoring, " with scoring")
-    return f", about {_duration(seconds)}{extent} and {estimate['peak_bytes'] / 1e9:.1f} GB on this machine"
+    return f", {_about(estimate)} {_duration(seconds)}{extent} and {estimate['peak_bytes'] / 1e9:.1f} GB on this machine"
+
+
+def _about(estimate: Mapping[str, float] | None) -> str:
+    """An estimate whose answers are all as long as they may be is one of the most that it takes."""
+    return "at most about" if estimate and "sampled_tokens" in estimate else "about"
 
 
 def _is_terminal() -> bool:

@@ -287,7 +287,7 @@ class TestConformance(InferenceClientConformance):
     @pytest.fixture
     def plugin(self, tmp_path: Path):
         model = mock_model(tmp_path)
-        with in_a_thread(lambda: chat_server(FixedCatalogue(model))) as url:
+        with in_a_thread(lambda: chat_server(FixedCatalogue(model), texts=True)) as url:
             yield OpenAICompatible(model="m", base_url=url)
 
     @pytest.fixture

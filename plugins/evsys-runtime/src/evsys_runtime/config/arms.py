@@ -17,9 +17,10 @@ from evsys import structure
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
-from evsys.types import LoraSpec, ModelSpec
+from evsys.types import ModelSpec
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
+from evsys_runtime.config.asked_model import adapter_of, asked_model, model_spec
 from evsys_runtime.config.building import Built, Plugins, complaints
 from evsys_runtime.config.model import (
     AgentConfig,
@@ -65,7 +66,7 @@ class Arms:
     _shapes: dict[frozenset[str], Problems] = attrs.field(factory=dict)
     _pairs: dict[tuple[Any, ...], Problems] = attrs.field(factory=dict)
     _specs: dict[tuple[Any, ...], ModelSpec] = attrs.field(factory=dict)
-    _options: dict[str, tuple[tuple[str, Any, str], ...]] = attrs.field(factory=dict)
+    _options: dict[str, tuple[tuple[str, Any, str | Mapping[str, str]], ...]] = attrs.field(factory=dict)
 
     def check(self, tree: Mapping[str, Any]) -> tuple[RunConfig | None, list[Problem]]:
         """A run and its problems; without a `RunConfig` where the tree doesn't make one."""
@@ -95,7 +96,7 @@ class Arms:
         parts = [self._part("backend", tree["backend"])]
         roles = [self._part(name, tree[name]) for name in ROLES if tree.get(name) is not None]
         named = [(part.value.kind, part.built) for part in parts]
-        named += [(role.value.backend.kind, role.built) for role in roles if role.value.backend is not None]
+        named += [(on.kind, role.built) for role in roles if (on := role.value.own) is not None]
         return [kind for kind, built in named if "deterministic" not in getattr(built, "capabilities", ())]
 
     def _shape(self, tree: Mapping[str, Any]) -> Problems:
@@ -232,8 +233,7 @@ class Arms:
         if any(part.value is None or part.problems for part in named.values()):
             return ()
         known = model is not None and model.value is not None and not model.problems
-        lora = trainer.lora() if hasattr(trainer, "lora") else LoraSpec()
-        asked = _model_spec(model.value, lora) if known and model is not None else None
+        asked = asked_model(model.value, trainer) if known and model is not None else None
         key = ("roles", id(algorithm.raw), id(backend.raw), asked, *(id(part.raw) for part in named.values()))
         roles = {name: (part.value, part.built) for name, part in named.items()}
         on = (backend.value, backend.built)
@@ -255,8 +255,12 @@ class Arms:
         needs = [(capability, "$.algorithm.kind") for capability in sorted(requires)]
         for key, default, capability in self._options[kind]:
             given = params.get(key, default)
-            if given not in (None, False) and given != default:
+            if given in (None, False) or given == default:
+                continue
+            if isinstance(capability, str):
                 needs.append((capability, f"$.algorithm.params.{key}"))
+            elif isinstance(given, str) and given in capability:
+                needs.append((capability[given], f"$.algorithm.params.{key}"))
         memo = ("needs", tuple(needs), id(backend.raw))
         return self._memo(memo, lambda: _not_offered(needs, algorithm, backend))
 
@@ -276,14 +280,14 @@ class Arms:
         if not judges:
             return []
         try:
-            spec = trainer.lora() if hasattr(trainer, "lora") else LoraSpec()
+            spec = adapter_of(trainer)
         except PLUGIN_FAILURES as exc:
             message = f"the algorithm can't say what it trains: {type(exc).__name__}: {exc}"
             return [Problem(path="$.algorithm.params", message=message)]
         same = (id(model.raw), spec.rank, spec.alpha, tuple(spec.targets))
         asked = self._specs.get(same)
         if asked is None:
-            asked = self._specs[same] = _model_spec(model.value, spec)
+            asked = self._specs[same] = model_spec(model.value, spec)
         problems: list[Problem] = []
         for judge, kind, path in judges:
             key = (kind, id(judge.raw), same)
@@ -310,9 +314,7 @@ def _unchainable(backend: _Part, one: _Part, two: _Part) -> Iterable[Problem]:
     if one.built is None or two.built is None:
         return
     try:
-        before, after = (
-            part.built.lora() if hasattr(part.built, "lora") else LoraSpec() for part in (one, two)
-        )
+        before, after = (adapter_of(part.built) for part in (one, two))
     except PLUGIN_FAILURES:  # what it trains is asked, and told, with the algorithm
         return
     for name, theirs, ours in (
@@ -353,8 +355,8 @@ def _problems(make: Callable[[], Any]) -> Problems:
     return ()
 
 
-def _needy_options(config: type | None) -> Iterable[tuple[str, Any, str]]:
-    """(key, default, capability) of each field that declares `requires` in its metadata."""
+def _needy_options(config: type | None) -> Iterable[tuple[str, Any, str | Mapping[str, str]]]:
+    """(key, default, capability) of each field that declares `requires` in its metadata: a capability, or one by value."""
     if config is None or is_pydantic(config):
         return
     for field in fields_of(config):
@@ -381,16 +383,6 @@ def _ignored(asked: tuple[str, ...], backend: _Part) -> Iterable[Problem]:
         if option not in honours and option.rpartition(".")[2] not in honours:
             message = f"backend {backend.value.kind!r} would ignore {option}"
             yield Problem(path=f"$.{option}", message=message, hint="leave it out, or choose another backend")
-
-
-def _model_spec(model: ModelConfig, lora: LoraSpec) -> ModelSpec:
-    return ModelSpec(
-        name=model.name,
-        lora=lora,
-        renderer=model.renderer,
-        init_from_checkpoint=model.init_from_checkpoint,
-        load_checkpoint_path=model.load_checkpoint_path,
-    )
 
 
 def _complaints(judge: _Part, kind: str, path: str, model: ModelSpec) -> list[Problem]:

@@ -146,8 +146,12 @@ def _wrong_range(axis: AxisConfig, *, ranges: bool) -> tuple[str, str] | None:
             "a range can't be tried out in full",
             "list its values, or say how to choose from it: search: {kind: random}",
         )
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if low == high:
+        return f"a range has more numbers than one, this only {low}", "put it into the base run instead"
+    if not low < high:
         return f"a range goes from a lower number to a higher one, this from {low} to {high}", "swap them"
+    if not math.isfinite(high - low):
+        return f"nothing can be drawn evenly from {low} to {high}", "take ends that lie less far apart"
     if axis.log and low <= 0:
         return "a range with 'log' begins above 0", "raise 'low', or leave 'log' out"
     if axis.type == "int" and not (float(low).is_integer() and float(high).is_integer()):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evsys_runtime.config.model import BudgetConfig, RunConfig
+from evsys_runtime.config.model import BudgetConfig, ExperimentConfig, RunConfig
 
-__all__ = ["budget_warnings", "known_steps"]
+__all__ = ["budget_warnings", "first_arm_warnings", "known_steps", "runs_to_confirm"]
 
 
 def known_steps(run: RunConfig) -> int | None:
@@ -41,3 +41,28 @@ def budget_warnings(
         yield f"budget.steps is {budget.steps}, which doesn't pay for one arm: {name!r} alone takes {fewest} steps"
     elif whole > budget.steps:
         yield f"budget.steps is {budget.steps}, and the planned runs take {whole} steps; what it doesn't pay for won't be started"
+
+
+def runs_to_confirm(experiment: ExperimentConfig) -> tuple[int, int]:
+    """How many runs a winner is trained by anew, and how many score it once more, when it is confirmed."""
+    seeds = 0 if experiment.confirm is None else experiment.confirm.seeds
+    return seeds, 0 if seeds else experiment.confirming_repeats
+
+
+def first_arm_warnings(experiment: ExperimentConfig, shortest: RunConfig) -> Iterator[str]:
+    """What to warn of where a search can't propose its first arm, since the confirmation of a winner isn't paid for beside it."""
+    budget, (anew, scored) = experiment.budget, runs_to_confirm(experiment)
+    if budget is None:
+        return
+    runs = experiment.n_repeats + anew
+    if budget.arms is not None and budget.arms < runs + scored:
+        yield (
+            f"budget.arms is {budget.arms}, and one arm of the search takes {runs + scored} runs with its confirmation, so "
+            "none will be proposed; raise it, or leave the confirmation out: confirm: null"
+        )
+    steps = known_steps(shortest)
+    if budget.steps is not None and steps is not None and budget.steps < steps * runs:
+        yield (
+            f"budget.steps is {budget.steps}, and the shortest arm of the search takes {steps * runs} steps with its "
+            "confirmation, so none will be proposed; raise it, or leave the confirmation out: confirm: null"
+        )

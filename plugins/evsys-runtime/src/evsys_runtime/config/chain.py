@@ -37,7 +37,9 @@ __all__ = [
 RECIPES = ("stages", "continual")
 """The keys of the experiment file that make chains of its arms."""
 
-_NOT_BESIDE = ("search", "confirm", "control")
+_NOT_BESIDE = {"stages": ("search",), "continual": ("search", "confirm", "control")}
+"""What can't be said of chains: a search tells runs by their arms, and what is forgotten is told of arms that are compared alone."""
+
 _ONLY_FIRST = ("init_from_checkpoint", "load_checkpoint_path")
 """What says where the first stage begins; the others begin where the one before ended."""
 
@@ -141,7 +143,7 @@ def recipe_of(reader: Reader) -> Recipe:
     if len(given) > 1:
         reader.add("$.continual", "'stages' and 'continual' both say what is learnt in turn", "keep one")
     key = given[0]
-    for other in _NOT_BESIDE:
+    for other in _NOT_BESIDE[key]:
         if document.tree.get(other) is not None:
             message = f"{other!r} doesn't go with {key!r} in this version"
             reader.add(f"$.{other}", message, "leave one of them out")

@@ -75,7 +75,5 @@ def controls(experiment: ExperimentConfig, arms: Sequence[ArmConfig]) -> list[Ar
 
 def control_runs(experiment: ExperimentConfig) -> range:
     """The repeats whose seeds the control runs have."""
-    first, confirm = experiment.n_repeats, experiment.confirm
-    if confirm is not None:
-        first += confirm.seeds or experiment.n_repeats
+    first = experiment.n_repeats + experiment.confirming_repeats
     return range(first, first + (0 if experiment.control is None else experiment.control.repeats))

@@ -1,4 +1,4 @@
-"""Second models of a run, `teacher` and `reference`: made of a model and a backend, and asked for by the algorithm."""
+"""Second models of a run, `teacher` and `reference`: made of a model and a backend or a service, and asked for by the algorithm."""
 
 from __future__ import annotations
 
@@ -11,25 +11,34 @@ import attrs
 from evsys import Registry
 from evsys.errors import PluginError, Problem
 from evsys.types import LoraSpec, ModelSpec
+from evsys_runtime.config.asked_model import model_spec
 from evsys_runtime.config.building import Built, Plugins, complaints
 from evsys_runtime.config.model import PluginSpec, RoleConfig
 from evsys_runtime.config.sources import weights_problems
 
-__all__ = ["ROLES", "check_role", "role_problems", "role_spec"]
+__all__ = ["ROLES", "check_role", "role_problems"]
 
 ROLES = ("teacher", "reference")
 """The keys of a run that name one."""
 
 
 def check_role(plugins: Plugins, role: RoleConfig, path: str, root: Path) -> Built:
-    """Build the role's own backend, None where it runs on the run's, and say what is wrong with the role by itself."""
+    """Build the role's own backend or inference client, None where it runs on the run's backend, and say what is wrong with the
+    role by itself.
+    """
     problems = list(weights_problems(role.model, f"{path}.model", root))
     if role.model.load_checkpoint_path is not None:
         message = "a model in a role isn't trained, so it has no optimiser to go on with"
         place = f"{path}.model.load_checkpoint_path"
         problems.append(Problem(path=place, message=message, hint="use init_from_checkpoint"))
-    if role.model.renderer is not None:
+    if role.model.renderer is not None and role.inference is None:
         problems += plugins.named("renderer", role.model.renderer, f"{path}.model.renderer")
+    if role.inference is not None:
+        problems += _beside_a_service(role, path)
+        asked = plugins.build(
+            "inference_client", role.inference.kind, role.inference.params, f"{path}.inference"
+        )
+        return Built(plugin=asked.plugin, problems=(*problems, *asked.problems))
     if role.backend is None:
         return Built(problems=tuple(problems))
     spec, place = role.backend, f"{path}.backend"
@@ -52,7 +61,7 @@ def role_problems(
         algorithm: as built.
         model: that is trained; None where that isn't known.
         backend: of the run, with its spec.
-        roles: those that the run names, each with its own backend as built, or None for the run's.
+        roles: those that the run names, each with its own backend or inference client as built, or None for the run's.
     """
     used: Mapping[str, Iterable[str]] = getattr(algorithm, "roles", {})
     for name in getattr(algorithm, "required_roles", ()):
@@ -67,18 +76,34 @@ def role_problems(
             yield Problem(path=f"$.{name}", message=message, hint="leave it out")
             continue
         known[name] = role
+        if role.inference is not None:
+            yield from _cant_tell(name, role.inference, own, used[name])
+            continue
         spec, built = backend if role.backend is None else (role.backend, own)
         yield from _unable(name, role, spec, built, used[name])
     if model is not None and known and hasattr(algorithm, "validate_roles"):
         yield from _judged(kind, algorithm, model, known)
 
 
-def role_spec(role: RoleConfig, lora: LoraSpec) -> ModelSpec:
-    """The model of a role; `lora` is what its weights have been trained with."""
-    model = role.model
-    return ModelSpec(
-        name=model.name, lora=lora, renderer=model.renderer, init_from_checkpoint=model.init_from_checkpoint
-    )
+def _beside_a_service(role: RoleConfig, path: str) -> Iterable[Problem]:
+    """Keys that a service leaves nothing to say."""
+    if role.backend is not None:
+        message = "'backend' and 'inference' both say where the model is"
+        yield Problem(path=f"{path}.inference", message=message, hint="keep one")
+    for name in ("init_from_checkpoint", "renderer"):
+        if getattr(role.model, name) is not None:
+            message = "a service has its model as it is, so this would be ignored"
+            hint = f"leave it out; {path.removeprefix('$.')}.inference.params says which model is asked"
+            yield Problem(path=f"{path}.model.{name}", message=message, hint=hint)
+
+
+def _cant_tell(name: str, spec: PluginSpec, client: Any, needed: Iterable[str]) -> Iterable[Problem]:
+    """What is asked of a role that a service can't tell, or that its client doesn't ask for."""
+    offered = {"prompt_logprobs"} if hasattr(client, "prompt_logprobs") else set()
+    for capability in sorted(set(needed) - offered) if client is not None else ():
+        message = f"a {name} needs {capability!r}, which inference client {spec.kind!r} doesn't offer"
+        hint = f"name another client, or a backend in {name}.backend"
+        yield Problem(path=f"$.{name}.inference.kind", message=message, hint=hint)
 
 
 def _unable(
@@ -101,26 +126,26 @@ def _unable(
     if validate is not None:
         unable = f"backend {spec.kind!r} can't judge the model"
         place = f"$.{name}.model.name"
-        yield from complaints(lambda: validate(role_spec(role, LoraSpec())), place, unable)
+        yield from complaints(lambda: validate(model_spec(role.model, LoraSpec())), place, unable)
 
 
 def _judged(
     kind: str, algorithm: Any, model: ModelSpec, roles: Mapping[str, RoleConfig]
 ) -> Iterable[Problem]:
     """What the algorithm itself says of the models, where it offers to look."""
-    specs = {name: role_spec(role, model.lora) for name, role in roles.items()}
+    specs = {name: model_spec(role.model, model.lora) for name, role in roles.items()}
     first = f"$.{next(iter(specs))}.model.name"
     unable = f"algorithm {kind!r} can't judge the models"
     return complaints(lambda: algorithm.validate_roles(model, specs), first, unable)
 
 
 def _told_of_clients(problem: Problem, kind: str, place: str, registry: Registry) -> Problem:
-    """Inference clients aren't backends: none of them gives the logprobs of tokens that it is told."""
+    """An inference client isn't a backend, and has a key of its own."""
     if problem.path != f"{place}.kind":
         return problem
     try:
         registry.find("inference_client", kind)
     except PluginError:
         return problem
-    hint = "an inference client can't be asked how likely given tokens are; name a backend, such as tinker or local"
+    hint = f"it is an inference client, which stands in {place.removeprefix('$.').removesuffix('.backend')}.inference"
     return attrs.evolve(problem, hint=hint)

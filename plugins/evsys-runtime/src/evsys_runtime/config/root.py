@@ -21,13 +21,24 @@ def find_project_root(config_path: str | Path) -> Path:
 def enclosing_project(folder: Path) -> Path | None:
     """The nearest of a folder and those above it with `[tool.evsys]` in its pyproject.toml or with `.evsys/`.
 
+    One that holds nothing but what `evsys serve` has written marks none: a server is started anywhere.
+
     Raises:
         ConfigError: as `find_project_root`.
     """
     for candidate in (folder, *folder.parents):
-        if (candidate / ".evsys").is_dir() or _is_marked(candidate / "pyproject.toml"):
+        if _is_a_projects(candidate / ".evsys") or _is_marked(candidate / "pyproject.toml"):
             return candidate
     return None
+
+
+def _is_a_projects(state: Path) -> bool:
+    try:
+        return {entry.name for entry in state.iterdir()} != {"server"}
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # it is there, though nobody may look into it
+        return True
 
 
 def _is_marked(pyproject: Path) -> bool:

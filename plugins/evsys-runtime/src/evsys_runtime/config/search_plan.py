@@ -10,12 +10,14 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
 from evsys_runtime.config.arm_tree import BASE_MODEL, ArmTree
 from evsys_runtime.config.arms import Arms
+from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.judging import Judging
 from evsys_runtime.config.model import RunConfig, SearchConfig
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.searching import Space
+from evsys_runtime.config.selection import SEARCH_BY
 
 __all__ = ["PlannedSearch", "check_baseline", "check_search", "refuse_search_alone"]
 
@@ -93,7 +95,13 @@ def check_baseline(tree: Mapping[str, Any], reader: Reader) -> bool:
 
 
 def check_search(
-    spec: SearchConfig | None, space: Space | None, judging: Judging, reader: Reader, plugins: Plugins
+    spec: SearchConfig | None,
+    space: Space | None,
+    judging: Judging,
+    reader: Reader,
+    plugins: Plugins,
+    *,
+    probes: Sequence[tuple[ArmTree, RunConfig | None]],
 ) -> tuple[Any, int | None]:
     """Report what keeps a search from being carried out; the search, and the arms that it proposes at most."""
     if spec is None or space is None:
@@ -110,7 +118,22 @@ def check_search(
     except PLUGIN_FAILURES as exc:
         reader.add(_PLACE, f"search {spec.kind!r} can't look at the axes: {type(exc).__name__}: {exc}")
     _check_score(search, spec, judging, reader)
+    if hasattr(search, "keep"):
+        _warn_unjudged(spec, judging, [run for _, run in probes if run is not None], reader)
     return search, size
+
+
+def _warn_unjudged(spec: SearchConfig, judging: Judging, runs: Sequence[RunConfig], reader: Reader) -> None:
+    """Arms that end before their first score in training are judged by none."""
+    label = None if judging.success is None else judging.success.benchmark
+    every = next((entry.run_every for entry in judging.benchmarks if entry.label == label), None)
+    steps = [known_steps(run) for run in runs]
+    known = [one for one in steps if one is not None]
+    if every is not None and known and len(known) == len(steps) and max(known) <= every:
+        reader.report.warn(
+            f"search {spec.kind!r} will stop no arm: {label!r} is scored every {every} steps of a training, and no arm takes more "
+            f"than {max(known)}"
+        )
 
 
 def _check_score(search: Any, spec: SearchConfig, judging: Judging, reader: Reader) -> None:
@@ -125,10 +148,8 @@ def _check_score(search: Any, spec: SearchConfig, judging: Judging, reader: Read
         return
     entry = next(one for one in judging.benchmarks if one.label == success.benchmark)
     if entry.split == "test":
-        hint = "choose a 'val' entry, whatever allow_test_selection says; name the 'test' entry in confirm.benchmark"
-        reader.add(
-            "$.metadata.success_metric", f"a search goes by {entry.label!r}, which is a 'test' entry", hint
-        )
+        message = f"a search goes by {entry.label!r}, which is a 'test' entry"
+        reader.add("$.metadata.success_metric", message, SEARCH_BY)
     elif hasattr(search, "keep") and entry.run_every is None:
         message = f"search {spec.kind!r} stops arms by their scores in training, and {entry.label!r} has none"
         reader.add(f"{_PLACE}.kind", message, f"give {entry.label!r} a 'run_every'")

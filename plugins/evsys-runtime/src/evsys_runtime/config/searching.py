@@ -17,7 +17,7 @@ from evsys_runtime.config.arm_tree import ArmTree, Digests, Expansion, Origins
 from evsys_runtime.config.axes import NOT_SET, Axis, Condition, read_axes, steps_of, touch
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.grid import base_run, invented, nobody_has, same, set_by
-from evsys_runtime.config.model import MatrixConfig
+from evsys_runtime.config.model import AxisConfig, MatrixConfig
 from evsys_runtime.config.naming import Namer
 from evsys_runtime.config.report import Report
 
@@ -89,8 +89,8 @@ class Space:
                 chosen.append(next(i for i, one in enumerate(axis.values) if same(one, values[path])))
         return self._namer.name(chosen, tree, drawn)
 
-    def probes(self) -> Iterator[ArmTree]:
-        """Arms that together have each value of each axis that applies to any arm.
+    def probes(self) -> Iterator[tuple[Mapping[str, Any], ArmTree]]:
+        """Arms that together have each value of each axis that applies to any arm, with the values that make them.
 
         Raises:
             ValueError: a value can't be set where its axis leads.
@@ -102,7 +102,7 @@ class Space:
                 key = trees.canonical(values)
                 if axis.path in values and key not in seen:
                     seen.add(key)
-                    yield self.arm(values, [*self._marks(values)])
+                    yield values, self.arm(values, [*self._marks(values)])
 
     def _with(self, axis: SearchAxis, value: Any) -> dict[str, Any]:
         """Values of an arm with this one, and else the first ones that let its axis apply."""
@@ -148,6 +148,8 @@ def space_of_matrix(
         message = "a search chooses on each axis alone, so none can advance together"
         hint = "make them one axis, whose values are mappings"
         report.add(document.problem("$.matrix.zip", message, hint))
+    for axis in axes:
+        _refuse_twins(axis, document, report)
     steps = steps_of(axes, attrs.evolve(matrix, zip=()), document, report)
     if base is None:
         return Expansion(whole=False)
@@ -167,10 +169,22 @@ def space_of_matrix(
     return Expansion(arms=arms, whole=whole, unknown=unknown, space=space)
 
 
+def _refuse_twins(axis: Axis, document: Document, report: Report) -> None:
+    """A choice that stands there twice would be two arms that are one."""
+    seen: set[Any] = set()
+    for value, place in zip(axis.values, axis.places, strict=True) if axis.scale is None else ():
+        key = (
+            trees.canonical(value) if isinstance(value, list | Mapping) else (isinstance(value, bool), value)
+        )
+        if key in seen:
+            report.add(document.problem(place, f"the axis has {value!r} already", "remove it"))
+        seen.add(key)
+
+
 def _probed(space: Space, matrix: MatrixConfig, report: Report) -> list[ArmTree]:
     arms: list[ArmTree] = []
     try:
-        arms.extend(space.probes())
+        arms.extend(arm for _, arm in space.probes())
     except ValueError as exc:
         report.add(space.document.problem("$.matrix.axes", f"an axis can't be set: {exc}"))
     if matrix.name_template is not None and arms:
@@ -198,14 +212,11 @@ def _search_axes(
         if scale is None:
             yield SearchAxis(path=_path_of(axis), choices=axis.values, when=when)
         else:
-            yield SearchAxis(
-                path=_path_of(axis),
-                low=scale.low or 0,
-                high=scale.high or 0,
-                log=scale.log,
-                type=scale.type,
-                when=when,
-            )
+            yield SearchAxis(path=_path_of(axis), when=when, **_bounds(scale))
+
+
+def _bounds(scale: AxisConfig) -> dict[str, Any]:
+    return {"low": scale.low or 0, "high": scale.high or 0, "log": scale.log, "type": scale.type}
 
 
 def _when(
@@ -246,7 +257,8 @@ def _accepted(
             one for one in axis.values if any(same(trees.get(one, inside), a) for a in condition.accepted)
         ]
     else:
-        accepted = [one for one in condition.accepted if not inside]
+        found = SearchAxis(path=_path_of(axis), **_bounds(axis.scale))
+        accepted = [one for one in condition.accepted if not inside and _lies_on(found, one)]
     if holds and axis.when:  # where that axis is left out, the base run's value counts
         accepted.append(None)
     return {_path_of(axis): tuple(accepted)} if accepted else None

@@ -18,11 +18,18 @@ from evsys_runtime.config.names import slug
 from evsys_runtime.config.plan import SuccessMetric
 from evsys_runtime.config.reading import Reader
 
-__all__ = ["BASE_MODEL", "Selection"]
+__all__ = ["BASE_MODEL", "SEARCH_BY", "Selection"]
 
 DEFAULT_METRIC = "mean_reward"
 
 _PLACE = "$.metadata.success_metric"
+
+_MAY_CHOOSE = "choose a 'val' entry, or set metadata.allow_test_selection: true and say so when you report it"
+
+SEARCH_BY = (
+    "choose a 'val' entry, whatever allow_test_selection says; name the 'test' entry in confirm.benchmark"
+)
+"""What to do about a search by a `test` entry."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -48,8 +55,8 @@ class Selection:
             return None
         entry, metric = found
         if entry.split == "test" and not (self.metadata.allow_test_selection or entry.allow_test_selection):
-            hint = "choose a 'val' entry, or set metadata.allow_test_selection: true and say so when you report it"
-            self._add(f"{entry.label!r} is a 'test' entry, and choosing by it would spoil it", hint)
+            message = f"{entry.label!r} is a 'test' entry, and choosing by it would spoil it"
+            self._add(message, _MAY_CHOOSE if self.reader.document.tree.get("search") is None else SEARCH_BY)
             return None
         names = entry.metric_names
         if names and metric not in names:

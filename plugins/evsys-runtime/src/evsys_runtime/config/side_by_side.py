@@ -21,23 +21,28 @@ MANY = 1_000
 
 def side_by_side(
     said: int | None,
-    repeats: int | None,
+    planned: int | None,
     arms: Sequence[tuple[ArmTree, RunConfig | None]],
     reader: Reader,
     checks: Arms,
+    *,
+    in_turn: bool = False,
 ) -> int:
     """Arms at once, at most as many as there are; with several backends the smallest number that one of them suggests.
 
     Args:
         said: `max_concurrent_arms` of the file.
-        repeats: how often each arm is run; None where it isn't known how many there are going to be.
+        planned: how many runs wait for no other one; None where it isn't known how many there are going to be.
         arms: the arms, those with problems without a run.
         reader: is told where the file asks for more than a backend can have.
         checks: has the backends.
+        in_turn: what the arms are depends on which of them ended before, and a rerun is promised to be the same.
     """
     built = [(run.backend.kind, checks.backend(arm.tree)) for arm, run in arms if run is not None]
     backends = {kind: backend for kind, backend in built if backend is not None}
-    planned = MANY if repeats is None else max(1, repeats * len(arms))
+    planned = MANY if planned is None else max(1, planned)
+    if said is None and in_turn:
+        return 1
     if said is None:
         return min(planned, *map(_suggested, backends.values()), DEFAULT_WIDTH)
     alone = [kind for kind, backend in backends.items() if not _shares(backend)]

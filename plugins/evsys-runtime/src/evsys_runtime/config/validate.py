@@ -23,7 +23,7 @@ from evsys_runtime.config import files, paths
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
-from evsys_runtime.config.budgeting import budget_warnings, known_steps
+from evsys_runtime.config.budgeting import budget_warnings, first_arm_warnings, known_steps
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.chain import RECIPES, check_learned, recipe_of, recipe_values
 from evsys_runtime.config.confirming import check_confirm, check_control
@@ -117,8 +117,14 @@ def _plan(
     if whole and space is None:
         _bounded(values, arms, reader)
     promised = _determinism(values.get("deterministic"), arms, reader, checks)
-    repeats = values.get("n_repeats", 1) if space is None else None
-    width = side_by_side(values.get("max_concurrent_arms"), repeats, arms, reader, checks)
+    width = side_by_side(
+        values.get("max_concurrent_arms"),
+        None if space is not None else _begin(values, arms),
+        arms,
+        reader,
+        checks,
+        in_turn=space is not None and all(promised),
+    )
     # An arm in stages begins where its first one does.
     named = [(arm.name, arm.tree) for arm, _ in arms if arm.stage is None or arm.stage.first] if whole else []
     if space is not None and not check_baseline(tree, reader):
@@ -127,7 +133,7 @@ def _plan(
     judging = check_metadata(
         reader, plugins, root, tree.get("metadata"), named, confirm=confirm.benchmark if confirm else None
     )
-    search, size = check_search(values.get("search"), space, judging, reader, plugins)
+    search, size = check_search(values.get("search"), space, judging, reader, plugins, probes=arms)
     if confirm is not None and whole:
         compared = None if space is not None else len({name for name, _ in named} - {judging.baseline})
         check_confirm(confirm, judging, compared, reader)
@@ -168,6 +174,14 @@ def _plan(
         overrides=overrides,
         concurrent_arms=width,
     )
+
+
+def _begin(values: Mapping[str, Any], arms: CheckedArms) -> int:
+    """How many runs wait for no other one: an arm in stages goes through them one after another."""
+    control = values.get("control")
+    chains = sum(arm.stage is None or arm.stage.first for arm, _ in arms)
+    repeated: int = values.get("n_repeats", 1) * chains
+    return repeated + (0 if control is None else control.repeats)
 
 
 @contextmanager
@@ -341,7 +355,8 @@ def _budgeted(experiment: ExperimentConfig, arms: CheckedArms) -> Iterator[str]:
     named = [(arm.name, run) for arm, run in arms if run is not None]
     if experiment.search is not None:  # which goes as far as its budget goes
         fewest = min(named, key=lambda one: known_steps(one[1]) or math.inf)
-        return budget_warnings(experiment.budget, [fewest], 1)
+        alone = list(budget_warnings(experiment.budget, [fewest], 1))
+        return iter(alone) if alone else first_arm_warnings(experiment, fewest[1])
     return budget_warnings(experiment.budget, named, experiment.n_repeats)
 
 

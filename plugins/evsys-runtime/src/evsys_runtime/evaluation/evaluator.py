@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, PluginContractError, RunError, StoreError, boundary
-from evsys.types import EvaluationResult, Policy, Rollout, RolloutLimits, Usage
+from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, RunError, StoreError
+from evsys.types import EvaluationResult, Rollout, Usage
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark
+from evsys_runtime.evaluation.entry_rollouts import EntryRollouts, MakeModel
 from evsys_runtime.evaluation.in_flight import InFlight
-from evsys_runtime.evaluation.progress import Progress, advancing, limited
+from evsys_runtime.evaluation.progress import limited
 from evsys_runtime.evaluation.results import (
     failed_result,
     missing_result,
     recorded_values,
-    require_each_once,
     scored_result,
-    used_in,
     without_cost,
 )
-from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.evaluation.verify import make_verify
-from evsys_runtime.record.slugs import slug
-from evsys_runtime.rendering.policy_client import PolicyClient
 
 if TYPE_CHECKING:
     from evsys import Registry
-    from evsys.protocols import InferenceClient, Log, Recorder, Renderer, SamplingClient
-    from evsys.types import RunContext, Verify
+    from evsys.protocols import Log, Recorder, Renderer, SamplingClient
+    from evsys.types import RunContext
     from evsys_runtime.evaluation.result_cache import ResultCache
 
 __all__ = ["Evaluator"]
@@ -52,8 +48,6 @@ CLOSE_SECONDS = 10.0
 
 RELEASE_SECONDS = 60.0
 """How long a snapshot may take to close."""
-
-type MakeModel = Callable[[SamplingClient, BoundBenchmark], InferenceClient]
 
 type Share = Callable[
     [BoundBenchmark, Callable[[], Awaitable[EvaluationResult]]], Awaitable[EvaluationResult | None]
@@ -117,23 +111,29 @@ class Evaluator:
         charge: Callable[[Usage], None] | None = None,
     ) -> None:
         self.benchmarks = tuple(benchmarks)
-        self._renderer = renderer
         self._seeds = seeds
-        self._verify: Verify = make_verify(registry)
         self._record = record
         self._keep_whole = keep
         self._log = log
-        self._deterministic = deterministic
         self._score_untrained = score_untrained
-        self._make_model = make_model
-        self._timeout_seconds = timeout_seconds
-        self._silent_seconds = silent_seconds
         self._hung = hung
         self._charge = charge or _for_free
-        self._directory = directory
-        self._endpoints = endpoints
-        self._cache = cache
         self._share = share
+        self._rollouts = EntryRollouts(
+            renderer=renderer,
+            make_model=make_model,
+            verify=make_verify(registry),
+            seeds=seeds,
+            record=record,
+            deterministic=deterministic,
+            timeout_seconds=timeout_seconds,
+            silent_seconds=silent_seconds,
+            directory=directory,
+            endpoints=endpoints,
+            cache=cache,
+            hung=hung,
+            charge=self._charge,
+        )
         self._results: list[EvaluationResult] = list(known)
         self._seconds = dict(expected_seconds or {})
         self._ctx: RunContext | None = None
@@ -148,7 +148,7 @@ class Evaluator:
 
     def bind(self, ctx: RunContext) -> None:
         """Tell the hooks of `ctx` about each scoring from here on."""
-        self._ctx = ctx
+        self._ctx = self._rollouts.ctx = ctx
 
     # --- the core protocol --------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Evaluator:
     def patience(self) -> float:
         """Seconds after which what is under way (a scoring, the closing of a snapshot) is given up here; 0 where nothing is."""
         closing = RELEASE_SECONDS if self._closing else 0.0
-        return max([closing, *map(self._patience, (*self._pending.values(), *self._asking))])
+        return max([closing, *map(self._rollouts.patience, (*self._pending.values(), *self._asking))])
 
     # --- after training -----------------------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class Evaluator:
 
         try:
             self._charge(Usage())  # nothing is asked where nothing is left
-            await self._run(benchmark, snapshot, step, rollouts, model)
+            await self._rollouts.fill(rollouts, benchmark, snapshot, step, model)
             result = scored_result(benchmark, step, rollouts, self._seeds)
         except asyncio.CancelledError as exc:
             if _asked_to_stop():
@@ -380,101 +380,6 @@ class Evaluator:
         if model is None:
             self._seconds[benchmark.name] = result.seconds
         return await self._finish(benchmark, result, rollouts)
-
-    async def _run(
-        self,
-        benchmark: BoundBenchmark,
-        snapshot: SamplingClient | None,
-        step: int,
-        rollouts: list[Rollout],
-        model: str | None,
-    ) -> None:
-        """Fill `rollouts`, in the order in which they finish; each goes on record at once."""
-        policy = Policy(
-            model=self._model(benchmark, snapshot),
-            agent=benchmark.agent,
-            verify=self._verify,
-            sampling=attrs.evolve(benchmark.sampling, seed=self._seeds(f"evaluation/{benchmark.name}", 0)),
-            num_samples=benchmark.num_samples,
-            system_prompt=benchmark.system_prompt,
-            version=snapshot.version if snapshot is not None else None,
-            environment=benchmark.environment,
-            endpoints=self._endpoints,
-        )
-        limits = RolloutLimits(
-            n_concurrent=benchmark.n_concurrent,
-            timeout_seconds=self._timeout_seconds,
-            wave=self._deterministic,
-            directory=self._files(benchmark, model or step),
-        )
-        progress = Progress(benchmark)
-        facts = {"benchmark": benchmark.name, **({} if model is None else {"model": model})}
-        await self._tell(progress, benchmark, step)
-        with boundary("rollout", type(benchmark.engine).__name__):
-            async with (
-                advancing(self._patience(benchmark), self._hung) as advanced,
-                closing(self._stream(benchmark, policy, limits, snapshot, (step, model))) as stream,
-            ):
-                async for rollout in stream:
-                    advanced()
-                    rollouts.append(rollout)
-                    if self._record is not None:
-                        self._record.rollout(step, rollout, phase=benchmark.phase, **facts)
-                    self._charge(used_in(rollout))
-                    if progress.counts(rollout):
-                        await self._tell(progress, benchmark, step)
-        require_each_once(benchmark, rollouts)
-
-    def _stream(
-        self,
-        benchmark: BoundBenchmark,
-        policy: Policy,
-        limits: RolloutLimits,
-        snapshot: SamplingClient | None,
-        scored: tuple[int, str | None],
-    ) -> AsyncIterator[Rollout]:
-        """The engine's rollouts, or those that are known from the cache; `scored` is the step, and the API model's name."""
-        if self._cache is None:
-            return benchmark.engine.run(benchmark.tasks, policy, limits)
-        step, model = scored
-        return self._cache.rollouts(benchmark, policy, limits, snapshot=snapshot, step=step, model=model)
-
-    def _patience(self, benchmark: BoundBenchmark) -> float:
-        """Seconds without the end of any rollout after which a scoring is given up.
-
-        An engine's own params may allow a rollout more time, and more tries.
-        """
-        config = getattr(benchmark.engine, "config", None)
-        allowed = float(getattr(config, "timeout_seconds", None) or self._timeout_seconds)
-        return allowed * (1 + (getattr(config, "max_retries", None) or 0)) + self._silent_seconds
-
-    def _files(self, benchmark: BoundBenchmark, scored: int | str) -> Path | None:
-        """Where the engine may keep files of one scoring, of a step's weights or of an API model."""
-        if self._directory is None:
-            return None
-        return self._directory / benchmark.phase / "files" / f"{slug(benchmark.name)}-{slug(str(scored))}"
-
-    async def _tell(self, progress: Progress, benchmark: BoundBenchmark, step: int) -> None:
-        if self._ctx is not None:
-            await self._ctx.hooks.emit(
-                "evsys_evaluation_advanced",
-                ctx=self._ctx,
-                benchmark=benchmark.name,
-                step=step,
-                done=progress.done,
-                total=progress.total,
-            )
-
-    def _model(self, benchmark: BoundBenchmark, snapshot: SamplingClient | None) -> InferenceClient:
-        if benchmark.inference is not None:
-            return benchmark.inference
-        if snapshot is None:
-            raise PluginContractError("there is neither a snapshot nor a client to score")
-        if self._make_model is not None:
-            return self._make_model(snapshot, benchmark)
-        if self._renderer is None:
-            raise PluginContractError("an evaluation without a renderer needs a make_model")
-        return PolicyClient(snapshot, self._renderer)
 
     # --- its end ------------------------------------------------------------------------------------------------
 

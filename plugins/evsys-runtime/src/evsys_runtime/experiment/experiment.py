@@ -13,23 +13,18 @@ import attrs
 
 from evsys import use_registry
 from evsys.errors import PLUGIN_FAILURES, StoreError
-from evsys.types import ExperimentResult, Usage
+from evsys.types import ExperimentResult
 from evsys_runtime.background import in_background, to_the_end
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.scope import DataScope, use_scope
-from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
 from evsys_runtime.experiment.added.sources import sources_of
-from evsys_runtime.experiment.arms.seed_audit import same_orders
-from evsys_runtime.experiment.chains.chain import as_arms
-from evsys_runtime.experiment.chains.forgetting import forgetting_of
 from evsys_runtime.experiment.checks.beforehand import beforehand
 from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_checks
 from evsys_runtime.experiment.checks.trained_on import flagged_tasks
-from evsys_runtime.experiment.earlier.known_before import known_before
+from evsys_runtime.experiment.concluding import conclude_and_write, write_down
 from evsys_runtime.experiment.earlier.preregistration import child_of
-from evsys_runtime.experiment.outcome import outcome_of
 from evsys_runtime.experiment.resuming.forking import branch_off
 from evsys_runtime.experiment.resuming.resuming import (
     known_grader_warnings,
@@ -42,12 +37,9 @@ from evsys_runtime.experiment.resuming.resuming import (
 from evsys_runtime.experiment.resuming.unfinished import Unfinished
 from evsys_runtime.experiment.runner import train
 from evsys_runtime.experiment.secrets import redactor_of
-from evsys_runtime.experiment.session import OptionKeys, Options, Session, bound_benchmarks, run_id_of
-from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
-from evsys_runtime.experiment.verdict.prose import conclusion_markdown
-from evsys_runtime.experiment.verdict.question import question_of
+from evsys_runtime.experiment.session import OptionKeys, Options, Session, bound_benchmarks
 from evsys_runtime.experiment.watching.from_sync import run_to_end
-from evsys_runtime.experiment.watching.interrupts import Abandoned, interruption
+from evsys_runtime.experiment.watching.interrupts import Abandoned
 from evsys_runtime.live_lines import leave_live_lines
 from evsys_runtime.record.experiment_record import ExperimentRecord
 
@@ -300,7 +292,7 @@ class Experiment:
             # What was trained and scored so far stays, and the record says how it ended.
             self._end(session, time.monotonic() - started, exc)
             raise
-        self.result = self._finish(session, time.monotonic() - started)
+        self.result = conclude_and_write(session, time.monotonic() - started, self._flagged)
         return await self._told(session, self.result)
 
     @staticmethod
@@ -352,93 +344,12 @@ class Experiment:
         if prose is None and not late and not session.record.plots():
             return result
         self.result = attrs.evolve(result, warnings=(*result.warnings, *late))
-        _write(session, self.result, prose)
+        write_down(session, self.result, prose)
         return self.result
 
     def _end(self, session: Session, seconds: float, ended_by: BaseException) -> None:
         """Put the end on record of an experiment that can't go on."""
         try:
-            self.result = self._finish(session, seconds, ended_by=ended_by)
+            self.result = conclude_and_write(session, seconds, self._flagged, ended_by=ended_by)
         except StoreError as error:  # a full disk ends both; what came first is what to tell
             ended_by.add_note(f"How it ended couldn't be written down either: {error}")
-
-    def _finish(
-        self, session: Session, seconds: float, *, ended_by: BaseException | None = None
-    ) -> ExperimentResult:
-        """Conclude and write; needs nothing but what is in memory and on disk, so it works after Ctrl-C too."""
-        ids = map(run_id_of, session.plan.arms)
-        arms = tuple(session.results[run_id] for run_id in ids if run_id in session.results)
-        alike = same_orders(arms)
-        question = None if self.options.dry else question_of(self.plan, session.benchmarks)
-        known = known_before(session, question, arms)
-        own = (
-            *session.warnings,
-            *alike,
-            *self.plan.registry.warnings,
-            *session.hooks.warnings,
-            *_ended(ended_by),
-        )
-        said = (*own, *(w for arm in arms for w in arm.warnings))
-        warnings = list(dict.fromkeys(map(session.log_settings.redactor.text, said)))
-        in_stages = any(arm.stage is not None for arm in session.plan.arms)
-        decided_by = as_arms(session.plan, arms) if in_stages else arms
-        planned = planned_repeats(session.plan, "candidate")
-        confirming = confirming_of(session.plan, session.benchmarks)
-        deciding = question if confirming is None else confirming.question
-        flagged = self._flagged.get(deciding.benchmark, frozenset()) if deciding else frozenset()
-        conclusion = conclude(
-            question,
-            decided_by,
-            planned=planned,
-            warnings=warnings,
-            flagged=flagged,
-            confirming=confirming,
-            noise=known.noise,
-        )
-        if in_stages:
-            forgetting = (
-                () if self.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
-            )
-            conclusion = attrs.evolve(conclusion, forgetting=forgetting, test_looks=test_looks(arms))
-        health = {arm.run_id: arm.health for arm in arms if arm.health}
-        cut_off = sum((arm.cut_off for arm in arms), Usage())
-        conclusion = attrs.evolve(known.told_in(conclusion), health=health, cut_off=cut_off)
-        if self.options.dry:
-            conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
-        elif alike:
-            conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
-        if session.simulated:
-            extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
-            conclusion = attrs.evolve(conclusion, extra=extra)
-        status, exit_code = outcome_of(arms, conclusion, planned=len(session.plan.arms), ended_by=ended_by)
-        result = ExperimentResult(
-            experiment_id=session.record.experiment_id,
-            name=self.plan.experiment.name,
-            status=status,
-            directory=str(session.record.directory),
-            conclusion=conclusion,
-            arms=arms,
-            dry=self.options.dry,
-            seconds=seconds,
-            usage=conclusion.usage,
-            warnings=tuple(warnings),
-            exit_code=exit_code,
-        )
-        _write(session, result, None)
-        return result
-
-
-def _ended(by: BaseException | None) -> tuple[str, ...]:
-    """A warning that not everything was done, and why."""
-    if by is None:
-        return ()
-    why = str(by) or type(by).__name__ if isinstance(by, PLUGIN_FAILURES) else interruption().reason
-    return (f"the experiment ended early: {why}",)
-
-
-def _write(session: Session, result: ExperimentResult, prose: str | None) -> None:
-    hypothesis = session.plan.experiment.metadata.hypothesis
-    text = conclusion_markdown(
-        result, result.conclusion, hypothesis=hypothesis, prose=prose, plots=session.record.plots()
-    )
-    session.record.write_result(result, text)

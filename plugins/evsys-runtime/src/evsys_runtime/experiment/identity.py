@@ -10,7 +10,7 @@ from evsys_runtime.config.model import RunConfig
 from evsys_runtime.config.roles import ROLES
 from evsys_runtime.data.sources import source_hash
 from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.leaves import IGNORED_BACKEND_PARAMS, IGNORED_RUN_KEYS
+from evsys_runtime.record.leaves import IGNORED_BACKEND_PARAMS, IGNORED_CLIENT_PARAMS, IGNORED_RUN_KEYS
 
 __all__ = ["arm_identity", "plugin_versions"]
 
@@ -32,9 +32,9 @@ def arm_identity(
     """
     relevant = {key: value for key, value in run.items() if key not in IGNORED_RUN_KEYS and value is not None}
     relevant |= {
-        name: {**role, "backend": _without_address(role["backend"])}
+        name: {key: part if key == "model" else _without_address(part, key) for key, part in role.items()}
         for name in ROLES
-        if (role := relevant.get(name)) is not None and role.get("backend") is not None
+        if (role := relevant.get(name)) is not None
     }
     if "backend" in relevant:
         relevant["backend"] = _without_address(relevant["backend"])
@@ -51,10 +51,11 @@ def arm_identity(
     )
 
 
-def _without_address(backend: Any) -> Any:
+def _without_address(backend: Any, key: str = "backend") -> Any:
     if not isinstance(backend, Mapping) or not isinstance(backend.get("params"), Mapping):
         return backend
-    params = {k: v for k, v in backend["params"].items() if k not in IGNORED_BACKEND_PARAMS}
+    ignored = IGNORED_CLIENT_PARAMS if key == "inference" else IGNORED_BACKEND_PARAMS
+    params = {k: v for k, v in backend["params"].items() if k not in ignored}
     return {**backend, "params": params}
 
 
@@ -63,10 +64,9 @@ def plugin_versions(registry: Registry, run: RunConfig) -> dict[str, str]:
     named = [("algorithm", run.algorithm.kind), ("backend", run.backend.kind)]
     sources = [run.data, *(run.data.replay.datasets if run.data.replay is not None else ())]
     named += [("transform", spec.kind) for source in sources for spec in source.transforms]
-    roles = (run.teacher, run.reference)
-    named += [
-        ("backend", role.backend.kind) for role in roles if role is not None and role.backend is not None
-    ]
+    for role in (run.teacher, run.reference):
+        if role is not None and (on := role.own) is not None:
+            named.append(("backend" if role.inference is None else "inference_client", on.kind))
     entries = [registry.find(kind, name) for kind, name in named]
     return {
         f"{entry.kind}:{entry.qualified}": source_hash(registry.get(entry.kind, entry.qualified))

@@ -18,7 +18,12 @@ _CODES = {"config": 2, "plugin": 3, "data": 4}
 
 
 def outcome_of(
-    arms: Sequence[ArmResult], conclusion: Conclusion, *, planned: int, ended_by: BaseException | None = None
+    arms: Sequence[ArmResult],
+    conclusion: Conclusion,
+    *,
+    planned: int,
+    ended_by: BaseException | None = None,
+    unpaid: bool | None = None,
 ) -> tuple[Status, int]:
     """The status and exit code. A partial success is `partial` and 1, never silently `completed`.
 
@@ -27,6 +32,7 @@ def outcome_of(
         conclusion: what follows from them.
         planned: how many there were to be.
         ended_by: what ended the experiment as a whole before all arms were through.
+        unpaid: where a search came to its end without an arm, whether it is that none was paid for; else None.
     """
     if isinstance(ended_by, EvsysError):
         return "failed", ended_by.exit_code
@@ -34,6 +40,8 @@ def outcome_of(
         return "failed", FAILED
     if ended_by is not None:
         return "cancelled", interruption().exit_code
+    if unpaid is not None:
+        return ("budget_stopped", BUDGET) if unpaid else ("failed", FAILED)
     completed = [arm for arm in arms if arm.status == "completed"]
     if arms and not completed:
         return _all_failed(arms)

@@ -53,11 +53,14 @@ def resolved_arms(
     return [_arm(resolver, plan, arm, names) for arm in arms]
 
 
-def resolved_runs(plan: Plan) -> dict[str, dict[str, Any]]:
-    """The config of each arm, or each stage of one, as `resolved_tree` has it, by label."""
+def resolved_runs(plan: Plan, arms: Sequence[ArmConfig] | None = None) -> dict[str, dict[str, Any]]:
+    """The config of each arm, or each stage of one, as `resolved_tree` has it, by label; of the plan's own unless others are given."""
     resolver = Resolver(plan.registry)
-    arms = {arm.label: arm for arm in reversed(plan.arms)}
-    return {label: _run(resolver, arms[label]) for label in dict.fromkeys(arm.label for arm in plan.arms)}
+    runs: dict[str, dict[str, Any]] = {}
+    for arm in plan.arms if arms is None else arms:
+        if arm.label not in runs:
+            runs[arm.label] = _run(resolver, arm)
+    return runs
 
 
 def _run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:

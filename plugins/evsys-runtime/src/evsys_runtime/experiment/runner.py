@@ -16,7 +16,7 @@ from evsys_runtime.background import in_background
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.scheduling import run_arms
-from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.session import Session, run_facts, run_id_of
 from evsys_runtime.experiment.watching.from_sync import run_to_end
 
 __all__ = ["arun_experiment", "run_experiment", "train"]
@@ -90,7 +90,7 @@ async def _adopt(session: Session, arm: ArmConfig, result: RunResult) -> None:
     """Score and record a run that an injected `train_fn` trained."""
     evaluations = (*result.evaluations, *await _score(session, arm, result))
     result = attrs.evolve(result, run_id=run_id_of(arm), evaluations=evaluations)
-    record = session.record.run(run_id_of(arm), facts={"arm": arm.name, "repeat": arm.repeat})
+    record = session.record.run(run_id_of(arm), facts=run_facts(arm, dry=session.options.dry))
     record.start_attempt()
     arm_result = ArmResult(
         run_id=run_id_of(arm),

@@ -9,14 +9,14 @@ import attrs
 
 from evsys.types import ArmResult, RunResult
 from evsys_runtime.accounting.breaker import Outages, ServiceDownError, use_outages
-from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.added.added_arms import next_arms
 from evsys_runtime.experiment.arms.arm import run_arm
 from evsys_runtime.experiment.arms.untrained import untrained_keys
-from evsys_runtime.experiment.chains.forgetting import why_stopped
-from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
+from evsys_runtime.experiment.chains.going_on import why_not_begun
+from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.spending.budget import WAIT, ArmBudget
+from evsys_runtime.experiment.spending.steps_left import steps_left
 from evsys_runtime.experiment.watching.blocking import loop_watched
 
 __all__ = ["DRAIN_SECONDS", "run_arms"]
@@ -67,10 +67,10 @@ class _Arms:
         try:
             while True:
                 added = self._add(waiting)
-                down = self.outages.are_there
+                down, there = self.outages.are_there, len(waiting)
                 if not down:
                     self._start(waiting)
-                if added and not waiting and self._has_room:
+                if there and not waiting and self._has_room:
                     continue  # there may be more to add
                 if self.running or (waiting and self.session.stopping is None):
                     await self._some_ended(given_up, down=down)
@@ -102,7 +102,9 @@ class _Arms:
         """Begin arms while there is room. A task has a copy of this context: nothing that an arm sets reaches another."""
         session = self.session
         while self._has_room and (arm := self._first_ready(waiting)) is not None:
-            if (lacking := self._lacks(arm)) is not None:
+            if (
+                lacking := why_not_begun(session.plan, arm, session.results, dry=session.options.dry)
+            ) is not None:
                 waiting.remove(arm)
                 self.ended[run_id_of(arm)] = self._skipped(arm, lacking)
                 continue
@@ -124,30 +126,12 @@ class _Arms:
         """The first arm that waits for no other one."""
         return next((arm for arm in waiting if arm.after is None or arm.after in self.session.results), None)
 
-    def _lacks(self, arm: ArmConfig) -> str | None:
-        """Why an arm can't begin: what it follows isn't complete."""
-        before = None if arm.after is None else self.session.results[arm.after]
-        if before is None:
-            return None
-        stopped = (
-            None if self.session.options.dry else why_stopped(self.session.plan, arm, self.session.results)
-        )
-        if before.status == "completed" or stopped is not None:
-            return stopped
-        return f"it goes on from {before.run_id}, which is {before.status}"
-
     def _admit(self, arm: ArmConfig) -> object:
         """None where the budget lets an arm start, else why not, or that it has to wait for others to end."""
         session, run_id = self.session, run_id_of(arm)
         if session.budget is None:
             return None
-        steps, taken = known_steps(arm.run), session.taken_up.get(run_id)
-        if session.options.dry:
-            steps = DRY_STEPS
-        if arm.weights_of is not None:
-            steps = 0
-        done = taken.step if taken is not None else 0
-        admitted = session.budget.admit(run_id, steps=None if steps is None else max(0, steps - done))
+        admitted = session.budget.admit(run_id, steps=steps_left(session, arm))
         if not isinstance(admitted, ArmBudget):
             return admitted
         session.budgets[run_id] = admitted

@@ -59,6 +59,7 @@ __all__ = [
     "Session",
     "arm_facts",
     "bound_benchmarks",
+    "run_facts",
     "run_id_of",
 ]
 
@@ -134,6 +135,17 @@ def arm_facts(arm: ArmConfig) -> dict[str, Any]:
     if arm.stage is not None:
         facts["stage"] = arm.stage.label
     return facts if arm.purpose == "candidate" else {**facts, "purpose": arm.purpose}
+
+
+def run_facts(arm: ArmConfig, *, dry: bool) -> dict[str, Any]:
+    """What run.json says of a run from its beginning."""
+    return {
+        "arm": arm.name,
+        "repeat": arm.repeat,
+        **({} if arm.stage is None else {"stage": arm.stage.label, "after": arm.after}),
+        "dry": dry,
+        "deterministic": arm.deterministic,
+    }
 
 
 @attrs.define(kw_only=True, eq=False)

@@ -128,7 +128,12 @@ class TokenizersTokenizer:
         try:
             raw = path.read_bytes()
         except OSError as exc:
-            raise DataError(f"cannot read the tokenizer ({exc.strerror})", source=str(path)) from exc
+            what = (
+                "there is no tokenizer"
+                if not path.exists()
+                else f"cannot read the tokenizer ({exc.strerror})"
+            )
+            raise DataError(what, source=str(path), hint="copy the model's tokenizer.json there") from exc
         try:
             tokenizer = tokenizers.Tokenizer.from_buffer(raw)
         except Exception as exc:  # the library raises plain Exceptions

@@ -17,6 +17,7 @@ from evsys_runtime.training.warning_counts import WarningCounts
 if TYPE_CHECKING:
     from evsys.errors import ConfigError
     from evsys.types import ForwardResult, LoraSpec, ModelSpec, RunContext, RunResult, TrainingBatch
+    from evsys_runtime.training.foreseen import Foreseen
     from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["BaseAlgorithm"]
@@ -149,6 +150,12 @@ class BaseAlgorithm:
         """Make the batch of step `step_idx`, counted from 0."""
         raise NotImplementedError(f"{type(self).__name__} must override build_batch")
 
+    def foreseen(self, step_idx: int) -> Foreseen | None:
+        """What a step takes at most, where its batch isn't built ahead (`prefetch`) because answers are sampled for it; None
+        where nobody knows. The time and memory that are told before training rest on it.
+        """
+        return None
+
     def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
         """Numbers to record beside the loop's own."""
         return {}
@@ -176,6 +183,14 @@ class BaseAlgorithm:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave; called after `setup` when a run resumes."""
+
+    @property
+    def goes_back(self) -> bool:
+        """True where a loss or gradient that isn't finite is a collapse that `after_collapse` goes back from, and no failure.
+
+        The result says `collapsed` then, its steps are those before that one, and these weights are neither saved nor scored.
+        """
+        return False
 
     def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
         """What is done where `train` gave the status `collapsed`; None ends the run there.

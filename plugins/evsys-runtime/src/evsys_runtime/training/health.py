@@ -159,13 +159,14 @@ def check_result(step: int, forward: ForwardResult, optim: OptimResult) -> None:
         optim: with the gradient's norm.
 
     Raises:
-        AlgorithmError: one of them isn't finite.
+        AlgorithmError: one of them isn't finite; among its facts is `not_finite`, which one.
     """
     for what, value in (("loss", forward.loss), ("gradient norm", optim.grad_norm)):
         if value is not None and not math.isfinite(value):
             raise AlgorithmError(
                 f"the {what} of step {step} is {value}; training can't go on from these weights",
                 hint="lower the learning rate, or look at the loss and its inputs; checkpoints up to here are kept",
+                not_finite=what,
             )
 
 

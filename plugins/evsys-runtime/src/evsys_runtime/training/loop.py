@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from evsys.errors import BudgetExceeded, DataError, PluginContractError, boundary
+from evsys.errors import AlgorithmError, BudgetExceeded, DataError, PluginContractError, boundary
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
 from evsys_runtime.background import in_background
 from evsys_runtime.training.health import LossTrend, check_batch, check_result
@@ -24,15 +24,15 @@ from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
 from evsys_runtime.training.precision import in_float32
 from evsys_runtime.training.schedule import learning_rate_at
+from evsys_runtime.training.trained_by import capabilities_of, kind_of, training_cost
 from evsys_runtime.training.two_pass import forward_backward
 from evsys_runtime.training.warning_counts import WarningCounts
 
 if TYPE_CHECKING:
-    from evsys.protocols import TrainingClient
     from evsys.types import AdamParams, Checkpoint
     from evsys_runtime.training.algorithm import BaseAlgorithm
 
-__all__ = ["TrainingLoop", "capabilities_of"]
+__all__ = ["TrainingLoop"]
 
 
 class _Built(NamedTuple):
@@ -90,8 +90,8 @@ class TrainingLoop:
             EvsysError: something failed; what was saved before stays. Cancellation passes through at once.
         """
         self.ctx = ctx
-        self._name = str(_kind(ctx, "algorithm") or type(self.algorithm).__name__)
-        self._backend = str(_kind(ctx, "backend") or type(ctx.clients.policy).__name__)
+        self._name = str(kind_of(ctx, "algorithm") or type(self.algorithm).__name__)
+        self._backend = str(kind_of(ctx, "backend") or type(ctx.clients.policy).__name__)
         self._capabilities = capabilities_of(ctx)
         try:
             return await self._run()
@@ -134,6 +134,11 @@ class TrainingLoop:
         except BudgetExceeded as error:
             if progress.step < self._limit:  # else nothing is missing
                 status, reason = "budget_stopped", error.message
+        except AlgorithmError as error:
+            if not ("not_finite" in error.facts and getattr(algorithm, "goes_back", False)):
+                raise
+            # What was saved before is kept; the weights behind this step are worth no checkpoint.
+            return self._result(progress, "collapsed", error.message)
         if diverged := self._trend.warning():
             self._warn(diverged)
         if progress.saved != progress.step:
@@ -146,17 +151,27 @@ class TrainingLoop:
             self._warn("the learning rate is 0 at every step, so nothing is trained")
 
     async def _estimate(self, progress: _Progress) -> Mapping[str, float] | None:
-        """What the backend expects of the steps to come, judging by the first batch; None where it can't tell.
+        """What the backend expects of the steps to come, judging by the first batch, or by what the first one takes at most
+        where it is sampled; None where it can't tell.
 
         `scoring_seconds` is there where it is known how long the scorings on the way and at the end take.
         """
         estimate = getattr(self.ctx.clients.policy, "estimate", None)
         steps = self._limit - progress.step
-        if estimate is None or steps < 1 or not self.algorithm.prefetch:
+        if estimate is None or steps < 1:
             return None
-        self._ahead = asyncio.create_task(self._build(progress.step))
-        built = await asyncio.shield(self._ahead)
-        expected: Mapping[str, float] = await in_background(estimate, built.batch.data, steps)
+        expected: Mapping[str, float]
+        if self.algorithm.prefetch:
+            self._ahead = asyncio.create_task(self._build(progress.step))
+            built = await asyncio.shield(self._ahead)
+            expected = await in_background(estimate, built.batch.data, steps)
+        else:
+            foresee = getattr(self.algorithm, "foreseen", None)
+            with self._attributed():
+                foreseen = None if foresee is None else foresee(progress.step)
+            if foreseen is None:
+                return None
+            expected = await in_background(estimate, foreseen.data, steps, foreseen.sampling)
         scoring = self._scoring_seconds(progress.step)
         return expected if scoring is None else {**expected, "scoring_seconds": scoring}
 
@@ -184,7 +199,7 @@ class TrainingLoop:
             usage=Usage(
                 trained_tokens=progress.tokens,
                 seconds=progress.seconds,
-                cost_usd=_training_cost(ctx.clients.policy, progress.tokens),
+                cost_usd=training_cost(ctx.clients.policy, progress.tokens),
             ),
             warnings=self.warnings.lines(),
         )
@@ -227,7 +242,7 @@ class TrainingLoop:
         """Count what a step used; that nothing is left ends the training after what belongs to the step."""
         if self.ctx.budget is None:
             return None
-        cost = _training_cost(self.ctx.clients.policy, tokens)
+        cost = training_cost(self.ctx.clients.policy, tokens)
         try:
             self.ctx.budget.charge(Usage(trained_tokens=tokens, seconds=seconds, cost_usd=cost), steps=1)
         except BudgetExceeded as error:
@@ -263,7 +278,8 @@ class TrainingLoop:
         """True where the next step may be submitted before this one is back, so that the backend never waits for us.
 
         The client says that it takes calls in order (`submits_ahead`), and nothing needs the weights between both steps: no
-        checkpoint, no score, no measurement, and no budget, which might end the run there.
+        checkpoint, no score, no measurement, and no budget, which might end the run there. Nor is the run deterministic: a stop that
+        somebody asks for then comes after the same step whatever trains it.
         """
         ctx, algorithm, step = self.ctx, self.algorithm, index + 1
         every = algorithm.config.save_every
@@ -271,6 +287,7 @@ class TrainingLoop:
             algorithm.prefetch
             and getattr(ctx.clients.policy, "submits_ahead", False)
             and step < self._limit
+            and not ctx.deterministic
             and ctx.stop_requested is None
             and ctx.budget is None
             and not (every and step % every == 0)
@@ -326,6 +343,7 @@ class TrainingLoop:
                     batch.loss_fn,
                     batch.loss_params,
                     submitted=submitted,
+                    most_tokens=self.algorithm.config.micro_batch_tokens,
                 )
             except BaseException:
                 for pending in stepping:
@@ -464,34 +482,6 @@ class TrainingLoop:
                 _abandon(outcome.outcome)
             elif isinstance(outcome, Exception):
                 self.ctx.log.warning("batch.discarded", reason=str(outcome))
-
-
-def capabilities_of(ctx: RunContext) -> frozenset[str]:
-    """What the backend of a run declares: by its client, else by the registered backend of the run's config.
-
-    Nothing declared means that nothing is taken for granted: custom losses then go in two passes.
-    """
-    declared = getattr(ctx.clients.policy, "capabilities", None)
-    kind = _kind(ctx, "backend")
-    if declared is None and kind is not None:
-        from evsys import current_registry
-
-        declared = getattr(current_registry().get("backend", kind), "capabilities", None)
-    return frozenset(declared or ())
-
-
-def _training_cost(client: TrainingClient, tokens: int) -> float | None:
-    """US dollars of a training: 0 where the client is free, else what it says; None where nobody knows."""
-    if getattr(client, "free", False):
-        return 0.0
-    cost = getattr(client, "training_cost", None)
-    return None if cost is None else cost(tokens)
-
-
-def _kind(ctx: RunContext, key: str) -> str | None:
-    part = ctx.config.get(key)
-    found = part.get("kind") if isinstance(part, Mapping) else None
-    return found if isinstance(found, str) else None
 
 
 def _relative(checkpoint: Checkpoint, ctx: RunContext) -> str:

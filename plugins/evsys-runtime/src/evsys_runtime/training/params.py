@@ -60,6 +60,12 @@ class TrainingParams:
         1.0, "Largest global L2 norm of a gradient; 0 means no clipping.", ge=0, source=_COOKBOOK
     )
     batch_size: int = option(128, "Rows of one step; LoRA loses more at large batches.", ge=1, source=_LORA)
+    micro_batch_tokens: int | None = option(
+        None,
+        "Most tokens of one request: a step's batch goes to the backend in parts, whose gradients are added up before the "
+        "optimiser's step. By default it goes in one.",
+        ge=1,
+    )
     steps: int | None = option(None, "Optimiser steps, over as many epochs as that takes.", ge=1)
     epochs: float | None = option(None, "Passes over the rows, when `steps` isn't given; 1 by default.", gt=0)
     max_length: int | None = option(

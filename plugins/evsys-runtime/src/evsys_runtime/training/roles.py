@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from evsys.protocols import Tokenizer, TrainingClient
     from evsys.types import ModelSpec, RunContext
 
-__all__ = ["role_client", "same_tokenizers"]
+__all__ = ["PROBE", "role_client", "same_tokenizers"]
 
 _WHY = "logprobs of the same text's tokens can't be compared; choose a model of the same family"
 
@@ -55,10 +55,11 @@ def _offline(model: str) -> Tokenizer | None:
         return None
 
 
-_PROBE = "The quick brown fox, 12 345.678 times: naïve façade 東京 \U0001f600\n\tdef f(x): return x**2\n"
+PROBE = "The quick brown fox, 12 345.678 times: naïve façade 東京 \U0001f600\n\tdef f(x): return x**2\n"
+"""A text that hardly two tokenizers cut alike."""
 
 
 def _fingerprint(tokenizer: Tokenizer) -> object:
     """What equal tokenizers share: the hash that they bring, else what they make of a text."""
     own = getattr(tokenizer, "fingerprint", None)
-    return own or (tokenizer.vocab_size, tuple(tokenizer.eos_token_ids), tuple(tokenizer.encode(_PROBE)))
+    return own or (tokenizer.vocab_size, tuple(tokenizer.eos_token_ids), tuple(tokenizer.encode(PROBE)))

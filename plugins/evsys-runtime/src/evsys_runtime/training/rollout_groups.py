@@ -1,20 +1,22 @@
-"""Rollouts by the task that they are of, as algorithms that compare rollouts of one task want them."""
+"""Rollouts by the task that they are of, which of them can be learnt from, and what they took: for algorithms that learn from rollouts."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 
-from evsys.errors import PluginContractError
+from evsys.errors import AlgorithmError, PluginContractError
+from evsys.types import Usage
 from evsys_runtime.evaluation.streams import closing
+from evsys_runtime.training.trajectories import RejectedRolloutError, Trajectory, trajectories
 
 if TYPE_CHECKING:
     from evsys.protocols import SamplingClient
     from evsys.types import HarborTask, Rollout, RolloutLimits, RunContext, SamplingParams
 
-__all__ = ["Group", "run_groups"]
+__all__ = ["Group", "learnable", "nothing_learnable", "out_of_turns", "run_groups", "spent"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -67,3 +69,66 @@ async def run_groups(
                 yield Group(task=tasks[place], rollouts=ordered, place=place)
     if left:
         raise PluginContractError(f"the engine ended, and {left} of {len(tasks)} tasks lack rollouts")
+
+
+def learnable(rollout: Rollout, max_length: int | None) -> list[Trajectory] | str:
+    """What can be learnt from a rollout, or in a word why nothing can: `error`, `too_long`, or as `trajectories` says.
+
+    Args:
+        rollout: judged or not.
+        max_length: longest sequence that can be trained.
+    """
+    if rollout.error is not None:
+        return "error"
+    try:
+        rows = trajectories(rollout)
+    except RejectedRolloutError as rejected:
+        return rejected.reason
+    if max_length is not None and any(len(row) > max_length for row in rows):
+        return "too_long"
+    return rows
+
+
+def nothing_learnable(
+    rollouts: Sequence[Rollout], lost: Mapping[str, int], step_idx: int, example: str | None = None
+) -> AlgorithmError:
+    """The error that says what became of all rollouts of a batch.
+
+    Args:
+        rollouts: of the batch.
+        lost: how many of them can't be learnt from, by reason.
+        step_idx: of the batch, counted from 0.
+        example: a reason that stands in no rollout.
+    """
+    told = ", ".join(f"{number} {reason}" for reason, number in sorted(lost.items()))
+    reasons = (rollout.error or getattr(rollout.score, "reason", None) for rollout in rollouts)
+    found = next((text for text in reasons if text is not None), None) or example
+    hint = "the agent never called the model" if lost.get("no_turns") == len(rollouts) else found
+    return AlgorithmError(
+        f"none of the {len(rollouts)} rollouts of step {step_idx + 1} can be learnt from: {told}", hint=hint
+    )
+
+
+def out_of_turns(rollouts: Sequence[Rollout], max_turns: int) -> str | None:
+    """What to tell where agents were cut short; None where none was."""
+    if not any("refused_calls" in rollout.metadata for rollout in rollouts):
+        return None
+    return f"agents wanted more than {max_turns} answers (max_turns), got no more, and were cut short"
+
+
+def spent(rollouts: Sequence[Rollout]) -> Usage:
+    """What rollouts took, tokens and money of the model and of judging, summed at once: adding up hundreds of `Usage` one by one
+    would be felt in each step.
+
+    Rollouts run side by side, and beside the training, so their seconds don't add up to any.
+    """
+    used = [rollout.usage for rollout in rollouts]
+    used += [rollout.score.usage for rollout in rollouts if rollout.score.usage is not None]
+    costs = [one.cost_usd for one in used if one.cost_usd is not None]
+    return Usage(
+        prompt_tokens=sum(one.prompt_tokens for one in used),
+        completion_tokens=sum(one.completion_tokens for one in used),
+        trained_tokens=sum(one.trained_tokens for one in used),
+        cost_usd=sum(costs) if costs else None,
+        unpriced=sum(one.without_price for one in used),
+    )

@@ -124,6 +124,19 @@ def test_the_backend_is_told_of_each_new_one_once():
     assert run.client.kept == ["state-2", "state-4", "state-6"]
 
 
+def test_an_attempt_begins_with_the_one_that_earlier_ones_have_left():
+    earlier = Run().steps([0.1, 0.2, 0.9, 0.8])
+    later = Run()
+    later.best = BestCheckpoint(rewards=dict(earlier.best._rewards), saved=dict(earlier.best._saved))
+    asyncio.run(later.best.evsys_run_started(later.ctx))
+    later.best.evsys_step_finished(5, {"reward": 9.0})
+    later.save(6)
+    assert later.client.kept == ["state-4", "state-6"]
+    nothing = Run()
+    asyncio.run(nothing.best.evsys_run_started(nothing.ctx))
+    assert nothing.client.kept == []
+
+
 def test_a_backend_that_keeps_everything_needs_not_be_told():
     run = Run()
     run.ctx.clients.policy = object()

@@ -42,7 +42,7 @@ def test_lookups_tell_what_differed(project, run_text):
     project.experiment().run()
     text = f"run:{run_text(('learning_rate: 0.05', 'learning_rate: 0.01'))}"
     result = project.experiment(text).run()
-    before, after = lookups(Path(result.directory).name, project_root=project.root)
+    before, after = lookups(Path(result.directory))
     assert (before.run, before.benchmark, before.step, before.used, before.wanted) == (
         "run-s0",
         "val",
@@ -54,19 +54,19 @@ def test_lookups_tell_what_differed(project, run_text):
     assert [difference["path"] for difference in after.nearest["differences"]] == ["model.weights"]
 
 
-def test_lookups_of_a_run_and_of_an_entry_are_found_by_folder_and_by_id(project):
+def test_lookups_are_those_of_an_experiment_or_of_a_run_and_of_an_entry(project):
     folder = Path(project.experiment().run().directory)
-    for target in (str(folder), str(folder / "runs/run-s0"), f"{folder.name}/run-s0"):
-        found = lookups(target, project_root=project.root, benchmark="val")
+    for each in (folder, folder / "runs/run-s0"):
+        found = lookups(each, benchmark="val")
         assert [lookup.step for lookup in found] == [0, 6]
 
 
 def test_a_record_or_an_entry_that_is_not_there_is_an_error_that_says_what_is(project):
     folder = Path(project.experiment().run().directory)
     with pytest.raises(ConfigError, match="is no experiment and no run"):
-        lookups("nowhere", project_root=project.root)
+        lookups(project.root / "nowhere")
     with pytest.raises(ConfigError, match="it has val"):
-        lookups(folder.name, project_root=project.root, benchmark="other")
+        lookups(folder, benchmark="other")
 
 
 def test_the_value_of_no_secret_is_in_the_lookups(project, monkeypatch):
@@ -97,6 +97,6 @@ def test_a_checkpoint_that_a_run_scored_is_not_scored_again(project):
                 quiet=True,
             )
         )
-    [lookup] = lookups(result.run_dir, project_root=project.root)
+    [lookup] = lookups(Path(result.run_dir))
     differing = [difference["path"] for difference in (lookup.nearest or {}).get("differences", ())]
     assert (result.evaluations[0].cached, differing) == (12, [])

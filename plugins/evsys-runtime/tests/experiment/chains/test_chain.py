@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from small_project import METADATA
 
+from evsys.types import RunResult
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.record.files import read_json
@@ -255,6 +256,27 @@ def test_a_fork_branches_off_in_every_stage(staged):
     fork = Experiment.fork(whole.directory, quiet=True).run()
     assert [weights(fork, arm) for arm in fork.arms] == [weights(whole, arm) for arm in whole.arms]
     assert facts(fork, "run-s0.2-two")["begins_with"]["run_id"] == "run-s0.1-one"
+    for arm in whole.arms:
+        told = [facts(result, arm.run_id) for result in (whole, fork)]
+        of_the_chain = ("arm", "repeat", "stage", "after", "dry", "deterministic")
+        assert [told[0][name] for name in of_the_chain] == [told[1][name] for name in of_the_chain]
+
+
+def test_as_many_go_on_beside_each_other_as_there_are_chains(staged):
+    assert staged().plan.concurrent_arms == 1
+    assert staged(extra="n_repeats: 3\n").plan.concurrent_arms == 3
+    plan = staged().plan
+    with Index(plan.project_root / plan.experiment.output_dir) as index:
+        assert plan_experiment(plan, index).concurrent == 1
+
+
+def test_a_runner_of_ones_own_has_the_stages_on_record(staged):
+    def trained(session):
+        return [RunResult(status="completed", run_id=arm.run_id) for arm in session.plan.arms]
+
+    result = staged(train_fn=trained, benchmark=lambda _: []).run()
+    told = [facts(result, arm.run_id) for arm in result.arms]
+    assert [(each["stage"], each["after"]) for each in told] == [("1-one", None), ("2-two", "run-s0.1-one")]
 
 
 def test_experiment_json_and_resolved_json_tell_the_stages(staged):

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from evsys.errors import ConfigError
 from evsys.types import ArmResult, EvaluationResult, MetricValue
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.chains.forgetting import why_stopped
 from evsys_runtime.experiment.planning.plan import plan_experiment
+from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.index import Index
 
@@ -34,6 +36,17 @@ continual:
   - {name: a, path: a.jsonl, transforms: [{kind: jsonl_to_chat}]}
   - {name: b, path: b.jsonl, transforms: [{kind: jsonl_to_chat}]}
   - {name: c, path: c.jsonl, transforms: [{kind: jsonl_to_chat}]}
+"""
+BREAKS = """
+from pathlib import Path
+from evsys_sdk import SFT, register_algorithm
+
+@register_algorithm("breaks")
+class Breaks(SFT):
+    async def build_batch(self, step_idx):
+        if (Path(__file__).parents[1] / f"break-{self.ctx.arm}-s{self.ctx.repeat}").exists():
+            raise RuntimeError("as it was told to")
+        return await super().build_batch(step_idx)
 """
 WORDS = {"a": ("abcd", "x"), "b": ("efgh", "y"), "c": ("ijkl", "z")}
 
@@ -171,13 +184,46 @@ def test_what_keeps_enough_goes_on(learning):
     assert [arm.status for arm in result.arms] == ["completed"] * 3
 
 
-def test_an_arm_that_ended_early_ends_there_again_when_it_is_resumed(learning):
+def test_an_experiment_whose_arms_ended_early_has_nothing_to_resume(learning, project):
     first = learning("  minimum_retention: 0.9\n").run()
-    again = Experiment.resume(first.directory, quiet=True).run()
+    experiment = Experiment.resume(first.directory, quiet=True)
+    again = experiment.run()
 
-    assert [arm.status for arm in again.arms] == ["completed", "completed", "skipped"]
+    assert first.status == "partial"
+    assert experiment.nothing_to_do
     assert again.conclusion.forgetting == first.conclusion.forgetting
-    assert [arm.attempt for arm in again.arms[:2]] == [1, 1]
+    assert not (Path(first.directory) / "conclusion.1.json").exists()
+    with pytest.raises(ConfigError, match="there is no unfinished experiment"):
+        newest_unfinished(project.root / ".evsys/experiments")
+
+
+def test_an_arm_that_ended_early_ends_there_again_when_another_one_goes_on(learning, project):
+    project.code("faults", BREAKS)
+    broken = project.root / "break-run-s1"
+    broken.touch()
+    run = RUN.replace("kind: sft", "kind: breaks")
+    first = learning("  minimum_retention: 0.9\n", extra="n_repeats: 2\n", run=f"run:{run}").run()
+    ended = {arm.run_id: arm.status for arm in first.arms}
+    assert ended["run-s0.3-c"] == "skipped"
+    assert [ended[f"run-s1.{stage}"] for stage in ("1-a", "2-b", "3-c")] == ["failed", "skipped", "skipped"]
+    assert newest_unfinished(project.root / ".evsys/experiments") == Path(first.directory)
+    assert read_json(Path(first.directory) / "experiment.json")["to_resume"] == [
+        "run-s1.1-a",
+        "run-s1.2-b",
+        "run-s1.3-c",
+    ]
+
+    broken.unlink()
+    again = Experiment.resume(first.directory, quiet=True).run()
+    whole = learning("  minimum_retention: 0.9\n", extra="n_repeats: 2\n", run=f"run:{run}").run()
+    assert [(arm.run_id, arm.status) for arm in again.arms] == [
+        (arm.run_id, arm.status) for arm in whole.arms
+    ]
+    assert again.conclusion.forgetting == whole.conclusion.forgetting
+    assert {arm.run_id: arm.attempt for arm in again.arms if arm.repeat == 0 and arm.run_dir} == {
+        "run-s0.1-a": 1,
+        "run-s0.2-b": 1,
+    }
 
 
 def test_a_dataset_may_share_the_benchmark_of_another_or_have_none(learning, project):

@@ -266,6 +266,12 @@ def test_an_algorithm_that_samples_on_the_way_has_steps_and_no_tokens_and_no_pri
     assert "algorithm rl makes its tokens on the way" in found.arms[0].unknown
 
 
+def test_rows_of_which_nothing_is_trained_tell_nothing_of_the_tokens(config):
+    found = planned(config, "base_run.algorithm={kind: sdft, params: {steps: 3, batch_size: 2}}")
+    assert {(arm.steps, arm.trained_tokens) for arm in found.arms} == {(3, None)}
+    assert "algorithm sdft makes its tokens on the way" in found.arms[0].unknown
+
+
 def test_control_and_confirm_runs_take_what_was_foretold(config):
     learns = [{"prompt": "say a", "completion": "x"}] * 9
     for name in ("train.jsonl", "tasks.jsonl"):
@@ -319,3 +325,58 @@ def test_a_confirmation_against_untrained_weights_trains_the_winner_alone(config
     scorings = steps // 2 + steps % 2 + 1  # every two steps, in the end, and before the first
     assert (confirm.runs, confirm.rollouts) == (3, 3 * scorings * 20)
     assert planned(config, "confirm={seeds: 0, benchmark: other}").confirm.steps == 0
+
+
+TAUGHT = """version: 1
+name: taught
+run:
+  data: {path: train.jsonl}
+  model: {name: evsys/tiny}
+  algorithm: {kind: opd, params: {steps: 4, batch_size: 4, max_tokens: 4, lora_rank: 2}}
+  backend: {kind: mock}
+  teacher: {model: {name: evsys/tiny}, inference: {kind: oracle, params: {price: 0.001}}}
+"""
+
+ORACLE = """
+import attrs
+from evsys import register_inference_client
+from evsys.types import Completion, Message
+
+
+@register_inference_client("oracle")
+class Oracle:
+    @attrs.frozen(kw_only=True)
+    class Config:
+        price: float = 0.0
+
+    def __init__(self, *, price):
+        self.price = price
+
+    async def generate(self, messages, sampling, *, n=1, tools=()):
+        raise NotImplementedError
+
+    async def prompt_logprobs(self, tokens):
+        logprobs = [float("nan"), *[-1.0] * (len(tokens) - 1)]
+        return Completion(message=Message(role="assistant", content=""), finish_reason="length", logprobs=logprobs)
+
+    def sampling_cost(self, prompt_tokens, completion_tokens):
+        return prompt_tokens * self.price
+"""
+
+
+def test_what_a_teacher_costs_is_unknown_until_it_is_on_record_and_scales_with_the_steps(config):
+    config.write_text(TAUGHT, encoding="utf-8")
+    (config.parent / "src").mkdir()
+    (config.parent / "src/oracle.py").write_text(ORACLE, encoding="utf-8")
+    (before,) = planned(config).arms
+    assert (before.cost_usd, before.second_models) == (None, {"teacher": None})
+    assert "nothing on record tells what the teacher costs" in before.unknown
+    (free,) = planned(config, "run.teacher.inference.params.price=0").arms
+    assert free.second_models == {"teacher": 0.0}
+    (arm,) = ran(config).arms
+    (after,) = planned(config, "run.algorithm.params.steps=8").arms
+    took = arm.run.roles["teacher"].cost_usd
+    assert took > 0
+    assert after.second_models == {"teacher": pytest.approx(2 * took)}
+    (other,) = planned(config, "run.teacher.inference.params.price=0.002").arms
+    assert other.second_models == {"teacher": None}

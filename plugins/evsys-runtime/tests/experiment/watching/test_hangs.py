@@ -12,7 +12,7 @@ import pytest
 from small_project import METADATA
 
 from evsys_runtime.accounting.clock import SystemClock
-from evsys_runtime.evaluation import evaluator, verify
+from evsys_runtime.evaluation import entry_rollouts, evaluator, verify
 from evsys_runtime.experiment import session
 from evsys_runtime.experiment.arms import backend as arm_backend
 from evsys_runtime.experiment.watching import watchdog
@@ -368,7 +368,7 @@ def test_a_listener_that_does_not_come_back_is_left_out_and_the_run_completes(ha
 def test_an_engine_from_which_no_rollout_comes_fails_its_scorings_and_the_weights_are_kept(
     hangs, monkeypatch
 ):
-    monkeypatch.setattr(evaluator.Evaluator, "_patience", lambda self, benchmark: 0.1)
+    monkeypatch.setattr(entry_rollouts.EntryRollouts, "patience", lambda self, benchmark: 0.1)
     result, arm, stacks = hangs(entry=ENTRY + "    engine: engine\n", time_passes=False)
     assert (result.status, result.exit_code, arm.status) == ("partial", 1, "completed")
     assert {e.status for e in arm.evaluations} == {"failed"}

@@ -1,7 +1,8 @@
-"""What is sent to a chat-completions service, and what its answers say."""
+"""What is sent to a service that completes conversations and texts, and what its answers say."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,10 @@ import attrs
 from evsys.types import Completion, FinishReason, Message, SamplingParams
 from evsys_runtime.serving.messages import WireError, message_from_wire, message_to_wire
 
-__all__ = ["Answer", "UnreadableAnswerError", "read_answer", "request_body"]
+__all__ = ["Answer", "Echo", "UnreadableAnswerError", "echo_body", "read_answer", "read_echo", "request_body"]
+
+MINUS_INFINITY = -9999.0
+"""Services say it by this number, or a lower one: JSON can't."""
 
 _FINISH: Mapping[str, FinishReason] = {
     "stop": "stop",
@@ -26,13 +30,32 @@ class UnreadableAnswerError(ValueError):
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
-    """The completions of one answer, and the tokens it says it used; None where it doesn't."""
+class Used:
+    """The tokens that a service says it used; None where it doesn't."""
 
-    completions: tuple[Completion, ...]
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int = 0
+
+    @property
+    def known(self) -> bool:
+        """True where it says both."""
+        return self.prompt_tokens is not None and self.completion_tokens is not None
+
+
+@attrs.frozen(kw_only=True)
+class Answer(Used):
+    """The completions of one answer, and the tokens that it took."""
+
+    completions: tuple[Completion, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Echo(Used):
+    """What a service says of tokens that it was sent: a logprob each, NaN for the first, and their text."""
+
+    logprobs: tuple[float, ...]
+    text: str = ""
 
 
 def request_body(
@@ -85,6 +108,52 @@ def request_body(
     }
 
 
+def echo_body(model: str, tokens: Sequence[int]) -> dict[str, Any]:
+    """The JSON object of a request for the logprobs of given tokens: a completion that begins by repeating them.
+
+    One token more is asked for, and one of the likeliest at each place, since not all services take 0 of either.
+    """
+    return {
+        "model": model,
+        "prompt": [int(token) for token in tokens],
+        "echo": True,
+        "logprobs": 1,
+        "max_tokens": 1,
+        "temperature": 1.0,
+    }
+
+
+def read_echo(body: Mapping[str, Any], count: int) -> Echo:
+    """What a body says of `count` tokens that were sent.
+
+    Raises:
+        UnreadableAnswerError: it doesn't tell their logprobs.
+    """
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, Mapping):
+        raise UnreadableAnswerError("it has no choices")
+    told = choice.get("logprobs")
+    values = told.get("token_logprobs") if isinstance(told, Mapping) else None
+    if not isinstance(values, list):
+        raise UnreadableAnswerError("it tells no logprobs")
+    used = _used(body)
+    if not count <= len(values) <= count + max(1, used["completion_tokens"] or 0):
+        raise UnreadableAnswerError(f"it tells the logprobs of {len(values)} tokens, and {count} were sent")
+    text = choice.get("text")
+    return Echo(
+        logprobs=(float("nan"), *(_logprob(value) for value in values[1:count])),
+        text=text if isinstance(text, str) else "",
+        **used,
+    )
+
+
+def _logprob(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        raise UnreadableAnswerError(f"a token's logprob is {value!r}")
+    return float("-inf") if value <= MINUS_INFINITY else float(value)
+
+
 def read_answer(body: Mapping[str, Any], *, token_ids: bool = False) -> Answer:
     """The completions of a body.
 
@@ -94,15 +163,21 @@ def read_answer(body: Mapping[str, Any], *, token_ids: bool = False) -> Answer:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:
         raise UnreadableAnswerError("it has no choices")
+    return Answer(
+        completions=tuple(_completion(body, choice, token_ids=token_ids) for choice in choices), **_used(body)
+    )
+
+
+def _used(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokens that a body says were used."""
     usage = body.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
     details = usage.get("prompt_tokens_details")
-    return Answer(
-        completions=tuple(_completion(body, choice, token_ids=token_ids) for choice in choices),
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(details.get("cached_tokens")) or 0 if isinstance(details, Mapping) else 0,
-    )
+    return {
+        "prompt_tokens": _count(usage.get("prompt_tokens")),
+        "completion_tokens": _count(usage.get("completion_tokens")),
+        "cached_tokens": _count(details.get("cached_tokens")) or 0 if isinstance(details, Mapping) else 0,
+    }
 
 
 def _count(value: object) -> int | None:

@@ -17,12 +17,20 @@ from evsys_runtime.accounting.breaker import shared_breaker
 from evsys_runtime.accounting.limiter import Limits, shared_limiter
 from evsys_runtime.accounting.prices import Price, PriceList, load_prices
 from evsys_runtime.data.scope import current_scope
-from evsys_std.inference.bodies import Answer, UnreadableAnswerError, read_answer, request_body
+from evsys_std.inference.bodies import (
+    Answer,
+    UnreadableAnswerError,
+    Used,
+    echo_body,
+    read_answer,
+    read_echo,
+    request_body,
+)
 from evsys_std.inference.calls import Service, public_address
 
 __all__ = ["OpenAICompatible"]
 
-_OWN_FIELDS = frozenset({"model", "messages", "n", "stream", "tools"})
+_OWN_FIELDS = frozenset({"model", "messages", "n", "stream", "tools", "prompt", "echo"})
 _OPTIONAL_FIELDS = ("temperature", "top_p", "seed", "stop", "max_tokens", "max_completion_tokens")
 _BYTES_PER_TOKEN = 4  # of English text; an estimate for the limiter, corrected by each answer
 
@@ -108,14 +116,17 @@ class OpenAICompatible:
                 concurrency=config.max_concurrent,
             ),
         )
-        self.service = Service(
-            name=f"{self.name} ({config.model})",
-            url=f"{base}/chat/completions",
-            key=key,
-            limiter=self._limiter,
-            breaker=shared_breaker(service.strip()),
-            max_retries=config.max_retries,
-            timeout_seconds=config.timeout_seconds,
+        self.service, self.texts = (
+            Service(
+                name=f"{self.name} ({config.model})",
+                url=f"{base}{path}",
+                key=key,
+                limiter=self._limiter,
+                breaker=shared_breaker(service.strip()),
+                max_retries=config.max_retries,
+                timeout_seconds=config.timeout_seconds,
+            )
+            for path in ("/chat/completions", "/completions")
         )
 
     async def generate(
@@ -139,6 +150,45 @@ class OpenAICompatible:
             found += await self._ask(messages, attrs.evolve(sampling, seed=seed), n - len(found), tools)
         return found[:n]
 
+    async def prompt_logprobs(self, tokens: Sequence[int]) -> Completion:
+        """How likely the model finds each of some tokens, the first one apart.
+
+        Raises:
+            BackendError: the service can't be reached, refuses, or doesn't tell them.
+        """
+        config = self.config
+        body = self._allowed(echo_body(config.model, tokens))
+        started = time.perf_counter()
+        answered, slot = await self.texts.post(body, tokens=len(tokens) + 1)
+        try:
+            echo = read_echo(answered, len(tokens))
+        except UnreadableAnswerError as exc:
+            raise BackendError(
+                f"{self.name} ({config.model}): {public_address(config.base_url)} doesn't say how likely given tokens "
+                f"are: {exc}",
+                hint="it takes a service whose /completions honours `echo` with `logprobs`, as vLLM, SGLang and evsys serve do",
+                plugin=self.name,
+            ) from exc
+        seconds = time.perf_counter() - started
+        usage = self._usage(echo, echo.prompt_tokens or 0, echo.completion_tokens or 0, seconds)
+        slot.used(usage.tokens or len(tokens))
+        return Completion(
+            message=Message(role="assistant", content=echo.text),
+            finish_reason="length",
+            tokens=list(tokens),
+            logprobs=echo.logprobs,
+            usage=usage,
+        )
+
+    def sampling_cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """US dollars of so many tokens; None where nobody knows the price."""
+        return self._prices.cost(self.model, prompt_tokens, completion_tokens, 0)
+
+    def _allowed(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A body without what the service refuses, and with what the user adds."""
+        config = self.config
+        return {name: value for name, value in body.items() if name not in config.omit} | config.extra
+
     async def _ask(
         self,
         messages: Sequence[Message],
@@ -160,7 +210,7 @@ class OpenAICompatible:
             )
         except ValueError as exc:
             raise BackendError(f"{self.name}: {exc}", plugin=self.name) from exc
-        body = {name: value for name, value in body.items() if name not in config.omit} | config.extra
+        body = self._allowed(body)
         started = time.perf_counter()
         answered, slot = await self.service.post(body, tokens=_estimate(messages, sampling, n))
         try:
@@ -183,18 +233,21 @@ class OpenAICompatible:
             first = index == 0
             prompt = (answer.prompt_tokens or 0) if first else 0
             written = share + (1 if index < rest else 0)
-            known = answer.prompt_tokens is not None and answer.completion_tokens is not None
-            cached = answer.cached_tokens if first else 0
-            usage = Usage(
-                prompt_tokens=prompt,
-                completion_tokens=written,
-                seconds=seconds if first else 0.0,
-                cost_usd=self._prices.cost(self.model, prompt, written, cached) if known else None,
-            )
-            if usage.cost_usd is None:
-                usage = attrs.evolve(usage, unpriced=1)
+            usage = self._usage(answer, prompt, written, seconds if first else 0.0, cached=first)
             counted.append(attrs.evolve(completion, usage=usage))
         return counted
+
+    def _usage(self, used: Used, prompt: int, written: int, seconds: float, *, cached: bool = True) -> Usage:
+        """Tokens of an answer with their price, where it says how many they are; `cached` ones among them are cheaper."""
+        kept = used.cached_tokens if cached else 0
+        cost = self._prices.cost(self.model, prompt, written, kept) if used.known else None
+        return Usage(
+            prompt_tokens=prompt,
+            completion_tokens=written,
+            seconds=seconds,
+            cost_usd=cost,
+            unpriced=int(cost is None),
+        )
 
 
 def _faults(config: OpenAICompatibleConfig) -> Iterator[str]:

@@ -216,3 +216,8 @@ class ExperimentConfig:
     deploy: PluginSpec | None = key("Where the winner goes.", None, plugin="deployer")
     launcher: PluginSpec | None = key("Runs arms in other processes.", None, plugin="launcher")
     output_dir: str = key("Folder of the records, relative to the project root.", ".evsys/experiments")
+
+    @property
+    def confirming_repeats(self) -> int:
+        """The repeats at which a winner is tried once more: fresh ones, or each that was trained; 0 where none is."""
+        return 0 if self.confirm is None else self.confirm.seeds or self.n_repeats

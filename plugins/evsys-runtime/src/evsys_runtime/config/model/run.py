@@ -77,6 +77,14 @@ class RoleConfig:
 
     model: ModelConfig = key("The model in this role.")
     backend: PluginSpec | None = key("Where it runs; by default the run's backend.", None, plugin="backend")
+    inference: PluginSpec | None = key(
+        "A service that has it, in place of a backend.", None, plugin="inference_client"
+    )
+
+    @property
+    def own(self) -> PluginSpec | None:
+        """Where it is, if that isn't the run's backend."""
+        return self.inference or self.backend
 
 
 @attrs.frozen(kw_only=True)

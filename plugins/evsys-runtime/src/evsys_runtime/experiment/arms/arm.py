@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from evsys import HookManager
-from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, RunError, StoreError, boundary
+from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, ConfigError, RunError, StoreError, boundary
 from evsys.protocols import Algorithm, Log, TrainingClient
 from evsys.types import (
     ArmResult,
@@ -26,6 +26,7 @@ from evsys.types import (
     StopFlag,
 )
 from evsys_runtime.background import in_background
+from evsys_runtime.config.asked_model import asked_model
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.dataset import MaterializedDataset
@@ -34,7 +35,6 @@ from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
 from evsys_runtime.experiment.added.search_scores import register_judge
-from evsys_runtime.experiment.arms.asked_model import asked_model
 from evsys_runtime.experiment.arms.backend import ArmBackend
 from evsys_runtime.experiment.arms.best_checkpoint import BestCheckpoint
 from evsys_runtime.experiment.arms.contracts import trained
@@ -49,7 +49,7 @@ from evsys_runtime.experiment.arms.so_far import so_far
 from evsys_runtime.experiment.arms.untrained import untrained_keys
 from evsys_runtime.experiment.chains.chain import start_of
 from evsys_runtime.experiment.resuming.taken_up import LOST, TakenUp, note_trained
-from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
+from evsys_runtime.experiment.session import DRY_STEPS, Session, run_facts, run_id_of
 from evsys_runtime.experiment.spending.budget import ArmBudget
 from evsys_runtime.experiment.spending.charging import ScoringCharges, left_of
 from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
@@ -70,13 +70,7 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
     record = session.record.run(
         run_id,
         hypothesis=session.plan.experiment.metadata.hypothesis,
-        facts={
-            "arm": arm.name,
-            "repeat": arm.repeat,
-            **({} if arm.stage is None else {"stage": arm.stage.label, "after": arm.after}),
-            "dry": session.options.dry,
-            "deterministic": arm.deterministic,
-        },
+        facts=run_facts(arm, dry=session.options.dry),
         keep_rollouts=KeepRollouts() if session.options.dry else kept_rollouts(session),
         log_settings=session.log_settings,
     )
@@ -88,8 +82,14 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         with context(arm=arm.name):
             result = await run.outcome()
             while run.retreat is not None and result.status == "collapsed":
-                await run.leave_behind(result, time.monotonic() - started)
-                run = await run.gone_back(run.retreat)
+                try:
+                    await run.leave_behind(result, time.monotonic() - started)
+                    again = await run.gone_back(run.retreat)
+                except (StoreError, ConfigError) as exc:  # the collapse stands, and this arm ends there
+                    run.attempt = record.attempt
+                    result = await run.failed(exc)
+                    break
+                run = again
                 result = await run.outcome()
             return await run.end(result, time.monotonic() - started)
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -101,8 +101,7 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         if run.watch.left_running:
             run.hooks.close()
         if run.budget is not None:
-            ended = session.results.get(run_id)
-            run.budget.settle("failed" if ended is None else ended.status)
+            run.budget.ended(session.results.get(run_id), went_back=run.taken.retreats > 0)
 
 
 def _asked_to_stop(exc: BaseException) -> bool:
@@ -168,7 +167,7 @@ class _ArmRun:
         register_judge(self.session, arm, self.hooks)
         self.benchmarks = self.session.benchmarks_of(arm)
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
-        begins = await in_background(start_of, self.session, arm, asked_model(arm, algorithm))
+        begins = await in_background(start_of, self.session, arm, asked_model(arm.run.model, algorithm))
         model, self.restore = begins.model, begins.checkpoint
         self.best = await in_background(BestCheckpoint.of, self.record, success, self.benchmarks)
         self.hooks.register(self.best, "best checkpoint")

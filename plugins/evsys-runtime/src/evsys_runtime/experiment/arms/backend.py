@@ -11,7 +11,6 @@ import attrs
 from evsys.errors import EvsysError, boundary
 from evsys.protocols import Backend, Log, TrainingClient
 from evsys.types import Checkpoint, ModelSpec
-from evsys_runtime.config.model import PluginSpec
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arms.contracts import prepared, told
@@ -44,7 +43,9 @@ class ArmBackend:
             model: what is trained.
             start: where its weights come from; None where the model itself says.
         """
-        async with self._prepared(self.arm.run.backend, model, start, self.record.directory) as client:
+        spec = self.arm.run.backend
+        backend = self.session.plan.registry.build("backend", spec.kind, resolve(spec.params))
+        async with self._prepared(backend, spec.kind, model, start, self.record.directory) as client:
             self.record.note(backend=dict(getattr(client, "facts", None) or {}))
             yield client
 
@@ -57,16 +58,15 @@ class ArmBackend:
                 self.watch.awaits("backend", f"{role.backend.kind} ({role.name})")
                 folder = self.record.directory / role.name
                 folder.mkdir(exist_ok=True)
-                preparing = self._prepared(role.backend, role.model, role.start, folder)
+                backend = role.build(self.session.plan.registry)
+                preparing = self._prepared(backend, role.backend.kind, role.model, role.start, folder)
                 found[role.name] = await stack.enter_async_context(preparing)
             yield found
 
     @asynccontextmanager
     async def _prepared(
-        self, spec: PluginSpec, model: ModelSpec, start: Checkpoint | None, folder: Path
+        self, backend: Backend, name: str, model: ModelSpec, start: Checkpoint | None, folder: Path
     ) -> AsyncIterator[TrainingClient]:
-        name = spec.kind
-        backend: Backend = self.session.plan.registry.build("backend", name, resolve(spec.params))
         if getattr(backend, "simulated", False):
             self._mark_simulated(name, model)
 

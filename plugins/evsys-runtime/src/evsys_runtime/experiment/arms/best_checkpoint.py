@@ -28,7 +28,8 @@ WINDOW = 10
 class BestCheckpoint:
     """Follows one run, as a listener, and knows its best checkpoint so far.
 
-    A backend whose client has `keep_state(state)` is told of each new one, so that it doesn't let go of it.
+    A backend whose client has `keep_state(state)` is told of each new one, so that it doesn't let go of it, and at the beginning of an
+    attempt which it is by then, so that it can let go of that once there is a better one.
 
     Attributes:
         entry: the benchmark entry whose scores count; None leaves the rewards.
@@ -71,10 +72,13 @@ class BestCheckpoint:
             found._scored(read_as(EvaluationResult, line["evaluation"]))
         for saved in record.checkpoints.complete(attempts):
             found._saved[saved.step] = restorable(saved)
-        found._kept = next((one.step for one in found.ranked() if found._is_known(one.step)), None)
         return found
 
     # --- what it is told ------------------------------------------------------------------------------------------
+
+    async def evsys_run_started(self, ctx: RunContext) -> None:
+        """A hook: an attempt begins, maybe with what earlier ones have left."""
+        await self._keep(ctx)
 
     def evsys_step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
         """A hook: a step has its reward."""

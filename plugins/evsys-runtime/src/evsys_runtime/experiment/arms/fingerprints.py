@@ -46,7 +46,7 @@ def stages_of(record: RunRecord, fingerprint: str) -> dict[str, str | int | None
         "batches": digest(batches) if batches else None,
         "first_loss": digest(losses[0]) if losses else None,
         "losses": digest(losses) if losses else None,
-        "weights": digest({name: facts["sha256"] for name, facts in saved.files.items()}) if saved else None,
+        "weights": digest(saved.hashes) if saved else None,
     }
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evsys.errors import StoreError
 from evsys.protocols import Algorithm
 from evsys.types import RunResult
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.arms.best_checkpoint import BestCheckpoint
-from evsys_runtime.experiment.resuming.taken_up import TakenUp, take_up
+from evsys_runtime.experiment.resuming.taken_up import TakenUp, is_whole, take_up
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.retreat import Retreat
 
@@ -43,18 +42,9 @@ def go_back(
     Raises:
         StoreError: the record can't be written or read.
     """
-    step = next((one.step for one in best.ranked(retreat.before) if _is_whole(record, one.step)), 0)
+    there = {entry.step: entry for entry in record.checkpoints.complete(record.attempts)}
+    ranked = (one.step for one in best.ranked(retreat.before))
+    # Those that `take_up` will find.
+    step = next((step for step in ranked if step in there and is_whole(there[step])), 0)
     record.start_attempt(retreat.kind, parent=record.attempt, from_step=step)
     return take_up(record, benchmarks)
-
-
-def _is_whole(record: RunRecord, step: int) -> bool:
-    """True where `take_up` will find it: a live checkpoint whose files are as they were saved."""
-    entries = [entry for entry in record.checkpoints.complete(record.attempts) if entry.step == step]
-    if not entries:
-        return False
-    try:
-        entries[-1].verify()
-    except StoreError:
-        return False
-    return True

@@ -8,17 +8,19 @@ from typing import Any
 
 import attrs
 
-from evsys import structure
+from evsys import Registry, structure
 from evsys.errors import ConfigError, StoreError
-from evsys.protocols import Algorithm
+from evsys.protocols import Algorithm, Backend
 from evsys.types import Checkpoint, LoraSpec, ModelSpec
+from evsys_runtime.config.asked_model import adapter_of, model_spec
 from evsys_runtime.config.model import PluginSpec, RoleConfig
+from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.config.roles import ROLES, role_spec
-from evsys_runtime.experiment.arms.asked_model import asked_model
+from evsys_runtime.config.roles import ROLES
 from evsys_runtime.record.checkpoints import MANIFEST
 from evsys_runtime.record.files import read_json
 from evsys_runtime.training.checkpoints import find_checkpoint
+from evsys_runtime.training.inference_role import InferenceRole
 
 __all__ = ["ArmRole", "roles_of"]
 
@@ -29,7 +31,7 @@ class ArmRole:
 
     Attributes:
         name: `teacher` or `reference`.
-        backend: where it is; the run's own backend is made once more for it.
+        backend: where it is; the run's own backend is made once more for it. A service's inference client where `served`.
         model: which one.
         start: the checkpoint that its weights come from; None for those of the base model, or what the backend fetches.
         files: the hashes of that checkpoint's files.
@@ -40,6 +42,15 @@ class ArmRole:
     model: ModelSpec
     start: Checkpoint | None
     files: Mapping[str, object] | None = None
+    served: bool = False
+
+    def build(self, registry: Registry) -> Backend:
+        """Its backend, with what the environment says put into its params."""
+        spec = self.backend
+        made = registry.build(
+            "inference_client" if self.served else "backend", spec.kind, resolve(spec.params)
+        )
+        return InferenceRole(made, spec.kind) if self.served else made
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -48,7 +59,7 @@ class ArmRole:
             "model": self.model.name,
             "weights": self.model.init_from_checkpoint,
             "files": self.files,
-            "backend": self.backend.kind,
+            "inference" if self.served else "backend": self.backend.kind,
         }
 
 
@@ -64,7 +75,7 @@ def roles_of(arm: ArmConfig, algorithm: Algorithm, project_root: Path) -> tuple[
         if role is None:
             continue
         kept = _manifest(role, project_root)
-        model = role_spec(role, _lora(kept) or asked_model(arm, algorithm).lora)
+        model = model_spec(role.model, _lora(kept) or adapter_of(algorithm))
         try:
             start = find_checkpoint(model, project_root)
         except ConfigError as error:
@@ -72,8 +83,10 @@ def roles_of(arm: ArmConfig, algorithm: Algorithm, project_root: Path) -> tuple[
                 attrs.evolve(one, path=one.path.replace("$.", f"$.run.{name}.", 1)) for one in error.problems
             ) from error
         files = None if start is None else _files(kept, start)
-        backend = role.backend or arm.run.backend
-        found.append(ArmRole(name=name, backend=backend, model=model, start=start, files=files))
+        backend, served = role.own or arm.run.backend, role.inference is not None
+        found.append(
+            ArmRole(name=name, backend=backend, model=model, start=start, files=files, served=served)
+        )
     return tuple(found)
 
 

@@ -62,8 +62,7 @@ def start_of(session: Session, arm: ArmConfig, model: ModelSpec) -> Start:
         )
     entry.verify()
     model = attrs.evolve(model, init_from_checkpoint=_named(entry.directory, root))
-    files = {name: facts["sha256"] for name, facts in entry.files.items()}
-    follows = {"run_id": arm.after, "step": entry.step, "files": files}
+    follows = {"run_id": arm.after, "step": entry.step, "files": entry.hashes}
     return Start(model=model, checkpoint=find_checkpoint(model, root), follows=follows)
 
 

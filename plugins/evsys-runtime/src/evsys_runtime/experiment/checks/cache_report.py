@@ -9,59 +9,46 @@ import attrs
 
 from evsys.errors import ConfigError
 from evsys_runtime.evaluation.result_cache import LOOKUPS
-from evsys_runtime.experiment.scoring import OUTPUT_DIR
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.jsonl import read_jsonl
 from evsys_runtime.record.lookups import Lookup
 
 __all__ = ["lookups"]
 
-_RECORDS = (".evsys/experiments", OUTPUT_DIR)
 
-
-def lookups(target: str, *, project_root: Path, benchmark: str | None = None) -> list[Lookup]:
+def lookups(folder: Path, *, benchmark: str | None = None) -> list[Lookup]:
     """The lookups of an experiment's runs or of one run; of a scoring that was made again, the last.
 
     Args:
-        target: an experiment's or a run's folder, or its id (`<experiment>`, `<experiment>/<run>`) in the project.
-        project_root: where records of this id are looked for.
+        folder: of an experiment or of a run.
         benchmark: only scorings of this entry.
 
     Raises:
         ConfigError: there is no such record, or no such entry.
         StoreError: a record can't be read.
     """
-    runs = _runs(_folder(target, project_root))
     found = {
         (lookup.run, lookup.benchmark, lookup.step, lookup.model): lookup
-        for run in runs
+        for run in _runs(folder)
         for lookup in _of(run)
     }
     wanted = [lookup for lookup in found.values() if benchmark in (None, lookup.benchmark)]
     if not wanted and benchmark is not None:
         known = sorted({lookup.benchmark for lookup in found.values()})
-        message = f"{target} has no scoring of {benchmark!r} on record that looked into the cache"
+        message = f"{folder.name} has no scoring of {benchmark!r} on record that looked into the cache"
         raise ConfigError(
             message, hint=f"it has {', '.join(known)}" if known else "it was run with --no-cache"
         )
     return wanted
 
 
-def _folder(target: str, project_root: Path) -> Path:
-    experiment, _, run = target.partition("/")
-    named = [project_root / records / experiment for records in _RECORDS]
-    for folder in (Path(target), *(path / "runs" / run if run else path for path in named)):
-        if (folder / "experiment.json").is_file() or (folder / "run.json").is_file():
-            return folder
-    raise ConfigError(
-        f"{target!r} is no experiment and no run",
-        hint=f"name a folder, or an id from {' or '.join(_RECORDS)}, with /<run> for one of its runs",
-    )
-
-
 def _runs(folder: Path) -> list[Path]:
     if (folder / "run.json").is_file():
         return [folder]
+    if not (folder / "experiment.json").is_file():
+        raise ConfigError(
+            f"{folder} is no experiment and no run", hint="name one, with /<run> for one of its runs"
+        )
     return sorted(path.parent for path in folder.glob("runs/*/run.json"))
 
 

@@ -10,9 +10,9 @@ import attrs
 
 from evsys import use_registry
 from evsys.errors import ConfigError, Problem, boundary
+from evsys_runtime.config.asked_model import asked_model
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.experiment.arms.asked_model import asked_model
 from evsys_runtime.experiment.arms.roles import roles_of
 
 __all__ = ["ask_backends"]
@@ -33,11 +33,12 @@ async def ask_backends(plan: Plan) -> int:
     with use_registry(plan.registry):
         for arm in plan.looked_at:
             algorithm = _build(plan, "algorithm", arm.run.algorithm.kind, arm.run.algorithm.params)
-            models = [("$.", arm.run.backend, asked_model(arm, algorithm))]
-            roles = roles_of(arm, algorithm, plan.project_root)
-            models += [(f"$.{role.name}.", role.backend, role.model) for role in roles]
-            for place, spec, model in models:
-                look = getattr(_build(plan, "backend", spec.kind, spec.params), "preflight", None)
+            own = _build(plan, "backend", arm.run.backend.kind, arm.run.backend.params)
+            models = [("$.", arm.run.backend, own, asked_model(arm.run.model, algorithm))]
+            for role in roles_of(arm, algorithm, plan.project_root):
+                models.append((f"$.{role.name}.", role.backend, role.build(plan.registry), role.model))
+            for place, spec, backend, model in models:
+                look = getattr(backend, "preflight", None)
                 name = json.dumps([spec.kind, spec.params, attrs.asdict(model)], default=str)
                 if look is None or name in asked:
                     continue

@@ -14,10 +14,10 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm
-from evsys_runtime.experiment.planning.trees import differences
 from evsys_runtime.experiment.verdict.comparing import NOT_A_MEAN, aligned, finite, largest_difference
 from evsys_runtime.experiment.verdict.paired import paired_difference
 from evsys_runtime.experiment.verdict.scores import arm_score, final_scoring
+from evsys_runtime.record.differing import differences
 from evsys_runtime.record.experiment_names import run_called
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import past_experiment, runs_of

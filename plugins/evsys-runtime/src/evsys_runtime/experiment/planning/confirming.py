@@ -46,12 +46,13 @@ def planned_confirm(
             return None
         return seeds * (max((each for each in known if each is not None), default=zero) + own)
 
-    repeats = seeds or plan.experiment.n_repeats
+    repeats = plan.experiment.confirming_repeats
     sides = 1 if baseline == BASE_MODEL else 2
-    longest = max((stage.steps or 0 for stages in (*takes.values(), base) for stage in stages), default=0)
-    known = all(stage.steps is not None for stages in (*takes.values(), base) for stage in stages)
+    chains = [chain for chain in (*takes.values(), base) if chain]
+    scored = [_sum([scorings_of_run(benchmark, stage.steps) for stage in chain], 0) for chain in chains]
+    known = [count for count in scored if count is not None]
     # What was trained before is scored once; against starting weights these are scored, too.
-    each = scorings_of_run(benchmark, longest if known else None) if seeds else 1
+    each = 1 if not seeds else max(known) if len(known) == len(scored) else None
     scorings = None if each is None else repeats * (sides * each + (baseline == BASE_MODEL))
     return PlannedConfirm(
         benchmark=benchmark.name,

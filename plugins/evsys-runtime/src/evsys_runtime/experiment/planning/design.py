@@ -65,11 +65,10 @@ def confirming_design(
     plan: Plan, benchmarks: Sequence[BoundBenchmark], resolved: Mapping[str, Any], evidence: Evidence
 ) -> Design | None:
     """What the second trial of a winner will be able to see, see `design_of`; None where the plan has none."""
-    confirm, entry = plan.experiment.confirm, deciding_entry(plan)
+    runs, entry = plan.experiment.confirming_repeats, deciding_entry(plan)
     question = None if entry is None else question_of(plan, tuple(benchmarks), entry=entry)
-    if question is None or confirm is None:
+    if question is None or not runs:
         return None
-    runs = confirm.seeds or plan.experiment.n_repeats
     return _design(question, benchmarks, resolved, evidence, compared=1, runs=runs)
 
 
@@ -241,7 +240,7 @@ def _comparisons(
     """Comparisons on record on the same metric and tasks, by experiment."""
     return {
         arm.experiment.experiment_id: arm.experiment.comparisons
-        for arm in evidence.arms()
+        for arm in evidence.arms_scored_on(benchmark.benchmark_hash)
         if _same_metric(arm, question, benchmark)
     }
 
@@ -252,7 +251,7 @@ def _run_variance(
     """How far runs of one recipe fall apart, by the arms on record that train like these and were scored on these tasks."""
     first = resolved["arms"][0]["run"]
     squares, freedom = 0.0, 0
-    for arm in evidence.arms():
+    for arm in evidence.arms_scored_on(benchmark.benchmark_hash):
         if not arm.trained_as(first) or not _same_metric(arm, question, benchmark):
             continue
         scores = [run.score for run in arm.runs if run.score is not None]

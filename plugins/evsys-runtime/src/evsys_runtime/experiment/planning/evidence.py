@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
+from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.record.files import read_json
-from evsys_runtime.record.history import Question, ask, runs_of
+from evsys_runtime.record.history import Question, ask, found_by, runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves
 from evsys_runtime.record.past import PastExperiment, PastRun
@@ -51,10 +52,13 @@ class PastArm:
 
     def trained_as(self, run: Mapping[str, Any]) -> bool:
         """Whether another arm trains the same model by the same algorithm on the same backend, with whatever params."""
-        return all(
-            (self.run.get(part) or {}).get(key) == (run.get(part) or {}).get(key)
-            for part, key in (("algorithm", "kind"), ("model", "name"), ("backend", "kind"))
-        )
+        return _trains(self.run) == _trains(run)
+
+
+def _trains(run: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The algorithm, the model and the backend of an arm."""
+    parts = (("algorithm", "kind"), ("model", "name"), ("backend", "kind"))
+    return tuple((run.get(part) or {}).get(key) for part, key in parts)
 
 
 @attrs.frozen(kw_only=True)
@@ -67,19 +71,54 @@ class PastScoring:
 
 
 class Evidence:
-    """The experiments of an index, dry runs apart, the newest first. Records that can't be read tell nothing."""
+    """The experiments of an index, dry runs apart, the newest first. Records that can't be read tell nothing.
+
+    The index tells which of them matter, so that only their files are read.
+    """
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._arms: list[PastArm] | None = None
         self.result = cache(self._result)
+        self._known = cache(lambda: {past.experiment_id: past for past in ask(index, Question()).experiments})
+        self._read = cache(lambda folder: tuple(self.arms_of(self._known()[folder])))
 
-    def arms(self) -> list[PastArm]:
-        """Every arm on record."""
-        if self._arms is None:
-            experiments = ask(self._index, Question()).experiments
-            self._arms = [arm for past in experiments for arm in self.arms_of(past)]
-        return self._arms
+    def arms_near(self, configs: Sequence[Mapping[str, str]], most: int) -> Iterator[PastArm]:
+        """Arms that lack at most so many values of one of some configs, given as JSON texts by path."""
+        on_record = ArmsOnRecord.of(self._index)
+        numbers = {leaf: number for number, leaf in on_record.leaves.items()}
+        wanted = [
+            (len(config), {numbers[leaf] for leaf in config.items() if leaf in numbers}) for config in configs
+        ]
+        near = {
+            own: any(size - len(known & own) <= most for size, known in wanted)
+            for own in {own for _, _, own in on_record.arms}
+        }
+        folders = dict(found_by(self._index, Question()))
+        arms: dict[str, set[str]] = {}
+        for experiment, arm, own in on_record.arms:
+            if near[own] and experiment in folders:
+                arms.setdefault(folders[experiment], set()).add(arm)
+        for folder in self._known():
+            if folder in arms:
+                yield from (arm for arm in self._read(folder) if arm.name in arms[folder])
+
+    def arms_scored_on(self, benchmark_hash: str | None) -> Iterator[PastArm]:
+        """Arms of experiments that scored these very tasks."""
+        query = (
+            "SELECT e.folder FROM label l JOIN experiment e ON e.id = l.experiment "
+            "WHERE l.kind = 'tasks' AND l.value = ?"
+        )
+        scored = {folder for (folder,) in self._index.rows(query, (benchmark_hash,))}
+        for folder in self._known():
+            if folder in scored:
+                yield from self._read(folder)
+
+    def arms_trained_as(self, run: Mapping[str, Any]) -> Iterator[PastArm]:
+        """Arms with the same algorithm, model and backend."""
+        for folder, past in self._known().items():
+            kinds = (past.algorithms, past.models, past.backends)
+            if all(value in found for value, found in zip(_trains(run), kinds, strict=True)):
+                yield from (arm for arm in self._read(folder) if arm.trained_as(run))
 
     def arms_of(self, past: PastExperiment) -> Iterator[PastArm]:
         """The arms of one experiment, dry or not; none where its resolved.json is missing or of another form."""
@@ -114,7 +153,7 @@ class Evidence:
 
     def scorings(self, benchmark_hash: str | None) -> Iterator[PastScoring]:
         """Scorings of these very tasks by models on the way of training or before, the newest first."""
-        for arm in self.arms():
+        for arm in self.arms_scored_on(benchmark_hash):
             if all(entry.get("hash") != benchmark_hash for entry in arm.benchmarks):
                 continue
             for run in arm.runs:

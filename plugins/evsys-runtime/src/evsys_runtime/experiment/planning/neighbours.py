@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, arm_label
-from evsys_runtime.experiment.planning.trees import differences
-from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves
+from evsys_runtime.record.differing import differences
+from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves, short_leaves
 from evsys_runtime.record.plans import Neighbour
 
 __all__ = ["neighbours"]
@@ -38,7 +38,8 @@ def neighbours(
             continue
         planned.setdefault(arm_label(arm), []).append(arm)
     scored_on = benchmark_leaves(resolved["benchmarks"])
-    past = [(arm, _past_leaves(arm)) for arm in evidence.arms()]
+    configs = [short_leaves(repeats[0]["run"]) for repeats in planned.values()]
+    past = [(arm, _past_leaves(arm)) for arm in evidence.arms_near(configs, NEAR)]
     found: list[Neighbour] = []
     for name, repeats in planned.items():
         rows = fingerprints.get(name)

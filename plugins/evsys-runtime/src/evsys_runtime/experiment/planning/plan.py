@@ -57,11 +57,13 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         doubts = [
             doubt for model in dict.fromkeys(arm.model for arm in arms) for doubt in prices.doubts(model)
         ]
+        runs_in_all = sum(arm.runs for arm in found)
+        counted = search is None or search.arms is not None
         return Planned(
             name=plan.experiment.name,
             config=plan.document.source,
-            runs=sum(arm.runs for arm in found),
-            concurrent=plan.concurrent_arms,
+            runs=runs_in_all,
+            concurrent=min(plan.concurrent_arms, runs_in_all) if counted else plan.concurrent_arms,
             arms=tuple(found),
             search=search,
             scorings=tuple(scorings),

@@ -18,6 +18,7 @@ from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.parse import Shape
 from evsys_runtime.experiment.checks.data_check import data_key
 from evsys_runtime.experiment.planning.evidence import Evidence
+from evsys_runtime.experiment.planning.second_models import second_models_usd
 from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.plans import PlannedArm
@@ -104,6 +105,11 @@ class Trainings:
         if found is not None and found.tokens is not None and taken is not None and found.rows:
             tokens = round(found.tokens * taken / found.rows)
         seconds, cost = self._spent(arm, steps, tokens, unknown)
+        beside = second_models_usd(registry, arm.run, steps, lambda role: self._like(arm, role))
+        for role, amount in beside.items():
+            cost = None if cost is None or amount is None else cost + amount
+            if amount is None:
+                unknown.append(f"nothing on record tells what the {role} costs")
         return PlannedArm(
             arm=arm.label,
             stage=None if arm.stage is None else arm.stage.label,
@@ -117,6 +123,7 @@ class Trainings:
             trained_tokens=tokens,
             seconds=seconds,
             cost_usd=cost,
+            second_models=beside,
             purpose=arm.purpose,
             unknown=tuple(unknown),
         )
@@ -155,11 +162,13 @@ class Trainings:
                     return found
                 left_out: dict[str, int] = Counter()
                 with boundary("algorithm", kind):
-                    lengths = [
-                        sum(len(tokens) - 1 for tokens, _ in row.sequences)
-                        for row in show(iter(data), renderer, left_out)
-                    ]
+                    lengths, trains = [], False
+                    for row in show(iter(data), renderer, left_out):
+                        lengths.append(sum(len(tokens) - 1 for tokens, _ in row.sequences))
+                        trains = trains or any(any(weights) for _, weights in row.sequences)
                 found = _kept(algorithm, lengths, {**data.dropped, **left_out})
+                if lengths and not trains:  # prompts alone: what is trained, the model says on the way
+                    found = attrs.evolve(found, tokens=None)
             self._rendered[rendered] = found
         if found.tokens is None:
             unknown.append(f"algorithm {kind} makes its tokens on the way")
@@ -216,13 +225,16 @@ class Trainings:
         for run in self._like(arm):
             used = run.usage
             if used.trained_tokens and used.cost_usd is not None and not used.without_price:
-                return used.cost_usd * tokens / used.trained_tokens
+                beside = sum(took.cost_usd or 0.0 for took in run.roles.values())
+                return (used.cost_usd - beside) * tokens / used.trained_tokens
         return None
 
-    def _like(self, arm: ArmConfig) -> Iterator[RunResult]:
-        """Completed runs of this algorithm, model and backend, the newest first."""
-        for past in self._evidence.arms():
-            for run in past.runs if past.trained_as(self._resolved[arm.label]) else ():
+    def _like(self, arm: ArmConfig, role: str | None = None) -> Iterator[RunResult]:
+        """Completed runs of this algorithm, model and backend, and with the same second model in a role, the newest first."""
+        ours = self._resolved[arm.label]
+        for past in self._evidence.arms_trained_as(ours):
+            same = role is None or past.run.get(role) == ours.get(role)
+            for run in past.runs if same else ():
                 result = None if run.folder is None else self._evidence.result(past.directory, run.folder)
                 if result is not None and result.run is not None and result.status == "completed":
                     yield result.run

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.resuming.taken_up import PASSED_OVER, RETREATED, retreats_of
-from evsys_runtime.experiment.session import run_id_of
+from evsys_runtime.experiment.session import run_facts, run_id_of
 from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import make_directory, storing
@@ -50,18 +50,17 @@ def branch_off(record: ExperimentRecord, plan: Plan) -> None:
         ours = record.run(
             run_id_of(arm),
             hypothesis=plan.experiment.metadata.hypothesis,
-            facts={"arm": arm.name, "repeat": arm.repeat, "dry": False, "deterministic": arm.deterministic},
+            facts=run_facts(arm, dry=False),
         )
         if BRANCH in ours.facts:
             continue
         entry.verify()
         _copy(entry, ours)
-        files = {name: told["sha256"] for name, told in entry.files.items()}
         place = {"experiment_id": theirs.experiment_id, "run_id": run.run_id, "attempt": entry.attempt}
         damaged = [error.message for error in run.checkpoints.damaged()]
         ours.note(
             **{
-                BRANCH: {**place, "step": entry.step, "files": files},
+                BRANCH: {**place, "step": entry.step, "files": entry.hashes},
                 PASSED_OVER: damaged,
                 RETREATED: retreats_of(run),
             }

@@ -7,30 +7,30 @@ from typing import Any
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import EvaluationResult, ExperimentResult
-from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.added.added_arms import ArmSource, grown
 from evsys_runtime.experiment.arms.data import rows_of
 from evsys_runtime.experiment.arms.untrained import untrained_key
+from evsys_runtime.experiment.chains.going_on import still_to_come
 from evsys_runtime.experiment.checks.data_check import data_key, shape_of
 from evsys_runtime.experiment.checks.grading import GRADER_CHECK
 from evsys_runtime.experiment.identity import plugin_versions
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.resuming.changed import odd_changes, refuse, refuse_changes, resolved_then
 from evsys_runtime.experiment.resuming.forking import branch_off
-from evsys_runtime.experiment.resuming.taken_up import TakenUp, take_up
+from evsys_runtime.experiment.resuming.taken_up import TakenUp, is_final, take_up
+from evsys_runtime.experiment.resuming.unfinished import CONCLUDED
 from evsys_runtime.experiment.secrets import redactor_of
 from evsys_runtime.experiment.session import Options, Session, run_id_of
+from evsys_runtime.experiment.spending.made_again import made_again
+from evsys_runtime.experiment.spending.steps_left import steps_left
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.provenance import collect
 from evsys_runtime.record.result_schemas import read_as
-
-_FINAL = ("completed", "partial", "invalid")
-"""Statuses of experiments that came to their conclusion."""
 
 __all__ = [
     "known_grader_warnings",
@@ -39,6 +39,7 @@ __all__ = [
     "result_on_record",
     "taken_up",
     "taken_up_session",
+    "to_resume",
 ]
 
 
@@ -67,11 +68,13 @@ def taken_up_session(
     taken = taken_up(record, plan, benchmarks)
     ended = {run_id: found.ended for run_id, found in taken.items() if found.ended is not None}
     facts = record.facts
-    if len(ended) == len(plan.arms) and facts["finished"] is not None and facts["status"] in _FINAL:
+    concluded = facts["finished"] is not None and facts["status"] in CONCLUDED
+    if concluded and not still_to_come(plan, ended):
         return None
     session = Session.over(record, plan, options, benchmarks, redactor, sources=sources)
     session.results.update(ended)
     session.taken_up = taken
+    _count_once(session)
     _refuse_low_limits(session)
     _refuse_changed_runs(session)
     _share(session)
@@ -93,6 +96,20 @@ def left_to_do(session: Session) -> list[str]:
     """The runs that aren't done, in the order of the plan."""
     ids = map(run_id_of, session.plan.arms)
     return [run_id for run_id in ids if run_id not in session.results]
+
+
+def to_resume(session: Session) -> list[str]:
+    """The runs that whoever resumes the experiment goes on with, in the order of the plan.
+
+    Raises:
+        StoreError: the record of a run can't be read.
+    """
+    ended = {}
+    for run_id, result in session.results.items():
+        run = None if result.run_dir is None else session.record.find_run(run_id)
+        if run is not None and is_final(result, run):
+            ended[run_id] = result
+    return still_to_come(session.plan, ended)
 
 
 def result_on_record(record: ExperimentRecord) -> ExperimentResult:
@@ -134,6 +151,19 @@ def taken_up(
     return found
 
 
+def _count_once(session: Session) -> None:
+    """Tell the budget what was used twice, as far as that can be read; what can't be counts as it was spent."""
+    budget = session.budget
+    for run_id, found in session.taken_up.items() if budget is not None else ():
+        run = session.record.find_run(run_id)
+        if budget is None or run is None or found.attempt is None:
+            continue
+        try:
+            budget.made_again(run_id, made_again(run, found))
+        except (StoreError, KeyError, TypeError) as error:
+            session.warnings.append(f"what {run_id} used twice isn't known, and counts twice: {error}")
+
+
 def _refuse_low_limits(session: Session) -> None:
     """A limit that was set anew and is below what is spent already would pay for nothing."""
     budget = session.budget
@@ -154,12 +184,10 @@ def _refuse_low_limits(session: Session) -> None:
 def _steps_needed(session: Session, spent: float) -> float | None:
     """The limit of steps that pays for the runs that aren't done; None where their files don't say how many they make."""
     for arm in session.plan.arms:
-        if run_id_of(arm) in session.results:
-            continue
-        steps, taken = known_steps(arm.run), session.taken_up.get(run_id_of(arm))
-        if steps is None:
+        left = 0 if run_id_of(arm) in session.results else steps_left(session, arm)
+        if left is None:
             return None
-        spent += max(0, steps - (0 if taken is None else taken.step))
+        spent += left
     return spent
 
 

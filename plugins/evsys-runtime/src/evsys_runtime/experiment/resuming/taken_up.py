@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import attrs
@@ -20,7 +20,17 @@ from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
 from evsys_runtime.training.retreat import RetreatKind
 
-__all__ = ["LOST", "PASSED_OVER", "RETREATED", "TakenUp", "note_trained", "retreats_of", "take_up"]
+__all__ = [
+    "LOST",
+    "PASSED_OVER",
+    "RETREATED",
+    "TakenUp",
+    "is_final",
+    "is_whole",
+    "note_trained",
+    "retreats_of",
+    "take_up",
+]
 
 TRAINED = "trained"
 """The key of run.json under which stands what training came to, as soon as it is over."""
@@ -140,11 +150,11 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
         return TakenUp()
     result = _result(record, benchmarks)
     saved = sorted(record.checkpoints.complete(attempts), key=lambda entry: (entry.step, entry.attempt))
-    if result is not None and _can_say_no_more(result, {entry.step for entry in saved}):
+    if result is not None and _can_say_no_more(result, lambda: {entry.step for entry in saved}):
         return TakenUp(attempt=attempts[-1].n, ended=result)
     damaged = [*facts.get(PASSED_OVER, ()), *(error.message for error in record.checkpoints.damaged())]
     odd = [f"a checkpoint is left out: {problem}" for problem in damaged]
-    checkpoint = next((entry for entry in reversed(saved) if _is_whole(entry, odd)), None)
+    checkpoint = next((entry for entry in reversed(saved) if is_whole(entry, odd.append)), None)
     snapshots = {entry.step: entry for entry in saved if checkpoint and entry.step <= checkpoint.step}
     line = lineage(attempts)
     trained = _trained(facts, line)
@@ -216,12 +226,14 @@ def _result(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> ArmResul
     return attrs.evolve(result, run=run, evaluations=evaluations, run_dir=str(record.directory))
 
 
-def _is_whole(entry: CheckpointEntry, odd: list[str]) -> bool:
+def is_whole(entry: CheckpointEntry, tell: Callable[[str], None] | None = None) -> bool:
+    """True where a run can go on from a checkpoint; `tell` gets a line of one that it can't."""
     try:
         entry.verify()
         restorable(entry)
     except StoreError as error:
-        odd.append(f"a checkpoint is left out: {error.message}")
+        if tell is not None:
+            tell(f"a checkpoint is left out: {error.message}")
         return False
     return True
 
@@ -266,12 +278,23 @@ def _seconds(result: ArmResult | None, checkpoint: CheckpointEntry | None) -> fl
     return float(checkpoint.manifest.get("loop", {}).get("seconds", 0.0)) if checkpoint is not None else 0.0
 
 
-def _can_say_no_more(result: ArmResult, saved: Collection[int]) -> bool:
+def is_final(result: ArmResult, record: RunRecord) -> bool:
+    """True where an attempt more would come to nothing more.
+
+    Raises:
+        StoreError: the run's record can't be read.
+    """
+    return _can_say_no_more(
+        result, lambda: {entry.step for entry in record.checkpoints.complete(record.attempts)}
+    )
+
+
+def _can_say_no_more(result: ArmResult, saved: Callable[[], Collection[int]]) -> bool:
     """True where training is over and what isn't scored can't be, for want of a checkpoint."""
     if result.status not in ENDED:
         return False
     lacking = {e.step for e in result.evaluations if e.status != "completed"}
-    return not any(step == 0 or step in saved for step in lacking)
+    return not lacking or (0 not in lacking and lacking.isdisjoint(saved()))
 
 
 def _scored(record: RunRecord, found: TakenUp) -> Iterable[EvaluationResult]:

@@ -16,9 +16,12 @@ from evsys_runtime.experiment.secrets import said
 from evsys_runtime.record.experiment_record import RUNNING, ExperimentRecord
 from evsys_runtime.record.lock import ExperimentLock
 
-__all__ = ["ADJUSTABLE", "Unfinished", "hidden", "launch_facts", "newest_unfinished"]
+__all__ = ["ADJUSTABLE", "CONCLUDED", "Unfinished", "hidden", "launch_facts", "newest_unfinished"]
 
 COMPLETE = "completed"
+CONCLUDED = (COMPLETE, "partial", "invalid", "collapsed")
+"""Statuses of experiments that came to their conclusion, whatever became of their runs."""
+
 _JUDGED = (COMPLETE, "invalid")
 """Statuses of experiments that went on to their end, so that nobody has to look whether there is more to do."""
 
@@ -162,6 +165,8 @@ def newest_unfinished(
                 tell(f"{directory.name} is passed over: {facts}")
             continue
         if facts["dry"] or facts["status"] in _JUDGED or facts.get("launch") is None:
+            continue
+        if facts["status"] in CONCLUDED and facts.get("to_resume") == []:  # an older version doesn't say
             continue
         if config_hash is not None and facts["config_hash"] != config_hash:
             continue

@@ -1,0 +1,128 @@
+"""What an experiment came to: its results, the verdict on them and how it ended, put on record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from evsys.errors import PLUGIN_FAILURES
+from evsys.types import ExperimentResult, Usage
+from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
+from evsys_runtime.experiment.added.search import without_arm
+from evsys_runtime.experiment.arms.seed_audit import same_orders
+from evsys_runtime.experiment.chains.chain import as_arms
+from evsys_runtime.experiment.chains.forgetting import forgetting_of
+from evsys_runtime.experiment.earlier.known_before import known_before
+from evsys_runtime.experiment.outcome import outcome_of
+from evsys_runtime.experiment.resuming.resuming import to_resume
+from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
+from evsys_runtime.experiment.verdict.prose import conclusion_markdown
+from evsys_runtime.experiment.verdict.question import question_of
+from evsys_runtime.experiment.watching.interrupts import interruption
+
+__all__ = ["conclude_and_write", "write_down"]
+
+
+def conclude_and_write(
+    session: Session,
+    seconds: float,
+    flagged: Mapping[str, frozenset[str]],
+    *,
+    ended_by: BaseException | None = None,
+) -> ExperimentResult:
+    """What an experiment came to, put on record; needs nothing but what is in memory and on disk, so it works after Ctrl-C too.
+
+    Args:
+        session: the experiment, with the results that there are.
+        seconds: how long it took.
+        flagged: of each entry the tasks that were trained on.
+        ended_by: what ended it before all arms were through.
+
+    Raises:
+        StoreError: it can't be written.
+    """
+    ids = map(run_id_of, session.plan.arms)
+    arms = tuple(session.results[run_id] for run_id in ids if run_id in session.results)
+    alike = same_orders(arms)
+    question = None if session.options.dry else question_of(session.plan, session.benchmarks)
+    in_stages = any(arm.stage is not None for arm in session.plan.arms)
+    decided_by = as_arms(session.plan, arms) if in_stages else arms
+    known = known_before(session, question, decided_by)
+    own = (
+        *session.warnings,
+        *alike,
+        *session.plan.registry.warnings,
+        *session.hooks.warnings,
+        *_ended(ended_by),
+    )
+    said = (*own, *(w for arm in arms for w in arm.warnings))
+    warnings = list(dict.fromkeys(map(session.log_settings.redactor.text, said)))
+    planned = planned_repeats(session.plan, "candidate")
+    confirming = confirming_of(session.plan, session.benchmarks)
+    deciding = question if confirming is None else confirming.question
+    trained_on = flagged.get(deciding.benchmark, frozenset()) if deciding else frozenset()
+    conclusion = conclude(
+        question,
+        decided_by,
+        planned=planned,
+        warnings=warnings,
+        flagged=trained_on,
+        confirming=confirming,
+        noise=known.noise,
+    )
+    if in_stages:
+        forgetting = (
+            () if session.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
+        )
+        conclusion = attrs.evolve(conclusion, forgetting=forgetting, test_looks=test_looks(arms))
+    health = {arm.run_id: arm.health for arm in arms if arm.health}
+    cut_off = sum((arm.cut_off for arm in arms), Usage())
+    conclusion = attrs.evolve(known.told_in(conclusion), health=health, cut_off=cut_off)
+    if session.options.dry:
+        conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
+    elif alike:
+        conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
+    if session.simulated:
+        extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
+        conclusion = attrs.evolve(conclusion, extra=extra)
+    status, exit_code = outcome_of(
+        arms,
+        conclusion,
+        planned=len(session.plan.arms),
+        ended_by=ended_by,
+        unpaid=without_arm(session),
+    )
+    result = ExperimentResult(
+        experiment_id=session.record.experiment_id,
+        name=session.plan.experiment.name,
+        status=status,
+        directory=str(session.record.directory),
+        conclusion=conclusion,
+        arms=arms,
+        dry=session.options.dry,
+        seconds=seconds,
+        usage=conclusion.usage,
+        warnings=tuple(warnings),
+        exit_code=exit_code,
+    )
+    write_down(session, result, None)
+    return result
+
+
+def _ended(by: BaseException | None) -> tuple[str, ...]:
+    """A warning that not everything was done, and why."""
+    if by is None:
+        return ()
+    why = str(by) or type(by).__name__ if isinstance(by, PLUGIN_FAILURES) else interruption().reason
+    return (f"the experiment ended early: {why}",)
+
+
+def write_down(session: Session, result: ExperimentResult, prose: str | None) -> None:
+    """Put a result on record, with what a listener wrote of it where one did."""
+    hypothesis = session.plan.experiment.metadata.hypothesis
+    text = conclusion_markdown(
+        result, result.conclusion, hypothesis=hypothesis, prose=prose, plots=session.record.plots()
+    )
+    session.record.write_result(result, text, to_resume=to_resume(session))
