@@ -63,7 +63,8 @@ def _configs(found: Comparing) -> Iterator[str]:
         name = arms.one if arms.one == arms.other else f"{arms.one} -> {arms.other}"
         yield from (f"{name}: {_changed(each)}" for each in arms.differences if each not in shared)
     if not any(arms.differences for arms in found.arms):
-        yield "no key of the config differs"
+        whole = not (found.only_one or found.only_other)
+        yield f"no key of the config differs{'' if whole else ' of the arms that both have'}"
     for label, names in (("one", found.only_one), ("other", found.only_other)):
         if names:
             yield f"only in {label}: {', '.join(names)}"

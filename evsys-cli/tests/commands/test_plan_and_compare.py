@@ -5,7 +5,9 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
+from evsys_cli.compare_lines import compare_lines
 from evsys_cli.plan_lines import money_words, time_words
+from evsys_runtime.record.plans import ComparedArms, ComparedSide, Comparing
 from evsys_runtime.record.result_schemas import result_schema
 
 
@@ -89,6 +91,17 @@ def test_two_experiments_side_by_side(evsys, decided):
     document = evsys("compare", "-2", "last/run-s0", "--json").json
     jsonschema.validate(document, result_schema("compare"))
     assert [side["steps"] for side in (document["one"], document["other"])] == [4, 2]
+
+
+def test_where_arms_stand_on_one_side_alone_only_those_of_both_are_said_to_be_the_same():
+    sides = {
+        "one": ComparedSide(name="a", experiment_id="a"),
+        "other": ComparedSide(name="b", experiment_id="b"),
+    }
+    arms = (ComparedArms(one="x", other="x"),)
+    lines = list(compare_lines(Comparing(**sides, arms=arms, only_other=("y",)), width=100))
+    assert "no key of the config differs of the arms that both have" in lines
+    assert "no key of the config differs" in list(compare_lines(Comparing(**sides, arms=arms), width=100))
 
 
 def test_nothing_in_common_ends_with_one_and_says_why(evsys, decided):

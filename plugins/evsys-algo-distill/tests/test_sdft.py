@@ -72,6 +72,9 @@ def test_calls_of_tools_are_shown_as_json():
         ({"ema_alpha": 0.0}, "ema_alpha"),
         ({"template": "answer {question}"}, "it lacks {demonstration}"),
         ({"kl": "sideways"}, "kl"),
+        ({"ema_alpha": 0.2}, "'ema_alpha' is for teacher: ema, and would be ignored"),
+        ({"forward_share": 0.2}, "'forward_share' is for kl: mixed, and would be ignored"),
+        ({"topk": 5, "kl": "reverse"}, "'topk' is for kl: forward or mixed, and would be ignored"),
     ],
 )
 def test_what_cant_be_is_refused_with_a_reason(params, message):
@@ -137,6 +140,32 @@ async def test_with_a_running_mean_a_resumed_run_equals_the_uninterrupted_one(ne
     await learn(halved, resume=True, **settings)
     assert halved.weights() == whole.weights()
     assert halved.metrics()[-1] == whole.metrics()[-1]
+
+
+@pytest.mark.parametrize(
+    ("key", "begins_anew"), [("init_from_checkpoint", True), ("load_checkpoint_path", False)]
+)
+async def test_a_running_mean_goes_on_where_the_optimiser_does(new_run, key, begins_anew):
+    """Of one text a teacher with the student's very weights says what the student says."""
+    ema = {"teacher": "ema", "ema_alpha": 0.2, "topk": 259, "learning_rate": 2e-3, "steps": 3}
+    first = new_run("first")
+    await learn(first, **ema)
+    folder = str(first.record.checkpoints.latest(first.record.attempts).directory)
+    later = new_run("later", model=attrs.evolve(MODEL, **{key: folder}))
+    apart = []
+
+    class Looking(SDFT):
+        async def _learn_from(self, teacher, answers):
+            student = await self.ctx.clients.policy.sampling_client()
+            tokens = answers[0].trajectory.tokens.tolist()
+            both = [np.asarray(await one.compute_logprobs(tokens))[1:] for one in (teacher, student)]
+            apart.append(float(abs(both[0] - both[1]).max()))
+            return await super()._learn_from(teacher, answers)
+
+    async with later.attempt(prompt_rows(), **CONFIG) as ctx:
+        await Looking(**{"lora_rank": 16, **SHORT, **ema}).train(ctx)
+    assert (apart[0] == 0.0) is begins_anew
+    assert min(apart[1:]) > 0
 
 
 async def test_on_the_local_engine_it_does_to_the_bit(new_run):

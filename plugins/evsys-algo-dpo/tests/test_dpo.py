@@ -301,13 +301,17 @@ async def test_a_reference_that_the_run_names_is_asked_in_place_of_its_start(new
         await other.optim_step(AdamParams(learning_rate=0.01))
     roles = {"reference": other}
     async with run.attempt(preferences(), roles=roles) as ctx:
-        await DPO(**SHORT).train(ctx)
+        result = await DPO(**SHORT).train(ctx)
+    took = result.roles["reference"]
+    assert took.prompt_tokens > 0
+    assert result.usage.prompt_tokens == took.prompt_tokens
     first = run.metrics()[0][1]
     assert first["margin"] != 0.0  # before its first step a model is as far from its own start as nothing
     async with again.attempt(preferences(), roles=roles, stop=StopFlag(reason="the test")) as ctx:
         await DPO(**SHORT).train(ctx)
     async with again.attempt(preferences(), resume=True) as ctx:  # what it thought is in the checkpoint
-        await DPO(**SHORT).train(ctx)
+        resumed = await DPO(**SHORT).train(ctx)
+    assert resumed.roles["reference"] == took
     assert again.weights() == run.weights()
     assert set(DPO().roles) == {"reference"}
     assert not DPO(loss="simpo").roles

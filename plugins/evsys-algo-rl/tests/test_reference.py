@@ -106,6 +106,50 @@ async def test_what_the_reference_finds_impossible_leaves_the_weights_numbers(ne
     await backend.teardown(other)
 
 
+class Priced(Unsure):
+    """A reference that costs a dollar a token."""
+
+    free = False
+
+    async def sampling_client(self):
+        return Priced(await self._client.sampling_client())
+
+    async def compute_logprobs(self, tokens):
+        return await self._client.compute_logprobs(tokens)
+
+    def sampling_cost(self, prompt_tokens, completion_tokens):
+        return float(prompt_tokens + completion_tokens)
+
+
+class Till:
+    """Counts what is charged."""
+
+    def __init__(self):
+        self.usd = 0.0
+
+    def charge(self, usage, *, steps=0):
+        self.usd += usage.cost_usd or 0.0
+
+
+async def test_what_the_reference_reads_is_charged_and_a_part_of_the_runs_usage(new_run, tmp_path):
+    backend = MockBackend()
+    other = await backend.prepare(MODEL, tmp_path, 5)
+    whole, halved, till = new_run("whole", model=MODEL), new_run("halved", model=MODEL), Till()
+    fields = {**CONFIG, "roles": {"reference": Priced(other)}, "budget": till}
+    result = await whole.train(rows(), fields=fields, **HELD)
+    took = result.roles["reference"]
+    # Each sequence is read as a whole, and trained but for its last token.
+    sequences = sum(whole.values("sequences"))
+    assert took.prompt_tokens == sum(whole.values("tokens")) + sequences
+    assert took.cost_usd == took.prompt_tokens == till.usd == result.usage.cost_usd
+    assert result.usage.prompt_tokens > took.prompt_tokens
+
+    await halved.train(rows(), fields={**fields, "max_steps": 3}, **HELD)
+    resumed = await halved.train(rows(), resume=True, fields=fields, **HELD)
+    assert resumed.roles == result.roles
+    await backend.teardown(other)
+
+
 async def test_the_first_two_estimators_have_the_same_gradient(new_run):
     """k1 in the reward and k2 in the loss are one and the same at a ratio of 1."""
     losses = []

@@ -37,6 +37,14 @@ def test_a_server_that_is_well_tells_its_models_and_how_long_a_sequence_may_be()
 
 
 @pytest.mark.parametrize(
+    ("told", "deterministic"), [(True, True), (False, False), (None, None), ("no", None)]
+)
+def test_a_server_of_ours_tells_whether_its_samples_depend_on_company(told, deterministic):
+    assert look({SERVES: (200, {**MODELS, "evsys_deterministic": told})})[0].deterministic is deterministic
+    assert look({})[0].deterministic is None
+
+
+@pytest.mark.parametrize(
     ("answers", "model", "message"),
     [
         ({HEALTH: (404, {})}, "evsys/tiny", r"base_url: .*is no server of the Tinker protocol"),

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from fault_proxy import Fault, Proxy, proxy_to
@@ -12,6 +13,8 @@ from toy_training import MODEL, backend, steps
 from evsys import current_registry
 from evsys.errors import BackendError
 from evsys.types import SamplingParams
+from evsys_backend_tinker.together import key_of
+from evsys_server.batches import Drawing
 
 NAMED, DRAWN, RESULT = "/sample_batches", "/asample", "/retrieve_future"
 PROMPTS = [list(text.encode()) for text in ("hello", "the cat", "a", "hello", "some other text")]
@@ -126,3 +129,81 @@ def test_a_batch_whose_calls_nobody_waits_for_is_given_up(local_server, tmp_path
             await made.teardown(client)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_calls_on_another_snapshot_are_drawn_again_where_one_finds_that_the_server_lost_all(
+    local_server, tmp_path: Path, deterministic: bool
+):
+    async def run() -> tuple[list[list[float]], ...]:
+        async with proxy_to(local_server.base_url) as proxy:
+            made = backend(proxy.base_url)
+            client = await made.prepare(MODEL, tmp_path, 0, deterministic=deterministic)
+            scored, trained = await client.sampling_client(), await client.sampling_client()
+            before = await together(client, scored)
+            waits = Fault(path=RESULT, how="delay", seconds=60.0, times=len(PROMPTS))
+            proxy.faults.append(waits)
+            scoring = asyncio.ensure_future(together(client, scored))
+            await waits.struck.wait()
+            proxy.faults.append(Fault(path=DRAWN, how="status", status=404))
+            async with asyncio.timeout(40):
+                found = await together(client, trained), await scoring
+            await made.teardown(client)
+            return before, *found
+
+    before, trained, scored = asyncio.run(run())
+    assert scored == trained == before
+
+
+def test_calls_under_way_end_with_the_reason_where_the_model_cant_be_made_again(local_server, tmp_path: Path):
+    async def run() -> None:
+        async with proxy_to(local_server.base_url) as proxy:
+            made = backend(proxy.base_url, replay_steps=1)
+            client = await made.prepare(MODEL, tmp_path, 0, deterministic=True)
+            scored, trained = await client.sampling_client(), await client.sampling_client()
+            await steps(client, 0, 2)
+            waits = Fault(path=RESULT, how="delay", seconds=60.0, times=len(PROMPTS))
+            proxy.faults.append(waits)
+            scoring = asyncio.ensure_future(together(client, scored))
+            await waits.struck.wait()
+            proxy.faults.append(Fault(path=DRAWN, how="status", status=404))
+            async with asyncio.timeout(40):
+                for wave in (together(client, trained), scoring):
+                    with pytest.raises(BackendError, match="more than are repeated"):
+                        await wave
+            await made.teardown(client)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", [3, -1])
+def test_a_call_is_named_as_the_server_knows_it(seed: int):
+    params = SamplingParams(max_tokens=4, seed=seed)
+    drawing = Drawing(prompt=[1, 2], params=attrs.evolve(params, seed=seed % 2**63), n=2)
+    assert key_of([1, 2], params, 2) == drawing.key
+
+
+@pytest.mark.parametrize(("deterministic", "warned"), [(True, 1), (False, 0)])
+def test_a_deterministic_run_is_warned_of_a_server_that_computes_its_samples_beside_others(
+    local_server, tmp_path: Path, deterministic: bool, warned: int
+):
+    told: list[str] = []
+
+    class Said:
+        def warning(self, event: str, **_facts: Any) -> None:
+            told.append(event)
+
+        info = debug = error = warning
+
+    async def run(*faults: Fault) -> int:
+        told.clear()
+        async with proxy_to(local_server.base_url) as proxy:
+            proxy.faults.extend(faults)
+            made = backend(proxy.base_url)
+            client = await made.prepare(MODEL, tmp_path, 0, deterministic=deterministic, log=Said())
+            await made.teardown(client)
+        return told.count("server.not_deterministic")
+
+    served = {"supported_models": [{"model_name": MODEL.name}], "evsys_deterministic": False}
+    assert asyncio.run(run(Fault(path="/get_server_capabilities", how="answer", body=served))) == warned
+    assert asyncio.run(run()) == 0

@@ -291,6 +291,16 @@ def test_a_compressed_body_is_refused(with_server):
     assert with_server(work) in {400, 415}
 
 
+def test_a_body_that_isnt_compressed_as_it_says_is_the_clients_fault(with_server):
+    async def work(client):
+        headers = {"Content-Encoding": "gzip"}
+        url = f"{client.url}/create_session"
+        async with client.session.post(url, data=b"no gzip", headers=headers) as response:
+            return response.status, (await response.json())["category"]
+
+    assert with_server(work) == (400, "user")
+
+
 def test_a_client_that_goes_away_leaves_the_server_as_it_was(with_server):
     async def work(client):
         model = await client.new_model()

@@ -99,6 +99,16 @@ def test_a_seed_decides_and_a_request_without_one_has_its_own(with_server):
     assert free == again  # by the place in the session
 
 
+def test_a_seed_below_zero_is_a_seed(with_server):
+    async def work(client):
+        sampler = await base_sampler(client)
+        return [await sampler.sample(PROMPT, 2, params={"seed": seed}) for seed in (-1, 2**63 - 1, -2)]
+
+    below, same, other = with_server(work)
+    assert below == same
+    assert below != other
+
+
 def test_a_request_that_is_sent_again_is_answered_once(with_server):
     async def work(client):
         sampler = await base_sampler(client)

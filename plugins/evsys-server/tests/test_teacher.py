@@ -96,6 +96,12 @@ def test_it_teaches_what_it_teaches_in_process(project, kind, student, url, para
         known.pop("teacher_cost_usd") == 0.0
     )  # in process it costs nothing, and nobody said what the service costs
     assert set(far.run.metrics) == set(known)
+    drawn = (
+        0 if params else 8
+    )  # a token for each of 4 prompts' 2 answers, which the service draws unless it is told not to
+    known["teacher_tokens"] += drawn
+    known["teacher_tokens_total"] += 3 * drawn
+    assert far.run.roles["teacher"].completion_tokens == 3 * drawn
     assert far.run.metrics == pytest.approx(known, rel=0 if kind == "mock" and params else 1e-4, abs=1e-5)
     assert facts(result)["roles"]["teacher"] == {
         "model": "evsys/tiny",
@@ -117,18 +123,58 @@ def test_it_is_asked_before_anything_is_spent(project, kind, student, url):
 
 @pytest.mark.parametrize("kind", ["mock"], indirect=True)
 def test_what_it_costs_is_charged_and_told(project, kind, student, url):
-    price = ", price: {prompt: 1000000, completion: 0}"
+    price = ", price: {prompt: 1000000, completion: 3000000}"
     served = SERVED.replace("URL", url).replace("PARAMS", price)
     result = distilled(project, kind, student, served).run()
     (arm,) = result.arms
     metrics = arm.run.metrics
-    assert metrics["teacher_cost_usd"] == metrics["teacher_tokens_total"] > 0
-    assert arm.run.usage.cost_usd == metrics["teacher_cost_usd"]
     took = arm.run.roles["teacher"]
+    assert took.completion_tokens == 24
+    assert metrics["teacher_cost_usd"] == took.prompt_tokens + 3 * 24
+    assert arm.run.usage.cost_usd == metrics["teacher_cost_usd"]
     assert (took.tokens, took.cost_usd) == (metrics["teacher_tokens_total"], metrics["teacher_cost_usd"])
     line = f"of that, the teacher took {took.tokens} tokens, ${took.cost_usd:.4f}"
     assert line in summary_lines(result, width=120)
     assert f"Of{line[2:]}." in (Path(result.directory) / "conclusion.md").read_text("utf-8")
+
+
+PAIRS = """
+  data:
+    source_kind: in_memory
+    rows: [{prompt: a, chosen: one, rejected: two}, {prompt: b, chosen: three, rejected: four}]
+  algorithm: {kind: dpo, params: {steps: 2, batch_size: 2, lora_rank: 4, learning_rate: 0.01}}
+"""
+HELD = """
+  data:
+    source_kind: in_memory
+    rows: [{task_id: a, instruction: say a, verifier: {name: contains, expected: e}}]
+  algorithm:
+    kind: rl
+    params: {steps: 2, batch_size: 1, group_size: 2, lora_rank: 4, max_tokens: 6, learning_rate: 0.01, kl_coef: 0.1}
+"""
+
+
+@pytest.mark.parametrize("kind", ["mock"], indirect=True)
+@pytest.mark.parametrize("recipe", [PAIRS, HELD], ids=["dpo", "rl"])
+def test_a_reference_may_be_there_too_and_is_charged(project, kind, student, url, recipe):
+    def held_near(reference: str) -> Any:
+        text = f"{recipe}  model: {{name: evsys/tiny, init_from_checkpoint: {student}}}\n  backend: {{kind: {kind}}}"
+        return project.experiment(
+            f"budget: {{usd: 1000000}}\nrun:{text}\n  reference:\n    model: {{name: evsys/tiny}}{reference}",
+            metadata="",
+        ).run()
+
+    price = ", price: {prompt: 1000000, completion: 0}" + EXACT
+    near = held_near("")
+    far = held_near(SERVED.replace("URL", url).replace("PARAMS", price))
+    took = far.arms[0].run.roles["reference"]
+    assert (near.arms[0].status, far.arms[0].status) == ("completed", "completed")
+    assert took.prompt_tokens == took.cost_usd == far.arms[0].run.usage.cost_usd > 0
+    assert "margin" not in far.arms[0].run.metrics or far.arms[0].run.metrics["margin"] == pytest.approx(
+        near.arms[0].run.metrics["margin"], rel=1e-5
+    )
+    spent = read_json(Path(far.directory) / "experiment.json")["budget"]["spent"]
+    assert (spent["usd"], spent["tokens"]) == (took.cost_usd, far.arms[0].run.usage.tokens)
 
 
 @pytest.mark.parametrize("kind", ["mock"], indirect=True)

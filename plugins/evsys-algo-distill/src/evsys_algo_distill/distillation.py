@@ -12,8 +12,9 @@ import attrs
 from evsys.errors import AlgorithmError
 from evsys.types import TrainingBatch
 from evsys_algo_distill.params import DistillationParams
-from evsys_algo_distill.spending import Spending, used
+from evsys_algo_distill.spending import Spending
 from evsys_runtime.training.algorithm import BaseAlgorithm
+from evsys_runtime.training.asking import used
 from evsys_runtime.training.bands import STEEP, Band
 
 if TYPE_CHECKING:

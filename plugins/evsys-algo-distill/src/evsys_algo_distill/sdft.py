@@ -90,6 +90,13 @@ class SDFT(Distillation):
             DistillationParams.__attrs_post_init__(self)
             if "{demonstration}" not in self.template:
                 raise ValueError("template: it lacks {demonstration}")
+            for name, used, where in (
+                ("ema_alpha", self.teacher == "ema", "teacher: ema"),
+                ("forward_share", self.kl == "mixed", "kl: mixed"),
+                ("topk", self.kl != "reverse", "kl: forward or mixed"),
+            ):
+                if not used and getattr(self, name) != getattr(attrs.fields(type(self)), name).default:
+                    raise ValueError(f"'{name}' is for {where}, and would be ignored")
 
     health: ClassVar[Mapping[str, Band]] = {
         **Distillation.health,

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.types import Usage
-from evsys_runtime.rendering.policy_client import sampling_cost
 
 if TYPE_CHECKING:
-    from evsys.protocols import SamplingClient
     from evsys.types import RunContext
 
-__all__ = ["Spending", "used"]
+__all__ = ["Spending"]
 
 
 class Spending:
@@ -55,12 +53,3 @@ class Spending:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
         self.student, self.teacher = Usage(**state["student"]), Usage(**state["teacher"])
-
-
-def used(client: SamplingClient, prompt_tokens: int, completion_tokens: int) -> Usage:
-    """Tokens with their price, as far as the client knows it."""
-    return Usage(
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cost_usd=sampling_cost(client, prompt_tokens, completion_tokens),
-    )

@@ -14,7 +14,7 @@ import attrs
 
 from evsys import option
 from evsys.errors import AlgorithmError, boundary
-from evsys.types import ChatMessagesRow, TrainingBatch
+from evsys.types import ChatMessagesRow, TrainingBatch, Usage
 from evsys_algo_dpo.losses import preference_loss
 from evsys_algo_dpo.pairs import RenderedPair, render_pairs
 from evsys_algo_dpo.reference import References, ask, from_text, to_text
@@ -24,7 +24,7 @@ from evsys_runtime.training.params import TrainingParams
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
-    from evsys.types import RunContext
+    from evsys.types import RunContext, RunResult
 
 __all__ = ["DPO", "DPOParams"]
 
@@ -121,9 +121,12 @@ class DPO(BaseAlgorithm):
         # A run that resumes gets them with the algorithm's state.
         first = ctx.checkpoints.restored is None and self.config.loss != "simpo"
         self._references, self._impossible, self._kept = None, frozenset(), {}
+        self._took = Usage()
         if first:
-            references = await self._asked(ctx)
+            references, self._took = await self._asked(ctx)
             self._know(references, to_text(references))
+            if ctx.budget is not None:
+                ctx.budget.charge(self._took)
 
     def _know(self, references: References, kept: str) -> None:
         """Take up what the reference said, and leave out the pairs of which it says that a side can't be."""
@@ -173,14 +176,15 @@ class DPO(BaseAlgorithm):
         }
 
     def state(self) -> Mapping[str, Any]:
-        """What the reference thinks of each answer."""
-        return dict(self._kept)
+        """What the reference thinks of each answer, and what asking it took."""
+        return {**self._kept, **({"took": attrs.asdict(self._took)} if self._kept else {})}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take up what the first attempt had asked."""
         if "references" in state:
             kept = state["references"]
             self._know(from_text(kept, self._taken(self.ctx).items()), kept)
+            self._took = Usage(**state.get("took", {}))
 
     def _taken(self, ctx: RunContext) -> dict[int, RenderedPair]:
         """The pairs that some step takes, by number; those that none does would cost for nothing."""
@@ -188,7 +192,14 @@ class DPO(BaseAlgorithm):
         taken = {row for step in range(total) for row in self.take_rows(step)}
         return {row: self._pairs[row] for row in sorted(taken)}
 
-    async def _asked(self, ctx: RunContext) -> References:
+    async def train(self, ctx: RunContext) -> RunResult:
+        """Train, and count what the reference took."""
+        result = await super().train(ctx)
+        if self._references is None:
+            return result
+        return attrs.evolve(result, usage=result.usage + self._took, roles={"reference": self._took})
+
+    async def _asked(self, ctx: RunContext) -> tuple[References, Usage]:
         kind = ctx.config.get("backend", {}).get("kind", type(ctx.clients.policy).__name__)
         with boundary("backend", str(kind), ctx.run_id):
             return await ask(ctx, self._taken(ctx), self.config.batch_size)

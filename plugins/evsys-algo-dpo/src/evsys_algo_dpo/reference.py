@@ -12,6 +12,8 @@ from itertools import batched
 from typing import TYPE_CHECKING
 
 from evsys.errors import StoreError
+from evsys.types import Usage
+from evsys_runtime.training.asking import used
 from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.sequences import weighted_sum
 
@@ -25,24 +27,31 @@ type References = Mapping[int, Sequence[float]]
 """By the number of a pair, the logprob of each of its sequences: the weighted sum over its tokens."""
 
 
-async def ask(ctx: RunContext, pairs: Mapping[int, RenderedPair], pairs_at_once: int) -> References:
+async def ask(
+    ctx: RunContext, pairs: Mapping[int, RenderedPair], pairs_at_once: int
+) -> tuple[References, Usage]:
     """Ask the run's `reference`, or where it names none the weights as they are now.
 
     Args:
         ctx: the run, before its first step.
         pairs: what the run trains on, by number.
         pairs_at_once: how many are computed in one forward pass.
+
+    Returns:
+        What it thinks, and what that took.
     """
     client = ctx.clients.policy if ctx.clients.reference is None else role_client(ctx, "reference")
     found: dict[int, Sequence[float]] = {}
+    took = Usage()
     for chunk in batched(pairs.items(), pairs_at_once):
         data = [datum for number, pair in chunk for datum in pair.data(number)]
         forward = await client.forward(data)
+        took += used(client, forward.tokens)
         ctx.heartbeat()
         sums = map(weighted_sum, data, forward.logprobs)
         for number, pair in chunk:
             found[number] = [next(sums) for _ in pair.sequences]
-    return found
+    return found, took
 
 
 def to_text(references: References) -> str:

@@ -291,6 +291,9 @@ class RL(BaseAlgorithm):
         finally:
             await self._close()
         result = attrs.evolve(result, usage=result.usage + self._used)
+        if self._reference is not None:
+            held = self._reference.used
+            result = attrs.evolve(result, usage=result.usage + held, roles={"reference": held})
         if result.status == "collapsed":  # a loss that isn't finite, of weights that the step before made
             metrics = {**result.metrics, HEALTHY: float(max(0, result.steps - 1)), NOT_FINITE: 1.0}
             return attrs.evolve(result, metrics=metrics)
@@ -345,6 +348,7 @@ class RL(BaseAlgorithm):
             "collapsed": self._collapsed,
             "healthy": self._healthy,
             "used": attrs.asdict(self._used),
+            **({} if self._reference is None else {"reference": attrs.asdict(self._reference.used)}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -362,6 +366,8 @@ class RL(BaseAlgorithm):
         if self._collapsed is not None:  # nothing good comes of going on from there
             self.ctx.request_stop(f"collapsed: {self._collapsed}")
         self._used = Usage(**state["used"])
+        if self._reference is not None:
+            self._reference.used = Usage(**state.get("reference", {}))
 
 
 def _divided(groups: Sequence[TaskGroup], parts: Sequence[int]) -> list[list[TaskGroup]]:

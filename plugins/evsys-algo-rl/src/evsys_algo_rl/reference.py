@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evsys.errors import AlgorithmError
+from evsys.types import Usage
+from evsys_runtime.training.asking import used
 from evsys_runtime.training.comparable import comparable
 from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.starting_weights import StartingWeights
@@ -16,6 +18,7 @@ from evsys_runtime.training.starting_weights import StartingWeights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from evsys.protocols import Budget
     from evsys.types import RunContext
     from evsys_algo_rl.groups import TaskGroup
 
@@ -23,17 +26,23 @@ __all__ = ["Reference"]
 
 
 class Reference:
-    """What the policy is held near to, frozen: the run's `reference`, or the weights that it started from."""
+    """What the policy is held near to, frozen: the run's `reference`, or the weights that it started from.
 
-    def __init__(self, weights: StartingWeights) -> None:
+    Attributes:
+        used: what asking it took, which is charged to the `budget`; a run that goes on sets it to what it had come to.
+    """
+
+    def __init__(self, weights: StartingWeights, budget: Budget | None = None) -> None:
+        self.used = Usage()
         self._weights = weights
+        self._budget = budget
 
     @classmethod
     async def of(cls, ctx: RunContext) -> Reference:
         """The run's `reference`; where it names none, the model before its first step, also where it goes on from a checkpoint."""
         if ctx.clients.reference is None:
-            return cls(await StartingWeights.of(ctx))
-        return cls(StartingWeights(await role_client(ctx, "reference").sampling_client()))
+            return cls(await StartingWeights.of(ctx), ctx.budget)
+        return cls(StartingWeights(await role_client(ctx, "reference").sampling_client()), ctx.budget)
 
     async def logprobs(
         self, groups: Sequence[TaskGroup]
@@ -43,6 +52,7 @@ class Reference:
 
         Raises:
             AlgorithmError: it says too little.
+            BudgetExceeded: nothing is left.
         """
         rows = [
             row
@@ -57,6 +67,10 @@ class Reference:
         for row, values in zip(rows, found, strict=True):
             if len(values) != len(row):
                 raise AlgorithmError(f"the reference gave {len(values)} logprobs for {len(row)} tokens")
+        took = used(self._weights.snapshot, sum(len(row) for row in rows))
+        self.used += took
+        if self._budget is not None:
+            self._budget.charge(took)
         told = comparable(
             [np.asarray(values)[row.mask] for row, values in zip(rows, found, strict=True)],
             [row.logprobs[row.mask] for row in rows],

@@ -161,6 +161,19 @@ def test_the_base_model_is_not_replaced_by_what_was_trained_from_it(families, tm
     assert (home / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.parametrize("inside", ["base", "adapter"])
+def test_a_folder_that_holds_what_is_exported_is_not_replaced(families, tmp_path, out, inside):
+    export_model(str(families / "qwen2"), out)
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    shutil.copytree(families / "qwen3", base)
+    shutil.copytree(families / "qwen3" / "adapter", adapter)
+    moved = (base if inside == "base" else adapter).rename(out / inside)
+    base, adapter = (moved, adapter) if inside == "base" else (base, moved)
+    with pytest.raises(StoreError, match=f"lies in .*{out.name}.*choose another folder"):
+        export_model(str(adapter), out, base=str(base), force=True)
+    assert moved.is_dir()
+
+
 def test_what_is_there_is_replaced_by_force_alone_and_only_if_it_is_a_model(families, tmp_path, out):
     export_model(str(families / "qwen2"), out)
     with pytest.raises(StoreError, match="is there already.*--force"):

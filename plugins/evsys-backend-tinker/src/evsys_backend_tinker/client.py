@@ -140,7 +140,9 @@ class TinkerTrainingClient:
         def fill(inner: Any) -> None:
             snapshot.inner, snapshot.generation = inner, self.stream.generation
 
-        snapshot = Snapshot(inner=None, generation=self.stream.generation, renew=renew)
+        snapshot = Snapshot(
+            inner=None, generation=self.stream.generation, renew=renew, lost=self.stream.until_past
+        )
         call = Call(
             kind="save",
             make=lambda model: resolve(model.save_weights_and_get_sampling_client()),

@@ -36,13 +36,15 @@ class Server:
         base: the way to it, with the user's key.
         wants_token: it takes a short-lived token for the key.
         models: names that it serves, each with its longest sequence where it tells; None where it lists none.
-        trainable: names of those that it says can't be trained.
+        untrainable: names of those that it says can't be trained.
+        deterministic: the bits of a sample don't depend on what else is asked; None where it doesn't tell.
     """
 
     base: JsonApi
     wants_token: bool
     models: Mapping[str, int | None] | None
     untrainable: frozenset[str] = frozenset()
+    deterministic: bool | None = None
 
     def api(self) -> JsonApi:
         """The way to it for the next few calls; blocks where it wants a token for the key.
@@ -143,9 +145,11 @@ def _with_token(api: JsonApi, clock: _Clock) -> JsonApi:
 
 
 def _server(api: JsonApi, wants_token: bool, tree: Any) -> Server:
-    rows = tree.get("supported_models") if isinstance(tree, Mapping) else None
+    told = tree if isinstance(tree, Mapping) else {}
+    rows, fixed = told.get("supported_models"), told.get("evsys_deterministic")
+    deterministic = fixed if isinstance(fixed, bool) else None
     if not isinstance(rows, Sequence):
-        return Server(base=api, wants_token=wants_token, models=None)
+        return Server(base=api, wants_token=wants_token, models=None, deterministic=deterministic)
     models, untrainable = {}, set()
     for row in rows:
         name = row.get("model_name") if isinstance(row, Mapping) else None
@@ -154,7 +158,13 @@ def _server(api: JsonApi, wants_token: bool, tree: Any) -> Server:
             models[name] = length if isinstance(length, int) and length > 0 else None
             if row.get("trainable") is False:
                 untrainable.add(name)
-    return Server(base=api, wants_token=wants_token, models=models, untrainable=frozenset(untrainable))
+    return Server(
+        base=api,
+        wants_token=wants_token,
+        models=models,
+        untrainable=frozenset(untrainable),
+        deterministic=deterministic,
+    )
 
 
 def _check_model(server: Server, model: str) -> None:

@@ -37,6 +37,8 @@ __all__ = ["Run"]
 
 _EVERY = 5.0  # seconds between two looks at whether the server answers
 
+_COMPANY = "the server was started without --deterministic, so the last bits of samples depend on what else it is asked"
+
 
 class Run:
     """A run's side of a server.
@@ -110,6 +112,8 @@ class Run:
             BackendError: the server failed.
         """
         server = await self._look_once_there(model)
+        if deterministic and server.deterministic is False:
+            self._tell("server.not_deterministic", reason=_COMPANY)
         start = starting_point(model, restore)
         self._meter.price = load_prices(current_scope().project_root).models.get(model.name)
         Relay.start(self.log)

@@ -14,12 +14,12 @@ from evsys.errors import BackendError, EvsysError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_tinker import convert
 from evsys_backend_tinker.pauses import heard_by
-from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, said, sampler_id, tinker
+from evsys_backend_tinker.sdk import GoneError, as_cause, as_future, is_lost, said, sampler_id, tinker
 from evsys_backend_tinker.together import Asked, key_of, name_batch
 from evsys_runtime.gathering import Gathering
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from numpy.typing import NDArray
 
@@ -35,12 +35,14 @@ __all__ = ["Snapshot", "TinkerSampler"]
 class Snapshot:
     """The client's sampling client, replaced where the server lost it.
 
-    `renew` brings it back after a loss; `generation` says how often that was done.
+    `renew` brings it back after a loss; `generation` says how often that was done. `lost` returns once what was there in a
+    generation is no more.
     """
 
     inner: Any
     generation: int
     renew: Callable[[int, Exception], Awaitable[None]]
+    lost: Callable[[int], Coroutine[Any, Any, None]]
     closed: bool = False
 
 
@@ -198,13 +200,26 @@ class TinkerSampler:
         while True:
             generation = self._snapshot.generation
             try:
-                return await self._drawn(batch)
+                return await self._unless_lost(self._drawn(batch), generation)
             except EvsysError:
                 raise
             except Exception as error:
                 if not is_lost(error):
                     raise _failed(error) from as_cause(error)
                 await self._snapshot.renew(generation, error)
+
+    async def _unless_lost(self, drawn: Coroutine[Any, Any, list[Any]], generation: int) -> list[Any]:
+        """What is drawn. Where another call finds that all is lost, this one's session is closed, and it may never hear of it."""
+        drawing = asyncio.ensure_future(drawn)
+        lost = asyncio.ensure_future(self._snapshot.lost(generation))
+        try:
+            await asyncio.wait({drawing, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if drawing.done():
+                return drawing.result()
+            raise GoneError("the model was made again while this was sampled")
+        finally:
+            drawing.cancel()
+            lost.cancel()
 
     async def _drawn(self, batch: Sequence[Asked]) -> list[Any]:
         """The same, unless the server has lost the snapshot."""

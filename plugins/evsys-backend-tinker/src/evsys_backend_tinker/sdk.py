@@ -19,6 +19,7 @@ from evsys_backend_tinker.http_json import JsonApi, UnreachableError, told
 __all__ = [
     "AbandonedError",
     "Ended",
+    "GoneError",
     "Session",
     "as_cause",
     "as_future",
@@ -63,6 +64,14 @@ def as_future(outcome: Any) -> asyncio.Future[Any]:
 def sampler_id(inner: Any) -> str:
     """The server's name of what a sampling client samples from."""
     return str(inner._sampling_session_id)  # noqa: SLF001 - no version has a public name for it
+
+
+class GoneError(Exception):
+    """The server has lost what a call is on, as we know without the client."""
+
+    def __init__(self, message: str, status_code: int = 410) -> None:
+        super().__init__(message)
+        self.status_code = status_code
 
 
 class AbandonedError(Exception):

@@ -96,6 +96,7 @@ class Stream:
     _forgotten: bool = False
     _barrier: Call | None = None
     _reopening: asyncio.Task[None] | None = None
+    _passed: asyncio.Event = attrs.field(factory=asyncio.Event)
     _in_a_row: int = 0
     _suspect: Exception | None = None
     _states: int = 0
@@ -142,6 +143,15 @@ class Stream:
             self._start_reopening(error)
         await self._reopened()
 
+    async def until_past(self, generation: int) -> None:
+        """Return once the model of `generation` was made again, or never will be. Calls on its session may never end then."""
+        while self.generation == generation and self.closed is None:
+            await self._passed.wait()
+
+    def _pass(self) -> None:
+        passed, self._passed = self._passed, asyncio.Event()
+        passed.set()
+
     async def _reopened(self) -> None:
         """Wait until the model is made again, where it is being made."""
         if self._reopening is None:
@@ -170,6 +180,7 @@ class Stream:
     def close(self, reason: str) -> None:
         """Take no more calls; what is under way is let go."""
         self.closed = reason
+        self._pass()
         if self._reopening is not None:
             self._reopening.cancel()
         for call in self._since:
@@ -325,6 +336,7 @@ class Stream:
         finally:
             self._reopening = None
         self.generation += 1
+        self._pass()
         self._suspect, self._barrier = None, None
         self._since = [one for one in self._since if not one.done or one.changes or one.again()]
         repeated = [one for one in self._since if one.done]
@@ -379,6 +391,7 @@ class Stream:
             )
         )
         self.closed = str(told)
+        self._pass()
         for one in self._since:
             self._fail(one, told)
         return told

@@ -17,7 +17,7 @@ import attrs
 
 from evsys.errors import BackendError
 from evsys_backend_tinker.http_json import UnreachableError, told
-from evsys_backend_tinker.sdk import GONE
+from evsys_backend_tinker.sdk import GONE, GoneError
 
 if TYPE_CHECKING:
     from evsys.types import SamplingParams
@@ -31,14 +31,6 @@ PATH = "/api/v1/evsys/sample_batches"
 _SECONDS = 10.0
 _LONGEST_PAUSE = 10.0  # seconds between two tries
 _PASSING = (408, 429)
-
-
-class _GoneError(Exception):
-    """The server has lost what is sampled from."""
-
-    def __init__(self, message: str, status_code: int) -> None:
-        super().__init__(message)
-        self.status_code = status_code
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -60,7 +52,8 @@ class Asked:
 
 def key_of(prompt: Sequence[int], params: SamplingParams, n: int) -> str:
     """The digest by which the server knows a call when it comes."""
-    named = [list(prompt), n, params.max_tokens, params.seed]
+    seed = None if params.seed is None else params.seed % 2**63  # as the server has it
+    named = [list(prompt), n, params.max_tokens, seed]
     return hashlib.sha256(json.dumps(named, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -95,7 +88,7 @@ def _told(waiting: Waiting, body: dict[str, Any]) -> bool:
 def _refused(answer: Answer) -> None:
     wrong = told(answer.json())
     if answer.status in GONE and wrong is not None:
-        raise _GoneError(wrong, answer.status)
+        raise GoneError(wrong, answer.status)
     raise BackendError(
         f"the server takes no batches of sample calls ({answer.reason})",
         hint="a run is deterministic over the wire with a server of this version of evsys",

@@ -233,6 +233,17 @@ def test_a_body_that_is_no_json_object_is_400(served, with_server, raw):
     assert body["error"]["code"] == "invalid_json"
 
 
+def test_a_body_that_isnt_compressed_as_it_says_is_400(served, with_server):
+    async def work(server: Any) -> tuple[int, Any]:
+        headers = {"Content-Encoding": "gzip"}
+        url = f"{server.url}/chat/completions"
+        async with server.session.post(url, data=b"no gzip", headers=headers) as response:
+            return response.status, await response.json()
+
+    status, body = with_server(served(), work)
+    assert (status, body["error"]["code"]) == (400, "invalid_json")
+
+
 def test_a_body_above_the_limit_is_413(served, with_server):
     messages = [{"role": "user", "content": "x" * 3000}]
     status, body = with_server(

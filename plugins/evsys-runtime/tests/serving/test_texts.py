@@ -99,6 +99,15 @@ def test_a_text_goes_on_as_the_sampler_says(model):
     assert choice["finish_reason"] == sequence.finish_reason
 
 
+def test_the_likeliest_of_a_looked_at_prompt_are_those_beside_which_one_token_is_drawn(model):
+    looked_at = only(ask(model, prompt=HI, echo=True, max_tokens=0, logprobs=3))["logprobs"]
+    drawn = only(ask(model, prompt=HI, echo=True, max_tokens=1, logprobs=3, seed=1))["logprobs"]
+    for row, other in zip(looked_at["top_logprobs"][1:], drawn["top_logprobs"][1:3], strict=True):
+        assert row == pytest.approx(other, rel=1e-5)
+    alone = only(ask(model, prompt=HI[:1], echo=True, max_tokens=0, logprobs=3))["logprobs"]
+    assert (alone["token_logprobs"], alone["top_logprobs"]) == ([None], [None])
+
+
 def test_every_prompt_has_its_choices_in_order(model):
     status, body = ask(model, prompt=["hi", "ho!"], n=2, max_tokens=3, echo=True, seed=1)
     assert status == 200
@@ -145,6 +154,8 @@ def test_a_text_ends_before_its_stop(model):
         ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
         ({"prompt": "a", "max_tokens": 0, "echo": True, "n": 2}, "n"),
         ({"prompt": "a", "logprobs": 21}, "logprobs"),
+        ({"prompt": "a", "top_k": 10**30}, "top_k"),
+        ({"prompt": "\ud800"}, "prompt"),
         ({"prompt": "a", "logprobs": True}, "logprobs"),
         ({"prompt": "a", "echo": 1}, "echo"),
         ({"prompt": "a", "stream": True}, "stream"),
@@ -159,10 +170,13 @@ def test_what_cant_be_honoured_is_refused_by_its_parameter(model, body, param):
     assert (status, answer["error"]["param"]) == (400, param)
 
 
-def test_a_prompt_that_fills_the_context_can_be_looked_at(model):
-    choice = only(ask(model, prompt="a" * 64, max_tokens=0, echo=True, logprobs=0))
-    assert len(choice["logprobs"]["token_logprobs"]) == 64
-    status, answer = ask(model, prompt="a" * 65, max_tokens=0, echo=True, logprobs=0)
+@pytest.mark.parametrize("logprobs", [0, 2])
+def test_a_prompt_that_fills_the_context_can_be_looked_at(model, logprobs):
+    told = only(ask(model, prompt="a" * 64, max_tokens=0, echo=True, logprobs=logprobs))["logprobs"]
+    assert np.float32(told["token_logprobs"][1:]).tolist() == near(model, [97] * 64)[1:]
+    if logprobs:
+        assert all(row is not None and len(row) >= 2 for row in told["top_logprobs"][1:])
+    status, answer = ask(model, prompt="a" * 65, max_tokens=0, echo=True, logprobs=logprobs)
     assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
 
 

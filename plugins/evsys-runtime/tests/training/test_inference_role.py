@@ -7,12 +7,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 from evsys.errors import BackendError, ConfigError
-from evsys.types import Completion, Message, ModelSpec, SamplingParams
+from evsys.types import Completion, Datum, ForwardResult, Message, ModelSpec, SamplingParams, Usage
 from evsys_runtime.rendering.tokenizers import load_tokenizer
+from evsys_runtime.training.asking import used
 from evsys_runtime.training.inference_role import MOST_AT_ONCE, InferenceRole
 from evsys_runtime.training.roles import PROBE
 
@@ -136,7 +138,6 @@ def test_it_is_neither_trained_nor_sampled(tmp_path: Path):
     async def work() -> None:
         client = await role().prepare(TINY, tmp_path, 0)
         for attempt in (
-            lambda: client.forward([]),
             lambda: client.forward_backward([], "cross_entropy"),
             lambda: client.optim_step(None),
         ):
@@ -144,23 +145,72 @@ def test_it_is_neither_trained_nor_sampled(tmp_path: Path):
                 attempt()
         with pytest.raises(BackendError, match="does nothing else"):
             await client.save_state(tmp_path)
+        with pytest.raises(BackendError, match="does nothing else"):
+            await client.forward([datum([5, 6, 7], [6, 7, 9]), datum([5, 6, 7], [6, 8, 9])])
         with pytest.raises(BackendError, match="isn't sampled"):
             await (await client.sampling_client()).sample([1], SamplingParams())
 
     asyncio.run(work())
 
 
-def test_its_price_is_the_clients(tmp_path: Path):
-    class Dear(Service):
-        def sampling_cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-            return prompt_tokens * 0.5
+def datum(tokens: list[int], targets: list[int]) -> Datum:
+    return Datum(tokens=np.array(tokens), loss_inputs={"target_tokens": np.array(targets)})
 
-    async def cost(client: Any) -> float | None:
-        prepared = await InferenceRole(client, "service").prepare(TINY, tmp_path, 0)
-        return (await prepared.sampling_client()).sampling_cost(4, 0)
 
-    assert asyncio.run(cost(Dear())) == 2.0
-    assert asyncio.run(cost(Service())) is None
+class Counting(Service):
+    """Tells of each call what it took: what it was sent, and a token that it draws."""
+
+    async def prompt_logprobs(self, tokens: Any) -> Completion:
+        used = Usage(prompt_tokens=len(tokens), completion_tokens=1, seconds=2.0, cost_usd=len(tokens) + 0.5)
+        return attrs.evolve(await super().prompt_logprobs(tokens), usage=used)
+
+
+class Dear(Service):
+    """Has a price, and never says what a call took."""
+
+    def sampling_cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return prompt_tokens * 0.5
+
+
+class Silent(Dear):
+    """Asks a service that doesn't say this time."""
+
+    async def prompt_logprobs(self, tokens: Any) -> Completion:
+        return attrs.evolve(await super().prompt_logprobs(tokens), usage=Usage(unpriced=1))
+
+
+@pytest.mark.parametrize(
+    ("service", "took"),
+    [
+        (Counting, Usage(prompt_tokens=5, completion_tokens=2, cost_usd=6.0)),
+        (Dear, Usage(prompt_tokens=5, cost_usd=2.5)),
+        (Service, Usage(prompt_tokens=5, unpriced=2)),
+        (Silent, Usage(prompt_tokens=5, unpriced=2)),
+    ],
+)
+def test_what_calls_took_is_what_the_service_says_and_is_told_once(service, took, tmp_path: Path):
+    async def work() -> list[Usage]:
+        prepared = await InferenceRole(service(), "service").prepare(TINY, tmp_path, 0)
+        teacher = await prepared.sampling_client()
+        await asyncio.gather(teacher.compute_logprobs([5, 6, 7]), teacher.compute_logprobs([5, 6]))
+        # What it is counted as by whoever asked is of no use then.
+        return [used(teacher, 1000), used(teacher, 1000), used(prepared, 1000)]
+
+    assert asyncio.run(work()) == [took, Usage(), Usage()]
+
+
+def test_a_forward_pass_over_a_text_is_a_question_too(tmp_path: Path):
+    async def work() -> tuple[ForwardResult, list[list[int]], Usage]:
+        service = Counting()
+        client = await InferenceRole(service, "service").prepare(TINY, tmp_path, 0)
+        found = await client.forward([datum([5, 6, 7], [6, 7, 8]), datum([5], [9])])
+        return found, service.asked, used(client, 0)
+
+    found, asked, took = asyncio.run(work())
+    assert [values.tolist() for values in found.logprobs] == [[-1.0, -1.0, -1.0], [-1.0]]
+    assert found.tokens == 4
+    assert asked == [[5, 6, 7, 8], [5, 9]]
+    assert took == Usage(prompt_tokens=6, completion_tokens=2, cost_usd=7.0)
 
 
 class Held(Service):

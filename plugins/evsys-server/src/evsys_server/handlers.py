@@ -110,15 +110,18 @@ class Handlers:
         """The body, read no further than it may be long.
 
         Raises:
-            RefusedError: it is longer; the beginning is its second argument.
+            RefusedError: it is longer, and the beginning is its second argument; or it isn't compressed as it says.
         """
         most = self.service.limits.body_bytes
         parts, size = [], 0
-        async for part in request.content.iter_any():
-            parts.append(part)
-            size += len(part)
-            if size > most:
-                raise _TooLongError(most, b"".join(parts))
+        try:
+            async for part in request.content.iter_any():
+                parts.append(part)
+                size += len(part)
+                if size > most:
+                    raise _TooLongError(most, b"".join(parts))
+        except web.RequestPayloadError as exc:
+            raise RefusedError(400, "the body can't be read: it isn't compressed as its headers say") from exc
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _forward_backward(self, request: web.Request) -> web.StreamResponse:
@@ -195,7 +198,9 @@ class Handlers:
             }
             for base in self.service.engine.bases.values()
         ]
-        return document_response({"supported_models": models})
+        return document_response(
+            {"supported_models": models, "evsys_deterministic": self.service.engine.deterministic}
+        )
 
     async def _rendering(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]

@@ -168,7 +168,7 @@ class SamplingApi:
             top_k=top_k if top_k > 0 else None,
             stop=texts,
             stop_token_ids=ids,
-            seed=_own_seed(sampling, seq_id) if seed is None else seed,
+            seed=_own_seed(sampling, seq_id) if seed is None else seed % 2**63,
         )
 
 

@@ -22,7 +22,7 @@ from evsys_backend_local.engine.workers import blas_threads
 _HALF_WIDTH = 350
 
 #: Interpreter, libraries, and what of smaller arrays isn't counted; not the library that draws plots after a run.
-_REST_BYTES = 72 << 20
+_REST_BYTES = 80 << 20
 
 #: Operations in the time that a core takes to read a byte of the weights; 6 times as many where it copies them first (no panels).
 _OPERATIONS_PER_BYTE, _COPYING = 5.0, 6.0

@@ -83,13 +83,15 @@ def export_model(
     Raises:
         ConfigError: no such source or base, or they don't fit each other.
         DataError: damaged files, or numbers that ``dtype`` can't hold.
-        StoreError: ``out`` is taken, is the base model itself, or can't be written.
+        StoreError: ``out`` is taken, is or holds the base model or the checkpoint, or can't be written.
     """
     say = progress or (lambda _: None)
     if dtype not in DTYPES:
         raise ConfigError(f"no element type {dtype!r}; choose among {', '.join(DTYPES)}")
     _require_free(out, force=force)
     found = _find(source, base)
+    if found.trained is not None:
+        _require_trained_outside(out, found.trained)
     say(f"reading {found.base}")
     weights = _load(found.base, asked=base)
     _require_other_than_base(out, found.base)
@@ -127,11 +129,20 @@ def _require_free(out: Path, *, force: bool) -> None:
 def _require_other_than_base(out: Path, base: str) -> None:
     """Checkpoints are trained over the base's weights: they would mean nothing without it."""
     home = resolve(base)
-    if home is not None and out.resolve() == home.resolve():
+    if home is None or not home.resolve().is_relative_to(out.resolve()):
+        return
+    if out.resolve() == home.resolve():
         raise StoreError(
             f"{out} is the base model itself, which its checkpoints need as it is",
             hint="choose another folder",
         )
+    raise StoreError(f"the base model {base} lies in {out}", hint="choose another folder")
+
+
+def _require_trained_outside(out: Path, trained: Path) -> None:
+    """What is replaced goes, with all that lies in it."""
+    if trained.resolve().is_relative_to(out.resolve()):
+        raise StoreError(f"the checkpoint {trained} lies in {out}", hint="choose another folder")
 
 
 def _find(source: str, base: str | None) -> _Source:

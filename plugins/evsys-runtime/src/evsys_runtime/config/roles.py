@@ -73,7 +73,8 @@ def role_problems(
     for name, (role, own) in roles.items():
         if name not in used:
             message = f"algorithm {kind!r}, as it is set, uses no {name}"
-            yield Problem(path=f"$.{name}", message=message, hint="leave it out")
+            hint = "leave it out; of a recipe in stages, name it in those stages that use it"
+            yield Problem(path=f"$.{name}", message=message, hint=hint)
             continue
         known[name] = role
         if role.inference is not None:

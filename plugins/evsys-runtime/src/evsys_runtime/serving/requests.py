@@ -20,6 +20,7 @@ __all__ = ["ChatRequest", "TextRequest", "read_body", "read_request", "read_text
 MOST_CHOICES = 128
 MOST_TOP_LOGPROBS = 20
 MOST_STOPS = 16
+MOST_TOP_K = 2**31 - 1
 MOST_PROMPTS = 128
 DEFAULT_TEXT_TOKENS = 16
 """Longest answer to a plain text whose request names none, as the protocol has it."""
@@ -196,7 +197,7 @@ def _sampling(body: Mapping[str, Any], top: int) -> SamplingParams:
     top_p = _number(body, "top_p", low=0.0, high=1.0)
     if top_p == 0.0:
         raise refused("must be above 0", "top_p")
-    top_k = _whole(body, ("top_k",), low=-1)
+    top_k = _whole(body, ("top_k",), low=-1, high=MOST_TOP_K)
     return SamplingParams(
         temperature=1.0 if temperature is None else temperature,
         top_p=1.0 if top_p is None else top_p,

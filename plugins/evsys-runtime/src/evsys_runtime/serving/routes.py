@@ -210,12 +210,18 @@ class _Chat:
 
     async def _body(self, request: web.Request) -> bytes:
         """The body, read no further than it may be long, whatever the application allows."""
+        from aiohttp import web
+
         most = self._bounds.body_bytes
         body = bytearray()
-        async for part in request.content.iter_any():
-            body += part
-            if len(body) > most:
-                raise ApiError(413, f"the body is longer than {most} bytes", code="body_too_large")
+        try:
+            async for part in request.content.iter_any():
+                body += part
+                if len(body) > most:
+                    raise ApiError(413, f"the body is longer than {most} bytes", code="body_too_large")
+        except web.RequestPayloadError as exc:
+            message = "the body can't be read: it isn't compressed as its headers say"
+            raise ApiError(400, message, code="invalid_json") from exc
         return bytes(body)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import BackendError
-from evsys.types import SampledSequence, SampleResult
+from evsys.errors import BackendError, DataError
+from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_runtime.serving.answers import finite
 from evsys_runtime.serving.completing import of_sampler
 from evsys_runtime.serving.errors import context_overflow, refused
@@ -17,7 +17,7 @@ from evsys_runtime.serving.models import ServedModel
 from evsys_runtime.serving.requests import TextRequest
 
 if TYPE_CHECKING:
-    from evsys.protocols import Tokenizer
+    from evsys.protocols import SamplingClient, Tokenizer
 
 __all__ = ["complete_texts"]
 
@@ -76,7 +76,10 @@ async def complete_texts(model: ServedModel, request: TextRequest, *, id: str) -
 
 
 def _tokens(model: ServedModel, sent: str | tuple[int, ...]) -> list[int]:
-    tokens = model.tokenizer.encode(sent) if isinstance(sent, str) else list(sent)
+    try:
+        tokens = model.tokenizer.encode(sent) if isinstance(sent, str) else list(sent)
+    except DataError as exc:
+        raise refused(str(exc), "prompt") from exc
     size = model.tokenizer.vocab_size
     if odd := [token for token in tokens if not 0 <= token < size]:
         raise refused(f"{odd[0]} is no token of this model, which has {size}", "prompt")
@@ -90,14 +93,12 @@ async def _sampled(model: ServedModel, request: TextRequest, prompt: list[int]) 
         raise context_overflow(len(prompt), request.max_tokens, length, "prompt")
     client, top = model.sampling_client, request.logprobs
     with of_sampler(client, len(prompt), request.max_tokens, "prompt"):
-        if not request.max_tokens and not top:
-            logprobs = None if top is None else await client.compute_logprobs(prompt)
-            found = None if logprobs is None else [None, *(float(value) for value in logprobs[1:])]
-            return SampleResult(sequences=[_NOTHING], prompt_logprobs=found)
+        if not request.max_tokens:
+            return await _looked_at(client, prompt, top)
         told = request.echo and top is not None
         sampling = attrs.evolve(
             request.sampling,
-            max_tokens=max(1, request.max_tokens),
+            max_tokens=request.max_tokens,
             stop_token_ids=(*request.sampling.stop_token_ids, *model.tokenizer.eos_token_ids),
             prompt_logprobs=told,
             top_prompt_logprobs=(top or 0) if told else 0,
@@ -105,7 +106,24 @@ async def _sampled(model: ServedModel, request: TextRequest, prompt: list[int]) 
         result = await client.sample(prompt, sampling, request.n)
     if told and (result.prompt_logprobs is None or len(result.prompt_logprobs) != len(prompt)):
         raise BackendError("the sampling client didn't tell the logprobs of the prompt")
-    return result if request.max_tokens else attrs.evolve(result, sequences=[_NOTHING])
+    return result
+
+
+async def _looked_at(client: SamplingClient, prompt: list[int], top: int | None) -> SampleResult:
+    """What the model thinks of a prompt, which may fill its context, so that nothing can come after it.
+
+    The likeliest at its last place are therefore those of a sample that begins there.
+    """
+    if top is None:
+        return SampleResult(sequences=[_NOTHING])
+    logprobs = [None, *(float(value) for value in (await client.compute_logprobs(prompt))[1:])]
+    likeliest: list[_Likeliest] = [None] * len(prompt)
+    if top and len(prompt) > 1:
+        wanted = SamplingParams(max_tokens=1, top_logprobs=top, top_prompt_logprobs=top)
+        before = await client.sample(prompt[:-1], wanted, 1)
+        last: Sequence[_Likeliest] = before.sequences[0].top_logprobs or [None]
+        likeliest = [*(before.top_prompt_logprobs or likeliest[:-1]), last[0]]
+    return SampleResult(sequences=[_NOTHING], prompt_logprobs=logprobs, top_prompt_logprobs=likeliest)
 
 
 _NOTHING = SampledSequence(tokens=(), logprobs=(), finish_reason="length")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import attrs
+
 from evsys.errors import BackendError, ConfigError, EvsysError, Problem
+from evsys.types import ForwardResult, Usage
 from evsys_runtime.rendering.policy_client import sampling_cost
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.training.roles import PROBE
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evsys.protocols import InferenceClient, Renderer, Tokenizer
-    from evsys.types import Checkpoint, Completion, ModelSpec
+    from evsys.types import Checkpoint, Completion, Datum, ModelSpec
 
 __all__ = ["CAPABILITY", "MOST_AT_ONCE", "InferenceRole"]
 
@@ -103,14 +106,30 @@ class _Asked:
         self.tokenizer: Tokenizer = renderer.tokenizer
         self._client = client
         self._kind = kind
+        self._told = _Snapshot(client, kind)
 
     async def sampling_client(self) -> _Snapshot:
         """Always the same: nobody trains it."""
         return _Snapshot(self._client, self._kind)
 
-    def forward(self, data: object) -> Awaitable[Any]:
-        """Refused."""
-        self._refuse()
+    async def forward(self, data: Sequence[Datum]) -> ForwardResult:
+        """Logprobs of data whose targets are the tokens that follow.
+
+        Raises:
+            BackendError: they are others, or the service failed.
+        """
+        whole = [_read_in_one(datum) for datum in data]
+        if None in whole:
+            self._refuse()
+        asked = (self._told.compute_logprobs(tokens) for tokens in whole if tokens is not None)
+        found = await _all(asked)
+        return ForwardResult(
+            logprobs=[values[1:] for values in found], tokens=sum(len(datum.tokens) for datum in data)
+        )
+
+    def told_usage(self) -> Usage:
+        """What the forward passes took since this was asked last."""
+        return self._told.told_usage()
 
     def forward_backward(self, data: object, loss_fn: object, loss_params: object = None) -> Awaitable[Any]:
         """Refused."""
@@ -139,6 +158,7 @@ class _Snapshot:
         self._client = client
         self._kind = kind
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
+        self._used = Usage()
         self._calls: set[asyncio.Task[NDArray[Any]]] = set()
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[Any]:
@@ -157,15 +177,16 @@ class _Snapshot:
 
         async with self._places:
             told = await self._client.prompt_logprobs(tokens)
+        self._used += _as_told(self._client, told.usage, len(tokens))
         found = np.asarray(told.logprobs if told.logprobs is not None else (), np.float32)
         if found.shape != (len(tokens),):
             raise BackendError(f"{self._kind} gave {found.size} logprobs for {len(tokens)} tokens")
         return found
 
-    def sampling_cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """US dollars of so many tokens, as far as the client knows."""
-        client: Any = self._client
-        return sampling_cost(client, prompt_tokens, completion_tokens)
+    def told_usage(self) -> Usage:
+        """What the calls took since this was asked last, by the service's own counts."""
+        used, self._used = self._used, Usage()
+        return used
 
     async def sample(self, prompt: object, params: object, n: int = 1) -> Any:
         """Refused."""
@@ -177,3 +198,29 @@ class _Snapshot:
         """End the calls that are under way: those beside one that failed, which nobody waits for any more."""
         for call in tuple(self._calls):
             call.cancel()
+
+
+def _read_in_one(datum: Datum) -> list[int] | None:
+    """The tokens that a datum reads and the last that it is to tell, [N + 1]; None where its targets aren't the tokens that follow."""
+    tokens, targets = datum.tokens.tolist(), datum.loss_inputs["target_tokens"].tolist()
+    return [*tokens, targets[-1]] if tokens[1:] == targets[:-1] else None
+
+
+def _as_told(client: Any, told: Usage, tokens: int) -> Usage:
+    """What a call took: by the service's counts; where it tells none, at a price that nobody knows; where its client never does, as
+    many tokens as were sent, at the client's price.
+    """
+    if told.tokens:
+        return attrs.evolve(told, seconds=0.0)  # calls run side by side, and beside the training
+    cost = None if told.unpriced else sampling_cost(client, tokens, 0)
+    return Usage(prompt_tokens=tokens, cost_usd=cost, unpriced=int(cost is None))
+
+
+async def _all(calls: Iterable[Awaitable[NDArray[Any]]]) -> list[NDArray[Any]]:
+    """The results of calls that run side by side; where one fails, nobody waits for the others any more."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -21,6 +21,9 @@ def test_a_value_is_changed_wherever_the_record_says_that_it_stands(tmp_path):
     past = Resolved(tmp_path)
     for path, value in (("data.transforms[0].params.n", 50), ("algorithm.params.steps", 4)):
         assert path in arm_leaves(RUN)
-        run = past.file("a", hypothesis="", repeats=1, values={path: value})["run"]
+        file = past.file("a", hypothesis="", repeats=1, values={path: value})
+        was, run = file["runs"]
+        assert (was, file["metadata"]["baseline"]) == (RUN, "a")
+        assert run["name"] == f"{path.rpartition('.')[2]}-{value}"
         assert arm_leaves(run) == {**arm_leaves(RUN), path: value}
     assert past.file("a", hypothesis="", repeats=1)["run"] == RUN

@@ -186,6 +186,9 @@ def region(*conditions):
         (["0.001", "0.01", "10.0"], ["10.0"], [], [0.0032, 0.1]),
         (["0.001", "0.01", "0.08"], ["0.001", "0.08"], [], [0.0046, 0.02]),
         (["4", "8", "64"], ["64"], [], [16]),
+        # Never further than a factor of ten, however far away it failed.
+        (["0.005", "0.01", "1e+20"], ["1e+20"], [], [0.1]),
+        (["1e-30", "0.01", "0.02"], ["1e-30"], [], [0.001]),
         # The edge of a region that other experiments found counts as a value that failed.
         (["0.005", "0.01"], [], [region(("p", ">=", "0.02"))], []),
         (["0.005", "0.01"], [], [region(("p", ">=", "0.08"))], [0.02]),
@@ -310,5 +313,53 @@ def test_the_file_of_a_step_is_a_valid_child_with_other_seeds_and_runs(tmp_path)
     assert ended.arms[0].identity not in {arm.identity for arm in result.arms}
     neighbour = next(each for each in steps if each.kind == "neighbour")
     child.write_text(json.dumps(neighbour.config), encoding="utf-8")
-    (arm,) = load_experiment(child).arms
-    assert arm.run.algorithm.params["learning_rate"] not in (0.05, 0.01)
+    plan = load_experiment(child)
+    rates = {arm.name: arm.run.algorithm.params["learning_rate"] for arm in plan.arms}
+    changed = f"learning_rate-{rates[plan.arms[1].name]}"
+    assert list(rates) == [winner, changed]
+    assert rates[winner] == 0.01
+    assert rates[changed] not in (0.05, 0.01)
+    assert (plan.experiment.metadata.baseline, neighbour.runs) == (winner, 2)
+
+
+def test_what_is_cut_off_while_its_winner_is_tried_anew_is_resumed_and_not_begun_again(lab):
+    arms = {"one": lab.run("sft", 0.001), "two": lab.run("rl", 0.001)}
+    name = concluded(lab, arms, "CANDIDATE", {"one": "win", "two": "win"})
+    lab.tried_anew(name, "one", "win")
+    record = lab.experiments / name / "experiment.json"
+    facts = json.loads(record.read_bytes())
+    facts |= {"status": "budget_stopped", "arms": [*facts["arms"], {**facts["arms"][0], "repeat": 1}]}
+    facts["arms"][-1]["run_id"] = "one-s1"
+    record.write_text(json.dumps(facts), encoding="utf-8")
+    assert [step.kind for step in steps_of(lab).steps] == ["resume"]
+
+
+def test_the_same_question_and_the_same_neighbour_are_offered_once(lab):
+    base = lab.run("sft", 0.001)
+    arms = {"a": base, "b": lab.run("rl", 0.001)}
+    outcomes = {"a": "inconclusive", "b": "tie"}
+    settling = Settling(arm="a", tasks=300)
+    parent = concluded(lab, arms, "INCONCLUSIVE", outcomes, settling=settling)
+    again = concluded(
+        lab,
+        {"a": base},
+        "INCONCLUSIVE",
+        {"a": "inconclusive"},
+        settling=settling,
+        parent_experiment_id=parent,
+    )
+    assert [step.experiment for step in steps_of(lab).steps] == [again]
+    rates = {f"lr-{rate:g}": with_rate(base, rate) for rate in (1e-4, 4e-3, 0.04)}
+    concluded(lab, rates, "SUPPORTED", {"lr-0.004": "win", "lr-0.0001": "tie", "lr-0.04": "tie"})
+    concluded(lab, rates, "SUPPORTED", {"lr-0.04": "win", "lr-0.0001": "tie", "lr-0.004": "tie"})
+    offered = [
+        step.learns.partition(" is better")[0] for step in steps_of(lab).steps if step.kind == "neighbour"
+    ]
+    assert len(offered) == len(set(offered)) > 1
+
+
+def test_a_search_that_tried_a_value_beside_other_numbers_has_been_there():
+    tried = [Tried(config={"p": p, "q": q}) for p, q in (("1.0", "5"), ("9.0", "7"), ("3.0", "2"))]
+    assert [each.value for each in untried({"p": "2.0", "q": "5"}, tried[:1])] == [4.0]
+    assert list(untried({"p": "2.0", "q": "5"}, tried)) == []
+    assert [each.value for each in untried({"p": "2.0", "q": "5"}, tried[:2])] == [4.2]

@@ -68,6 +68,22 @@ def changed(run, **params):
             ),
         ),
         (
+            {
+                "outcome": "inconclusive",
+                "effect": 0.4,
+                "low": 0.1,
+                "high": 0.6,
+                "p_value": 0.01,
+                "p_corrected": 0.07,
+                "smallest_detectable_effect": 0.3,
+            },
+            0.0,
+            (
+                "[0.100, 0.600] holds no effect as well as one worth having: p 0.07 after correction, "
+                "above 0.05; this design sees effects from 0.300 on, of one arm alone"
+            ),
+        ),
+        (
             {"outcome": "inconclusive", "effect": 0.08, "low": 0.02, "high": 0.14, "p_corrected": 0.01},
             0.1,
             (

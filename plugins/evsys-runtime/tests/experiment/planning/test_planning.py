@@ -380,3 +380,52 @@ def test_what_a_teacher_costs_is_unknown_until_it_is_on_record_and_scales_with_t
     assert after.second_models == {"teacher": pytest.approx(2 * took)}
     (other,) = planned(config, "run.teacher.inference.params.price=0.002").arms
     assert other.second_models == {"teacher": None}
+
+
+def in_groups(config):
+    """Forty tasks in groups of four, and what makes a plan of one run."""
+    tasks = [
+        {
+            "task_id": f"t{i:02d}",
+            "instruction": f"say {'ab'[i % 2]}",
+            "verifier": {"name": "exact_match", "expected": "a"},
+            "metadata": {"group": f"g{i // 4}"},
+        }
+        for i in range(40)
+    ]
+    text = "".join(json.dumps(task) + "\n" for task in tasks)
+    (config.parent / "tasks.jsonl").write_text(text, encoding="utf-8")
+    return ("n_repeats=1", "matrix.axes={algorithm.params.learning_rate: [0.01]}")
+
+
+def test_the_error_of_clusters_on_record_is_that_of_clusters_and_not_of_tasks(config):
+    one = in_groups(config)
+    clustered = (*one, "metadata.benchmark[0].cluster_key=group")
+    (comparison,) = ran(config, *clustered).conclusion.comparisons
+    error = (comparison.high - comparison.low) / 2 / 1.959964
+    design = planned(config, *clustered).design
+    assert (design.tasks, design.units) == (40, 10)
+    assert design.smallest_detectable_effect == pytest.approx(2.80159 * error, rel=1e-4)
+    assert design.tasks_needed == pytest.approx(40 * (2.80159 * error / 0.2) ** 2, abs=1.5)
+
+
+def test_an_error_of_single_tasks_on_record_is_no_error_of_clusters(config):
+    one = in_groups(config)
+    (comparison,) = ran(config, *one).conclusion.comparisons
+    error = (comparison.high - comparison.low) / 2 / 1.959964
+    design = planned(config, *one, "metadata.benchmark[0].cluster_key=group").design
+    # As if the tasks of a cluster were one: the error grows by the root of four.
+    assert design.smallest_detectable_effect == pytest.approx(2.80159 * error * 2, rel=1e-4)
+
+
+def test_differences_of_more_runs_than_are_planned_count_only_where_there_are_no_others(config):
+    one = ("matrix.axes={algorithm.params.learning_rate: [0.01]}",)
+    ran(config, *one, "n_repeats=3")
+    words = "narrower for it"
+    assert words in planned(config, *one, "n_repeats=1").design.basis
+    assert words not in planned(config, *one, "n_repeats=3").design.basis
+    (single,) = ran(config, *one, "n_repeats=1", "base_seed=9").conclusion.comparisons
+    design = planned(config, *one, "n_repeats=1").design
+    assert words not in design.basis
+    error = (single.high - single.low) / 2 / 1.959964
+    assert design.smallest_detectable_effect >= 2.80159 * error * (1 - 1e-6)

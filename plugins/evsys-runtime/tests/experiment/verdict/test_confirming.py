@@ -192,3 +192,47 @@ def test_noise_holds_back_a_second_trial_on_the_same_entry_alone():
     assert same.settling == Settling(arm="a", runs=2)
     other = concluded([OPEN, *controls], again(20, 5, question=FINAL), noise=noise)
     assert (other.confirmed.comparison.outcome, other.verdict) == ("win", "SUPPORTED")
+
+
+def test_equal_runs_that_differ_as_much_as_the_arms_do_are_a_warning():
+    def told(*solved, winner=35):
+        _, asked = again(winner, 5, seeds=2)
+        runs = [run("a", winner, repeat=n, purpose="confirm") for n in (1, 2)]
+        runs += [run("base", each, repeat=n, purpose="confirm") for n, each in enumerate(solved, 1)]
+        conclusion = concluded([OPEN], (runs, asked))
+        return conclusion.verdict, [line for line in conclusion.warnings if "apart" in line]
+
+    assert told(4, 6) == ("SUPPORTED", [])
+    verdict, (warning,) = told(0, 35)
+    assert verdict == "SUPPORTED"
+    assert warning == (
+        "once more: equal runs of base fall 0.875 apart, and a differs by +0.438: the next run may say otherwise; "
+        "4 training runs of each recipe tell"
+    )
+
+
+def test_a_claim_about_recipes_has_how_far_runs_fall_apart_in_it():
+    runs = [run(name, solved, repeat=n) for n in range(4) for name, solved in (("a", 36), ("base", n * 8))]
+    conclusion = conclude(QUESTION, runs)
+    assert conclusion.comparisons[0].claim == "recipe"
+    assert not [line for line in conclusion.warnings if "apart" in line]
+
+
+def test_no_interval_of_a_recipe_holds_a_difference_that_cannot_be():
+    runs = [run("a", 40, repeat=n) for n in range(4)]
+    runs += [run("base", 40 if n == 1 else 0, repeat=n) for n in range(4)]
+    question = attrs.evolve(QUESTION, possible=lambda rewards: rewards)
+    (comparison,) = conclude(question, runs).comparisons
+    assert (comparison.claim, comparison.effect, comparison.high) == ("recipe", 0.75, 1.0)
+    # Only one side differs by seed, so the error is sqrt(0.25 / 4) and t has 3 degrees of freedom: 0.75 - 3.182 * 0.25.
+    assert comparison.low == pytest.approx(-0.0456, abs=1e-4)
+    assert comparison.outcome == "inconclusive"
+
+
+def test_what_is_said_of_several_runs_is_said_once():
+    runs = [run(name, 35, repeat=n) for name in ("a", "base") for n in range(3)]
+    rest = conclude(QUESTION, runs, flagged=set(runs[0].evaluations[0].task_rewards)).without_flagged
+    assert rest.verdict == "INCONCLUSIVE"
+    assert rest.reason == (
+        "no arm could be compared with base: a-s0, a-s1, a-s2, base-s0, base-s1 and 1 more: every scored task is among the training rows"
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 from evsys.errors import StoreError
 from evsys_runtime.config import paths, trees
+from evsys_runtime.config.names import slug
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.files import read_json
 
@@ -57,7 +58,8 @@ class Resolved:
             arm: its name.
             hypothesis: why.
             repeats: how often.
-            values: what is changed in it, by path, such as `data.transforms[0].params.n`.
+            values: what is changed in it, by path, such as `data.transforms[0].params.n`; the arm as it was is the baseline then,
+                and the changed one is called by what was changed.
             limit: how many tasks the entries are to have that have a limit.
         """
         metadata = {
@@ -67,11 +69,14 @@ class Resolved:
             "benchmark": [_entry(entry, limit) for entry in self.tree["benchmarks"]],
         }
         run = self.runs[arm]
-        for path, value in (values or {}).items():
-            run = trees.put(run, paths.parse(path), value)
+        if values:
+            for path, value in values.items():
+                run = trees.put(run, paths.parse(path), value)
+            run = {**run, "name": _changed(arm, values)}
+            metadata["baseline"] = arm
         baseline = metadata.get("baseline")
         runs = [run]
-        if baseline not in (None, BASE_MODEL, arm) and baseline in self.runs:
+        if baseline not in (None, BASE_MODEL, run.get("name", arm)) and baseline in self.runs:
             runs.insert(0, self.runs[str(baseline)])
         tree = {
             **{key: self.tree.get(key) for key in _KEPT},
@@ -94,6 +99,12 @@ def _entry(entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
     if limit is not None and entry.get("limit") is not None:
         kept["limit"] = max(limit, entry["limit"])
     return kept
+
+
+def _changed(arm: str, values: Mapping[str, Any]) -> str:
+    """A name that says what was changed, as arms of a matrix have it."""
+    name = slug("-".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items()))
+    return name if name != slug(arm) else f"{name}-next"
 
 
 def _without_nothing(value: Any) -> Any:

@@ -30,7 +30,11 @@ def context_markdown(context: Context) -> str:
 
 
 def _lines(context: Context) -> Iterator[str]:
-    yield f"# {context.project}: what is known from {context.experiments} experiments, {context.runs} runs"
+    experiments, runs = (
+        f"{n} {what}{'s' * (n != 1)}"
+        for n, what in ((context.experiments, "experiment"), (context.runs, "run"))
+    )
+    yield f"# {context.project}: what is known from {experiments}, {runs}"
     yield ""
     if context.about:
         yield context.about

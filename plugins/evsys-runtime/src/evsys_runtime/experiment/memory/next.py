@@ -102,7 +102,7 @@ class _Planner:
         """Experiments that ended before they were through."""
         for past in self.known.experiments:
             left = past.runs - past.runs_completed
-            if past.status in _GO_ON and past.retracted is None and left > 0:
+            if past.retracted is None and _unfinished(past):
                 yield NextStep(
                     kind="resume",
                     experiment=past.experiment_id,
@@ -119,10 +119,10 @@ class _Planner:
         """Winners that were chosen among several."""
         for past, arm in self._named(self.candidates):
             best = winners_of(past)[0]
-            if (
-                best is past.confirmed and best.outcome == "inconclusive"
-            ):  # it was tried; more of the same is what settles it
-                continue
+            if best is past.confirmed and best.outcome == "inconclusive":
+                continue  # it was tried; more of the same is what settles it
+            if best is past.confirmed and _unfinished(past):
+                continue  # it is being tried, and goes on with a resume
             repeats = max(1, best.n_seeds)
             sides = 1 if past.baseline in (None, BASE_MODEL) else 2
             yield self._with_file(
@@ -142,12 +142,15 @@ class _Planner:
 
     def to_settle(self) -> Iterator[NextStep]:
         """Questions whose answer more tasks, or more runs, would show."""
-        tried = [
-            each for each in self._named(self.candidates) if each[0].confirmed in winners_of(each[0])[:1]
-        ]
+        tried = [each for each in self._named(self.candidates) if _left_open(each[0])]
+        seen: set[object] = set()
         for past, best in [*self._named(self.open), *tried]:
             settling = past.settling
             arm = best if settling is None else settling.arm
+            question = (self.known.recipe(past, arm), past.baseline)
+            if question in seen:  # it was asked again since, beside other arms
+                continue
+            seen.add(question)
             again = past.confirmed
             if again is not None and again.arm == arm and again.outcome == "inconclusive":
                 asked = again
@@ -180,6 +183,7 @@ class _Planner:
             if each.region is not None and each.region.known_bad
         ]
         failed = self._failed()
+        offered: set[object] = set()
         for past, arm in list(self._named([*self.supported, *self.candidates]))[:MOST_WINNERS]:
             numbers = self.known.configs.get((past.experiment_id, arm))
             if numbers is None:
@@ -191,9 +195,13 @@ class _Planner:
             tried = [
                 Tried(config=self.on_record.config(other), failed=other in failed, beside=other in beside)
                 for other in dict.fromkeys(self.known.configs.values())
-                if len(other) == len(numbers) and len(other - numbers) == 1
+                if len(other) == len(numbers) and (len(other - numbers) == 1 or other in beside)
             ]
             for near in untried(own, tried, regions):
+                changed = frozenset({**own, near.path: f"{near.value:g}"}.items())
+                if changed in offered:  # next to a winner of another experiment, too
+                    continue
+                offered.add(changed)
                 yield self._with_file(
                     past,
                     NextStep(
@@ -201,10 +209,10 @@ class _Planner:
                         experiment=past.experiment_id,
                         arm=arm,
                         learns=f"whether {near.path} of {near.value:g} is better than {own[near.path]}: {near.why}",
-                        needs=_runs(1, f"of {arm} with {near.path} = {near.value:g}"),
+                        needs=f"{_runs(1, f'of {arm} with {near.path} = {near.value:g}')}, and one of it as it was",
                         worth=WORTH["neighbour"],
-                        runs=1,
-                        **self._run(past).times(1),
+                        runs=2,
+                        **self._run(past).times(2),
                     ),
                     repeats=1,
                     values={near.path: near.value},
@@ -263,6 +271,16 @@ class _Planner:
         hypothesis = f"To learn {step.learns}."
         config = resolved.file(step.arm, hypothesis=hypothesis, repeats=repeats, values=values, limit=limit)
         return attrs.evolve(step, config=config, command="evsys run FILE, with `config` in FILE")
+
+
+def _unfinished(past: PastExperiment) -> bool:
+    return past.status in _GO_ON and past.runs > past.runs_completed
+
+
+def _left_open(past: PastExperiment) -> bool:
+    """Whether the best winner was tried anew, and that doesn't tell."""
+    again = past.confirmed
+    return again is not None and again.outcome == "inconclusive" and again in winners_of(past)[:1]
 
 
 def _runs(count: int, which: str) -> str:

@@ -19,6 +19,9 @@ GAP = 4.0
 MOST_STEP = 4.0
 """The furthest step beyond an edge, as a factor."""
 
+MOST_TOWARDS = 10.0
+"""The furthest step towards a value that failed: a gap of twenty powers of ten isn't looked into a third of the way."""
+
 NEARER = 1 / 3
 """How far from the winner towards a value that failed the next one lies, by ratio: where it completes it says more than another failure."""
 
@@ -52,14 +55,15 @@ def untried(
 
     Args:
         winner: its values as JSON texts.
-        tried: arms on record; those that differ from it in one number count. What other experiments tried isn't tried again, but nothing
-            is known of which is better.
+        tried: arms on record; those that differ from it in one number count, and of those beside it what they tried while other
+            numbers differed, too. What other experiments tried isn't tried again, but nothing is known of which is better.
         known_bad: regions of failures; no value that is given lies in one.
     """
     there: dict[str, dict[float, bool]] = {}
     swept: dict[str, set[float]] = {}
     texts: dict[str, set[str]] = {}
-    for arm in tried:
+    arms = list(tried)
+    for arm in arms:
         differing = [
             path for path in winner.keys() | arm.config.keys() if winner.get(path) != arm.config.get(path)
         ]
@@ -71,7 +75,7 @@ def untried(
             texts.setdefault(differing[0], {winner.get(differing[0], "")}).add(arm.config[differing[0]])
     regions = list(known_bad)
     for path, own in sorted(swept.items()):
-        best, values = positive(winner.get(path)), there[path]
+        best, values = positive(winner.get(path)), {**_elsewhere(winner, arms, path), **there[path]}
         if best is None:
             continue
         whole = all(text.isdecimal() for text in texts[path])
@@ -82,6 +86,18 @@ def untried(
             inside = any(all(meets(config, one) for one in region.conditions) for region in regions)
             if rounded > 0 and rounded not in {*values, best} and not inside:
                 yield Neighbour(path=path, value=rounded, why=why)
+
+
+def _elsewhere(winner: Mapping[str, str], tried: Iterable[Tried], path: str) -> dict[float, bool]:
+    """Values that arms beside the winner had which differ from it in other numbers, too, as those of a search do: the sweep went there."""
+    found: dict[float, bool] = {}
+    for arm in tried:
+        others = [key for key in winner.keys() | arm.config.keys() if winner.get(key) != arm.config.get(key)]
+        numbers = all(positive(config.get(key)) for config in (winner, arm.config) for key in others)
+        value = positive(arm.config.get(path))
+        if arm.beside and numbers and value is not None and path in others:
+            found[value] = found.get(value, True) and arm.failed
+    return found
 
 
 def _edges(winner: Mapping[str, str], path: str, regions: Iterable[Region]) -> Iterator[float]:
@@ -108,6 +124,7 @@ def _around(best: float, others: Mapping[float, bool], swept: Set[float]) -> Ite
             continue
         between = f"nothing was tried between {min(near, best):g} and {max(near, best):g}"
         if others[near]:
-            yield best * (near / best) ** NEARER, f"{between}, and {near:g} failed"
+            step = min(max((near / best) ** NEARER, 1.0 / MOST_TOWARDS), MOST_TOWARDS)
+            yield best * step, f"{between}, and {near:g} failed"
         else:
             yield math.sqrt(near * best), between

@@ -126,7 +126,9 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
     if p is not None and p <= level:
         return f"significant ({chance}), but {bounds} doesn't tell on which side of the minimum_effect {minimum:g} it lies"
     seen = each.smallest_detectable_effect
-    limit = "" if seen is None else f"; this design sees effects from {number(seen)} on"
+    corrected = None not in (each.p_value, each.p_corrected) and each.p_value != each.p_corrected
+    alone = ", of one arm alone" if corrected else ""
+    limit = "" if seen is None else f"; this design sees effects from {number(seen)} on{alone}"
     return (
         f"{bounds} holds no effect as well as one{aim or ' worth having'}"
         + (f": {chance}" if chance else "")

@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 import numpy as np
 
-from evsys.types import Comparison
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.added.confirm import planned_repeats
@@ -91,7 +90,7 @@ def _design(
     baseline = _stored_baseline(question, benchmark, resolved, evidence)
     low, high = question.possible(question.reward_range or (0.0, 1.0)) or (0.0, 1.0)
     width = high - low if math.isfinite(high - low) and high > low else 1.0
-    spread, basis = _spread(question, benchmark, baseline, evidence, width)
+    spread, basis = _spread(question, benchmark, baseline, evidence, width=width, units=units, runs=runs)
     notes: list[str] = []
     variance = _run_variance(question, benchmark, resolved, evidence)
     if recipe and variance is None:
@@ -211,21 +210,32 @@ def _spread(
     benchmark: BoundBenchmark,
     baseline: _Baseline | None,
     evidence: Evidence,
+    *,
     width: float,
+    units: int,
+    runs: int,
 ) -> tuple[float, str]:
-    """The standard deviation of a difference of one task, and from what it is known."""
-    seen: list[float] = []
-    whose: list[str] = []
-    for experiment, comparisons in _comparisons(question, benchmark, evidence).items():
-        for comparison in comparisons:
+    """The standard deviation of a difference of one unit (a task, or a cluster), and from what it is known.
+
+    Differences of means over more runs than are planned are narrower than those will be, so they count only where there are no others.
+    """
+    seen: list[tuple[bool, float, str]] = []
+    for arm in _alike(question, benchmark, evidence):
+        # What tasks of a cluster have in common is in the error of a comparison by the same clusters, and in no other.
+        of_unit = units / len(benchmark.tasks) if _clustered_alike(arm, benchmark) else 1.0
+        for comparison in arm.experiment.comparisons:
             low, high, n = comparison.low, comparison.high, comparison.n_tasks
             if comparison.claim == "checkpoint" and n and low is not None and high is not None and high > low:
-                seen.append((high - low) / 2 / _Z * math.sqrt(n))
-                whose.append(experiment)
+                spread = (high - low) / 2 / _Z * math.sqrt(n * of_unit)
+                seen.append((comparison.n_seeds > runs, spread, arm.experiment.experiment_id))
     if seen:
-        ids = list(dict.fromkeys(whose))
+        of_more = all(more for more, _, _ in seen)
+        counted = [(spread, whose) for more, spread, whose in seen if more is of_more]
+        ids = list(dict.fromkeys(whose for _, whose in counted))
         of = ids[0] if len(ids) == 1 else f"{len(ids)} experiments, the newest {ids[0]}"
-        return max(seen), f"the widest differences on these tasks that are on record in {of}"
+        said = f"the widest differences on these tasks that are on record in {of}"
+        more_words = ", which are of more runs than here and narrower for it" if of_more else ""
+        return max(spread for spread, _ in counted), said + more_words
     if baseline is not None:
         spread = float(np.std(list(baseline.values.values()), ddof=1)) if len(baseline.values) > 1 else 0.0
         said = f"the baseline's scores of {baseline.words}; a correlation of {CORRELATION:g} with an arm's is assumed"
@@ -234,15 +244,21 @@ def _spread(
     return width / 2 * math.sqrt(2 * (1 - CORRELATION)), said
 
 
-def _comparisons(
-    question: Question, benchmark: BoundBenchmark, evidence: Evidence
-) -> dict[str, Sequence[Comparison]]:
-    """Comparisons on record on the same metric and tasks, by experiment."""
-    return {
-        arm.experiment.experiment_id: arm.experiment.comparisons
+def _alike(question: Question, benchmark: BoundBenchmark, evidence: Evidence) -> list[PastArm]:
+    """An arm of each experiment on record that was decided by the same metric of the same tasks."""
+    found = {
+        arm.experiment.experiment_id: arm
         for arm in evidence.arms_scored_on(benchmark.benchmark_hash)
         if _same_metric(arm, question, benchmark)
     }
+    return list(found.values())
+
+
+def _clustered_alike(arm: PastArm, benchmark: BoundBenchmark) -> bool:
+    return any(
+        entry.get("hash") == benchmark.benchmark_hash and entry.get("cluster_key") == benchmark.cluster_key
+        for entry in arm.benchmarks
+    )
 
 
 def _run_variance(

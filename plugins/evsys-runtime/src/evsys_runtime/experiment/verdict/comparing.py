@@ -17,6 +17,7 @@ from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, recipe_claim
 from evsys_runtime.experiment.verdict.scores import ArmScore, untrained_score
+from evsys_runtime.listed import listed
 
 __all__ = [
     "DRAWS",
@@ -199,7 +200,16 @@ def _claimed(question: Question, one: Compared, aligned: Aligned, level: float) 
     if one.paired is None or len(arm) < MIN_SEEDS or (trained and len(base) < MIN_SEEDS):
         return one
     clusters, sign = aligned.pair.clusters, _sign(question)
-    recipe = recipe_claim(one.paired, arm, base, clusters, sign=sign, level=ALPHA, corrected_level=level)
+    recipe = recipe_claim(
+        one.paired,
+        arm,
+        base,
+        clusters,
+        sign=sign,
+        level=ALPHA,
+        corrected_level=level,
+        largest=aligned.pair.largest,
+    )
     return attrs.evolve(one, recipe=recipe)
 
 
@@ -253,10 +263,19 @@ def _without(compared: Compared) -> Comparison:
             n_baseline_seeds=len(base.runs),
             reason=compared.uncomparable,
         )
-    reason = compared.invalid or "; ".join(dict.fromkeys((*arm.reasons, *base.reasons)))
+    reason = compared.invalid or _each_once((*arm.reasons, *base.reasons))
     return Comparison(
         arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
     )
+
+
+def _each_once(reasons: Sequence[str]) -> str:
+    """What runs say, each `RUN: WHY`, with the runs of which the same is said in one place."""
+    runs: dict[str, list[str]] = {}
+    for reason in dict.fromkeys(reasons):
+        run, _, why = reason.partition(": ")
+        runs.setdefault(why, []).append(run)
+    return "; ".join(f"{listed(names)}: {why}" if why else listed(names) for why, names in runs.items())
 
 
 def _comparison(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
@@ -32,8 +33,10 @@ from evsys_runtime.experiment.verdict.comparing import (
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
 from evsys_runtime.experiment.verdict.noise import above_noise, held_by_noise, noise_words, runs_above
 from evsys_runtime.experiment.verdict.question import Question
+from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS
 from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
 from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
+from evsys_runtime.experiment.verdict.tables import number, signed
 from evsys_runtime.listed import listed
 
 __all__ = ["conclude", "test_looks"]
@@ -314,9 +317,34 @@ def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
         if score.reasons and score.value is not None
     ]
     lines += [_missing(one) for one in decided.compared if one.missing]
+    lines += dict.fromkeys(
+        line
+        for comparison, one in zip(decided.comparisons, decided.compared, strict=True)
+        if (line := _far_apart(comparison, one)) is not None
+    )
     if decided.again is None:
         return lines
     return [*lines, *(f"once more: {line}" for line in _weakened(decided.again, results))]
+
+
+def _far_apart(comparison: Comparison, one: Compared) -> str | None:
+    """That equal runs differ as much as the arms do, where a win or a loss is of these very models and says nothing of the next run."""
+    if comparison.claim != "checkpoint" or comparison.outcome not in ("win", "loss"):
+        return None
+    spreads = {score.arm: _spread(score) for score in (one.arm, one.base)}
+    name = max(spreads, key=lambda arm: spreads[arm])
+    if spreads[name] < abs(comparison.effect or 0.0):
+        return None
+    return (
+        f"equal runs of {name} fall {number(spreads[name])} apart, and {comparison.arm} differs by {signed(comparison.effect)}: "
+        f"the next run may say otherwise; {MIN_SEEDS} training runs of each recipe tell"
+    )
+
+
+def _spread(score: ArmScore) -> float:
+    """How far the runs of an arm lie apart, by the means over their tasks."""
+    means = [math.fsum(run.values()) / len(run) for run in score.by_run if run]
+    return max(means) - min(means) if means and score.is_mean else 0.0
 
 
 def _missing(one: Compared) -> str:

@@ -124,6 +124,7 @@ def recipe_claim(
     sign: float = 1.0,
     level: float = 0.05,
     corrected_level: float = 0.05,
+    largest: float | None = None,
 ) -> Paired:
     """What may be said of the recipes behind a comparison of their training runs, `checkpoint`.
 
@@ -140,6 +141,7 @@ def recipe_claim(
         sign: -1 where less is better.
         level: of the interval.
         corrected_level: of one comparison after correction for all.
+        largest: the largest difference that there can be, beyond which no interval goes; None where that isn't known.
     """
     total, seeds = two_way_errors(arm, baseline, clusters)
     error, effect = math.sqrt(total), checkpoint.effect
@@ -155,10 +157,11 @@ def recipe_claim(
             middle, step = float(one.mean() - two.mean()), math.sqrt(seeds.by_seed)
             lows.append(interval_end(lambda m: seed_permutation(one, two, m) <= level, middle, step, -1.0))
             highs.append(interval_end(lambda m: seed_permutation(one, two, m) <= level, middle, step, 1.0))
+    bound = math.inf if largest is None else max(largest, abs(effect))
     return attrs.evolve(
         checkpoint,
-        low=min(lows),
-        high=max(highs),
+        low=max(min(lows), -bound),
+        high=min(max(highs), bound),
         p_value=max(p_values),
         standard_error=max(error, checkpoint.standard_error),
         method=method,
