@@ -8,11 +8,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from faulty_project import FaultyProject
 from small_project import Project
 
 from evsys.errors import StoreError
 from evsys_runtime.data import replay
-from evsys_runtime.experiment import Experiment
 from evsys_runtime.record import files
 from evsys_runtime.record.files import read_json
 
@@ -37,49 +37,11 @@ run:
   backend: {kind: mock}
 """
 MORE = "n_repeats: 2\nmax_concurrent_arms: 2\ncallbacks: [{kind: faults}]\n"
-CODE = """
-from pathlib import Path
-from evsys_sdk import SFT, register_algorithm, register_callback
-
-HERE = Path(__file__).parent
-
-def wanted(what):
-    return (HERE / what).exists()
-
-@register_callback("faults")
-class Faults:
-    def strike(self, ctx, what):
-        if wanted(f"interrupt-{ctx.run_id}-{what}"):
-            raise KeyboardInterrupt
-
-    def evsys_data_prepared(self, ctx):
-        self.strike(ctx, "data")
-
-    def evsys_step_finished(self, ctx, step):
-        self.strike(ctx, f"step-{step}")
-
-    def evsys_checkpoint_saved(self, ctx, checkpoint):
-        self.strike(ctx, f"saved-{checkpoint.step}")
-
-    def evsys_evaluation_finished(self, ctx, evaluation):
-        self.strike(ctx, f"scored-{evaluation.step}-{evaluation.benchmark}")
-
-    def evsys_run_finished(self, ctx):
-        self.strike(ctx, "finished")
-
-@register_algorithm("breaks")
-class Breaks(SFT):
-    async def build_batch(self, step_idx):
-        if wanted(f"break-{self.ctx.run_id}-{step_idx + 1}"):
-            raise RuntimeError("as it was told to")
-        return await super().build_batch(step_idx)
-"""
 
 
-class Lab:
+class Lab(FaultyProject):
     def __init__(self, root):
-        self.project = Project(root)
-        self.project.code("faults", CODE)
+        super().__init__(Project(root))
         for name, (letters, answer) in {"a": ("abcd", "x"), "b": ("efgh", "y"), "c": ("ijkl", "z")}.items():
             rows = [{"prompt": f"say {letter}", "completion": answer} for letter in letters]
             self.project.write(f"{name}.jsonl", rows)
@@ -91,28 +53,12 @@ class Lab:
             ]
             self.project.write(f"t{name}.jsonl", tasks)
 
-    def faults(self, *names):
-        for path in (self.project.root / "src").glob("*-*"):
-            path.unlink()
-        for name in names:
-            (self.project.root / "src" / name).touch()
-
     def run(self, *names, **options):
-        self.faults(*names)
+        self.fault(*names)
         experiment = self.project.experiment(
             TEXT, metadata=METADATA, extra=MORE, skip_grader_check=True, no_cache=True, **options
         )
         return self.carried_out(experiment)
-
-    def resume(self, directory, *names, **options):
-        self.faults(*names)
-        return self.carried_out(Experiment.resume(directory, quiet=True, **options))
-
-    def carried_out(self, experiment):
-        try:
-            return experiment.run()
-        except KeyboardInterrupt:
-            return experiment.result
 
 
 @pytest.fixture
@@ -146,13 +92,13 @@ def whole(tmp_path_factory):
     "cuts",
     [
         ("interrupt-run-s0.1-a-scored-0-b",),
-        ("interrupt-run-s1.1-a-step-2",),
+        ("interrupt-run-s1.1-a-2",),
         ("interrupt-run-s0.1-a-scored-6-a",),  # those of b and c aren't over
         ("interrupt-run-s0.2-b-data",),
         ("interrupt-run-s1.2-b-scored-3-b",),
         ("interrupt-run-s0.2-b-saved-6",),
         ("interrupt-run-s1.2-b-scored-6-c", "interrupt-run-s0.3-c-scored-6-a"),
-        ("interrupt-run-s0.3-c-finished", "interrupt-run-s1.3-c-step-5"),
+        ("interrupt-run-s0.3-c-finished", "interrupt-run-s1.3-c-5"),
     ],
 )
 def test_a_chain_that_is_interrupted_once_or_again_comes_to_the_same_matrix(lab, whole, cuts):
@@ -204,7 +150,7 @@ def test_a_disk_that_is_full_at_any_stage_costs_nothing_once_there_is_room(
         return real(descriptor)
 
     monkeypatch.setattr("os.fsync", fsync)
-    lab.faults()
+    lab.fault()
     experiment = lab.project.experiment(
         TEXT, metadata=METADATA, extra=MORE, skip_grader_check=True, no_cache=True
     )

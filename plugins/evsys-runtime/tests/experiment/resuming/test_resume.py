@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from faulty_project import FaultyProject
 from small_project import METADATA, RUN, Project
 
 from evsys.errors import ConfigError, StoreError
@@ -21,31 +22,8 @@ from evsys_runtime.record.files import read_json, write_json
 EVERY_2 = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 2\n    temperature: 1.0")
 NINE = RUN.replace("steps: 6", "steps: 9, save_every: 2")
 
-FAULTS = """
-from pathlib import Path
-from evsys_sdk import SFT, register_algorithm, register_callback, register_verifier
-
-HERE = Path(__file__).parent
-
-def wanted(what):
-    return (HERE / what).exists()
-
-@register_callback("faults")
-class Faults:
-    def evsys_step_finished(self, ctx, step, metrics):
-        if wanted(f"interrupt-{ctx.run_id}-{step}"):
-            raise KeyboardInterrupt
-
-    def evsys_evaluation_finished(self, ctx, evaluation):
-        if wanted(f"interrupt-{ctx.run_id}-scored-{evaluation.step}"):
-            raise KeyboardInterrupt
-
-@register_algorithm("breaks")
-class Breaks(SFT):
-    async def build_batch(self, step_idx):
-        if wanted(f"break-{self.ctx.run_id}-{step_idx + 1}"):
-            raise RuntimeError("as it was told to")
-        return await super().build_batch(step_idx)
+COUNTED = """
+from evsys_sdk import register_verifier
 
 @register_verifier("counted")
 def counted(model_output, expected, params):
@@ -57,21 +35,14 @@ def counted(model_output, expected, params):
 """
 
 
-class Lab:
+class Lab(FaultyProject):
     """A project whose runs fail where it says so."""
 
     def __init__(self, project):
-        self.project = project
-        project.code("faults", FAULTS)
+        super().__init__(project, COUNTED)
         project.tasks(
             [(f"t{i * 5 % 12:02d}", f"say {c}", c) for i, c in enumerate("abcdefghijkl")], "counted"
         )
-
-    def fault(self, *names):
-        for path in (self.project.root / "src").glob("*-*"):
-            path.unlink()
-        for name in names:
-            (self.project.root / "src" / name).touch()
 
     def run(self, *names, text=NINE, metadata=EVERY_2, extra="", **options):
         self.fault(*names)
@@ -82,16 +53,6 @@ class Lab:
             body, metadata=metadata, extra=more, skip_grader_check=True, **options
         )
         return self.carried_out(experiment)
-
-    def resume(self, directory, *names, **options):
-        self.fault(*names)
-        return self.carried_out(Experiment.resume(directory, quiet=True, **options))
-
-    def carried_out(self, experiment):
-        try:
-            return experiment.run()
-        except KeyboardInterrupt:
-            return experiment.result
 
     @property
     def judged(self):
