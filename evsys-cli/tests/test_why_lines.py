@@ -106,6 +106,15 @@ def test_an_arm_that_has_no_score_since_its_runs_failed_is_told_by_them():
     ]
 
 
+@pytest.mark.parametrize(
+    ("run", "told"), [("a-s0", True), ("a-s1.0-sft", True), ("a-small-s0", False), ("a-s2-s0", False)]
+)
+def test_a_run_of_an_arm_whose_name_begins_alike_says_nothing_of_this_one(run, told):
+    unscored = WhyArm(comparison=Comparison(arm="a", outcome="unscored"), says="nobody was there")
+    lines = lines_of(arms=(unscored,), failed=(failed(run),))
+    assert lines[4] == ("  a: unscored" if told else "  a: unscored; nobody was there")
+
+
 @pytest.mark.parametrize("arms", [1, 3])
 def test_a_difference_that_all_arms_have_to_the_parent_is_told_once(arms):
     data = Difference(path="data.path", one='"a"', other='"b"')

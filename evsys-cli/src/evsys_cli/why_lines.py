@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -80,7 +81,8 @@ def _told_of(each: WhyArm, failed: Sequence[WhyFailed]) -> tuple[str, str, str]:
     """
     one = each.comparison
     if one.effect is None:
-        told = any(run.run_id.startswith(f"{one.arm}-s") for run in failed)
+        of_arm = re.compile(rf"{re.escape(one.arm)}-s\d+(\..*)?")  # of a stage, too, and not of arm-small
+        told = any(of_arm.fullmatch(run.run_id) for run in failed)
         return one.outcome if told else f"{one.outcome}; {each.says}", "", ""
     bounds = "" if one.low is None or one.high is None else f" [{number(one.low)}, {number(one.high)}]"
     runs = f"{one.n_seeds} training run{'s' * (one.n_seeds != 1)}"

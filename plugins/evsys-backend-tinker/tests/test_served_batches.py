@@ -1,6 +1,7 @@
 """Sampling calls that a deterministic run makes together have the bits that they have in process, whatever happens on the way."""
 
 import asyncio
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ from toy_training import MODEL, backend, steps
 from evsys import current_registry
 from evsys.errors import BackendError
 from evsys.types import SamplingParams
+from evsys_backend_tinker.http_json import JsonApi
+from evsys_backend_tinker.meter import Meter
+from evsys_backend_tinker.sampler import Snapshot, TinkerSampler
 from evsys_backend_tinker.together import key_of
+from evsys_backend_tinker.waiting import Waiting
+from evsys_runtime.accounting.limiter import Limiter
+from evsys_runtime.rendering.tokenizers import ByteTokenizer
 from evsys_server.batches import Drawing
 
 NAMED, DRAWN, RESULT = "/sample_batches", "/asample", "/retrieve_future"
@@ -153,6 +160,50 @@ def test_calls_on_another_snapshot_are_drawn_again_where_one_finds_that_the_serv
 
     before, trained, scored = asyncio.run(run())
     assert scored == trained == before
+
+
+@pytest.mark.parametrize("past", [True, False])
+def test_what_a_call_ends_with_tells_nothing_once_its_model_is_being_made_again(past: bool):
+    """The server's word that a session has ended comes as any failure does, and before the new one is there."""
+
+    class Ended:
+        def compute_logprobs(self, _tokens: Any) -> Future[Any]:
+            outcome: Future[Any] = Future()
+            outcome.set_exception(RuntimeError("session 7 has ended"))
+            return outcome
+
+    class Whole:
+        def compute_logprobs(self, tokens: Any) -> Future[Any]:
+            outcome: Future[Any] = Future()
+            outcome.set_result([None, *(-1.0 for _ in tokens.to_ints()[1:])])
+            return outcome
+
+    async def renew(generation: int, _error: Exception) -> None:
+        snapshot.inner, snapshot.generation = Whole(), generation + 1
+
+    snapshot = Snapshot(
+        inner=Ended(),
+        generation=0,
+        renew=renew,
+        lost=lambda _generation: asyncio.sleep(60.0),
+        is_past=lambda generation: past and generation == 0,
+    )
+    sampler = TinkerSampler(
+        snapshot,
+        tokenizer=ByteTokenizer(),
+        version=0,
+        waiting=Waiting(api=JsonApi(base_url="http://127.0.0.1:1")),
+        limiter=Limiter(),
+        meter=Meter(),
+        one_seed=True,
+        together=False,
+        log=None,
+    )
+    if past:
+        assert asyncio.run(sampler.compute_logprobs([1, 2, 3]))[1:].tolist() == [-1.0, -1.0]
+    else:
+        with pytest.raises(BackendError, match="sampling failed on the server: session 7 has ended"):
+            asyncio.run(sampler.compute_logprobs([1, 2, 3]))
 
 
 def test_calls_under_way_end_with_the_reason_where_the_model_cant_be_made_again(local_server, tmp_path: Path):

@@ -1,6 +1,6 @@
 import asyncio
 
-from evsys_runtime.gathering import Gathering
+from evsys_runtime.gathering import Gathering, when_all_gave_up
 
 
 def gathered(work):
@@ -47,3 +47,21 @@ def test_what_nobody_watches_waits_for_who_does():
         await call(gathering, 2)
 
     assert gathered(work) == [[1, 2]]
+
+
+def test_a_batch_is_given_up_once_nobody_waits_for_any_of_it():
+    async def given_up(ends):
+        told = []
+        outcomes = [asyncio.get_running_loop().create_future() for _ in ends]
+        when_all_gave_up(outcomes, lambda: told.append("given up"))
+        for outcome, answered in zip(outcomes, ends, strict=True):
+            assert told == []
+            if answered:
+                outcome.set_result(None)
+            else:
+                outcome.cancel()
+            await asyncio.sleep(0)
+        return told
+
+    assert asyncio.run(given_up([False, False])) == ["given up"]
+    assert asyncio.run(given_up([True, False])) == []

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from wire_client import FailedError, Sampler, WireError, datum
+from wire_client import FailedError, WireError, base_sampler, datum
 
 from evsys import current_registry
 from evsys.types import AdamParams, LoraSpec, ModelSpec, SamplingParams
@@ -107,17 +107,6 @@ def test_requests_of_no_batch_are_drawn_alone(with_server, tmp_path):
     assert with_server(work, backend="local", deterministic=True) == alone
 
 
-async def base_sampler(client, session=None, number=0):
-    session = session or await client.new_session()
-    made = await client.post(
-        "create_sampling_session",
-        session_id=session,
-        sampling_session_seq_id=number,
-        base_model="evsys/tiny",
-    )
-    return Sampler(client, made["sampling_session_id"])
-
-
 def test_no_request_of_a_batch_is_answered_before_the_last_has_come(with_server):
     async def work(client):
         sampler = await base_sampler(client)
@@ -178,7 +167,7 @@ def test_who_gives_a_batch_up_and_names_it_anew_gets_the_new_one(with_server):
 def test_a_session_that_ends_takes_its_batches_along(with_server):
     async def work(client):
         session = await client.new_session()
-        sampler = await base_sampler(client, session)
+        sampler = await base_sampler(client, session=session)
         keys = [key(PROMPTS[0], seed) for seed in range(4)]
         await named(client, sampler, keys)
         promise = await client.post("asample", **body(sampler, PROMPTS[0], 0))

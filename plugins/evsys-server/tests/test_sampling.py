@@ -2,22 +2,11 @@ import asyncio
 import math
 
 import pytest
-from wire_client import FailedError, Sampler, WireError, datum
+from wire_client import FailedError, Sampler, WireError, base_sampler, datum
 
 from evsys_server.limits import Limits
 
 PROMPT = list(b"hello")
-
-
-async def base_sampler(client, number: int = 0, session: str | None = None) -> Sampler:
-    session = session or await client.new_session()
-    made = await client.post(
-        "create_sampling_session",
-        session_id=session,
-        sampling_session_seq_id=number,
-        base_model="evsys/tiny",
-    )
-    return Sampler(client, made["sampling_session_id"])
 
 
 def test_a_base_model_is_sampled(with_server):

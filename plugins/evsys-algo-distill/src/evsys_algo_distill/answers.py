@@ -56,8 +56,9 @@ class Answer:
     @property
     def read(self) -> int:
         """How many tokens the teacher reads."""
-        shown = None if self.shown is None else len(self.shown)
-        return len(self.trajectory) if shown is None else shown + self.trajectory.sampled
+        if self.shown is None:
+            return len(self.trajectory)
+        return len(self.shown) + self.trajectory.sampled
 
 
 @attrs.frozen(kw_only=True, eq=False)

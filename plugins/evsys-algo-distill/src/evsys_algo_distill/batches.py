@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evsys.types import Datum
+from evsys.types import Datum, TrainingBatch
 from evsys_runtime.training.trajectories import to_datum
 
 if TYPE_CHECKING:
@@ -15,8 +15,18 @@ if TYPE_CHECKING:
 
     from evsys_algo_distill.answers import Answer
     from evsys_algo_distill.teaching import Opinion
+    from evsys_runtime.training.comparable import Comparable
 
-__all__ = ["policy_data", "reverse_kl", "target_datum"]
+__all__ = ["policy_batch", "policy_data", "reverse_kl", "target_datum"]
+
+
+def policy_batch(answers: Sequence[Answer], told: Comparable, coefficient: float = 1.0) -> TrainingBatch:
+    """`policy_data` of what the teacher told, with its loss."""
+    return TrainingBatch(
+        data=policy_data(answers, told.logprobs, coefficient),
+        loss_fn="importance_sampling",
+        metrics={"reverse_kl": reverse_kl(answers, told.logprobs), **told.metrics("teacher")},
+    )
 
 
 def policy_data(

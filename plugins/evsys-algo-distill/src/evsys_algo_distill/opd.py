@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys import option
-from evsys.types import TrainingBatch
 from evsys_algo_distill.distillation import Distillation, Prompt
 from evsys_algo_distill.params import COOKBOOK, ON_POLICY, DistillationParams
 from evsys_runtime.training.bands import Band
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evsys.protocols import Renderer, SamplingClient
-    from evsys.types import PromptExample, RunContext
+    from evsys.types import PromptExample, RunContext, TrainingBatch
     from evsys_algo_distill.answers import Answer, Answers
 
 __all__ = ["OPD", "OPDParams"]
@@ -145,7 +144,7 @@ class OPD(Distillation):
         self, answers: Sequence[Answer], student: SamplingClient
     ) -> tuple[TrainingBatch, SamplingClient, int]:
         """The difference of logprobs as advantage, token by token."""
-        from evsys_algo_distill.batches import policy_data, reverse_kl
+        from evsys_algo_distill.batches import policy_batch
         from evsys_algo_distill.teaching import logprobs_of
 
         teacher = self._teacher
@@ -153,12 +152,7 @@ class OPD(Distillation):
             raise RuntimeError("answers before `begin`")
         told = await logprobs_of(teacher, answers)
         self._warn_of_itself(answers, told.logprobs)
-        batch = TrainingBatch(
-            data=policy_data(answers, told.logprobs, self.config.kl_coef),
-            loss_fn="importance_sampling",
-            metrics={"reverse_kl": reverse_kl(answers, told.logprobs), **told.metrics("teacher")},
-        )
-        return batch, teacher, 0
+        return policy_batch(answers, told, self.config.kl_coef), teacher, 0
 
     def _warn_of_itself(self, answers: Sequence[Answer], thinks: Sequence[NDArray[np.float64]]) -> None:
         """Say so where the teacher has the very weights that the student begins with, mostly for want of a checkpoint."""

@@ -14,6 +14,7 @@ from evsys_runtime.training.rollout_groups import (
     nothing_learnable,
     out_of_turns,
     run_groups,
+    shares,
     spent,
 )
 
@@ -94,16 +95,12 @@ async def answers_in_turns(
 
 def _metrics(rollouts: Sequence[Rollout], answers: Sequence[Answer], lost: Counter[str]) -> dict[str, float]:
     """Called as `rl` calls them."""
-    count, kept = len(rollouts), len(rollouts) - lost.total()
+    kept = len(rollouts) - lost.total()
     rewards = [rollout.score.value for rollout in rollouts if isinstance(rollout.score, Score)]
     found = {
-        "rollouts": float(count),
+        **shares(rollouts, lost),
         "sequences": float(len(answers)),
         "length_mean": sum(answer.trajectory.sampled for answer in answers) / kept,
         "turns_mean": sum(len(answer.trajectory.spans) for answer in answers) / kept,
-        "truncated_share": sum(rollout.truncated for rollout in rollouts) / count,
-        "out_of_turns_share": sum("refused_calls" in rollout.metadata for rollout in rollouts) / count,
-        "rejected_share": lost.total() / count,
-        **{f"rejected/{reason}": float(number) for reason, number in sorted(lost.items())},
     }
     return found | ({"reward": sum(rewards) / len(rewards)} if rewards else {})

@@ -172,15 +172,13 @@ class SDFT(Distillation):
     async def _learn_from(
         self, teacher: SamplingClient, answers: Sequence[Answer]
     ) -> tuple[TrainingBatch, SamplingClient, int]:
-        from evsys_algo_distill.batches import policy_data, reverse_kl, target_datum
+        from evsys_algo_distill.batches import policy_batch, reverse_kl, target_datum
         from evsys_algo_distill.losses import mixed_divergence
         from evsys_algo_distill.teaching import logprobs_of, opinions_of
 
         if self.config.kl == "reverse":
             told = await logprobs_of(teacher, answers)
-            data = policy_data(answers, told.logprobs)
-            metrics = {"reverse_kl": reverse_kl(answers, told.logprobs), **told.metrics("teacher")}
-            return TrainingBatch(data=data, loss_fn="importance_sampling", metrics=metrics), teacher, 0
+            return policy_batch(answers, told), teacher, 0
         opinions, told = await opinions_of(teacher, answers, self.config.topk)
         count = sum(answer.trajectory.sampled for answer in answers)
         metrics = {

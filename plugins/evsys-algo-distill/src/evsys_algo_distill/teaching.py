@@ -11,7 +11,7 @@ import numpy as np
 
 from evsys.errors import AlgorithmError
 from evsys.types import SamplingParams
-from evsys_runtime.training.comparable import Comparable, comparable
+from evsys_runtime.training.comparable import Comparable, comparable, told_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,12 +46,7 @@ async def logprobs_of(teacher: SamplingClient, answers: Sequence[Answer]) -> Com
     Raises:
         AlgorithmError: it gave too few, or none that is a number.
     """
-    read = [answer.judged for answer in answers]
-    found = await asyncio.gather(*(teacher.compute_logprobs(tokens) for tokens, _ in read))
-    for (tokens, _), values in zip(read, found, strict=True):
-        if len(values) != len(tokens):
-            raise AlgorithmError(f"the teacher gave {len(values)} logprobs for {len(tokens)} tokens")
-    theirs = [np.asarray(values, np.float64)[said] for (_, said), values in zip(read, found, strict=True)]
+    theirs = await told_by(teacher, [answer.judged for answer in answers], who="teacher")
     return comparable(theirs, [answer.logprobs for answer in answers], who="teacher")
 
 

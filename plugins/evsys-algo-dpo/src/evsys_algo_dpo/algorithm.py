@@ -21,6 +21,7 @@ from evsys_algo_dpo.reference import References, ask, from_text, to_text
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.bands import STEEP, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams
+from evsys_runtime.training.trained_by import kind_of
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
@@ -200,8 +201,8 @@ class DPO(BaseAlgorithm):
         return attrs.evolve(result, usage=result.usage + self._took, roles={"reference": self._took})
 
     async def _asked(self, ctx: RunContext) -> tuple[References, Usage]:
-        kind = ctx.config.get("backend", {}).get("kind", type(ctx.clients.policy).__name__)
-        with boundary("backend", str(kind), ctx.run_id):
+        kind = kind_of(ctx, "backend") or type(ctx.clients.policy).__name__
+        with boundary("backend", kind, ctx.run_id):
             return await ask(ctx, self._taken(ctx), self.config.batch_size)
 
     # --- what `evsys data preview` shows --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 
 from evsys.types import Score
 from evsys_algo_rl.shaping import is_reward
+from evsys_runtime.training.rollout_groups import shares
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,16 +43,12 @@ def rollout_metrics(groups: Sequence[TaskGroup], estimator: str) -> dict[str, fl
     count = max(len(rollouts), 1)
     found = {
         "groups": float(len(groups)),
-        "rollouts": float(len(rollouts)),
+        **shares(rollouts, lost),
         "zero_variance_share": sum(group.flat(estimator) for group in groups) / max(len(groups), 1),
-        "truncated_share": sum(rollout.truncated for rollout in rollouts) / count,
-        "out_of_turns_share": sum("refused_calls" in rollout.metadata for rollout in rollouts) / count,
         "timed_out_share": sum(rollout.timed_out for rollout in rollouts) / count,
         "error_share": lost["error"] / count,
         "no_score_share": lost["no_score"] / count,
-        "rejected_share": sum(lost.values()) / count,
     }
-    found |= {f"rejected/{reason}": float(number) for reason, number in sorted(lost.items())}
     return found | _rewards(rollouts, members) | _lengths(members)
 
 

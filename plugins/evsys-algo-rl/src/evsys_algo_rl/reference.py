@@ -1,17 +1,15 @@
-"""The weights that a run started from, frozen: what `kl_coef` holds the policy near to."""
+"""What `kl_coef` holds the policy near to: the run's `reference`, or the weights that it started from."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evsys.errors import AlgorithmError
 from evsys.types import Usage
 from evsys_runtime.training.asking import used
-from evsys_runtime.training.comparable import comparable
+from evsys_runtime.training.comparable import comparable, told_by
 from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.starting_weights import StartingWeights
 
@@ -61,21 +59,14 @@ class Reference:
             if member.trained
             for row in member.trajectories
         ]
-        found = await asyncio.gather(
-            *(self._weights.snapshot.compute_logprobs(row.tokens.tolist()) for row in rows)
+        found = await told_by(
+            self._weights.snapshot, [(row.tokens.tolist(), row.mask) for row in rows], who="reference"
         )
-        for row, values in zip(rows, found, strict=True):
-            if len(values) != len(row):
-                raise AlgorithmError(f"the reference gave {len(values)} logprobs for {len(row)} tokens")
         took = used(self._weights.snapshot, sum(len(row) for row in rows))
         self.used += took
         if self._budget is not None:
             self._budget.charge(took)
-        told = comparable(
-            [np.asarray(values)[row.mask] for row, values in zip(rows, found, strict=True)],
-            [row.logprobs[row.mask] for row in rows],
-            who="reference",
-        )
+        told = comparable(found, [row.logprobs[row.mask] for row in rows], who="reference")
         whole = {}
         for row, sampled in zip(rows, told.logprobs, strict=True):
             whole[id(row)] = np.zeros(len(row))

@@ -23,7 +23,7 @@ from evsys_backend_local.engine.abort import Abort, AbortedError
 from evsys_backend_local.engine.limits import ContextTooLongError
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.trainable import Snapshot
-from evsys_runtime.gathering import Gathering
+from evsys_runtime.gathering import Gathering, when_all_gave_up
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
@@ -116,16 +116,7 @@ class SampleQueue:
         calls.computing += 1
         job.add_done_callback(lambda done: self._deliver(batch, done))
         job.add_done_callback(lambda _: self._go_on(calls))
-        waited_for = len(batch)
-
-        def gave_up(future: asyncio.Future[SampleOutput]) -> None:
-            nonlocal waited_for
-            waited_for -= future.cancelled()
-            if waited_for == 0:
-                abort.set()
-
-        for waiting in batch:
-            waiting.future.add_done_callback(gave_up)
+        when_all_gave_up([waiting.future for waiting in batch], abort.set)
 
     def _go_on(self, calls: _Calls) -> None:
         """After a batch: gather what waited for its end, with those whom its answers let go on."""

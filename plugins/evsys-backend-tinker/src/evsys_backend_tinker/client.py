@@ -141,7 +141,11 @@ class TinkerTrainingClient:
             snapshot.inner, snapshot.generation = inner, self.stream.generation
 
         snapshot = Snapshot(
-            inner=None, generation=self.stream.generation, renew=renew, lost=self.stream.until_past
+            inner=None,
+            generation=self.stream.generation,
+            renew=renew,
+            lost=self.stream.until_past,
+            is_past=self.stream.is_past,
         )
         call = Call(
             kind="save",

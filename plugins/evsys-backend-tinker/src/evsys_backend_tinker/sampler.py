@@ -16,7 +16,7 @@ from evsys_backend_tinker import convert
 from evsys_backend_tinker.pauses import heard_by
 from evsys_backend_tinker.sdk import GoneError, as_cause, as_future, is_lost, said, sampler_id, tinker
 from evsys_backend_tinker.together import Asked, key_of, name_batch
-from evsys_runtime.gathering import Gathering
+from evsys_runtime.gathering import Gathering, when_all_gave_up
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -36,13 +36,14 @@ class Snapshot:
     """The client's sampling client, replaced where the server lost it.
 
     `renew` brings it back after a loss; `generation` says how often that was done. `lost` returns once what was there in a
-    generation is no more.
+    generation is no more, and another is there; `is_past` is true from when that is begun.
     """
 
     inner: Any
     generation: int
     renew: Callable[[int, Exception], Awaitable[None]]
     lost: Callable[[int], Coroutine[Any, Any, None]]
+    is_past: Callable[[int], bool]
     closed: bool = False
 
 
@@ -169,16 +170,7 @@ class TinkerSampler:
         task = asyncio.get_running_loop().create_task(self._answer(wanted))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
-        waited_for = len(wanted)
-
-        def gave_up(outcome: asyncio.Future[Any]) -> None:
-            nonlocal waited_for
-            waited_for -= outcome.cancelled()
-            if waited_for == 0:
-                task.cancel()
-
-        for asked in wanted:
-            asked.outcome.add_done_callback(gave_up)
+        when_all_gave_up([asked.outcome for asked in wanted], task.cancel)
 
     async def _answer(self, batch: Sequence[Asked]) -> None:
         """End all calls of a batch, in one turn of the event loop."""
@@ -200,11 +192,11 @@ class TinkerSampler:
         while True:
             generation = self._snapshot.generation
             try:
-                return await self._unless_lost(self._drawn(batch), generation)
+                return await self._unless_lost(self._drawn(batch, generation), generation)
             except EvsysError:
                 raise
             except Exception as error:
-                if not is_lost(error):
+                if not self._is_lost(error, generation):
                     raise _failed(error) from as_cause(error)
                 await self._snapshot.renew(generation, error)
 
@@ -221,7 +213,11 @@ class TinkerSampler:
             drawing.cancel()
             lost.cancel()
 
-    async def _drawn(self, batch: Sequence[Asked]) -> list[Any]:
+    def _is_lost(self, error: Exception, generation: int) -> bool:
+        """True also where another call found it: the session is ended, so that what this one ends with tells nothing."""
+        return is_lost(error) or self._snapshot.is_past(generation)
+
+    async def _drawn(self, batch: Sequence[Asked], generation: int) -> list[Any]:
         """The same, unless the server has lost the snapshot."""
         inner = self._snapshot.inner
         if len(batch) > 1:
@@ -229,19 +225,19 @@ class TinkerSampler:
         with heard_by(self._log):
             futures = [as_future(asked.make(inner)) for asked in batch]
         try:
-            return await asyncio.gather(*map(self._outcome, futures))
+            return await asyncio.gather(*(self._outcome(future, generation) for future in futures))
         finally:
             for future in futures:
                 if not future.done():
                     future.cancel()
 
-    async def _outcome(self, future: asyncio.Future[Any]) -> Any:
+    async def _outcome(self, future: asyncio.Future[Any], generation: int) -> Any:
         try:
             return await self._waiting.for_call(future, "sample")
         except EvsysError as error:
             return error
         except Exception as error:
-            if is_lost(error):
+            if self._is_lost(error, generation):
                 raise
             failed = _failed(error)
             failed.__cause__ = as_cause(error)

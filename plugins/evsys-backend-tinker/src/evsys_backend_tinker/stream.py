@@ -139,7 +139,7 @@ class Stream:
         """
         if self.closed is not None:
             raise BackendError(self.closed)
-        if not self._is_past(generation):
+        if not self.is_past(generation):
             self._start_reopening(error)
         await self._reopened()
 
@@ -242,7 +242,7 @@ class Stream:
                 continue
             if call.failed is not None:  # what it builds on was refused meanwhile
                 raise call.failed
-            if self._is_past(generation) and call in self._since:  # it is made again, and that is what counts
+            if self.is_past(generation) and call in self._since:  # it is made again, and that is what counts
                 await self._reopened()
                 continue
             call.done, self._in_a_row = True, 0
@@ -257,7 +257,7 @@ class Stream:
                 raise
             raise _LetGoError("the call was let go") from None
 
-    def _is_past(self, generation: int) -> bool:
+    def is_past(self, generation: int) -> bool:
         """True where the model of a generation is no more: its session is ended, so what its calls end with tells nothing."""
         return self._reopening is not None or self.generation != generation
 
@@ -265,7 +265,7 @@ class Stream:
         """Wait where a call failed because its model was lost, so that it is made again; else raise what it ends with."""
         if call.failed is not None:
             raise call.failed
-        if not self._is_past(generation) and not _is_loss(error):
+        if not self.is_past(generation) and not _is_loss(error):
             self._refuse(call, error)
             if isinstance(error, EvsysError):
                 raise error
@@ -405,14 +405,14 @@ class Stream:
         try:
             outcome = await self._awaited(call, inflight)
         except Exception as error:
-            if self._is_past(generation) or self.closed is not None:
+            if self.is_past(generation) or self.closed is not None:
                 return  # the model was lost once more, and the call is made with the next one
             if _is_loss(error):
                 await self.renewed(generation, error)
             else:
                 self._give_up(error, error)
         else:
-            if not self._is_past(generation):
+            if not self.is_past(generation):
                 call.renew(outcome)
 
 

@@ -81,15 +81,14 @@ def _told(waiting: Waiting, body: dict[str, Any]) -> bool:
         return True
     if answer.status in _PASSING or answer.status >= 500:
         return False
-    _refused(answer)
-    return False
+    raise _refusal(answer)
 
 
-def _refused(answer: Answer) -> None:
+def _refusal(answer: Answer) -> GoneError | BackendError:
     wrong = told(answer.json())
     if answer.status in GONE and wrong is not None:
-        raise GoneError(wrong, answer.status)
-    raise BackendError(
+        return GoneError(wrong, answer.status)
+    return BackendError(
         f"the server takes no batches of sample calls ({answer.reason})",
         hint="a run is deterministic over the wire with a server of this version of evsys",
     )

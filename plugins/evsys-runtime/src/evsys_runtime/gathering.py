@@ -7,9 +7,10 @@ never on time: a wave of rollouts that is started together is a batch, wherever 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-__all__ = ["IDLE_TURNS", "Gathering"]
+__all__ = ["IDLE_TURNS", "Gathering", "when_all_gave_up"]
 
 IDLE_TURNS = 3
 """Turns of the event loop without a new call after which a batch is complete: a task that was just started makes its call
@@ -52,3 +53,17 @@ class Gathering[T]:
         self._watching = False
         batch, self.waiting = self.waiting, []
         self._take(batch)
+
+
+def when_all_gave_up(outcomes: Sequence[asyncio.Future[Any]], then: Callable[[], object]) -> None:
+    """Call `then` once all outcomes of a batch are cancelled, so that nobody waits for it any more."""
+    waited_for = len(outcomes)
+
+    def ended(outcome: asyncio.Future[Any]) -> None:
+        nonlocal waited_for
+        waited_for -= outcome.cancelled()
+        if waited_for == 0:
+            then()
+
+    for outcome in outcomes:
+        outcome.add_done_callback(ended)

@@ -3,11 +3,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from served_mock import mock_model
 
-from evsys import Registry
 from evsys.errors import ConfigError
-from evsys.types import ModelSpec
-from evsys_runtime.serving.models import FixedCatalogue, ServedModel
+from evsys_runtime.serving.models import FixedCatalogue
 from evsys_runtime.serving.server import chat_server
 
 
@@ -33,18 +32,7 @@ def test_a_port_that_is_taken_is_told(served):
 
 
 def test_a_backends_own_snapshot_answers(with_server, tmp_path: Path):
-    backend = Registry().build("backend", "mock")
-
-    async def snapshot() -> ServedModel:
-        client = await backend.prepare(ModelSpec(name="evsys/tiny"), tmp_path, 1, None)
-        return ServedModel(
-            name="m",
-            sampling_client=await client.sampling_client(),
-            renderer=client.renderer,
-            tokenizer=client.tokenizer,
-        )
-
-    model = asyncio.run(snapshot())
+    model = mock_model(tmp_path)
 
     async def work(server):
         asked = {"max_tokens": 8, "seed": 3, "logprobs": True, "return_token_ids": True, "n": 2}

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import attrs
 import numpy as np
 import pytest
+from served_mock import mock_model
 
-from evsys import Registry
-from evsys.types import ModelSpec, SamplingParams
+from evsys.types import SamplingParams
 from evsys_runtime.serving.models import FixedCatalogue, ServedModel
 from evsys_runtime.serving.server import chat_server
 
@@ -19,20 +20,7 @@ HI = [104, 105, 33]
 
 @pytest.fixture
 def model(tmp_path: Path) -> ServedModel:
-    """The mock backend's untrained model, which reads bytes."""
-
-    async def make() -> ServedModel:
-        backend = Registry().build("backend", "mock")
-        client = await backend.prepare(ModelSpec(name="evsys/tiny"), tmp_path, 1, None)
-        return ServedModel(
-            name="m",
-            sampling_client=await client.sampling_client(),
-            renderer=client.renderer,
-            tokenizer=client.tokenizer,
-            context_length=64,
-        )
-
-    return asyncio.run(make())
+    return mock_model(tmp_path, context_length=64)
 
 
 def ask(model: ServedModel, *, texts: bool = True, **body: Any) -> tuple[int, Any]:
@@ -115,6 +103,20 @@ def test_every_prompt_has_its_choices_in_order(model):
     assert [choice["text"][:2] for choice in body["choices"]] == ["hi", "hi", "ho", "ho"]
     assert all(choice["logprobs"] is None for choice in body["choices"])
     assert body["usage"]["prompt_tokens"] == 5
+
+
+def test_a_sampling_client_that_gives_too_few_answers_fails_the_request(model):
+    whole = model.sampling_client
+
+    class OneOnly:
+        version = 0
+
+        async def sample(self, prompt, params, n=1):
+            return await whole.sample(prompt, params, 1)
+
+    status, body = ask(attrs.evolve(model, sampling_client=OneOnly()), prompt=["hi", "ho!"], n=2)
+    assert status == 500
+    assert "gave 1 answers, and was asked for 2" in body["error"]["message"]
 
 
 def test_tokens_are_named_by_their_ids_for_who_asks(model):

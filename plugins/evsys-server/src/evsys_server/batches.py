@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cached_property
 
 import attrs
 
@@ -30,7 +31,7 @@ class Drawing:
     params: SamplingParams
     n: int
 
-    @property
+    @cached_property
     def key(self) -> str:
         """How a client names the request beforehand: requests with the same one may take each other's place in a batch."""
         named = [list(self.prompt), self.n, self.params.max_tokens, self.params.seed]

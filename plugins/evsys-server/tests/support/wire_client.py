@@ -153,6 +153,18 @@ class Sampler:
         return read_sample(await self.client.promised("asample", **self.body(prompt, n, **fields)))
 
 
+async def base_sampler(client: WireClient, number: int = 0, session: str | None = None) -> Sampler:
+    """A sampler of the base model, of a session of its own or of another's."""
+    session = session or await client.new_session()
+    made = await client.post(
+        "create_sampling_session",
+        session_id=session,
+        sampling_session_seq_id=number,
+        base_model="evsys/tiny",
+    )
+    return Sampler(client, made["sampling_session_id"])
+
+
 def datum(text: str = "hello world", **inputs: Any) -> Datum:
     """A text to learn, all of it unless `weights` say otherwise."""
     tokens = np.frombuffer(text.encode(), np.uint8).astype(np.int64)

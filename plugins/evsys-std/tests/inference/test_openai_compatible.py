@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 from faulty_service import Faulty, completion, in_a_thread
+from served_mock import mock_model
 
 from evsys import Registry
 from evsys.errors import BackendError, ConfigError
-from evsys.types import Message, ModelSpec, SamplingParams, ToolCall
+from evsys.types import Message, SamplingParams, ToolCall
 from evsys_conformance import InferenceClientConformance
 from evsys_runtime.data.scope import DataScope, use_scope
-from evsys_runtime.serving.models import FixedCatalogue, ServedModel
+from evsys_runtime.serving.models import FixedCatalogue
 from evsys_runtime.serving.server import chat_server
 from evsys_std.inference.openai_compatible import OpenAICompatible
 
@@ -240,22 +241,6 @@ def test_token_ids_and_logprobs_of_unequal_length_are_refused(asked):
 
 
 # --- against our own server ------------------------------------------------------------------------------------
-
-
-def mock_model(folder: Path) -> ServedModel:
-    """The mock backend's untrained model as a served one."""
-
-    async def make() -> ServedModel:
-        backend = Registry().build("backend", "mock")
-        client = await backend.prepare(ModelSpec(name="evsys/tiny"), folder, 1, None)
-        return ServedModel(
-            name="m",
-            sampling_client=await client.sampling_client(),
-            renderer=client.renderer,
-            tokenizer=client.tokenizer,
-        )
-
-    return asyncio.run(make())
 
 
 def test_through_the_wire_the_model_says_the_same_with_the_same_tokens(tmp_path: Path):

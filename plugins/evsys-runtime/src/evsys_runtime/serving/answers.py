@@ -9,12 +9,9 @@ from typing import Any
 
 from evsys.protocols import Tokenizer
 from evsys_runtime.serving.completing import Choice, Exchange
-from evsys_runtime.serving.messages import message_to_wire
+from evsys_runtime.serving.messages import LEAST_LOGPROB, message_to_wire
 
-__all__ = ["LEAST_LOGPROB", "answer", "chunks", "finite"]
-
-LEAST_LOGPROB = -9999.0
-"""What stands for minus infinity, which JSON can't say."""
+__all__ = ["answer", "chunks", "finite", "likeliest_first"]
 
 
 def answer(exchange: Exchange) -> dict[str, Any]:
@@ -101,7 +98,7 @@ def _logprobs(exchange: Exchange, choice: Choice) -> dict[str, Any]:
         "content": [
             {
                 **_token(tokenizer, token, logprob),
-                "top_logprobs": [_token(tokenizer, other, value) for other, value in _sorted(top)],
+                "top_logprobs": [_token(tokenizer, other, value) for other, value in likeliest_first(top)],
             }
             for token, logprob, top in zip(sequence.tokens, sequence.logprobs, tops, strict=True)
         ],
@@ -109,7 +106,8 @@ def _logprobs(exchange: Exchange, choice: Choice) -> dict[str, Any]:
     }
 
 
-def _sorted(top: Mapping[int, float]) -> list[tuple[int, float]]:
+def likeliest_first(top: Mapping[int, float]) -> list[tuple[int, float]]:
+    """Tokens with their logprobs."""
     return sorted(top.items(), key=lambda item: -item[1])
 
 

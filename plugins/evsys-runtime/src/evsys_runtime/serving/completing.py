@@ -19,7 +19,7 @@ from evsys_runtime.serving.requests import ChatRequest
 if TYPE_CHECKING:
     from evsys.protocols import SamplingClient
 
-__all__ = ["Choice", "Exchange", "complete", "of_sampler"]
+__all__ = ["Choice", "Exchange", "before_stop", "complete", "of_sampler", "require_all"]
 
 
 @attrs.frozen(kw_only=True)
@@ -75,10 +75,7 @@ async def complete(model: ServedModel, request: ChatRequest, **facts: Any) -> Ex
     version = policy.version
     with of_sampler(model.sampling_client, len(prompt), sampling.max_tokens):
         sequences = await policy.sample(prompt, sampling, request.n)
-    if len(sequences) != request.n:
-        raise BackendError(
-            f"the sampling client gave {len(sequences)} answers, and was asked for {request.n}"
-        )
+    require_all(sequences, request.n)
     seconds = time.perf_counter() - started
     choices = tuple(
         Choice(
@@ -128,11 +125,24 @@ def of_sampler(
         raise
 
 
+def require_all(sequences: Sequence[SampledSequence], n: int) -> None:
+    """Refuse what a sampling client gave, unless it is what it was asked for.
+
+    Raises:
+        BackendError: it is more, or less.
+    """
+    if len(sequences) != n:
+        raise BackendError(f"the sampling client gave {len(sequences)} answers, and was asked for {n}")
+
+
 def _stopped(completion: Completion, stops: Sequence[str]) -> Completion:
     """The completion with its text cut before the first stop text: the protocol doesn't return those."""
-    content = completion.message.content
-    places = [place for stop in stops if (place := content.find(stop)) >= 0]
-    if not places:
-        return completion
-    message = attrs.evolve(completion.message, content=content[: min(places)])
-    return attrs.evolve(completion, message=message)
+    message = completion.message
+    return attrs.evolve(
+        completion, message=attrs.evolve(message, content=before_stop(message.content, stops))
+    )
+
+
+def before_stop(text: str, stops: Sequence[str]) -> str:
+    """A text up to the first of the stop texts."""
+    return text[: min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))]

@@ -9,7 +9,12 @@ from typing import Any, get_args
 
 from evsys.types import Message, Role, ToolCall
 
-__all__ = ["WireError", "message_from_wire", "message_to_wire", "messages_from_wire"]
+__all__ = ["LEAST_LOGPROB", "WireError", "message_from_wire", "message_to_wire", "messages_from_wire"]
+
+LEAST_LOGPROB = -9999.0
+"""What services send where a logprob is unknown or minus infinity, which JSON can't say; others may send a lower number. Nothing that was
+sampled is as unlikely.
+"""
 
 ROLES: tuple[str, ...] = get_args(Role)
 

@@ -170,8 +170,7 @@ def _model(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> s
 
 def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
     """One prompt, or a list of them: a text each, or token ids."""
-    one = isinstance(value, str) or (isinstance(value, list) and bool(value) and all(map(_is_whole, value)))
-    found = [value] if one else value
+    found = [value] if _is_prompt(value) else value
     if not isinstance(found, list) or not found or not all(map(_is_prompt, found)):
         raise refused("must be a text, a list of token ids, or a list of either, and none empty", "prompt")
     if len(found) > MOST_PROMPTS:
@@ -180,9 +179,8 @@ def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
 
 
 def _is_prompt(value: object) -> bool:
-    return (isinstance(value, str) or (isinstance(value, list) and all(map(_is_whole, value)))) and bool(
-        value
-    )
+    is_text_or_ids = isinstance(value, str) or (isinstance(value, list) and all(map(_is_whole, value)))
+    return is_text_or_ids and bool(value)
 
 
 def _top_logprobs(body: Mapping[str, Any]) -> int:

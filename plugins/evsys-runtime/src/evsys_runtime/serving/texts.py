@@ -10,8 +10,8 @@ import attrs
 
 from evsys.errors import BackendError, DataError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
-from evsys_runtime.serving.answers import finite
-from evsys_runtime.serving.completing import of_sampler
+from evsys_runtime.serving.answers import finite, likeliest_first
+from evsys_runtime.serving.completing import before_stop, of_sampler, require_all
 from evsys_runtime.serving.errors import context_overflow, refused
 from evsys_runtime.serving.models import ServedModel
 from evsys_runtime.serving.requests import TextRequest
@@ -104,6 +104,7 @@ async def _sampled(model: ServedModel, request: TextRequest, prompt: list[int]) 
             top_prompt_logprobs=(top or 0) if told else 0,
         )
         result = await client.sample(prompt, sampling, request.n)
+    require_all(result.sequences, request.n)
     if told and (result.prompt_logprobs is None or len(result.prompt_logprobs) != len(prompt)):
         raise BackendError("the sampling client didn't tell the logprobs of the prompt")
     return result
@@ -131,12 +132,10 @@ _NOTHING = SampledSequence(tokens=(), logprobs=(), finish_reason="length")
 
 def _choice(answered: _Answered, sequence: SampledSequence) -> dict[str, Any]:
     request, prompt, tokenizer = answered.request, answered.prompt, answered.model.tokenizer
-    said = tokenizer.decode(sequence.tokens)
-    ends = set(tokenizer.eos_token_ids)
-    if sequence.tokens and sequence.tokens[-1] in ends:  # it ends the text and is no part of it
-        said = tokenizer.decode(sequence.tokens[:-1])
-    places = [place for stop in request.sampling.stop if (place := said.find(stop)) >= 0]
-    said = said[: min(places)] if places else said
+    tokens = sequence.tokens
+    if tokens and tokens[-1] in tokenizer.eos_token_ids:  # it ends the text and is no part of it
+        tokens = tokens[:-1]
+    said = before_stop(tokenizer.decode(tokens), request.sampling.stop)
     choice: dict[str, Any] = {
         "text": tokenizer.decode(prompt) + said if request.echo else said,
         "logprobs": None,
@@ -172,19 +171,18 @@ def _logprobs(tokenizer: Tokenizer, request: TextRequest, told: _Told) -> dict[s
         if logprob is None or likeliest is None:
             return None
         found: dict[str, float] = {}
-        best = sorted(likeliest.items(), key=lambda item: -item[1])[: request.logprobs]
+        best = likeliest_first(likeliest)[: request.logprobs]
         for other, value in [*best, (token, logprob)]:
             found.setdefault(name(other), finite(value))
         return found
 
-    names = [name(token) for token in told.tokens]
     texts = [tokenizer.decode([token]) for token in told.tokens]
     offsets = [0]
     for text in texts:
         offsets.append(offsets[-1] + len(text))
     rows = [row(*one) for one in zip(told.tokens, told.logprobs, told.likeliest, strict=True)]
     return {
-        "tokens": names,
+        "tokens": [name(token) for token in told.tokens] if request.tokens_as_ids else texts,
         "token_logprobs": [None if value is None else finite(value) for value in told.logprobs],
         "top_logprobs": rows if request.logprobs else None,
         "text_offset": offsets[:-1],

@@ -1,13 +1,28 @@
-"""What asking a model takes: a second one how likely tokens are, or the one that is trained for answers."""
+"""Asking a model, a second one or the one that is trained: calls side by side, and what they take."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from evsys.types import Usage
 from evsys_runtime.rendering.policy_client import sampling_cost
 
-__all__ = ["used"]
+__all__ = ["all_of", "used"]
+
+
+async def all_of[T](calls: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of calls that run side by side; where one fails, nobody waits for the others any more."""
+    waiting = list(calls)
+    if len(waiting) == 1:
+        return [await waiting[0]]
+    tasks = [asyncio.ensure_future(call) for call in waiting]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def used(client: Any, prompt_tokens: int, completion_tokens: int = 0) -> Usage:

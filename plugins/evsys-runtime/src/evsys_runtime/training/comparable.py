@@ -6,6 +6,7 @@ make all weights NaN. And a service may not say. Both are rare, and counted.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,14 @@ import attrs
 import numpy as np
 
 from evsys.errors import AlgorithmError
-from evsys_runtime.training.trajectories import LEAST_LOGPROB
+from evsys_runtime.serving.messages import LEAST_LOGPROB
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["IMPOSSIBLE", "Comparable", "comparable"]
+    from evsys.protocols import SamplingClient
+
+__all__ = ["IMPOSSIBLE", "Comparable", "comparable", "told_by"]
 
 IMPOSSIBLE = -50.0
 """Nats, 2e-22. What a model finds impossible counts as this unlikely, or as the least likely of what it gives a number."""
@@ -46,6 +49,26 @@ class Comparable:
             f"{who}_bounded_share": self.bounded / max(self.tokens, 1),
             f"{who}_unknown_share": self.unknown / max(self.tokens, 1),
         }
+
+
+async def told_by(
+    model: SamplingClient, read: Sequence[tuple[Sequence[int], NDArray[np.bool_]]], *, who: str
+) -> list[NDArray[np.float64]]:
+    """The logprobs that a second model gives some tokens of what it reads, [n] each.
+
+    Args:
+        model: a snapshot of it.
+        read: sequences, each with its tokens, [N], and with True where one of those that are asked about stands.
+        who: it is, for messages.
+
+    Raises:
+        AlgorithmError: it gave too few.
+    """
+    found = await asyncio.gather(*(model.compute_logprobs(tokens) for tokens, _ in read))
+    for (tokens, _), values in zip(read, found, strict=True):
+        if len(values) != len(tokens):
+            raise AlgorithmError(f"the {who} gave {len(values)} logprobs for {len(tokens)} tokens")
+    return [np.asarray(values, np.float64)[asked] for (_, asked), values in zip(read, found, strict=True)]
 
 
 def comparable(

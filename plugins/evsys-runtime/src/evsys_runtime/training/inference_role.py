@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import attrs
@@ -12,6 +12,7 @@ from evsys.errors import BackendError, ConfigError, EvsysError, Problem
 from evsys.types import ForwardResult, Usage
 from evsys_runtime.rendering.policy_client import sampling_cost
 from evsys_runtime.rendering.resolve import load_renderer
+from evsys_runtime.training.asking import all_of
 from evsys_runtime.training.roles import PROBE
 
 if TYPE_CHECKING:
@@ -121,8 +122,7 @@ class _Asked:
         whole = [_read_in_one(datum) for datum in data]
         if None in whole:
             self._refuse()
-        asked = (self._told.compute_logprobs(tokens) for tokens in whole if tokens is not None)
-        found = await _all(asked)
+        found = await all_of(self._told.compute_logprobs(tokens) for tokens in whole if tokens is not None)
         return ForwardResult(
             logprobs=[values[1:] for values in found], tokens=sum(len(datum.tokens) for datum in data)
         )
@@ -214,13 +214,3 @@ def _as_told(client: Any, told: Usage, tokens: int) -> Usage:
         return attrs.evolve(told, seconds=0.0)  # calls run side by side, and beside the training
     cost = None if told.unpriced else sampling_cost(client, tokens, 0)
     return Usage(prompt_tokens=tokens, cost_usd=cost, unpriced=int(cost is None))
-
-
-async def _all(calls: Iterable[Awaitable[NDArray[Any]]]) -> list[NDArray[Any]]:
-    """The results of calls that run side by side; where one fails, nobody waits for the others any more."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evsys.protocols import SamplingClient
     from evsys.types import HarborTask, Rollout, RolloutLimits, RunContext, SamplingParams
 
-__all__ = ["Group", "learnable", "nothing_learnable", "out_of_turns", "run_groups", "spent"]
+__all__ = ["Group", "learnable", "nothing_learnable", "out_of_turns", "run_groups", "shares", "spent"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -114,6 +114,23 @@ def out_of_turns(rollouts: Sequence[Rollout], max_turns: int) -> str | None:
     if not any("refused_calls" in rollout.metadata for rollout in rollouts):
         return None
     return f"agents wanted more than {max_turns} answers (max_turns), got no more, and were cut short"
+
+
+def shares(rollouts: Sequence[Rollout], lost: Mapping[str, int]) -> dict[str, float]:
+    """How many rollouts a batch has, and what share of them was cut off, was cut short, or can't be learnt from.
+
+    Args:
+        rollouts: of the batch.
+        lost: how many of them can't be learnt from, by reason.
+    """
+    count = max(len(rollouts), 1)
+    return {
+        "rollouts": float(len(rollouts)),
+        "truncated_share": sum(rollout.truncated for rollout in rollouts) / count,
+        "out_of_turns_share": sum("refused_calls" in rollout.metadata for rollout in rollouts) / count,
+        "rejected_share": sum(lost.values()) / count,
+        **{f"rejected/{reason}": float(number) for reason, number in sorted(lost.items())},
+    }
 
 
 def spent(rollouts: Sequence[Rollout]) -> Usage:

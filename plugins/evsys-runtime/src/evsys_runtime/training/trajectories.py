@@ -16,6 +16,7 @@ import numpy as np
 
 from evsys.errors import RolloutError
 from evsys.types import Datum, Rollout, Turn
+from evsys_runtime.serving.messages import LEAST_LOGPROB
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,9 +41,6 @@ Reason = Literal[
 * `length_mismatch`: a turn has more or fewer logprobs than tokens
 * `bad_token`, `bad_logprob`: no whole number from 0; no finite number
 """
-
-LEAST_LOGPROB = -9999.0
-"""What services send where a logprob is minus infinity or unknown; nothing that was sampled is as unlikely."""
 
 
 class RejectedRolloutError(RolloutError):

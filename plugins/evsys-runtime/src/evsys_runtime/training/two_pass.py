@@ -12,8 +12,7 @@ sequence. What a callable makes of one part may depend on another, so it gets th
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,6 +20,7 @@ import numpy as np
 
 from evsys.types import Datum, ForwardResult, LossFn
 from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss, hides_builtin, resolve_loss
+from evsys_runtime.training.asking import all_of
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -103,8 +103,8 @@ async def forward_backward(
     if plan.passes == 1:
         running = [client.forward_backward(part, plan.loss_fn, plan.params) for part in parts]
         submitted()
-        return _whole(await _all(running), data, plan, registry)
-    forward = _whole(await _all([client.forward(part) for part in parts]), data)
+        return _whole(await all_of(running), data, plan, registry)
+    forward = _whole(await all_of(client.forward(part) for part in parts), data)
     exact = [
         np.asarray(array, dtype=np.float64) for array in forward.logprobs
     ]  # told in float32, as the gradient isn't
@@ -119,7 +119,7 @@ async def forward_backward(
     ]
     running = [client.forward_backward(part, "cross_entropy") for part in _parts(weighted, most_tokens)]
     submitted()
-    await _all(running)
+    await all_of(running)
     return ForwardResult(
         logprobs=forward.logprobs, loss=result.loss, metrics=result.metrics, tokens=forward.tokens
     )
@@ -139,18 +139,6 @@ def _parts(data: Sequence[Datum], most: int | None) -> list[Sequence[Datum]]:
         parts[-1].append(datum)
         room -= size
     return list(parts) or [data]
-
-
-async def _all(running: Sequence[Awaitable[ForwardResult]]) -> Sequence[ForwardResult]:
-    """The results of requests that are submitted; where one fails, nobody waits for the others any more."""
-    if len(running) == 1:
-        return [await running[0]]
-    tasks = [asyncio.ensure_future(one) for one in running]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _whole(

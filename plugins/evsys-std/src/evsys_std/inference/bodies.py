@@ -9,12 +9,9 @@ from typing import Any
 import attrs
 
 from evsys.types import Completion, FinishReason, Message, SamplingParams
-from evsys_runtime.serving.messages import WireError, message_from_wire, message_to_wire
+from evsys_runtime.serving.messages import LEAST_LOGPROB, WireError, message_from_wire, message_to_wire
 
 __all__ = ["Answer", "Echo", "UnreadableAnswerError", "echo_body", "read_answer", "read_echo", "request_body"]
-
-MINUS_INFINITY = -9999.0
-"""Services say it by this number, or a lower one: JSON can't."""
 
 _FINISH: Mapping[str, FinishReason] = {
     "stop": "stop",
@@ -38,9 +35,11 @@ class Used:
     cached_tokens: int = 0
 
     @property
-    def known(self) -> bool:
-        """True where it says both."""
-        return self.prompt_tokens is not None and self.completion_tokens is not None
+    def tokens(self) -> int | None:
+        """All of them; None where it doesn't say both."""
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return None
+        return self.prompt_tokens + self.completion_tokens
 
 
 @attrs.frozen(kw_only=True)
@@ -151,7 +150,7 @@ def read_echo(body: Mapping[str, Any], count: int) -> Echo:
 def _logprob(value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
         raise UnreadableAnswerError(f"a token's logprob is {value!r}")
-    return float("-inf") if value <= MINUS_INFINITY else float(value)
+    return float("-inf") if value <= LEAST_LOGPROB else float(value)
 
 
 def read_answer(body: Mapping[str, Any], *, token_ids: bool = False) -> Answer:

@@ -221,8 +221,8 @@ class OpenAICompatible:
                 f"completion: {exc}",
                 plugin=self.name,
             ) from exc
-        if answer.prompt_tokens is not None and answer.completion_tokens is not None:
-            slot.used(answer.prompt_tokens + answer.completion_tokens)
+        if answer.tokens is not None:
+            slot.used(answer.tokens)
         return self._counted(answer, time.perf_counter() - started)
 
     def _counted(self, answer: Answer, seconds: float) -> list[Completion]:
@@ -240,7 +240,7 @@ class OpenAICompatible:
     def _usage(self, used: Used, prompt: int, written: int, seconds: float, *, cached: bool = True) -> Usage:
         """Tokens of an answer with their price, where it says how many they are; `cached` ones among them are cheaper."""
         kept = used.cached_tokens if cached else 0
-        cost = self._prices.cost(self.model, prompt, written, kept) if used.known else None
+        cost = self._prices.cost(self.model, prompt, written, kept) if used.tokens is not None else None
         return Usage(
             prompt_tokens=prompt,
             completion_tokens=written,
