@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from evsys_plots.material import Line, Material, Points
-from evsys_plots.style import GREY, Plot, ink, key, looks, others, plain, sheet
+from evsys_plots.style import GREY, Plot, ink, key, legend, looks, plain, sheet
 from evsys_runtime.experiment.verdict.tables import over_repeats
 from evsys_runtime.record.slugs import slug
 
@@ -176,7 +176,7 @@ def _measured(
     entries: dict[str, Any] = {}
     for axes, (metric, of_metric) in zip(panels, found.items(), strict=True):
         for label, curve in of_metric.items():
-            entries.setdefault(label, _draw_curve(axes, curve, places[label], bands=_banded(places)))
+            entries.setdefault(label, _draw_curve(axes, curve, places[label], bands=banded))
         alone = len(metrics) == 1
         _label(axes, metric, alone=alone)
         if _far_apart(list(of_metric.values())):
@@ -186,23 +186,13 @@ def _measured(
             else:
                 axes.set_title(f"{axes.get_title(loc='left')} (log scale)", loc="left")
     if len(lines) > 1:
-        key(figure, _legend(entries, places))
+        key(figure, legend(entries, places))
     return Plot(name=name, figure=figure)
 
 
 def _banded(places: Mapping[str, int | None]) -> bool:
     """Whether the lines that have looks of their own are few enough for bands and bars."""
     return sum(place is not None for place in places.values()) <= MOST_BANDS
-
-
-def _legend(entries: Mapping[str, Any], places: Mapping[str, int | None]) -> dict[str, Any]:
-    """What stands out, in the order of its looks, then what else there is, then the grey lines as one."""
-    shown = {
-        label: entries[label] for label, place in places.items() if place is not None and label in entries
-    }
-    beside = {label: drawn for label, drawn in entries.items() if label not in places}
-    grey = [entries[label] for label, place in places.items() if place is None and label in entries]
-    return {**shown, **beside, **({others(places): grey[0]} if grey else {})}
 
 
 def _far_apart(curves: Sequence[Curve]) -> bool:
@@ -294,7 +284,8 @@ def _scores_of(
     over = f"mean of up to {repeats} repeats; " if repeats > 1 else ""
     places = looks([line.label for line in lines], material.best_lines)
     apart = {label: _apart(place, places) for label, place in places.items()}
-    bars = "bars: 95 % intervals over tasks; " if _banded(places) else ""
+    banded = _banded(places)
+    bars = "bars: 95 % intervals over tasks; " if banded else ""
     note = f"{over}{bars}step 0: the weights that training started from"
     alone = len(shown) == 1
     figure, panels = sheet(
@@ -311,7 +302,7 @@ def _scores_of(
         }
         better = "lower is better" if directions == {"min"} else "higher is better"
         for label, place in places.items():
-            bars_too = place is not None and _banded(places)
+            bars_too = place is not None and banded
             drawn = _draw_scores(axes, found[label], metric, place, apart[label], bars=bars_too)
             if drawn is not None:
                 entries.setdefault(label, drawn)
@@ -322,7 +313,7 @@ def _scores_of(
         _tick_scored(axes, [step for each in found.values() for step, name in each if name == metric])
         axes.set_ylabel(plain(f"{metric} ({better})" if alone else better))
     if len(entries) > 1:
-        key(figure, _legend(entries, places))
+        key(figure, legend(entries, places))
     return Plot(name=f"scores-{slug(benchmark)}", figure=figure)
 
 

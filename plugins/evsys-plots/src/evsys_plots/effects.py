@@ -121,16 +121,15 @@ def differences(material: Material) -> Iterator[Plot]:
     largest = [arm for arm in largest if len(found) <= MOST_PANELS or found[arm].any()] or largest[:1]
     shown = [arm for arm in found if arm in largest[:MOST_PANELS]]
     left = f"; the {len(shown)} of {len(found)} arms that differ most" if len(shown) < len(found) else ""
-    alone = len(shown) == 1
+    alone, columns = len(shown) == 1, min(3, len(shown))
     figure, panels = sheet(
         f"Differences task by task on {_entry(material)} against {material.conclusion.get('baseline')}",
         note=f"a bar a task: its mean reward over samples and repeats, less the baseline's{left}",
         panels=len(shown),
-        columns=min(3, len(shown)),
+        columns=columns,
         size=(8.0, 4.0) if alone else (4.0, 2.8),
     )
     bound = max(max(float(np.abs(found[arm]).max()) for arm in shown) * 1.08, 1e-12)
-    columns = min(3, len(shown))
     for place, (axes, arm) in enumerate(zip(panels, shown, strict=True)):
         _draw_differences(axes, arm, found[arm], bound)
         if place % columns == 0:

@@ -9,7 +9,7 @@ import attrs
 
 from evsys.types import ArmResult, MetricValue
 from evsys_plots.material import Material
-from evsys_plots.style import GREY, Plot, key, looks, mark, others, plain, sheet
+from evsys_plots.style import GREY, Plot, key, legend, looks, mark, plain, sheet
 from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of
 from evsys_runtime.experiment.verdict.tables import over_repeats
 
@@ -46,13 +46,9 @@ def cost(material: Material) -> Iterator[Plot]:
         note="a mark an arm, at its mean over repeats; bars: range of the cost, 95 % interval of the score",
         size=(6.5, 4.0),
     )
-    entries: dict[str, Any] = {}
     places = looks(list(scored), material.best)
-    for arm, (costs, score) in scored.items():
-        drawn = _draw(axes, costs, score, places[arm])
-        entries[arm if places[arm] is not None else others(places)] = drawn
-    if others(places) in entries:  # behind the arms that stand out
-        entries[others(places)] = entries.pop(others(places))
+    marks = {arm: _draw(axes, costs, score, places[arm]) for arm, (costs, score) in scored.items()}
+    entries = legend(marks, places)
     before = [c["before"] for c in material.conclusion.get("comparisons") or () if c["before"] is not None]
     if before:
         line = axes.axhline(float(before[0]), color=GREY, linestyle="--", linewidth=1.0)

@@ -25,9 +25,9 @@ __all__ = [
     "Plot",
     "ink",
     "key",
+    "legend",
     "looks",
     "mark",
-    "others",
     "plain",
     "rendered",
     "settings",
@@ -145,9 +145,20 @@ def looks(labels: Sequence[str], best: Sequence[str]) -> dict[str, int | None]:
     return {label: places.get(label) for label in labels}
 
 
-def others(found: Mapping[str, int | None]) -> str:
-    """What the legend calls those that are grey."""
-    return f"{sum(place is None for place in found.values())} other arms"
+def legend(entries: Mapping[str, Any], places: Mapping[str, int | None]) -> dict[str, Any]:
+    """What stands out, in the order of its looks, then what else there is, then all that is grey as one.
+
+    Args:
+        entries: what was drawn for each label.
+        places: the looks of labels, as `looks` gives them.
+    """
+    shown = {
+        label: entries[label] for label, place in places.items() if place is not None and label in entries
+    }
+    beside = {label: drawn for label, drawn in entries.items() if label not in places}
+    grey = [entries[label] for label, place in places.items() if place is None and label in entries]
+    count = sum(place is None for place in places.values())
+    return {**shown, **beside, **({f"{count} other arms": grey[0]} if grey else {})}
 
 
 def ink(place: int | None) -> dict[str, Any]:

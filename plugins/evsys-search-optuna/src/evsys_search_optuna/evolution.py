@@ -6,7 +6,6 @@ the first arm on, with one seed: the same history comes to the same state.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from evsys.types import SearchAxis
-from evsys_search_optuna.values import is_number, rounded
+from evsys_search_optuna.values import is_number, key_of, rounded
 
 __all__ = ["next_arm", "unfit"]
 
@@ -50,15 +49,19 @@ def next_arm(
     """
     strategy = _strategy(len(space), seed, population)
     own = [(index, entry) for index, entry in enumerate(history) if entry.get("by") != "referee"]
+    first: dict[str, int] = {}
+    for index, entry in enumerate(history):
+        first.setdefault(key_of(entry["values"]), index)
     generation: list[tuple[Any, Entry]] = []
     alike = 0
     while alike < ALIKE:
         point = strategy.ask()
         arm = {axis.path: _value(axis, float(place)) for axis, place in zip(space, point, strict=True)}
-        known = _tried(arm, history[: own[0][0]] if own else history)
-        alike = 0 if known is None else alike + 1
-        if known is not None:
-            generation.append((point, known))
+        at = first.get(key_of(arm), len(history))
+        tried = at < (own[0][0] if own else len(history))
+        alike = alike + 1 if tried else 0
+        if tried:
+            generation.append((point, history[at]))
         elif own:
             _, entry = own.pop(0)
             generation.append((point if entry["values"] == arm else _point(entry, space, point), entry))
@@ -86,11 +89,6 @@ def _strategy(axes: int, seed: int, population: int | None) -> Any:
         seed=random.Random(f"cmaes/{seed}").getrandbits(32),
         population_size=population,
     )
-
-
-def _tried(arm: Mapping[str, Any], history: Sequence[Entry]) -> Entry | None:
-    key = json.dumps(arm, sort_keys=True)
-    return next((entry for entry in history if json.dumps(entry["values"], sort_keys=True) == key), None)
 
 
 def _ranked(generation: Sequence[tuple[Any, Entry]]) -> list[tuple[Any, float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -12,7 +11,7 @@ import attrs
 from evsys import option
 from evsys.types import SearchAxis
 from evsys_search_optuna import evolution
-from evsys_search_optuna.values import is_number, rounded
+from evsys_search_optuna.values import is_number, key_of, rounded
 
 __all__ = ["Optuna"]
 
@@ -61,14 +60,14 @@ class Optuna:
             return evolution.next_arm(
                 history, space, seed=self.config.seed, population=self.config.population
             )
-        tried = {_key(entry["values"]) for entry in history}
+        tried = {key_of(entry["values"]) for entry in history}
         for number in range(TRIES):
             arm = self._sampled(history, space, number)
-            if _key(arm) not in tried:
+            if key_of(arm) not in tried:
                 return [arm]
         for number in range(DRAWS):
             arm = _drawn(space, random.Random(f"{self.config.seed}/{len(history)}/{number}"))
-            if _key(arm) not in tried:
+            if key_of(arm) not in tried:
                 return [arm]
         return []
 
@@ -166,8 +165,3 @@ def _drawn(space: Sequence[SearchAxis], rng: random.Random) -> dict[str, Any]:
         else:
             arm[axis.path] = rounded(axis, rng.uniform(axis.low, axis.high))
     return arm
-
-
-def _key(arm: Mapping[str, Any]) -> str:
-    """One text for equal arms: true isn't 1."""
-    return json.dumps(arm, sort_keys=True)

@@ -95,8 +95,8 @@ class LoraParams:
                     b = self.params[f"layers.{layer}.{PARENT[member.name]}.{member.name}.lora_B"]
                     self.params.xp.multiply(b, self.scale, out=group.b[member.outputs, member.ranks])
 
-    def copy(self) -> LoraParams:
-        """Independent copy."""
+    def copy(self, flat: Array | None = None) -> LoraParams:
+        """Independent copy; of the numbers ``flat`` where they are given."""
         other = LoraParams(
             self.shape,
             rank=self.rank,
@@ -105,7 +105,7 @@ class LoraParams:
             dtype=self.params.dtype,
             xp=self.params.xp,
         )
-        other.params.flat[...] = self.params.flat
+        other.params.flat[...] = self.params.flat if flat is None else flat
         other.refresh()
         return other
 

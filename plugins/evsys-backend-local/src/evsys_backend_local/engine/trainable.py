@@ -98,11 +98,11 @@ class Trainable:
             self.lora.refresh()
         return norm
 
-    def snapshot(self) -> Snapshot:
-        """Frozen copy for sampling."""
+    def snapshot(self, flat: Array | None = None) -> Snapshot:
+        """Frozen copy for sampling; with ``flat`` in place of the parameters where it is given."""
         if self.lora is not None:
-            return Snapshot(weights=self.weights, lora=self.lora.copy(), version=self.version)
-        return Snapshot(weights=self.weights.copy(), lora=None, version=self.version)
+            return Snapshot(weights=self.weights, lora=self.lora.copy(flat), version=self.version)
+        return Snapshot(weights=self.weights.copy(flat), lora=None, version=self.version)
 
     def averaged(self, rate: float) -> Snapshot:
         """Move ``average`` by ``rate`` of the way to the parameters, and give a frozen copy of it.
@@ -116,13 +116,7 @@ class Trainable:
             way = self.params.flat - self.average
             way *= rate
             self.average += way
-        frozen = self.snapshot()
-        if frozen.lora is None:
-            frozen.weights.params.flat[...] = self.average
-        else:
-            frozen.lora.params.flat[...] = self.average
-            frozen.lora.refresh()
-        return frozen
+        return self.snapshot(self.average)
 
     def load_params(self, values: dict[str, Array], *, what: str) -> None:
         """Replace the trained parameters."""

@@ -109,10 +109,10 @@ class BaseWeights:
         """New arrays for a model of the same shape."""
         return BaseWeights(self.shape, self.params.like(zero=zero))
 
-    def copy(self) -> BaseWeights:
-        """Independent copy, without the name."""
+    def copy(self, flat: Array | None = None) -> BaseWeights:
+        """Independent copy, without the name; of the numbers ``flat`` where they are given."""
         other = self.like()
-        other.params.flat[...] = self.params.flat
+        other.params.flat[...] = self.params.flat if flat is None else flat
         return other
 
     def _layer(self, index: int) -> LayerWeights:

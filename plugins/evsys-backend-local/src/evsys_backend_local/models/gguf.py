@@ -15,7 +15,7 @@ import numpy as np
 
 from evsys.errors import DataError
 from evsys_backend_local.engine.arrays import Array
-from evsys_backend_local.models.quantised import PACKINGS, kind_name
+from evsys_backend_local.models.quantised import PACKINGS, Packing, kind_name
 
 _MAGIC = b"GGUF"
 _SCALARS = {
@@ -127,9 +127,13 @@ class GgufFile:
         for info in self.tensors.values():
             kind = PACKINGS.get(info.kind)
             if kind is not None:
-                count = int(np.prod(info.shape, dtype=np.int64))
-                ends.append(self._data + info.offset + count // kind.numbers * kind.size)
+                ends.append(sum(self._place(info, kind)))
         return max(ends)
+
+    def _place(self, info: TensorInfo, kind: Packing) -> tuple[int, int]:
+        """Where a tensor starts in the file, and its size in bytes."""
+        count = int(np.prod(info.shape, dtype=np.int64))
+        return self._data + info.offset, count // kind.numbers * kind.size
 
     def tensor(self, name: str) -> Array:
         """Tensor ``name`` as float32.
@@ -148,11 +152,9 @@ class GgufFile:
                 source=str(self.path),
                 hint="take a file of another quantisation of the same model, such as Q8_0 or Q4_K_M",
             )
-        count = int(np.prod(info.shape, dtype=np.int64))
         if info.shape[-1] % kind.numbers:
             raise DataError(f"rows of {name} are no multiple of {kind.numbers}", source=str(self.path))
-        size = count // kind.numbers * kind.size
-        start = self._data + info.offset
+        start, size = self._place(info, kind)
         if start + size > len(self._map):
             raise DataError(
                 f"cut off: {name} ends beyond the file", source=str(self.path), hint="fetch it again"

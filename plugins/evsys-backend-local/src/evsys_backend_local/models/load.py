@@ -15,6 +15,12 @@ from evsys_backend_local.models.gguf_model import gguf_header, load_gguf
 from evsys_backend_local.models.hf_config import CONFIG, config_header, read_config
 from evsys_backend_local.models.hf_folder import load_folder
 
+#: Of a folder that is no model.
+NO_MODEL_IN = "neither config.json nor a .gguf file is in it"
+
+#: What can be one.
+LAYOUTS = "a model is a GGUF file, or a folder with config.json, .safetensors and tokenizer.json"
+
 
 def load_weights(path: Path, dtype: DTypeLike = np.float32) -> BaseWeights:
     """Base weights from a ``.gguf`` file or a folder with ``config.json`` and safetensors (or one GGUF file).
@@ -56,12 +62,9 @@ def gguf_file(path: Path) -> Path:
         return path
     found = sorted(path.glob("*.gguf"))
     if len(found) != 1:
-        what = "no model: neither config.json nor a .gguf file is in it"
         raise DataError(
-            f"{len(found)} .gguf files; keep one model in a folder" if found else what,
+            f"{len(found)} .gguf files; keep one model in a folder" if found else f"no model: {NO_MODEL_IN}",
             source=str(path),
-            hint=None
-            if found
-            else "a model is a GGUF file, or a folder with config.json, .safetensors and tokenizer.json",
+            hint=None if found else LAYOUTS,
         )
     return found[0]

@@ -20,7 +20,7 @@ from evsys_backend_local.models.gguf import GgufFile, is_gguf
 from evsys_backend_local.models.gguf_model import gguf_header, tensor_name
 from evsys_backend_local.models.hf_config import config_header, read_config
 from evsys_backend_local.models.hf_folder import FLOATS, FolderWeights
-from evsys_backend_local.models.load import gguf_file, is_folder_model
+from evsys_backend_local.models.load import LAYOUTS, NO_MODEL_IN, gguf_file, is_folder_model
 from evsys_backend_local.models.quantised import PACKINGS, kind_name
 from evsys_backend_local.models.resolve import resolve
 from evsys_backend_local.tiny.shape import SHAPE
@@ -177,11 +177,8 @@ def _of_path(name: str, path: Path) -> ModelReport:
     size = 0
     layout = _layout(path)
     if layout == NO_MODEL:
-        what = "it is no GGUF file" if path.is_file() else "neither config.json nor a .gguf file is in it"
-        problem = (
-            f"{what}; a model is a GGUF file, or a folder with config.json, .safetensors and tokenizer.json"
-        )
-        return ModelReport(name=name, layout=layout, path=path, problems=(problem,))
+        what = "it is no GGUF file" if path.is_file() else NO_MODEL_IN
+        return ModelReport(name=name, layout=layout, path=path, problems=(f"{what}; {LAYOUTS}",))
     try:
         if layout == "GGUF file":
             file = GgufFile(gguf_file(path))

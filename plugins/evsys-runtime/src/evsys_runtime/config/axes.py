@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import attrs
 
+from evsys._plugins.refusals import closest
 from evsys_runtime.config import paths
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.model import AxisConfig, MatrixConfig
@@ -235,8 +235,8 @@ def _axis_named(
     for index, axis in enumerate(axes):
         if axis.path == path:
             return index
-    near = get_close_matches(name, [axis.name for axis in axes], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"axes: {', '.join(axis.name for axis in axes)}"
+    known = [axis.name for axis in axes]
+    hint = closest(name, known) or f"axes: {', '.join(known)}"
     report.add(document.problem(place, f"there is no axis {name!r}", hint))
     return None
 

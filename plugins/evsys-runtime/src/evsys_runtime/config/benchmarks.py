@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from evsys._plugins.refusals import closest
 from evsys.errors import PLUGIN_FAILURES, DataError, Problem
 from evsys.types import HarborTask
 from evsys_runtime.config import files, trees
@@ -228,12 +228,7 @@ class Benchmarks:
             has = sum(key in task.metadata for task in scored)
             if not has:
                 known = sorted({name for task in scored for name in task.metadata})
-                near = get_close_matches(key, known, n=1)
-                hint = (
-                    f"did you mean {near[0]!r}?"
-                    if near
-                    else f"their metadata has: {', '.join(known) or 'nothing'}"
-                )
+                hint = closest(key, known) or f"their metadata has: {', '.join(known) or 'nothing'}"
                 which = "scored task" if entry.limit is not None else "task"
                 self.reader.add(where, f"no {which} of {name} has {key!r} in its metadata", hint)
             elif has < len(scored):

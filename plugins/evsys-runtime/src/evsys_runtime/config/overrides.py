@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 import attrs
 
+from evsys._plugins.refusals import closest
 from evsys.errors import ConfigError, Problem
 from evsys_runtime.config import axes, paths, trees
 from evsys_runtime.config.document import Document, parse_value
@@ -62,11 +62,10 @@ def split(override: str) -> tuple[tuple[Segment, ...], Any]:
         raise ConfigError("there is no '=' in it", hint="write --set path=value")
     segments = paths.parse(name.strip())
     if segments[0] not in _TOP:
-        near = get_close_matches(str(segments[0]), _TOP, n=1)
         if segments[0] in _RUN:
             hint = f"did you mean run.{name.strip()}?"
         else:
-            hint = f"did you mean {near[0]!r}?" if near else f"the file's keys: {', '.join(_TOP)}"
+            hint = closest(segments[0], _TOP) or f"the file's keys: {', '.join(_TOP)}"
         raise ConfigError(f"there is no key {segments[0]!r}", hint=hint)
     return segments, parse_value(text, override)
 

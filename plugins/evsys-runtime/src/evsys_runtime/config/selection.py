@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from evsys._plugins.refusals import closest
 from evsys.errors import PluginError
 from evsys_runtime.config import trees
 from evsys_runtime.config.arm_tree import BASE_MODEL
@@ -60,8 +61,7 @@ class Selection:
             return None
         names = entry.metric_names
         if names and metric not in names:
-            near = get_close_matches(metric, names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"add it to the metrics of {entry.label!r}"
+            hint = closest(metric, names) or f"add it to the metrics of {entry.label!r}"
             self._add(f"{entry.label!r} has no metric {metric!r}, only {', '.join(names)}", hint)
             return None
         return self._directed(entry, metric)

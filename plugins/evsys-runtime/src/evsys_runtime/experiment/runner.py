@@ -15,8 +15,9 @@ from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, Sa
 from evsys_runtime.background import in_background
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.experiment.facts import run_facts
 from evsys_runtime.experiment.scheduling import run_arms
-from evsys_runtime.experiment.session import Session, run_facts, run_id_of
+from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watching.from_sync import run_to_end
 
 __all__ = ["arun_experiment", "run_experiment", "train"]

@@ -30,10 +30,10 @@ from evsys_runtime.experiment.earlier.preregistration import (
     question_changed,
 )
 from evsys_runtime.experiment.earlier.runs import EarlierRuns
+from evsys_runtime.experiment.facts import experiment_facts
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.resuming.taken_up import TakenUp
-from evsys_runtime.experiment.resuming.unfinished import launch_facts
-from evsys_runtime.experiment.secrets import redactor_of, said, without_secrets
+from evsys_runtime.experiment.secrets import redactor_of, without_secrets
 from evsys_runtime.experiment.seeds import Seeds, seeds_of
 from evsys_runtime.experiment.spending.budget import ArmBudget, ExperimentBudget
 from evsys_runtime.experiment.spending.spent import spent_on_record
@@ -43,7 +43,6 @@ from evsys_runtime.experiment.watching.watchdog import Watchdog
 from evsys_runtime.record.cache import CachedData
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.logging import LogSettings, configure, run_logger
-from evsys_runtime.record.provenance import collect
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.workspace import Workspace
@@ -57,9 +56,7 @@ __all__ = [
     "OptionKeys",
     "Options",
     "Session",
-    "arm_facts",
     "bound_benchmarks",
-    "run_facts",
     "run_id_of",
 ]
 
@@ -127,25 +124,6 @@ class Options:
 def run_id_of(arm: ArmConfig) -> str:
     """`<arm>-s<repeat>`, of a stage `<arm>-s<repeat>.<index>-<stage>`."""
     return arm.run_id
-
-
-def arm_facts(arm: ArmConfig) -> dict[str, Any]:
-    """What experiment.json says of a planned run."""
-    facts = {"run_id": run_id_of(arm), "arm": arm.name, "repeat": arm.repeat}
-    if arm.stage is not None:
-        facts["stage"] = arm.stage.label
-    return facts if arm.purpose == "candidate" else {**facts, "purpose": arm.purpose}
-
-
-def run_facts(arm: ArmConfig, *, dry: bool) -> dict[str, Any]:
-    """What run.json says of a run from its beginning."""
-    return {
-        "arm": arm.name,
-        "repeat": arm.repeat,
-        **({} if arm.stage is None else {"stage": arm.stage.label, "after": arm.after}),
-        "dry": dry,
-        "deterministic": arm.deterministic,
-    }
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -217,7 +195,7 @@ class Session:
             dry=options.dry,
             hypothesis=plan.experiment.metadata.hypothesis,
             facts={
-                **_facts(plan, options, benchmarks, forks),
+                **experiment_facts(plan, options, benchmarks, forks),
                 PREREGISTERED: asked,
                 **({} if changed is None else {CHANGED: changed}),
             },
@@ -401,30 +379,3 @@ def _ambient(registry: Registry) -> tuple[HookManager, list[str]]:
 
 def _limited(entry: BenchmarkConfig) -> BenchmarkConfig:
     return attrs.evolve(entry, limit=min(entry.limit or DRY_TASKS, DRY_TASKS))
-
-
-def _facts(
-    plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark], forks: Path | None
-) -> Mapping[str, Any]:
-    metadata = plan.experiment.metadata
-    beside = plan.project_root / plan.experiment.output_dir / "experiment"
-    return {
-        "description": plan.experiment.description,
-        "hypothesis": metadata.hypothesis,
-        "tags": list(metadata.tags),
-        "project_goal_id": metadata.project_goal_id,
-        "parent_experiment_id": metadata.parent_experiment_id,
-        "success_metric": str(plan.success) if plan.success else None,
-        "direction": plan.success.direction if plan.success else None,
-        "baseline": metadata.baseline,
-        "minimum_effect": metadata.minimum_effect,
-        "base_seed": plan.experiment.base_seed,
-        "overrides": list(map(said, plan.overrides)),
-        "benchmarks": {
-            b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
-            for b in benchmarks
-        },
-        "arms": [arm_facts(arm) for arm in plan.arms],
-        "provenance": collect(plan.project_root),
-        "launch": launch_facts(beside, plan.project_root, plan.overrides, options, forks),
-    }

@@ -14,6 +14,7 @@ from evsys import HookManager
 from evsys.errors import boundary
 from evsys.types import EvaluationResult, RunContext
 from evsys_runtime.config.plan import ArmConfig, SuccessMetric
+from evsys_runtime.experiment.verdict.scores import metric_of
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.jsonl import JsonlWriter, read_jsonl
@@ -159,9 +160,10 @@ class ScoreJudge:
         for one in getattr(ctx.evaluate, "results", ()):
             if one.benchmark != success.benchmark or one.model is not None or not one.step:
                 continue
-            if one.status != "completed" or one.split != "val" or success.metric not in one.metrics:
+            metric = metric_of(one, success.metric)
+            if metric is None or one.split != "val":
                 continue
-            value = one.metrics[success.metric].value
+            value = metric.value
             found[one.step] = None if value is None or math.isnan(value) else success.oriented(value)
         return found
 

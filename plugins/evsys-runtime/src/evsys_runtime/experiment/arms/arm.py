@@ -48,8 +48,9 @@ from evsys_runtime.experiment.arms.scores import ArmScores
 from evsys_runtime.experiment.arms.so_far import so_far
 from evsys_runtime.experiment.arms.untrained import untrained_keys
 from evsys_runtime.experiment.chains.chain import start_of
+from evsys_runtime.experiment.facts import run_facts
 from evsys_runtime.experiment.resuming.taken_up import LOST, TakenUp, note_trained
-from evsys_runtime.experiment.session import DRY_STEPS, Session, run_facts, run_id_of
+from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.spending.budget import ArmBudget
 from evsys_runtime.experiment.spending.charging import ScoringCharges, left_of
 from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
@@ -84,12 +85,11 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
             while run.retreat is not None and result.status == "collapsed":
                 try:
                     await run.leave_behind(result, time.monotonic() - started)
-                    again = await run.gone_back(run.retreat)
+                    run = await run.gone_back(run.retreat)
                 except (StoreError, ConfigError) as exc:  # the collapse stands, and this arm ends there
                     run.attempt = record.attempt
                     result = await run.failed(exc)
                     break
-                run = again
                 result = await run.outcome()
             return await run.end(result, time.monotonic() - started)
     except (asyncio.CancelledError, KeyboardInterrupt):

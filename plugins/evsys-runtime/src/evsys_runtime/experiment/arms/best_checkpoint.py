@@ -11,6 +11,7 @@ import attrs
 from evsys.types import Checkpoint, EvaluationResult, RunContext
 from evsys_runtime.config.plan import SuccessMetric
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.verdict.scores import value_of
 from evsys_runtime.record.result_schemas import read_as
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
@@ -136,9 +137,9 @@ class BestCheckpoint:
     def _scored(self, evaluation: EvaluationResult) -> None:
         if evaluation.benchmark != self.entry or evaluation.model is not None:
             return
-        found = evaluation.metrics.get(self.metric)
-        if evaluation.status == "completed" and found is not None and found.value is not None:
-            self._scores[evaluation.step] = self.sign * found.value
+        value = value_of(evaluation, self.metric)
+        if value is not None:
+            self._scores[evaluation.step] = self.sign * value
 
     def _reward(self, step: int) -> float | None:
         values = [self._rewards[at] for at in range(step - WINDOW + 1, step + 1) if at in self._rewards]

@@ -12,7 +12,7 @@ from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.remembered import Condition, FailureClass, Region
 
-__all__ = ["BAD", "Completed", "as_number", "failure_classes", "meets", "without_names"]
+__all__ = ["BAD", "Completed", "as_number", "failure_classes", "lies_in", "meets", "without_names"]
 
 BAD = ("failed", "stalled", "collapsed", "invalid")
 """How runs end badly; those that diverged may be complete."""
@@ -289,3 +289,8 @@ def _fits(text: str | None, condition: Condition) -> bool:
 def meets(config: Mapping[str, str], condition: Condition) -> bool:
     """Whether an arm, by its values as JSON texts, meets a condition."""
     return _fits(config.get(condition.path), condition)
+
+
+def lies_in(config: Mapping[str, str], region: Region) -> bool:
+    """Whether an arm, by its values as JSON texts, meets all conditions of a region."""
+    return all(meets(config, condition) for condition in region.conditions)

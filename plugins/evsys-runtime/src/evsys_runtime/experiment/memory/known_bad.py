@@ -10,7 +10,7 @@ import attrs
 
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.earlier.experiments import earlier_index
-from evsys_runtime.experiment.memory.failures import BAD, failure_classes, meets
+from evsys_runtime.experiment.memory.failures import BAD, failure_classes, lies_in
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.listed import listed
 from evsys_runtime.record.index import Index
@@ -78,12 +78,12 @@ class KnownBad:
     def of_run(self, run: Mapping[str, Any]) -> list[str]:
         """The regions that a run lies in, by its config as resolved.json has it."""
         config = short_leaves(run) if self.classes else {}
-        return [str(region) for region, _ in self.classes if _inside(config, region)]
+        return [str(region) for region, _ in self.classes if lies_in(config, region)]
 
     def arms(self, planned: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         """What to warn of arms, by their values as JSON texts."""
         for region, each in self.classes:
-            inside = [name for name, config in planned.items() if _inside(config, region)]
+            inside = [name for name, config in planned.items() if lies_in(config, region)]
             if inside:
                 yield f"{_arms(inside, len(planned))} where {_failed(region, each)}"
 
@@ -100,10 +100,6 @@ class KnownBad:
                 yield f"every arm that the search can propose lies where {_failed(region, each)}"
             elif part is not None:
                 yield f"the search can propose arms with {part}, where {_failed(region, each)}"
-
-
-def _inside(config: Mapping[str, str], region: Region) -> bool:
-    return all(meets(config, condition) for condition in region.conditions)
 
 
 def _failed(region: Region, each: FailureClass) -> str:

@@ -119,7 +119,7 @@ class _Planner:
         """Winners that were chosen among several."""
         for past, arm in self._named(self.candidates):
             best = winners_of(past)[0]
-            if best is past.confirmed and best.outcome == "inconclusive":
+            if _left_open(past):
                 continue  # it was tried; more of the same is what settles it
             if best is past.confirmed and _unfinished(past):
                 continue  # it is being tried, and goes on with a resume

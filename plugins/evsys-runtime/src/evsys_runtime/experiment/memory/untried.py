@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import attrs
 
-from evsys_runtime.experiment.memory.failures import meets
+from evsys_runtime.experiment.memory.failures import lies_in, meets
 from evsys_runtime.experiment.memory.on_record import positive
 from evsys_runtime.record.remembered import Region
 
@@ -62,11 +62,8 @@ def untried(
     there: dict[str, dict[float, bool]] = {}
     swept: dict[str, set[float]] = {}
     texts: dict[str, set[str]] = {}
-    arms = list(tried)
-    for arm in arms:
-        differing = [
-            path for path in winner.keys() | arm.config.keys() if winner.get(path) != arm.config.get(path)
-        ]
+    arms = [(arm, _differing(winner, arm.config)) for arm in tried]
+    for arm, differing in arms:
         value = positive(arm.config.get(differing[0])) if len(differing) == 1 else None
         if value is not None:
             there.setdefault(differing[0], {})[value] = arm.failed
@@ -83,19 +80,27 @@ def untried(
         for value, why in _around(best, others, own):
             rounded = round(value) if whole else float(f"{value:.2g}")
             config = {**winner, path: repr(rounded)}
-            inside = any(all(meets(config, one) for one in region.conditions) for region in regions)
+            inside = any(lies_in(config, region) for region in regions)
             if rounded > 0 and rounded not in {*values, best} and not inside:
                 yield Neighbour(path=path, value=rounded, why=why)
 
 
-def _elsewhere(winner: Mapping[str, str], tried: Iterable[Tried], path: str) -> dict[float, bool]:
-    """Values that arms beside the winner had which differ from it in other numbers, too, as those of a search do: the sweep went there."""
+def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    return [path for path in one.keys() | other.keys() if one.get(path) != other.get(path)]
+
+
+def _elsewhere(
+    winner: Mapping[str, str], tried: Iterable[tuple[Tried, Sequence[str]]], path: str
+) -> dict[float, bool]:
+    """Values that arms beside the winner had which differ from it in other numbers, too, as those of a search do: the sweep went there.
+
+    Each arm comes with the paths at which it differs from the winner.
+    """
     found: dict[float, bool] = {}
-    for arm in tried:
-        others = [key for key in winner.keys() | arm.config.keys() if winner.get(key) != arm.config.get(key)]
-        numbers = all(positive(config.get(key)) for config in (winner, arm.config) for key in others)
+    for arm, differing in tried:
+        numbers = all(positive(config.get(key)) for config in (winner, arm.config) for key in differing)
         value = positive(arm.config.get(path))
-        if arm.beside and numbers and value is not None and path in others:
+        if arm.beside and numbers and value is not None and path in differing:
             found[value] = found.get(value, True) and arm.failed
     return found
 

@@ -154,8 +154,6 @@ class Evidence:
     def scorings(self, benchmark_hash: str | None) -> Iterator[PastScoring]:
         """Scorings of these very tasks by models on the way of training or before, the newest first."""
         for arm in self.arms_scored_on(benchmark_hash):
-            if all(entry.get("hash") != benchmark_hash for entry in arm.benchmarks):
-                continue
             for run in arm.runs:
                 result = None if run.folder is None else self.result(arm.directory, run.folder)
                 for evaluation in () if result is None else result.evaluations:

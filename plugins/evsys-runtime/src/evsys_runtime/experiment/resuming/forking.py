@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 from evsys_runtime.config.plan import Plan
+from evsys_runtime.experiment.facts import run_facts
 from evsys_runtime.experiment.resuming.taken_up import PASSED_OVER, RETREATED, retreats_of
-from evsys_runtime.experiment.session import run_facts, run_id_of
+from evsys_runtime.experiment.session import run_id_of
 from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import make_directory, storing

@@ -154,9 +154,11 @@ def taken_up(
 def _count_once(session: Session) -> None:
     """Tell the budget what was used twice, as far as that can be read; what can't be counts as it was spent."""
     budget = session.budget
-    for run_id, found in session.taken_up.items() if budget is not None else ():
+    if budget is None:
+        return
+    for run_id, found in session.taken_up.items():
         run = session.record.find_run(run_id)
-        if budget is None or run is None or found.attempt is None:
+        if run is None or found.attempt is None:
             continue
         try:
             budget.made_again(run_id, made_again(run, found))

@@ -1,0 +1,65 @@
+"""What experiment.json and run.json say from the beginning: what is asked for, and how it was launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.resuming.unfinished import launch_facts
+from evsys_runtime.experiment.secrets import said
+from evsys_runtime.record.provenance import collect
+
+if TYPE_CHECKING:
+    from evsys_runtime.experiment.session import Options
+
+__all__ = ["arm_facts", "experiment_facts", "run_facts"]
+
+
+def experiment_facts(
+    plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark], forks: Path | None
+) -> Mapping[str, Any]:
+    """What experiment.json says of an experiment from its beginning."""
+    metadata = plan.experiment.metadata
+    beside = plan.project_root / plan.experiment.output_dir / "experiment"
+    return {
+        "description": plan.experiment.description,
+        "hypothesis": metadata.hypothesis,
+        "tags": list(metadata.tags),
+        "project_goal_id": metadata.project_goal_id,
+        "parent_experiment_id": metadata.parent_experiment_id,
+        "success_metric": str(plan.success) if plan.success else None,
+        "direction": plan.success.direction if plan.success else None,
+        "baseline": metadata.baseline,
+        "minimum_effect": metadata.minimum_effect,
+        "base_seed": plan.experiment.base_seed,
+        "overrides": list(map(said, plan.overrides)),
+        "benchmarks": {
+            b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
+            for b in benchmarks
+        },
+        "arms": [arm_facts(arm) for arm in plan.arms],
+        "provenance": collect(plan.project_root),
+        "launch": launch_facts(beside, plan.project_root, plan.overrides, options, forks),
+    }
+
+
+def arm_facts(arm: ArmConfig) -> dict[str, Any]:
+    """What experiment.json says of a planned run."""
+    facts = {"run_id": arm.run_id, "arm": arm.name, "repeat": arm.repeat}
+    if arm.stage is not None:
+        facts["stage"] = arm.stage.label
+    return facts if arm.purpose == "candidate" else {**facts, "purpose": arm.purpose}
+
+
+def run_facts(arm: ArmConfig, *, dry: bool) -> dict[str, Any]:
+    """What run.json says of a run from its beginning."""
+    return {
+        "arm": arm.name,
+        "repeat": arm.repeat,
+        **({} if arm.stage is None else {"stage": arm.stage.label, "after": arm.after}),
+        "dry": dry,
+        "deterministic": arm.deterministic,
+    }
