@@ -88,7 +88,7 @@ def training(engine: Engine, repeats: int) -> dict[str, float]:
     wall, cpu = best(step, repeats)
     roof = max(measure_roof(0.2, time.thread_time) for _ in range(3))
     operations = training_operations(engine.shape, total)
-    expected = estimate(engine.shape, rows=total, steps=1, workers=engine.workers, roof=roof)
+    expected = estimate(engine.shape, rows=total, steps=1, rank=RANK, workers=engine.workers, roof=roof)
     return {
         "first_step_s": round(first, 4),
         "step_s": round(wall, 4),

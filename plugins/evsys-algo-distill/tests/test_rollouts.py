@@ -22,8 +22,8 @@ TURNS = {**SHORT, "rollouts": True, "max_turns": 3, "group_size": 2, "lora_rank"
 
 
 def half(model_output, expected, params):
-    """Whatever is said is worth a half."""
-    return 0.5
+    """Whatever is said is worth a half, or what the task says."""
+    return params.get("worth", 0.5)
 
 
 def tasks(count=6):
@@ -126,6 +126,24 @@ def said(run, step):
     ]
 
 
+async def test_what_a_step_takes_at_most_is_foreseen_from_its_tasks(tmp_path, new_run):
+    async with trained_teacher(tmp_path, steps=1) as teacher, attempt(new_run(), teacher) as ctx:
+        algorithm = OPD(**TURNS, n_concurrent=3)
+        await algorithm.setup(ctx)
+        try:
+            found = algorithm.foreseen(0)
+            asked = [ctx.data[row] for row in algorithm.take_rows(0)]
+            lengths = [
+                len(ctx.clients.policy.renderer.render_prompt([user(task.instruction)])) for task in asked
+            ]
+        finally:
+            await algorithm.end()
+    most = algorithm.config.max_tokens * 3
+    assert (found.answers, found.answer_tokens, found.at_once, found.readings) == (2 * len(asked), most, 3, 1)
+    assert found.prompt_tokens == sum(lengths)
+    assert [len(datum.tokens) + 1 - most for datum in found.data] == [n for n in lengths for _ in range(2)]
+
+
 @pytest.mark.parametrize(("agent", "sequences"), [(conversation, 8), (forgetful, 16)])
 async def test_each_token_of_each_turn_has_its_own_advantage_and_nothing_else_has_any(
     tmp_path, new_run, agent, sequences
@@ -220,6 +238,21 @@ async def test_sequences_that_are_too_long_for_the_teacher_are_left_out(tmp_path
         teacher.max_length = 40
         with pytest.raises(AlgorithmError, match="8 too_long"):
             await learn(run, teacher, agent=talkative)
+
+
+async def test_the_mean_reward_is_that_of_the_rollouts_that_are_learnt_from(tmp_path, new_run):
+    async def wordy(task, model, ctx):
+        asked = [user(task.instruction)] * (60 if task.verifier.params else 1)
+        return (await model.generate(asked, ctx.sampling))[0].message.content
+
+    worthless = VerifierSpec(name="half", params={"worth": 0.0})
+    rows = [attrs.evolve(task, verifier=worthless) if i < 2 else task for i, task in enumerate(tasks(6))]
+    run = new_run()
+    async with trained_teacher(tmp_path, steps=1) as teacher:
+        teacher.max_length = 200
+        await learn(run, teacher, {**TURNS, "batch_size": 6, "steps": 1}, rows=Rows(rows), agent=wordy)
+    assert values(run, "rejected/too_long") == [4.0]
+    assert values(run, "reward") == [0.5]
 
 
 async def test_too_few_tasks_for_a_batch_are_an_error(tmp_path, new_run):

@@ -156,13 +156,11 @@ class Distillation(BaseAlgorithm):
         await super().setup(ctx)
 
     def foreseen(self, step_idx: int) -> Foreseen | None:
-        """A step whose answers are all as long as they may be; None where the rows are no prompts. A teacher that is another
-        model is counted as if it were the student.
+        """A step whose answers are all as long as they may be. A teacher that is another model is counted as if it were the
+        student.
         """
         from evsys_runtime.training.foreseen import foresee
 
-        if getattr(self, "_prompts", None) is None:
-            return None
         prompts = [self._prompts[row] for row in self.take_rows(step_idx)]
         return foresee(
             [prompt.student for prompt in prompts],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from evsys.protocols import Renderer, SamplingClient
     from evsys.types import PromptExample, RunContext, TrainingBatch
     from evsys_algo_distill.answers import Answer, Answers
+    from evsys_runtime.training.foreseen import Foreseen
 
 __all__ = ["OPD", "OPDParams"]
 
@@ -123,6 +124,23 @@ class OPD(Distillation):
             await super().look_at_rows(ctx)
             return
         check_rows(self.rows, self.config.batch_size, {})
+
+    def foreseen(self, step_idx: int) -> Foreseen | None:
+        """As for prompts, or a step whose rollouts all say as much as they may."""
+        from evsys_runtime.training.foreseen import foresee_rollouts
+
+        config = self.config
+        if not config.rollouts:
+            return super().foreseen(step_idx)
+        return foresee_rollouts(
+            (self.ctx.data[row] for row in self.take_rows(step_idx)),
+            self.ctx.clients.policy.renderer,
+            config,
+            count=config.group_size,
+            max_tokens=config.max_tokens,
+            limit=self.teacher_limit(self.ctx),
+            readings=1,
+        )
 
     async def answered(self, step_idx: int, student: SamplingClient) -> Answers:
         """The student's answers to the next prompts, or what it says in rollouts of the next tasks."""

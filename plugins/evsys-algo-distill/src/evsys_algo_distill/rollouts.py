@@ -75,12 +75,14 @@ async def answers_in_turns(
         "evsys_rollouts_finished", ctx=ctx, step=step_idx + 1, phase="training", rollouts=rollouts
     )
     lost: Counter[str] = Counter()
+    kept: list[Rollout] = []
     answers: list[Answer] = []
     for rollout in rollouts:
         rows = learnable(rollout, max_length)
         if isinstance(rows, str):
             lost[rows] += 1
         else:
+            kept.append(rollout)
             answers += [Answer(trajectory=row) for row in rows]
     if not answers:
         raise nothing_learnable(rollouts, lost, step_idx)
@@ -89,18 +91,16 @@ async def answers_in_turns(
         row_ids=tuple(task.task_id for task in tasks),
         used=spent(rollouts),
         charged=True,
-        metrics=_metrics(rollouts, answers, lost),
+        metrics={**shares(rollouts, lost), **_means(kept, answers)},
     )
 
 
-def _metrics(rollouts: Sequence[Rollout], answers: Sequence[Answer], lost: Counter[str]) -> dict[str, float]:
-    """Called as `rl` calls them."""
-    kept = len(rollouts) - lost.total()
-    rewards = [rollout.score.value for rollout in rollouts if isinstance(rollout.score, Score)]
+def _means(kept: Sequence[Rollout], answers: Sequence[Answer]) -> dict[str, float]:
+    """Of the rollouts that are learnt from, called as `rl` calls them; no reward where none of them is judged."""
+    rewards = [rollout.score.value for rollout in kept if isinstance(rollout.score, Score)]
     found = {
-        **shares(rollouts, lost),
         "sequences": float(len(answers)),
-        "length_mean": sum(answer.trajectory.sampled for answer in answers) / kept,
-        "turns_mean": sum(len(answer.trajectory.spans) for answer in answers) / kept,
+        "length_mean": sum(answer.trajectory.sampled for answer in answers) / len(kept),
+        "turns_mean": sum(len(answer.trajectory.spans) for answer in answers) / len(kept),
     }
     return found | ({"reward": sum(rewards) / len(rewards)} if rewards else {})

@@ -153,17 +153,17 @@ class RL(BaseAlgorithm):
         )
 
     def foreseen(self, step_idx: int) -> Foreseen | None:
-        """A step whose answers are all as long as they may be. What an agent reads beside its task isn't known."""
-        from evsys_runtime.training.foreseen import foresee, task_prompt
+        """A step whose answers are all as long as they may be."""
+        from evsys_runtime.training.foreseen import foresee_rollouts
 
-        config, renderer = self.config, self.ctx.clients.policy.renderer
-        tasks: Iterable[HarborTask] = (self.ctx.data[row] for row in self.take_rows(step_idx))
-        return foresee(
-            [task_prompt(task, renderer, config.system_prompt) for task in tasks],
+        config = self.config
+        return foresee_rollouts(
+            (self.ctx.data[row] for row in self.take_rows(step_idx)),
+            self.ctx.clients.policy.renderer,
+            config,
             count=config.group_size,
-            most=config.max_tokens * config.max_turns,
+            max_tokens=config.max_tokens,
             limit=self._max_length,
-            at_once=config.n_concurrent,
             readings=int(bool(config.kl_coef)),
         )
 

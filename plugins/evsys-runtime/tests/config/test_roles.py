@@ -84,6 +84,16 @@ def test_an_algorithm_that_needs_a_teacher_says_so(problems):
     assert "algorithm 'taught' needs a teacher, and the run names none" in only(problems(run(None)))
 
 
+def test_an_algorithm_that_cannot_say_what_it_trains_is_a_problem_beside_a_teacher_too(problems, registry):
+    class Mute(Taught):
+        def lora(self):
+            raise RuntimeError("no idea")
+
+    registry.register("algorithm", "mute", Mute)
+    said = only(problems(run(algorithm="{kind: mute}")))
+    assert "$.run.algorithm.params: the algorithm can't say what it trains: RuntimeError: no idea" in said
+
+
 def test_a_role_that_nobody_uses_is_refused_where_it_stands(problems):
     text = run(algorithm="{kind: sft}")
     assert only(problems(text)).startswith(

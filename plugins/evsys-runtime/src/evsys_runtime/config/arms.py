@@ -232,8 +232,12 @@ class Arms:
             return ()
         if any(part.value is None or part.problems for part in named.values()):
             return ()
-        known = model is not None and model.value is not None and not model.problems
-        asked = asked_model(model.value, trainer) if known and model is not None else None
+        asked = None
+        if model is not None and model.value is not None and not model.problems:
+            try:
+                asked = asked_model(model.value, trainer)
+            except PLUGIN_FAILURES:  # what it trains is asked, and told, with the algorithm
+                return ()
         key = ("roles", id(algorithm.raw), id(backend.raw), asked, *(id(part.raw) for part in named.values()))
         roles = {name: (part.value, part.built) for name, part in named.items()}
         on = (backend.value, backend.built)
@@ -277,13 +281,13 @@ class Arms:
         judges = [(backend, "backend", "$.model.name")] if hasattr(backend.built, "validate_model") else []
         if algorithm is not None and hasattr(trainer, "validate_model"):
             judges.append((algorithm, "algorithm", "$.algorithm.params"))
-        if not judges:
-            return []
         try:
             spec = adapter_of(trainer)
         except PLUGIN_FAILURES as exc:
             message = f"the algorithm can't say what it trains: {type(exc).__name__}: {exc}"
             return [Problem(path="$.algorithm.params", message=message)]
+        if not judges:
+            return []
         same = (id(model.raw), spec.rank, spec.alpha, tuple(spec.targets))
         asked = self._specs.get(same)
         if asked is None:

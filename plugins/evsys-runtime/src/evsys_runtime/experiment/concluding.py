@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES
-from evsys.types import ExperimentResult, Usage
+from evsys.types import ArmResult, Conclusion, ExperimentResult, NoiseFloor, Usage
 from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
 from evsys_runtime.experiment.added.search import without_arm
 from evsys_runtime.experiment.arms.seed_audit import same_orders
@@ -19,7 +19,7 @@ from evsys_runtime.experiment.resuming.resuming import to_resume
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
-from evsys_runtime.experiment.verdict.question import question_of
+from evsys_runtime.experiment.verdict.question import Question, question_of
 from evsys_runtime.experiment.watching.interrupts import interruption
 
 __all__ = ["conclude_and_write", "write_down"]
@@ -45,48 +45,19 @@ def conclude_and_write(
     """
     ids = map(run_id_of, session.plan.arms)
     arms = tuple(session.results[run_id] for run_id in ids if run_id in session.results)
-    alike = same_orders(arms)
-    question = None if session.options.dry else question_of(session.plan, session.benchmarks)
     in_stages = any(arm.stage is not None for arm in session.plan.arms)
     decided_by = as_arms(session.plan, arms) if in_stages else arms
+    question = None if session.options.dry else question_of(session.plan, session.benchmarks)
     known = known_before(session, question, decided_by)
-    own = (
-        *session.warnings,
-        *alike,
-        *session.plan.registry.warnings,
-        *session.hooks.warnings,
-        *_ended(ended_by),
-    )
-    said = (*own, *(w for arm in arms for w in arm.warnings))
-    warnings = list(dict.fromkeys(map(session.log_settings.redactor.text, said)))
-    planned = planned_repeats(session.plan, "candidate")
-    confirming = confirming_of(session.plan, session.benchmarks)
-    deciding = question if confirming is None else confirming.question
-    trained_on = flagged.get(deciding.benchmark, frozenset()) if deciding else frozenset()
-    conclusion = conclude(
-        question,
-        decided_by,
-        planned=planned,
-        warnings=warnings,
-        flagged=trained_on,
-        confirming=confirming,
-        noise=known.noise,
+    alike = same_orders(arms)
+    warnings = _warnings(session, arms, (*alike, *session.plan.registry.warnings), ended_by)
+    conclusion = _decided(
+        session, question, decided_by, warnings=warnings, flagged=flagged, noise=known.noise
     )
     if in_stages:
-        forgetting = (
-            () if session.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
-        )
-        conclusion = attrs.evolve(conclusion, forgetting=forgetting, test_looks=test_looks(arms))
-    health = {arm.run_id: arm.health for arm in arms if arm.health}
-    cut_off = sum((arm.cut_off for arm in arms), Usage())
-    conclusion = attrs.evolve(known.told_in(conclusion), health=health, cut_off=cut_off)
-    if session.options.dry:
-        conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
-    elif alike:
-        conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
-    if session.simulated:
-        extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
-        conclusion = attrs.evolve(conclusion, extra=extra)
+        told = () if session.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
+        conclusion = attrs.evolve(conclusion, forgetting=told, test_looks=test_looks(arms))
+    conclusion = _as_it_ran(session, known.told_in(conclusion), arms, alike)
     status, exit_code = outcome_of(
         arms,
         conclusion,
@@ -104,11 +75,60 @@ def conclude_and_write(
         dry=session.options.dry,
         seconds=seconds,
         usage=conclusion.usage,
-        warnings=tuple(warnings),
+        warnings=warnings,
         exit_code=exit_code,
     )
     write_down(session, result, None)
     return result
+
+
+def _decided(
+    session: Session,
+    question: Question | None,
+    arms: Sequence[ArmResult],
+    *,
+    warnings: Sequence[str],
+    flagged: Mapping[str, frozenset[str]],
+    noise: NoiseFloor | None,
+) -> Conclusion:
+    """The verdict on the arms, confirmed on another benchmark where the plan says so."""
+    confirming = confirming_of(session.plan, session.benchmarks)
+    deciding = question if confirming is None else confirming.question
+    return conclude(
+        question,
+        arms,
+        planned=planned_repeats(session.plan, "candidate"),
+        warnings=warnings,
+        flagged=flagged.get(deciding.benchmark, frozenset()) if deciding else frozenset(),
+        confirming=confirming,
+        noise=noise,
+    )
+
+
+def _as_it_ran(
+    session: Session, conclusion: Conclusion, arms: Sequence[ArmResult], alike: Sequence[str]
+) -> Conclusion:
+    """With what went on in the runs; without a verdict where they can't carry one."""
+    health = {arm.run_id: arm.health for arm in arms if arm.health}
+    cut_off = sum((arm.cut_off for arm in arms), Usage())
+    conclusion = attrs.evolve(conclusion, health=health, cut_off=cut_off)
+    if session.options.dry:
+        conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
+    elif alike:
+        conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
+    if session.simulated:
+        extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
+        conclusion = attrs.evolve(conclusion, extra=extra)
+    return conclusion
+
+
+def _warnings(
+    session: Session, arms: Sequence[ArmResult], known: Sequence[str], ended_by: BaseException | None
+) -> tuple[str, ...]:
+    """All that an experiment and its runs warn of, each once, without secrets."""
+    own = (*session.warnings, *known, *session.hooks.warnings, *_ended(ended_by))
+    said = (*own, *(warning for arm in arms for warning in arm.warnings))
+    return tuple(dict.fromkeys(map(session.log_settings.redactor.text, said)))
 
 
 def _ended(by: BaseException | None) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from evsys.protocols import Renderer
     from evsys.types import HarborTask
+    from evsys_runtime.training.rollout_params import RolloutParams
 
-__all__ = ["Foreseen", "foresee", "task_prompt"]
+__all__ = ["Foreseen", "foresee", "foresee_rollouts", "task_prompt"]
 
 _DIGIT = 16  # every model has so many tokens
 
@@ -77,6 +78,37 @@ def foresee(
         answers=answers,
         answer_tokens=max(room for _, room in asked),
         at_once=min(answers, at_once or answers),
+        readings=readings,
+    )
+
+
+def foresee_rollouts(
+    tasks: Iterable[HarborTask],
+    renderer: Renderer,
+    params: RolloutParams,
+    *,
+    count: int,
+    max_tokens: int,
+    limit: int | None,
+    readings: int = 0,
+) -> Foreseen | None:
+    """The work of a step that works on each task `count` times, as `foresee`. What an agent reads beside its task isn't known.
+
+    Args:
+        tasks: of the step.
+        renderer: of the model.
+        params: who acts and for how long.
+        count: rollouts of each task.
+        max_tokens: of one answer.
+        limit: tokens of a rollout at most; None is no limit.
+        readings: see `Foreseen`.
+    """
+    return foresee(
+        [task_prompt(task, renderer, params.system_prompt) for task in tasks],
+        count=count,
+        most=max_tokens * params.max_turns,
+        limit=limit,
+        at_once=params.n_concurrent,
         readings=readings,
     )
 
