@@ -1,4 +1,4 @@
-"""What the commands on past experiments share: which records, the index of them, and names to complete."""
+"""What the commands on past experiments share: the index of the records that are meant."""
 
 from __future__ import annotations
 
@@ -11,53 +11,17 @@ import click
 
 from evsys_cli.output import telling
 from evsys_cli.progress import Progress
+from evsys_runtime.command_records import records_folder
 
 if TYPE_CHECKING:
     from evsys_runtime.record.index import Index
 
-__all__ = [
-    "CountedFromTheEnd",
-    "experiment_meant",
-    "experiment_names",
-    "indexed",
-    "project_folder",
-    "project_of",
-    "records_folder",
-    "records_option",
-    "run_names",
-]
-
-_EXPERIMENTS = Path(".evsys") / "experiments"
-
-records_option = click.option(
-    "--records",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="A project, or an output_dir, instead of the project that this folder is in.",
-)
-"""Gives a command the option `--records`, and its function the argument `records`."""
-
-
-def project_folder() -> Path:
-    """The project that the working directory is in, else that directory."""
-    from evsys_runtime.config.root import enclosing_project
-
-    return enclosing_project(Path.cwd()) or Path.cwd()
+__all__ = ["experiment_meant", "indexed", "project_of"]
 
 
 def project_of(experiments: Path) -> Path:
     """The project that a folder of experiments belongs to; of one elsewhere, what it is in."""
     return experiments.parent.parent if experiments.parent.name == ".evsys" else experiments.parent
-
-
-def records_folder(records: Path | None) -> Path:
-    """The folder of all experiments that is meant; it need not exist, unless it was named."""
-    if records is None:
-        return project_folder() / _EXPERIMENTS
-    if not records.is_dir():
-        raise click.BadParameter(f"{records} is no folder", param_hint="'--records'")
-    own = records / _EXPERIMENTS
-    return (own if own.is_dir() else records).absolute()
 
 
 @contextmanager
@@ -96,41 +60,3 @@ def experiment_meant(text: str, records: Path | None) -> Iterator[tuple[Index, s
         folder, run = place
         with indexed(folder.parent) as index:
             yield index, folder.name, run
-
-
-def experiment_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Ids to complete, the newest first; read from folder names alone."""
-    found = _folders(records_folder(ctx.params.get("records")), "experiment.json")
-    return [name for name in ("last", *reversed(found)) if name.startswith(incomplete)]
-
-
-def run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Runs of the experiment that was named before."""
-    experiments = records_folder(ctx.params.get("records"))
-    named = ctx.params.get("experiment") or ""
-    found = _folders(experiments, "experiment.json")
-    if named == "last":
-        meant = found[-1:]
-    elif named in found:  # it may be how another one begins, too
-        meant = [named]
-    else:
-        meant = [name for name in found if name.startswith(named)]
-    runs = _folders(experiments / meant[0] / "runs", "run.json") if len(meant) == 1 else []
-    return [name for name in runs if name.startswith(incomplete)]
-
-
-def _folders(path: Path, holding: str) -> list[str]:
-    return sorted(found.parent.name for found in path.glob(f"*/{holding}"))
-
-
-class CountedFromTheEnd(click.Command):
-    """A command whose argument may be `-2`, which elsewhere is an option: the second experiment from the end."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Like click's, with `last-1` for `-2`."""
-        return super().parse_args(ctx, [_counted(text) for text in args])
-
-
-def _counted(text: str) -> str:
-    number = text[1:]
-    return f"last-{int(number) - 1}" if text[:1] == "-" and number.isdecimal() and int(number) > 0 else text

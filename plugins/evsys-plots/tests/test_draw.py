@@ -115,9 +115,18 @@ def test_the_command_draws_a_record_into_a_folder_of_ones_own(drawn, tmp_path):
 
 def test_the_command_finds_an_experiment_by_what_people_call_it(drawn, monkeypatch):
     monkeypatch.chdir(Path(drawn.directory).parents[2])
-    for name in ("last", Path(drawn.directory).name, "trial"):
+    for name in ("last", "-1", Path(drawn.directory).name, "trial"):
         done = CliRunner().invoke(plot, [name])
         assert done.output.splitlines()[0].endswith("effects.png")
+
+
+def test_the_command_finds_an_experiment_of_another_project(drawn, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for records in (Path(drawn.directory).parents[2], Path(drawn.directory).parent):
+        done = CliRunner().invoke(plot, ["last", "--records", str(records)])
+        assert done.output.splitlines()[0].startswith(drawn.directory)
+    done = CliRunner().invoke(plot, ["last", "--records", "absent"])
+    assert (done.exit_code, "absent is no folder" in done.output) == (2, True)
 
 
 def test_an_experiment_that_has_not_ended_shows_what_there_is(copied, tmp_path):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.lazy import GuidedGroup
-from evsys_cli.records import experiment_meant, experiment_names, project_folder
+from evsys_cli.records import experiment_meant
+from evsys_runtime.command_records import experiment_names, project_folder
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.output import for_terminal, telling, terminal_width
-from evsys_cli.records import CountedFromTheEnd, experiment_names, indexed, records_folder, records_option
+from evsys_cli.records import indexed
+from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evsys_cli.records import indexed, project_of, records_folder, records_option
+from evsys_cli.records import indexed, project_of
+from evsys_runtime.command_records import records_folder, records_option
 from evsys_runtime.commands import compact_json, json_option, print_json
 
 if TYPE_CHECKING:

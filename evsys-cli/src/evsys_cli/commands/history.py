@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.output import for_terminal
-from evsys_cli.records import indexed, records_folder, records_option
+from evsys_cli.records import indexed
+from evsys_runtime.command_records import records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from evsys_cli.records import indexed, records_folder, records_option
+from evsys_cli.records import indexed
+from evsys_runtime.command_records import records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
 
 __all__ = ["reindex"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.output import telling
-from evsys_cli.records import CountedFromTheEnd, experiment_names, indexed, records_folder, records_option
+from evsys_cli.records import indexed
+from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
 from evsys_runtime.commands import json_option
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from evsys_cli.records import CountedFromTheEnd, experiment_names, indexed, records_folder, records_option
+from evsys_cli.records import indexed
+from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
 
 __all__ = ["retract"]

@@ -7,13 +7,8 @@ from pathlib import Path
 import click
 
 from evsys_cli.output import for_terminal
-from evsys_cli.records import (
-    CountedFromTheEnd,
-    experiment_meant,
-    experiment_names,
-    records_option,
-    run_names,
-)
+from evsys_cli.records import experiment_meant
+from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option, run_names
 from evsys_runtime.commands import json_option, print_json
 
 __all__ = ["why"]

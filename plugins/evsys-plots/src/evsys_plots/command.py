@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
 
 __all__ = ["plot"]
@@ -13,8 +14,9 @@ __all__ = ["plot"]
 INCOMPLETE = 1
 
 
-@click.command()
-@click.argument("experiment")
+@click.command(cls=CountedFromTheEnd)
+@click.argument("experiment", shell_complete=experiment_names)
+@records_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -22,7 +24,7 @@ INCOMPLETE = 1
     help="Where the files go, instead of `plots` in the experiment's folder.",
 )
 @json_option
-def plot(*, experiment: str, out: Path | None, as_json: bool) -> int:
+def plot(*, experiment: str, records: Path | None, out: Path | None, as_json: bool) -> int:
     """Draw the plots of EXPERIMENT: learning curves, arms against the baseline, differences task by task, cost against score.
 
     EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or `last-1` for the one before.
@@ -30,7 +32,7 @@ def plot(*, experiment: str, out: Path | None, as_json: bool) -> int:
     """
     from evsys_plots.draw import draw
 
-    drawn = draw(_folder_of(experiment), None if out is None else out.absolute())
+    drawn = draw(_folder_of(experiment, records), None if out is None else out.absolute())
     for problem in drawn.problems:
         click.echo(f"couldn't be drawn: {problem}", err=True)
     if as_json:
@@ -43,15 +45,14 @@ def plot(*, experiment: str, out: Path | None, as_json: bool) -> int:
     return INCOMPLETE if drawn.problems else 0
 
 
-def _folder_of(experiment: str) -> Path:
-    from evsys_runtime.config.root import enclosing_project
+def _folder_of(experiment: str, records: Path | None) -> Path:
     from evsys_runtime.record.experiment_names import experiment_called, folder_called
     from evsys_runtime.record.index import Index
 
     place = folder_called(experiment)
     if place is not None:
         return place[0]
-    experiments = (enclosing_project(Path.cwd()) or Path.cwd()) / ".evsys" / "experiments"
+    experiments = records_folder(records)
     with Index(experiments, tell=lambda line: click.echo(line, err=True)) as index:
         index.refresh()
         return experiments / experiment_called(experiment, index)
