@@ -250,6 +250,14 @@ def test_the_same_problem_in_many_arms_is_reported_once_with_their_number(proble
     )
 
 
+def test_a_problem_of_every_value_of_an_axis_is_one_of_the_axis(problems):
+    axes = "matrix: {axes: {algorithm.params.learning: [1, 2, 3], seed: [1, 2]}}\n"
+    assert only(problems(HEAD + BASE + axes)) == (
+        "exp.yaml:8:17: $.matrix.axes['algorithm.params.learning']: unknown key 'learning' (in all 6 arms); "
+        "did you mean 'learning_rate'?"
+    )
+
+
 def test_a_problem_of_all_arms_says_so(problems):
     text = HEAD + BASE.replace("tiny}", "tiny, rendrer: x}") + "matrix: {axes: {seed: [1, 2]}}\n"
     assert only(problems(text)) == (

@@ -17,10 +17,11 @@ from typing import Any, get_type_hints
 import attrs
 
 from evsys import Registry, structure, use_registry
-from evsys.errors import ConfigError, DataError, Problem
+from evsys.errors import ConfigError, DataError
 from evsys_runtime.config import document as documents
 from evsys_runtime.config import files, paths
 from evsys_runtime.config import overrides as overrides_
+from evsys_runtime.config.arm_problems import ArmProblems
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
 from evsys_runtime.config.budgeting import budget_warnings, first_arm_warnings, known_steps
@@ -241,7 +242,7 @@ def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> tuple[Checke
     recipe = recipe_of(reader)
     expansion = expand_document(recipe.document, reader.report, matrix, refused)
     arms: CheckedArms = []
-    found: dict[tuple[str, str], tuple[str | None, dict[str, None]]] = {}
+    found = ArmProblems()
     for whole_arm in expansion.arms:
         before = None
         for arm in recipe.stages(whole_arm):
@@ -249,15 +250,12 @@ def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> tuple[Checke
             problems += checks.follows(before, arm.tree) if before is not None else ()
             arms.append((arm, run))
             before = arm.tree
+            found.look_at(arm)
             for problem in problems:
                 if expansion.unknown.isdisjoint(paths.ancestors(problem.path)):
-                    key = (arm.origins.locate(problem.path), problem.message)
-                    found.setdefault(key, (problem.hint, {}))[1][arm.name] = None
-    for (place, message), (hint, names) in found.items():
-        problem = Problem(path=place, message=message, hint=hint)
-        count = (
-            _count(list(names), len(expansion.arms)) if expansion.whole and expansion.space is None else ""
-        )
+                    found.add(arm, problem)
+    counted = expansion.whole and expansion.space is None
+    for problem, count in found.placed(len(expansion.arms) if counted else None):
         reader.report.add(reader.placed(problem, count))
     return arms, expansion.whole, expansion.space
 
@@ -287,17 +285,6 @@ def _usable_matrix(tree: Mapping[str, Any], reader: Reader) -> tuple[MatrixConfi
 def _axis(values: Any) -> Iterator[Any]:
     with suppress(ConfigError):  # it is reported with the matrix
         yield structure(get_type_hints(MatrixConfig)["axes"], {"axis": values})["axis"]
-
-
-def _count(names: Sequence[str], total: int) -> str:
-    """How many arms a problem is in, where there are several."""
-    if total == 1:
-        return ""
-    if len(names) == total:
-        return f" (in all {total} arms)"
-    if len(names) == 1:
-        return f" (in the arm {names[0]!r})"
-    return f" (in {len(names)} of {total} arms, the first is {names[0]!r})"
 
 
 def _bounded(values: Mapping[str, Any], arms: CheckedArms, reader: Reader) -> None:
