@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import attrs
 
 from evsys import HookManager
-from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, ConfigError, RunError, StoreError, boundary
+from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, EvsysError, RunError, StoreError, boundary
 from evsys.protocols import Algorithm, Log, TrainingClient
 from evsys.types import (
     ArmResult,
@@ -40,6 +40,7 @@ from evsys_runtime.experiment.arms.best_checkpoint import BestCheckpoint
 from evsys_runtime.experiment.arms.contracts import trained
 from evsys_runtime.experiment.arms.data import ArmData
 from evsys_runtime.experiment.arms.going_back import go_back, way_back
+from evsys_runtime.experiment.arms.listening import LAST_WORD_SECONDS, Listening
 from evsys_runtime.experiment.arms.result import arm_result, kept_rollouts
 from evsys_runtime.experiment.arms.roles import ArmRole, roles_of
 from evsys_runtime.experiment.arms.rollouts import training_rollouts
@@ -53,6 +54,7 @@ from evsys_runtime.experiment.resuming.taken_up import LOST, TakenUp, note_train
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.spending.budget import ArmBudget
 from evsys_runtime.experiment.spending.charging import ScoringCharges, left_of
+from evsys_runtime.experiment.watching.interrupts import Abandoned
 from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import context
@@ -84,17 +86,21 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
             result = await run.outcome()
             while run.retreat is not None and result.status == "collapsed":
                 try:
-                    await run.leave_behind(result, time.monotonic() - started)
+                    run.leave_behind(result, time.monotonic() - started)
                     run = await run.gone_back(run.retreat)
-                except (StoreError, ConfigError) as exc:  # the collapse stands, and this arm ends there
+                except EvsysError as exc:  # the collapse stands, and this arm ends there
                     run.attempt = record.attempt
-                    result = await run.failed(exc)
+                    result = run.failed(exc)
                     break
                 result = await run.outcome()
             return await run.end(result, time.monotonic() - started)
-    except (asyncio.CancelledError, KeyboardInterrupt):
+    except (asyncio.CancelledError, KeyboardInterrupt) as exc:
         if run_id not in session.results:
-            run.finish(run.cut_off(), time.monotonic() - started)
+            seconds = time.monotonic() - started
+            if isinstance(exc, Abandoned):  # nothing is waited for any more
+                run.finish(run.cut_off(), seconds)
+            else:
+                await run.end_cut_off(seconds)
         raise
     finally:
         del session.watched[run_id]
@@ -124,6 +130,7 @@ class _ArmRun:
     warnings: list[str] = attrs.field(factory=list)
     hooks: HookManager = attrs.field(factory=HookManager)
     ctx: RunContext | None = None
+    listening: Listening | None = None
     evaluator: Evaluator | None = None
     scored: Sequence[EvaluationResult] = ()
     trained: RunResult | None = None
@@ -294,6 +301,9 @@ class _ArmRun:
             scores = self._scores(client, model, endpoints)
             clients = Clients(policy=client, **beside)
             ctx = self.ctx = self._context(clients, model, data, scores.evaluator, rollouts)
+            before, self.listening = self.listening, Listening(hooks=self.hooks, ctx=ctx)
+            if before is not None:
+                await before.followed()
             scores.evaluator.bind(ctx)
             async with scores.while_running(self.warnings, lambda: self.why_ended):
                 yield client, scores, ctx
@@ -308,11 +318,11 @@ class _ArmRun:
                 raise
             error = RunError("a plugin cancelled its own task, which nobody had asked for")
             error.__cause__ = exc
-            return await self.failed(error)
+            return self.failed(error)
         except BudgetExceeded as exc:  # an algorithm that doesn't end by itself when it hears of it
             return attrs.evolve(self.unfinished("budget_stopped"), stop_reason=exc.message)
         except PLUGIN_FAILURES as exc:
-            return await self.failed(exc)
+            return self.failed(exc)
 
     def _scores(self, client: TrainingClient, model: ModelSpec, endpoints: RolloutEndpoints) -> ArmScores:
         scores = ArmScores.make(
@@ -378,8 +388,8 @@ class _ArmRun:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    async def failed(self, exc: BaseException) -> RunResult:
-        """Log a failure, tell the listeners, and make a result of it."""
+    def failed(self, exc: BaseException) -> RunResult:
+        """Log a failure, and make a result of it."""
         failure = failure_of(exc, "run")
         status: Status = "failed"
         if is_stall(exc):
@@ -387,8 +397,6 @@ class _ArmRun:
         said = {"boundary": failure.boundary, "reason": failure.message, "status": status}
         self.log.error("run.failed", **said, exc_info=exc)
         self.lost = attrs.evolve(self.unfinished(status), failure=failure)
-        if self.ctx is not None:
-            await self.hooks.emit("evsys_run_failed", ctx=self.ctx, failure=failure)
         return self.lost
 
     def cut_off(self) -> RunResult:
@@ -419,27 +427,38 @@ class _ArmRun:
     async def end(self, result: RunResult, seconds: float) -> RunResult:
         """Record how the arm ended and tell the listeners."""
         ended = self.finish(result, seconds)
-        if self.ctx is not None:
-            await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=ended)
+        if self.listening is not None:
+            await self.listening.ended(ended)
             if not set(self.hooks.warnings) <= set(ended.warnings):
                 ended = self.finish(result, seconds)  # with what a listener did wrong just now
         return ended.run or result
+
+    async def end_cut_off(self, seconds: float) -> None:
+        """The same for an arm that is cut off. Its record is written before anything is awaited; its listeners have a few seconds."""
+        try:
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await self.end(self.cut_off(), seconds)
+        except TimeoutError:
+            told = {"run_id": run_id_of(self.arm), "seconds": LAST_WORD_SECONDS}
+            self.session.log.warning("listeners.cut_off", **told)
 
     def finish(self, result: RunResult, seconds: float) -> ArmResult:
         """Write the result with every score made so far; nothing is awaited, so it works after Ctrl-C."""
         return self.session.keep(self.record, self._arm_result(result, seconds))
 
-    async def leave_behind(self, result: RunResult, seconds: float) -> None:
-        """Record what this attempt came to, which another one is going to replace, and tell its listeners that it is over."""
-        ended = self.session.keep_left_behind(self.record, self._arm_result(result, seconds))
-        if self.ctx is not None:
-            await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=ended)
+    def leave_behind(self, result: RunResult, seconds: float) -> None:
+        """Record what this attempt came to, which another one is going to replace. Its listeners hear of it once that one has its own."""
+        left = self.session.keep_left_behind(self.record, self._arm_result(result, seconds))
+        if self.listening is not None:
+            self.listening.left = left
 
     async def gone_back(self, retreat: Retreat) -> _ArmRun:
         """The attempt that goes on from the best checkpoint."""
         taken = await in_background(go_back, self.record, retreat, self.best, self.benchmarks)
         self.log.warning("run.went_back", step=taken.step, how=retreat.kind, attempt=self.record.attempt)
-        return _ArmRun.begin(self.session, self.arm, self.record, taken)
+        run = _ArmRun.begin(self.session, self.arm, self.record, taken)
+        run.listening = self.listening
+        return run
 
     def _arm_result(self, result: RunResult, seconds: float) -> ArmResult:
         evaluations = tuple(self.scored if self.evaluator is None else self.evaluator.results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -82,58 +82,12 @@ def _design(
 ) -> Design:
     """What a question can be answered to, with so many arms beside the baseline and so many runs of each."""
     benchmark = next(b for b in benchmarks if b.name == question.benchmark)
-    trained = question.baseline != BASE_MODEL
-    level = ALPHA / max(1, compared)
-    clusters = benchmark.clusters
-    units = len({clusters.get(task.task_id, f"task {task.task_id}") for task in benchmark.tasks})
-    recipe = runs >= MIN_SEEDS
     baseline = _stored_baseline(question, benchmark, resolved, evidence)
-    low, high = question.possible(question.reward_range or (0.0, 1.0)) or (0.0, 1.0)
-    width = high - low if math.isfinite(high - low) and high > low else 1.0
-    spread, basis = _spread(question, benchmark, baseline, evidence, width=width, units=units, runs=runs)
-    notes: list[str] = []
-    variance = _run_variance(question, benchmark, resolved, evidence)
-    if recipe and variance is None:
-        notes.append(
-            "how far runs of one recipe fall apart isn't on record: the smallest effect is without that"
-        )
-    sides = (runs,) * (2 if trained else 1)
-    by_seed = (variance or 0.0) * len(sides) / runs
-    n = len(benchmark.tasks)
-    by_task = spread**2 / units
-    binary = bool(baseline and baseline.binary and runs == 1 and not clusters)
-    paired = Paired(
-        effect=0.0,
-        low=-width,
-        high=width,
-        p_value=1.0,
-        standard_error=math.sqrt(by_task + by_seed),
-        n=n,
-        clusters=units,
-        method="",
-        # Whether enough tasks will differ isn't known where each differs by all or nothing, or none did so far.
-        differing=0 if binary or not spread else units,
-        scale=width,
-        exact_binary=binary,
-        seeds=_seeds(by_seed, by_task, sides, units) if recipe else None,
-    )
-    floor = permutation_floor(runs, runs) if trained and runs > 1 else None
-    if recipe and floor is not None and floor > level:
-        notes.append(
-            f"a permutation of {runs} seeds an arm gives p = {floor:.2g} at best, and {level:.2g} is needed, so it isn't made"
-        )
-    if not recipe:
-        word = "one training run" if runs == 1 else f"{runs} training runs"
-        notes.append(
-            f"{word} of a recipe: the verdict is about these models; {MIN_SEEDS} allow one about the recipe"
-        )
-    wanted = question.minimum_effect
+    expected = _expected(question, benchmark, resolved, evidence, baseline=baseline, runs=runs)
+    paired, low, high = expected.paired, *_ends(question)
+    level, wanted = ALPHA / max(1, compared), question.minimum_effect
+    floor = permutation_floor(runs, runs) if question.baseline != BASE_MODEL and runs > 1 else None
     seen = detectable(paired, level)
-    if seen is None:
-        of = "clusters" if clusters else "tasks"
-        notes.append(
-            f"{units} {of} give p = {smallest_p(paired):.2g} at best, and {level:.2g} is needed: nothing can win"
-        )
     return Design(
         metric=question.name,
         direction=question.direction,
@@ -142,21 +96,98 @@ def _design(
         comparisons=compared,
         runs=runs,
         level=level,
-        claim="recipe" if recipe else "checkpoint",
-        tasks=n,
-        units=units,
-        clustered=bool(clusters),
+        claim="checkpoint" if paired.seeds is None else "recipe",
+        tasks=paired.n,
+        units=paired.clusters,
+        clustered=bool(benchmark.clusters),
         smallest_p=smallest_p(paired),
         permutation_floor=floor,
         smallest_detectable_effect=seen,
-        tasks_needed=_tasks_needed(paired, by_task, wanted, level),
-        runs_needed=runs_to_show(paired, wanted, level) if wanted > 0 and by_seed > 0 else None,
+        tasks_needed=_tasks_needed(paired, expected.by_task, wanted, level),
+        runs_needed=runs_to_show(paired, wanted, level) if wanted > 0 and expected.by_seed > 0 else None,
         baseline_score=None if baseline is None else float(np.mean(list(baseline.values.values()))),
         tasks_at_floor=None if baseline is None else baseline.at(low),
         tasks_at_ceiling=None if baseline is None else baseline.at(high),
-        basis=basis,
-        notes=tuple(notes),
+        basis=expected.basis,
+        notes=tuple(_notes(expected, benchmark, level=level, runs=runs, floor=floor, seen=seen)),
     )
+
+
+@attrs.frozen(kw_only=True)
+class _Expected:
+    """A comparison with the spread that is expected of it: its squared error by task and by seed, and where that is from."""
+
+    paired: Paired
+    by_task: float
+    by_seed: float
+    basis: str
+    runs_vary: float | None
+
+
+def _ends(question: Question) -> tuple[float, float]:
+    """The least and the greatest score of a task, as far as that is known."""
+    return question.possible(question.reward_range or (0.0, 1.0)) or (0.0, 1.0)
+
+
+def _expected(
+    question: Question,
+    benchmark: BoundBenchmark,
+    resolved: Mapping[str, Any],
+    evidence: Evidence,
+    *,
+    baseline: _Baseline | None,
+    runs: int,
+) -> _Expected:
+    """The comparison of an arm with the baseline as what is on record lets expect it, with an effect of 0."""
+    low, high = _ends(question)
+    width = high - low if math.isfinite(high - low) and high > low else 1.0
+    clusters = benchmark.clusters
+    units = len({clusters.get(task.task_id, f"task {task.task_id}") for task in benchmark.tasks})
+    spread, basis = _spread(question, benchmark, baseline, evidence, width=width, units=units, runs=runs)
+    variance = _run_variance(question, benchmark, resolved, evidence)
+    sides = (runs,) * (1 if question.baseline == BASE_MODEL else 2)
+    by_seed, by_task = (variance or 0.0) * len(sides) / runs, spread**2 / units
+    binary = bool(baseline and baseline.binary and runs == 1 and not clusters)
+    paired = Paired(
+        effect=0.0,
+        low=-width,
+        high=width,
+        p_value=1.0,
+        standard_error=math.sqrt(by_task + by_seed),
+        n=len(benchmark.tasks),
+        clusters=units,
+        method="",
+        # Whether enough tasks will differ isn't known where each differs by all or nothing, or none did so far.
+        differing=0 if binary or not spread else units,
+        scale=width,
+        exact_binary=binary,
+        seeds=_seeds(by_seed, by_task, sides, units) if runs >= MIN_SEEDS else None,
+    )
+    return _Expected(paired=paired, by_task=by_task, by_seed=by_seed, basis=basis, runs_vary=variance)
+
+
+def _notes(
+    expected: _Expected,
+    benchmark: BoundBenchmark,
+    *,
+    level: float,
+    runs: int,
+    floor: float | None,
+    seen: float | None,
+) -> Iterator[str]:
+    """What else to know of a design: what isn't on record, and what it can't show."""
+    paired, recipe = expected.paired, expected.paired.seeds is not None
+    if recipe and expected.runs_vary is None:
+        yield "how far runs of one recipe fall apart isn't on record: the smallest effect is without that"
+    if recipe and floor is not None and floor > level:
+        yield f"a permutation of {runs} seeds an arm gives p = {floor:.2g} at best, and {level:.2g} is needed, so it isn't made"
+    if not recipe:
+        word = "one training run" if runs == 1 else f"{runs} training runs"
+        yield f"{word} of a recipe: the verdict is about these models; {MIN_SEEDS} allow one about the recipe"
+    if seen is None:
+        of = "clusters" if benchmark.clusters else "tasks"
+        least = smallest_p(paired)
+        yield f"{paired.clusters} {of} give p = {least:.2g} at best, and {level:.2g} is needed: nothing can win"
 
 
 def _tasks_needed(paired: Paired, by_task: float, wanted: float, level: float) -> int | None:

@@ -1,0 +1,42 @@
+"""The listeners of a run hear of its end once, however it ends."""
+
+from __future__ import annotations
+
+import attrs
+
+from evsys import HookManager
+from evsys.types import ArmResult, RunContext
+
+__all__ = ["LAST_WORD_SECONDS", "Listening"]
+
+LAST_WORD_SECONDS = 10.0
+"""How long the listeners of a run that is cut off may take to hear of its end."""
+
+
+@attrs.define(kw_only=True, eq=False)
+class Listening:
+    """The listeners of one attempt, from when there is a context to tell them.
+
+    An attempt that goes back behind a collapse is replaced by another one, which has listeners of its own once its model is loaded.
+    Until then these stay: where that fails, they are the ones to hear how the run ended. `left` is what the attempt came to, where
+    it is going to be replaced.
+    """
+
+    hooks: HookManager
+    ctx: RunContext
+    left: ArmResult | None = None
+    _over: bool = False
+
+    async def ended(self, result: ArmResult) -> None:
+        """Tell them how it ended, unless they know. A failure is told before."""
+        if self._over:
+            return
+        self._over = True
+        if result.failure is not None:
+            await self.hooks.emit("evsys_run_failed", ctx=self.ctx, failure=result.failure)
+        await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=result)
+
+    async def followed(self) -> None:
+        """Others listen from here on: of an attempt that has replaced this one, or of other weights of the same one."""
+        if self.left is not None:
+            await self.ended(self.left)
