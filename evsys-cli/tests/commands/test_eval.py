@@ -149,3 +149,43 @@ def test_a_checkpoint_is_scored_with_the_backend_that_made_it(evsys, project):
     assert outcome.code == 0, outcome.err
     [scoring] = outcome.json["evaluations"]
     assert (outcome.json["arm"], scoring["step"], scoring["model"]) == ("run-s0-step6", 6, None)
+
+
+def test_a_base_model_is_scored_on_a_backend_by_name_and_as_a_folder(evsys, project):
+    outcome = evsys(
+        "eval", "evsys/tiny", "easy.jsonl", "--backend", "mock", "--max-tokens", "4", "-q", "--json"
+    )
+    assert outcome.code == 0, outcome.err
+    [scoring] = outcome.json["evaluations"]
+    assert (outcome.json["arm"], scoring["step"], scoring["model"]) == ("evsys/tiny", 0, None)
+    assert evsys("models", "export", "evsys/tiny", "mine").code == 0
+    settings = ("--backend", "local", "--max-tokens", "2", "-q", "--json")
+    named, folder = (evsys("eval", model, "easy.jsonl", *settings) for model in ("evsys/tiny", "mine"))
+    assert (named.json["status"], folder.json["arm"]) == ("completed", "mine")
+    assert folder.json["evaluations"][0]["metrics"] == named.json["evaluations"][0]["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nobody", "--backend", "local"), "'nobody' is not in the cache"),
+        (("evsys/tiny", "--backend", "nowhere"), "no backend is called 'nowhere'"),
+        (("evsys/tiny", "--backend", "local", "--param", "devise=cpu"), "did you mean 'device'"),
+        (
+            ("evsys/tiny", "--backend", "local", "--client", "says"),
+            "--client has no meaning for a base model",
+        ),
+        (("sage", "--client", "says", "--renderer", "qwen3"), "--renderer has no meaning for an API model"),
+        ((".", "--param", "text=a"), "--param has no meaning for a checkpoint"),
+        (("saved", "--backend", "local"), "leave out --backend"),
+    ],
+)
+def test_what_cannot_be_scored_as_it_is_asked_is_refused_and_leaves_no_record(
+    evsys, project, arguments, said
+):
+    (project / "saved").mkdir()
+    (project / "saved/manifest.json").write_text("{}", encoding="utf-8")
+    outcome = evsys("eval", arguments[0], "easy.jsonl", *arguments[1:])
+    assert outcome.code == (3 if "nowhere" in arguments else 2)
+    assert said in outcome.err
+    assert not (project / ".evsys/evaluations").exists()

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pytest
 
-from evsys.errors import AlgorithmError, BackendError
+from evsys.errors import AlgorithmError, BackendError, ConfigError
 from evsys.types import AdamParams, Checkpoint, Datum
 from evsys_backend_mock import MockBackend
 
@@ -214,9 +214,10 @@ async def test_a_checkpoint_that_does_not_fit_is_refused(prepare, tmp_path):
 
 
 async def test_training_all_weights_is_refused_before_and_while_preparing(prepare, spec):
-    with pytest.raises(BackendError, match="lora_rank"):
+    with pytest.raises(ConfigError, match="lora_rank"):
         await prepare(rank=None)
-    assert "lora_rank" in next(iter(MockBackend.validate_model(spec(rank=None))))
+    (problem,) = MockBackend.validate_model(spec(rank=None))
+    assert problem.path == "$.algorithm.params.lora_rank"
     assert not MockBackend.validate_model(spec())
 
 

@@ -1,8 +1,8 @@
-"""`evsys eval` and `evsys benchmark run`: a checkpoint or an API model scored without training."""
+"""`evsys eval` and `evsys benchmark run`: a checkpoint, a base model or an API model scored without training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,22 @@ from evsys_runtime.commands import json_option, named_texts, print_json
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Usage
-    from evsys_runtime.config.model import BenchmarkConfig
-    from evsys_runtime.experiment.scoring import NamedClient, SavedModel
+    from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
+    from evsys_runtime.experiment.scored_models import BaseModel, NamedClient, SavedModel
 
 __all__ = ["benchmark", "evaluate"]
 
 _BASE_URL = "OPENAI_BASE_URL"
 _KEY = "OPENAI_API_KEY"
+_CLIENT = "openai_compatible"
 
 _OPTIONS = (
+    click.option(
+        "--backend",
+        metavar="KIND",
+        help="Score MODEL as it is before training, on this backend: a name that it knows, or the folder of a model.",
+    ),
+    click.option("--renderer", help="Its chat template on the backend; by default the model's own."),
     click.option("--base-url", help=f"Address of the API model's service; by default {_BASE_URL}."),
     click.option("--api-key-env", help=f"Variable that holds its key; by default {_KEY}, where that is set."),
     click.option(
@@ -31,9 +38,9 @@ _OPTIONS = (
         "params",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Another parameter of its client, as YAML.",
+        help="Another parameter of its client, or of the backend, as YAML.",
     ),
-    click.option("--client", default="openai_compatible", show_default=True, help="Its inference client."),
+    click.option("--client", help=f"Its inference client; by default {_CLIENT}."),
     click.option("--metric", "metrics", multiple=True, help="A metric; by default mean_reward."),
     click.option(
         "--num-samples",
@@ -82,8 +89,8 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def evaluate(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
     """Score MODEL on each BENCHMARK, without training.
 
-    MODEL is the folder of a checkpoint (.evsys/experiments/.../runs/<run>/checkpoints/<step>) or the name of an API
-    model. A BENCHMARK is a file or folder of tasks, or the id or name of a stored one. The record goes to
+    MODEL is the folder of a checkpoint (.evsys/experiments/.../runs/<run>/checkpoints/<step>), the name of an API
+    model, or with --backend a base model: `evsys eval smollm2-135m tasks.jsonl --backend local`. A BENCHMARK is a file or folder of tasks, or the id or name of a stored one. The record goes to
     `.evsys/evaluations/` in the project.
     """
     return _score(model, benchmarks, **options)
@@ -96,7 +103,11 @@ def benchmark() -> None:
 
 @benchmark.command("run")
 @click.argument("benchmarks", nargs=-1, required=True, metavar="BENCHMARK...")
-@click.option("--model", required=True, help="Folder of a checkpoint, or the name of an API model.")
+@click.option(
+    "--model",
+    required=True,
+    help="Folder of a checkpoint, or the name of an API model, or of a base model on --backend.",
+)
 @_with_options
 def run(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
     """Score a model on each BENCHMARK: `evsys eval`, with the benchmarks first."""
@@ -138,27 +149,54 @@ def _score(
     return 0 if result.status == "completed" else 1
 
 
-def _target(model: str, options: Mapping[str, Any]) -> SavedModel | NamedClient:
-    """A folder is a checkpoint, anything else the name of an API model."""
-    from evsys_runtime.experiment.scoring import NamedClient, find_saved_model
-
-    if Path(model).is_dir():
-        return find_saved_model(Path(model))
+def _target(model: str, options: Mapping[str, Any]) -> SavedModel | BaseModel | NamedClient:
+    """On a backend a base model; else a folder is a checkpoint, and anything else the name of an API model."""
     import os
 
     from evsys_runtime.config.document import parse_value
     from evsys_runtime.config.model import PluginSpec
+    from evsys_runtime.experiment.scored_models import NamedClient, find_saved_model
 
+    of_api_models, of_base_models = ("client", "base_url", "api_key_env"), ("renderer",)
     params = {name: parse_value(text, f"--param {name}") for name, text in named_texts(options["params"])}
-    if options["client"].rpartition("/")[2] == "openai_compatible":
+    if options["backend"] is not None:
+        _refuse(options, of_api_models, "a base model on a backend")
+        return _base_model(model, PluginSpec(kind=options["backend"], params=params), options["renderer"])
+    if Path(model).is_dir():
+        _refuse(options, (*of_api_models, *of_base_models, "params"), "a checkpoint")
+        return find_saved_model(Path(model))
+    _refuse(options, of_base_models, "an API model")
+    client = options["client"] or _CLIENT
+    if client.rpartition("/")[2] == _CLIENT:
         key = options["api_key_env"] or (_KEY if os.environ.get(_KEY) else None)
         if options["base_url"] is None and not os.environ.get(_BASE_URL):
             raise click.UsageError(
-                f"{model!r} is no folder, and for an API model there is no address: give --base-url, or set {_BASE_URL}"
+                f"{model!r} is no folder, and for an API model there is no address: give --base-url, or set {_BASE_URL}; "
+                "for a base model, name its --backend"
             )
         address = options["base_url"] or f"${{{_BASE_URL}}}"
         params = {"model": model, "base_url": address, "api_key_env": key, **params}
-    return NamedClient(label=model, client=PluginSpec(kind=options["client"], params=params))
+    return NamedClient(label=model, client=PluginSpec(kind=client, params=params))
+
+
+def _refuse(options: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    for name in names:
+        if options[name]:
+            flag = "--param" if name == "params" else f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} has no meaning for {what}")
+
+
+def _base_model(model: str, backend: PluginSpec, renderer: str | None) -> BaseModel:
+    from evsys.types import ModelSpec
+    from evsys_runtime.experiment.scored_models import BaseModel, is_checkpoint
+
+    folder = Path(model).expanduser()
+    if is_checkpoint(folder):
+        raise click.UsageError(
+            f"{model} is a checkpoint: it is scored on the backend that trained it; leave out --backend"
+        )
+    name = str(folder.resolve()) if folder.is_dir() else model
+    return BaseModel(model=ModelSpec(name=name, renderer=renderer), backend=backend)
 
 
 def _entry(name: str, options: Mapping[str, Any]) -> BenchmarkConfig:

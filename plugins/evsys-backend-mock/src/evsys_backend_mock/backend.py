@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from evsys.errors import BackendError, ConfigError
+from evsys.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer, Tokenizer, TrainingClient
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["MockBackend"]
 
 
-_LOW_RANK_ONLY = "the mock backend trains low-rank matrices only; set algorithm.params.lora_rank to a number"
+_LOW_RANK_ONLY = Problem(
+    path="$.algorithm.params.lora_rank",
+    message="the mock backend trains low-rank matrices only",
+    hint="set it to a number",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -73,7 +77,7 @@ class MockBackend:
         self.config = MockConfig(**fields)
 
     @staticmethod
-    def validate_model(model: ModelSpec) -> Iterable[str]:
+    def validate_model(model: ModelSpec) -> Iterable[Problem]:
         """What can be known to be wrong with a model before it is prepared."""
         return [_LOW_RANK_ONLY] if model.lora.rank is None else []
 
@@ -86,17 +90,15 @@ class MockBackend:
         `load_checkpoint_path`, without for `init_from_checkpoint`), else they are untrained and depend on `seed`.
 
         Raises:
-            BackendError: the model asks for all weights to be trained, or a checkpoint doesn't fit.
+            ConfigError: the model asks for all weights to be trained.
+            BackendError: a checkpoint doesn't fit.
         """
         from evsys_backend_mock.client import MockTrainingClient
         from evsys_backend_mock.model import LowRankModel
         from evsys_backend_mock.vocabulary import Vocabulary
 
         if model.lora.rank is None:
-            raise BackendError(
-                "the mock backend trains low-rank matrices only",
-                hint="set algorithm.params.lora_rank to a number",
-            )
+            raise ConfigError([_LOW_RANK_ONLY])
         tokenizer, renderer = _rendering(model)
         vocabulary = Vocabulary.create(model.name, size=tokenizer.vocab_size, end_ids=tokenizer.eos_token_ids)
         fresh = LowRankModel.create(vocabulary, rank=model.lora.rank, alpha=model.lora.alpha, seed=seed)

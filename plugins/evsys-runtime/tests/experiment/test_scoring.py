@@ -10,11 +10,12 @@ import pytest
 
 from evsys import Registry, use_registry
 from evsys.errors import ConfigError
-from evsys.types import Completion, Message, Usage
+from evsys.types import Completion, Message, ModelSpec, Usage
 from evsys_backend_mock import MockBackend
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec, WatchdogConfig
 from evsys_runtime.experiment.arms import backend as arm_backend
-from evsys_runtime.experiment.scoring import NamedClient, ascore, find_saved_model
+from evsys_runtime.experiment.scored_models import BaseModel, NamedClient, find_saved_model
+from evsys_runtime.experiment.scoring import ascore
 from evsys_runtime.record.result_schemas import validate_result
 
 ENTRY = BenchmarkConfig(name="val", path="tasks.jsonl", max_tokens=4)
@@ -124,6 +125,13 @@ def test_a_checkpoint_says_what_its_run_said(scored, checkpoint):
     run = checkpoint.parent.parent
     assert outputs(Path(result.run_dir), 6) == outputs(run, 6)
     assert outputs(run, 6) != outputs(run, 0)
+
+
+def test_a_base_model_says_what_a_run_said_before_its_training(scored, checkpoint):
+    saved = find_saved_model(checkpoint)
+    result = scored(BaseModel(model=ModelSpec(name="evsys/tiny"), backend=saved.backend))
+    assert [(e.step, e.model, e.status) for e in result.evaluations] == [(0, None, "completed")]
+    assert outputs(Path(result.run_dir), 0) == outputs(checkpoint.parent.parent, 0)
 
 
 def test_several_benchmarks_are_scored_in_their_order(scored):

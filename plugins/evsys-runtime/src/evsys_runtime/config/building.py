@@ -135,12 +135,14 @@ class Plugins:
 
 
 def complaints(look: Callable[[], Iterable[object]], path: str, unable: str) -> list[Problem]:
-    """What a plugin says is wrong when it is asked to `look`, as problems at `path`; where it fails, that it is `unable` to."""
+    """What a plugin says is wrong when it is asked to `look`, as problems at `path`; where it fails, that it is `unable` to.
+
+    A `Problem` of its own stands where it says, a path in the run.
+    """
     try:
-        said = [str(one) for one in look()]
+        return [one if isinstance(one, Problem) else Problem(path=path, message=str(one)) for one in look()]
     except PLUGIN_FAILURES as exc:
-        said = [f"{unable}: {type(exc).__name__}: {exc}"]
-    return [Problem(path=path, message=message) for message in said]
+        return [Problem(path=path, message=f"{unable}: {type(exc).__name__}: {exc}")]
 
 
 def _unset(params: Mapping[str, Any], path: str) -> Iterator[Problem]:

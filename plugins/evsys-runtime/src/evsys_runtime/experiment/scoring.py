@@ -1,21 +1,22 @@
-"""A model scored without training: a checkpoint of the record, or an API model. It leaves a record like a run's."""
+"""A model scored without training: a checkpoint, a base model, or an API model. It leaves a record like a run's."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from evsys import Registry, structure
-from evsys.errors import ConfigError, EvsysError, Problem, StoreError, boundary
+from evsys import Registry
+from evsys.errors import ConfigError, EvsysError, Problem, boundary
 from evsys.protocols import Backend, Log, TrainingClient
-from evsys.types import ArmResult, EvaluationResult, ModelSpec, Status, Usage
+from evsys.types import ArmResult, EvaluationResult, Status, Usage
 from evsys_runtime.background import in_background
-from evsys_runtime.config.model import BenchmarkConfig, PluginSpec, WatchdogConfig
+from evsys_runtime.config.building import complaints
+from evsys_runtime.config.model import BenchmarkConfig, WatchdogConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark, load_benchmark
@@ -27,13 +28,12 @@ from evsys_runtime.evaluation.result_key import Trained
 from evsys_runtime.experiment.arms.backend import made_ready
 from evsys_runtime.experiment.arms.contracts import told
 from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_checks
+from evsys_runtime.experiment.scored_models import BaseModel, NamedClient, SavedModel
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.watching.blocking import loop_watched
 from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
-from evsys_runtime.record.checkpoints import MANIFEST
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import canonical_json, digest
 from evsys_runtime.record.logging import configure
 from evsys_runtime.record.provenance import collect
@@ -44,73 +44,14 @@ from evsys_runtime.record.workspace import Workspace
 from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
 from evsys_runtime.training.checkpoints import find_checkpoint
 
-__all__ = ["OUTPUT_DIR", "NamedClient", "SavedModel", "ascore", "find_saved_model"]
+__all__ = ["OUTPUT_DIR", "ascore"]
 
 OUTPUT_DIR = ".evsys/evaluations"
 """Where these records lie in a project: beside experiments, since they conclude nothing."""
 
 
-@attrs.frozen(kw_only=True)
-class SavedModel:
-    """A checkpoint of the record: its folder, its step, the model that it belongs to, and the backend that made it."""
-
-    folder: Path
-    step: int
-    model: ModelSpec
-    backend: PluginSpec
-
-    @property
-    def label(self) -> str:
-        """What its scores go by: its run and its step."""
-        return f"{self.folder.parent.parent.name}-step{self.step}"
-
-    @property
-    def asked(self) -> Mapping[str, Any]:
-        """It as JSON values."""
-        return {"checkpoint": str(self.folder), "backend": attrs.asdict(self.backend)}
-
-
-@attrs.frozen(kw_only=True)
-class NamedClient:
-    """An API model: what its scores go by, and the client that it is asked through."""
-
-    label: str
-    client: PluginSpec
-
-    @property
-    def asked(self) -> Mapping[str, Any]:
-        """It as JSON values, `${NAME}` as it was written."""
-        return {"name": self.label, "client": attrs.asdict(self.client)}
-
-
-def find_saved_model(folder: Path) -> SavedModel:
-    """The checkpoint in a folder `<experiment>/runs/<run>/checkpoints/<step>`.
-
-    Raises:
-        ConfigError: it is no complete checkpoint of a record.
-    """
-    folder = folder.resolve()
-    run_dir = folder.parent.parent
-    try:
-        manifest = read_json(folder / MANIFEST)
-        run_id = read_json(run_dir / "run.json")["run_id"]
-        arms = read_json(run_dir.parent.parent / "resolved.json")["arms"]
-        [tree] = [arm["run"] for arm in arms if arm["run_id"] == run_id]
-        return SavedModel(
-            folder=folder,
-            step=int(manifest["step"]),
-            model=structure(ModelSpec, manifest["manifest"]["model"]),
-            backend=structure(PluginSpec, tree["backend"]),
-        )
-    except (StoreError, KeyError, ValueError) as exc:
-        raise ConfigError(
-            f"{folder} is no complete checkpoint of a run ({exc})",
-            hint="name a folder like .evsys/experiments/<experiment>/runs/<run>/checkpoints/<step>",
-        ) from exc
-
-
 async def ascore(
-    scored: SavedModel | NamedClient,
+    scored: SavedModel | BaseModel | NamedClient,
     entries: Sequence[BenchmarkConfig],
     *,
     project_root: Path,
@@ -124,7 +65,7 @@ async def ascore(
     """Score a model on benchmark entries, in their order, and record it.
 
     Args:
-        scored: a checkpoint, or an API model.
+        scored: a checkpoint, a base model on a backend, or an API model.
         entries: what it is scored on.
         project_root: where paths and names of benchmarks start from, and where the record goes.
         registry: where plugins are looked up.
@@ -140,12 +81,14 @@ async def ascore(
 
     Raises:
         ConfigError, DataError, PluginError: something can't be used; nothing was scored.
-        BackendError: the checkpoint can't be loaded.
+        BackendError: the model can't be loaded.
     """
     started = time.monotonic()
     benchmarks = await in_background(_bound, entries, registry, project_root)
     if isinstance(scored, NamedClient):
         _api_model(scored, registry, project_root)  # before anything is recorded: its key may be missing
+    if isinstance(scored, BaseModel):
+        await in_background(_require_known, scored, registry)
     checks: Sequence[GraderCheck] | None = None
     if not skip_grader_check:
         checks = await check_graders(
@@ -202,7 +145,7 @@ async def ascore(
 
 @attrs.define(kw_only=True, eq=False)
 class _Scoring:
-    scored: SavedModel | NamedClient
+    scored: SavedModel | BaseModel | NamedClient
     run: RunRecord
     log: Log
     watch: Watchdog
@@ -231,9 +174,9 @@ class _Scoring:
         return _result(self, label, evaluations)
 
     async def _live(self) -> Sequence[EvaluationResult]:
-        if isinstance(self.scored, SavedModel):
-            return await self._saved(self.scored)
-        return await self._api(_api_model(self.scored, self.registry, self.project_root))
+        if isinstance(self.scored, NamedClient):
+            return await self._api(_api_model(self.scored, self.registry, self.project_root))
+        return await self._on_backend(self.scored)
 
     def _tell_blocked(self, words: str) -> None:
         self.told.append(words)
@@ -279,23 +222,23 @@ class _Scoring:
         evaluator = self._evaluator(None)
         return [await evaluator.score_model(benchmark, model) for benchmark in self.benchmarks]
 
-    async def _saved(self, saved: SavedModel) -> Sequence[EvaluationResult]:
-        """Each entry on the weights of a checkpoint, as a run that starts from it would score them."""
-        self.watch.awaits("backend", saved.backend.kind)
+    async def _on_backend(self, scored: SavedModel | BaseModel) -> Sequence[EvaluationResult]:
+        """Each entry on the weights of a checkpoint or a base model, as a run that starts from them would score them."""
+        self.watch.awaits("backend", scored.backend.kind)
         async with (
-            self._loaded(saved) as (client, deterministic),
-            rollout_endpoints(client, saved.model.name, self.log) as endpoints,
+            self._loaded(scored) as (client, deterministic),
+            rollout_endpoints(client, scored.model.name, self.log) as endpoints,
         ):
-            with boundary("backend", saved.backend.kind, self.run.run_id):
+            with boundary("backend", scored.backend.kind, self.run.run_id):
                 snapshot = await client.sampling_client()
             renderer = client.renderer
             place = (self.run.directory.parent.parent.name, self.run.run_id, self.run.attempt)
-            trained = Trained(model=saved.model, backend=saved.backend, renderer=renderer, place=place)
+            trained = Trained(model=scored.model, backend=scored.backend, renderer=renderer, place=place)
             evaluator = self._evaluator(
                 renderer, trained=trained, deterministic=deterministic, endpoints=endpoints
             )
             try:
-                return await evaluator.final(saved.step, snapshot)
+                return await evaluator.final(scored.step, snapshot)
             except BaseException:
                 await evaluator.close(f"cut off before its end{self._why}")
                 raise
@@ -305,11 +248,13 @@ class _Scoring:
         return "" if self.watch.stalled is None else f", since {self.watch.stalled}"
 
     @asynccontextmanager
-    async def _loaded(self, saved: SavedModel) -> AsyncIterator[tuple[TrainingClient, bool]]:
-        model = attrs.evolve(saved.model, init_from_checkpoint=str(saved.folder), load_checkpoint_path=None)
-        restore = find_checkpoint(model, self.project_root)
-        kind = saved.backend.kind
-        backend: Backend = self.registry.build("backend", kind, resolve(saved.backend.params))
+    async def _loaded(self, scored: SavedModel | BaseModel) -> AsyncIterator[tuple[TrainingClient, bool]]:
+        model, restore = scored.model, None
+        if isinstance(scored, SavedModel):
+            model = attrs.evolve(model, init_from_checkpoint=str(scored.folder), load_checkpoint_path=None)
+            restore = find_checkpoint(model, self.project_root)
+        kind = scored.backend.kind
+        backend = _backend(scored, self.registry)
         deterministic = "deterministic" in backend.capabilities
 
         def preparing() -> object:
@@ -330,6 +275,22 @@ def _bound(
     if twice:
         raise ConfigError([Problem(path="", message=f"two benchmarks are called {name!r}") for name in twice])
     return tuple(load_benchmark(entry, registry=registry, project_root=project_root) for entry in entries)
+
+
+def _backend(scored: SavedModel | BaseModel, registry: Registry) -> Backend:
+    backend: Backend = registry.build("backend", scored.backend.kind, resolve(scored.backend.params))
+    return backend
+
+
+def _require_known(scored: BaseModel, registry: Registry) -> None:
+    """Raise :class:`ConfigError` for a model of which its backend knows offline that it can't be loaded."""
+    kind = scored.backend.kind
+    validate = getattr(_backend(scored, registry), "validate_model", None)
+    if validate is None:
+        return
+    unable = f"backend {kind!r} can't judge the model"
+    if problems := complaints(lambda: validate(scored.model), "", unable):
+        raise ConfigError(problems)
 
 
 def _api_model(scored: NamedClient, registry: Registry, project_root: Path) -> ApiModel:

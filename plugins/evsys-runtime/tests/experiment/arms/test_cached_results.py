@@ -7,7 +7,7 @@ import pytest
 
 from evsys.errors import ConfigError
 from evsys_runtime.experiment.checks.cache_report import lookups
-from evsys_runtime.experiment.scoring import find_saved_model
+from evsys_runtime.experiment.scored_models import find_saved_model
 from evsys_runtime.record.workspace import Workspace
 
 

@@ -11,7 +11,8 @@ import pytest
 from small_project import METADATA, RUN
 
 from evsys import use_registry
-from evsys_runtime.experiment.scoring import ascore, find_saved_model
+from evsys_runtime.experiment.scored_models import find_saved_model
+from evsys_runtime.experiment.scoring import ascore
 from evsys_runtime.experiment.watching.interrupts import Terminated
 from evsys_runtime.record.checkpoints import MANIFEST
 

@@ -10,7 +10,8 @@ from evsys import Registry, use_registry
 from evsys.errors import DataError
 from evsys.types import Completion, Message
 from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
-from evsys_runtime.experiment.scoring import NamedClient, ascore
+from evsys_runtime.experiment.scored_models import NamedClient
+from evsys_runtime.experiment.scoring import ascore
 
 LETTERS = "abcdefghijkl"
 
