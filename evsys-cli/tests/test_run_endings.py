@@ -122,9 +122,10 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
     found = facts(config.parent)
     assert (found["status"], found["exit_code"]) == ("cancelled", 128 + number)
     (record,) = config.parent.glob(".evsys/experiments/*")
-    assert err.endswith(
-        f"Interrupted; cancelled, record: {record}\nTo go on with it: evsys resume {record}\n"
-    )
+    interrupted, kept, onward = err.splitlines()[-3:]
+    assert interrupted == f"Interrupted; cancelled, record: {record}"
+    assert kept.startswith(("run-s0 starts over: none of its ", "run-s0 goes on from step "))
+    assert onward == f"To go on with it: evsys resume {record}"
     if arguments:
         document = json.loads(out)
         validate_result(document, "experiment_result")
@@ -136,11 +137,28 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_on_a_terminal_an_interruption_is_told_below_the_live_line(terminal, monkeypatch, capsys):
-    result = SimpleNamespace(status="cancelled", directory="over there", dry=False)
+    result = SimpleNamespace(status="cancelled", directory="over there", dry=False, arms=())
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     assert _interrupted(result, 130, KeyboardInterrupt(), as_json=False) == 130
     said = "Interrupted; cancelled, record: over there\nTo go on with it: evsys resume 'over there'\n"
     assert capsys.readouterr().err == "\n" * terminal + said
+
+
+def test_an_interruption_tells_what_runs_have_kept(capsys):
+    def arm(name, status="cancelled", steps=0, saved=None):
+        run = SimpleNamespace(run_id=name, steps=steps, final_checkpoint=saved)
+        return SimpleNamespace(status=status, run=run)
+
+    saved = arm("a-s0", steps=12, saved="checkpoints/10")
+    arms = [saved, arm("b-s0", steps=1), arm("c-s0"), arm("d-s0", "completed", 9), *[saved] * 5]
+    result = SimpleNamespace(status="cancelled", directory="there", dry=False, arms=arms)
+    _interrupted(result, 130, KeyboardInterrupt(), as_json=False)
+    lines = capsys.readouterr().err.splitlines()[1:-1]
+    assert lines[:2] == [
+        "a-s0 goes on from step 10 of the 12 steps that it made",
+        "b-s0 starts over: none of its 1 step is in a checkpoint (save_every says how often one is saved)",
+    ]
+    assert lines[2:] == [lines[0]] * 3 + ["and 2 more runs that were cut off"]
 
 
 def test_an_interrupt_before_anything_is_on_record_says_that(evsys, config, monkeypatch):

@@ -105,7 +105,9 @@ def test_params_of_one_algorithm_only_are_refused_in_the_arms_of_another(lab):
     lab.config(
         text=grid("    algorithm.kind: [sft, terse]\n    algorithm.params.learning_rate: [0.1, 0.2]\n")
     )
-    lab.run().refused(2, r"unknown key 'learning_rate' \(in 2 of 4 arms, the first is 'kind-terse-learning_rate-0\.1'\)")
+    lab.run().refused(
+        2, r"unknown key 'learning_rate' \(in 2 of 4 arms, the first is 'kind-terse-learning_rate-0\.1'\)"
+    )
     lab.nothing_was_written()
 
 

@@ -216,7 +216,7 @@ class SamplingClient(Protocol):
 class TrainingClient(Protocol):
     """A model being trained. Steps are pipelined: the plain methods submit at once, run in call order, and return an
     awaitable. May declare `free = True`: training costs no money; or offer `training_cost(tokens)`, the US dollars of training
-    on so many tokens, None where nobody knows.
+    on so many tokens, None where nobody knows, and `sampling_cost`, as a sampling client does, for what a forward pass reads.
 
     With the capability `averaged_weights` it keeps a running mean of the weights, which begins as they are at the first call of
     `async averaged_sampling_client(rate: float) -> SamplingClient`. Each later call moves it by `rate` of the way to the weights of

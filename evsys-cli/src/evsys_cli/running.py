@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -20,6 +21,8 @@ __all__ = ["carry_out", "to_go_on"]
 
 INTERRUPTED = 130
 UNPRINTED = 1
+MOST_RUNS = 5
+"""Runs that are named when all are cut off."""
 
 
 def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
@@ -74,10 +77,26 @@ def _interrupted(result: ExperimentResult | None, code: int, cause: BaseExceptio
             click.echo(err=True)  # below the live line, in which the cursor still stands
         click.echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
         if not result.dry:
-            click.echo(to_go_on(result.directory), err=True)
+            for line in (*_where_runs_go_on(result), to_go_on(result.directory)):
+                click.echo(line, err=True)
     if as_json:
         _printed(result, as_json=True)
     return code
+
+
+def _where_runs_go_on(result: ExperimentResult) -> Iterator[str]:
+    """What of their training the runs that were cut off have kept."""
+    cut = [
+        arm.run for arm in result.arms if arm.status == "cancelled" and arm.run is not None and arm.run.steps
+    ]
+    for run in cut[:MOST_RUNS]:
+        done = "1 step" if run.steps == 1 else f"{run.steps} steps"
+        if run.final_checkpoint is None:
+            yield f"{run.run_id} starts over: none of its {done} is in a checkpoint (save_every says how often one is saved)"
+        else:
+            yield f"{run.run_id} goes on from step {run.final_checkpoint.rpartition('/')[2]} of the {done} that it made"
+    if len(cut) > MOST_RUNS:
+        yield f"and {len(cut) - MOST_RUNS} more runs that were cut off"
 
 
 def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) -> int:

@@ -57,6 +57,19 @@ def test_check_estimates_memory_for_the_context_that_is_asked_for(run, home):
     assert run("check", home, "--context", 0).exit_code == 2
 
 
+def test_list_gives_back_what_a_killed_fetch_was_replacing(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("EVSYS_CACHE", str(tmp_path))
+    left = tmp_path / "models" / ".mine-12345678"
+    (left / "model").mkdir(parents=True)
+    (left / "model.old").mkdir()
+    (left / "model.old" / "manifest.json").write_text('{"name": "mine", "complete": true}', encoding="utf-8")
+    (left / "evsys-lock").write_text("mine", encoding="utf-8")
+    result = run("list")
+    assert "mine: what replaced this model was killed" in result.stderr
+    assert "mine " in result.stdout
+    assert run("list").stderr == ""
+
+
 def test_export_merges_prints_the_folder_and_tells_its_progress_apart(run, home, tmp_path):
     result = run("export", home / "adapter", tmp_path / "out", "--base", home, "--dtype", "bfloat16")
     assert result.exit_code == 0

@@ -330,6 +330,18 @@ def test_the_whole_time_is_told_once_the_untrained_model_shows_how_long_scoring_
     ]
 
 
+def test_a_run_that_goes_on_says_how_many_steps_its_estimate_is_of(screen, clock):
+    pipe = screen(terminal=False)
+    expected = {"seconds": 75.0, "peak_bytes": 1.25e9, "scoring_seconds": 0.0}
+    progress = PrintProgress()
+    for left in (100, 40):
+        progress.evsys_run_started(SimpleNamespace(run_id="sft-s0"), 100, {**expected, "steps": left})
+    assert pipe.getvalue().splitlines() == [
+        "sft-s0: 100 steps, about 1:15 and 1.2 GB on this machine",
+        "sft-s0: 100 steps, 40 of them left, about 1:15 and 1.2 GB on this machine",
+    ]
+
+
 def test_an_estimate_of_longest_answers_is_told_as_the_most_it_takes(screen, clock):
     pipe = screen(terminal=False)
     ctx = SimpleNamespace(run_id="rl-s0", evaluate=SimpleNamespace(estimate=lambda start, end: 25.0))

@@ -112,7 +112,7 @@ class LocalBackend:
         self._executor: DaemonExecutor | None = None
 
     @staticmethod
-    def validate_model(model: ModelSpec) -> Iterable[str]:
+    def validate_model(model: ModelSpec) -> Iterable[str | Problem]:
         """What is wrong with a model, offline: unknown name, not fetched, unknown target modules."""
         from evsys_backend_local.models.resolve import model_problems
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from evsys.errors import BackendError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_local.engine.abort import Abort, AbortedError
-from evsys_backend_local.engine.limits import ContextTooLongError
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.trainable import Snapshot
 from evsys_runtime.gathering import Gathering, when_all_gave_up
@@ -144,11 +143,20 @@ class SampleQueue:
             return
         error = done.exception()
         if error is not None:
-            _fail(batch, torn_down() if isinstance(error, AbortedError) else error)
+            _fail(batch, _attributed(error))
             return
         for waiting, output in zip(batch, done.result(), strict=True):
             if not waiting.future.done():
                 waiting.future.set_result(output)
+
+
+def _attributed(error: BaseException) -> BaseException:
+    """What the engine raised, as whoever asked is told."""
+    if isinstance(error, AbortedError):
+        return torn_down()
+    if isinstance(error, FloatingPointError):
+        return BackendError(str(error), hint="lower the learning rate, or go back to an earlier checkpoint")
+    return error
 
 
 def _fail(batch: Sequence[_Waiting], error: BaseException) -> None:
@@ -188,8 +196,8 @@ class LocalSamplingClient:
         """Draw `n` continuations.
 
         Raises:
-            BackendError: the prompt and `max_tokens` exceed the model's context, the snapshot was closed, or the
-                backend torn down.
+            BackendError: the prompt holds what is no token of the model, it and `max_tokens` exceed the model's context, the
+                weights diverged, the snapshot was closed, or the backend torn down.
         """
         snapshot = self._open()
         request = SampleRequest(
@@ -205,12 +213,7 @@ class LocalSamplingClient:
             prompt_logprobs=params.prompt_logprobs,
             top_logprobs=params.top_logprobs,
         )
-        try:
-            request.check(snapshot.weights.shape)
-        except ContextTooLongError:
-            raise
-        except ValueError as exc:
-            raise BackendError(str(exc)) from exc
+        request.check(snapshot.weights.shape)
         output = await self._queue.ask(snapshot, request)
         logprobs = output.prompt_logprobs
         likeliest = await self._likeliest(prompt, params.top_prompt_logprobs)

@@ -60,6 +60,17 @@ def test_a_sequence_that_does_not_fit_into_memory_is_refused_and_leaves_no_gradi
     assert model.grad.flat.any()
 
 
+def test_what_cannot_be_trained_here_is_refused_before_it_is_made(make_engine, monkeypatch):
+    engine = make_engine(np.float32)
+    with pytest.raises(NotEnoughMemoryError, match="rank 1000000000.* need .*choose a lower lora_rank"):
+        engine.create_adapter(rank=10**9, targets=("q_proj",))
+    monkeypatch.setattr(memory, "available_bytes", lambda: 7 * engine.weights.params.flat.nbytes - 1)
+    with pytest.raises(NotEnoughMemoryError, match="all weights.* need .*train an adapter"):
+        engine.create_full()  # weights, gradient, two moments, scratch, and a gradient of each of two workers
+    monkeypatch.setattr(memory, "available_bytes", lambda: 7 * engine.weights.params.flat.nbytes)
+    engine.create_full()
+
+
 def test_memory_that_the_workers_hold_already_is_not_asked_for_again(make_engine, monkeypatch):
     engine = make_engine(max_context=400)
     model = engine.create_adapter(rank=2)

@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from evsys_backend_local.engine.decode import split_by_memory
 from evsys_backend_local.engine.draw import draw, log_normaliser
+from evsys_backend_local.engine.limits import InvalidInputError
 from evsys_backend_local.engine.sampler import SampleRequest
 from evsys_backend_local.engine.workspace import Workspace
 
@@ -172,16 +176,30 @@ def test_top_logprobs_are_the_likeliest_first(engine):
         ({"prompt": [1], "temperature": -1}, "temperature >= 0"),
         ({"prompt": [1], "top_p": 0}, "top_p"),
         ({"prompt": [1], "n": 0}, "at least 1"),
+        ({"prompt": [1.5]}, "must be integers"),
+        ({"prompt": [1], "seed": -1}, "seed must be at least 0"),
     ],
 )
 def test_a_request_that_cannot_be_answered_is_refused(engine, settings, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InvalidInputError, match=message):
         engine.sample(engine.base, [SampleRequest(**settings)])
 
 
 def test_no_limit_fills_the_context(engine):
     sample = engine.sample(engine.base, [SampleRequest(prompt=[1] * 50, max_tokens=None)])[0].samples[0]
     assert len(sample.tokens) == 14
+
+
+def test_who_fills_the_context_beside_a_longer_answer_stops_there(make_engine, variant):
+    engine = make_engine(workers=1, **variant)
+    requests = [
+        SampleRequest(prompt=[1] * 60, max_tokens=4, seed=1),
+        SampleRequest(prompt=[2, 3], n=8, max_tokens=62, seed=2),
+    ]
+    together = engine.sample(engine.base, requests)
+    alone = [engine.sample(engine.base, [request])[0] for request in requests]
+    assert [s.tokens for o in together for s in o.samples] == [s.tokens for o in alone for s in o.samples]
+    assert worst_ratio(engine, engine.base, requests, together) < 1e-6
 
 
 def test_broken_weights_are_an_error_not_a_sample(engine):
@@ -203,6 +221,25 @@ def test_a_snapshot_stays_while_training_goes_on(engine, randomise, examples, cu
     assert [s.logprobs for o in before for s in o.samples] == [s.logprobs for o in after for s in o.samples]
     assert snapshot.digest != model.snapshot().digest
     assert (snapshot.version, model.version) == (0, 1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=12),
+    st.integers(1, 300),
+)
+def test_a_wave_holds_what_fits_with_its_prompts_padded(lengths, most):
+    prompts, answers = [prompt for prompt, _ in lengths], [answer for _, answer in lengths]
+    waves = split_by_memory(prompts, answers, most)
+    assert sorted(index for wave in waves for index in wave) == list(range(len(lengths)))
+    for wave in waves:
+        assert wave == sorted(wave)
+        padded = len(wave) * max(prompts[index] for index in wave) + sum(answers[index] for index in wave)
+        assert padded <= most or len(wave) == 1
+    assert len(waves) <= 1 or len(prompts) * max(prompts) + sum(answers) > most
+
+
+def test_one_long_prompt_among_short_ones_is_not_padding_for_all():
+    assert split_by_memory([3000, *[20] * 40], [8] * 41, 5800) == [list(range(1, 41)), [0]]
 
 
 def test_waves_that_exceed_the_memory_for_keys_give_the_same_samples(make_engine, monkeypatch):

@@ -141,6 +141,27 @@ def test_a_checkpoint_with_nan_is_refused(make_engine, tmp_path):
     np.testing.assert_array_equal(model.params.flat, before)
 
 
+@pytest.mark.parametrize(
+    ("arrays", "metadata", "message"),
+    [
+        ({}, None, "says '' steps"),
+        ({}, {"step": "-1"}, "says '-1' steps"),
+        ({"m": np.full(4, np.nan, np.float32)}, {"step": "1"}, "m is missing or has another size"),
+        ({"v": np.nan}, {"step": "1"}, "v holds NaN"),
+    ],
+)
+def test_a_damaged_optimiser_is_refused(make_engine, tmp_path, arrays, metadata, message):
+    model = make_engine(np.float32).create_adapter(rank=3)
+    save_state(model, tmp_path)
+    path = tmp_path / "optimizer.safetensors"
+    saved = {name: SafetensorsFile(path)[name].copy() for name in SafetensorsFile(path)}
+    for name, value in arrays.items():
+        saved[name] = value if isinstance(value, np.ndarray) else np.full_like(saved[name], value)
+    write_safetensors(path, saved, metadata)
+    with pytest.raises(DataError, match=message):
+        load_state(model, tmp_path, with_optimizer=True)
+
+
 def test_an_empty_folder_is_an_error(make_engine, tmp_path):
     engine = make_engine(np.float32)
     with pytest.raises(DataError, match="adapter"):

@@ -1,6 +1,7 @@
 """Threads of the engine: in order, safe to shut down, and never in the way of the process's end."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -76,6 +77,31 @@ def test_threads_end_when_nobody_holds_the_executor_any_more():
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
+
+
+FORKED = """
+import os
+from evsys.errors import BackendError
+from evsys_backend_local.engine.threads import DaemonExecutor
+
+executor = DaemonExecutor(1, "test")
+child = os.fork()
+if child == 0:
+    try:
+        executor.submit(int).result(20)
+    except BackendError as error:
+        os._exit(3 if "forked" in str(error) else 4)
+    os._exit(5)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), executor.submit(int, "7").result(20))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_in_a_forked_process_a_call_is_refused_instead_of_waiting_for_ever():
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "3 7\n"
 
 
 def test_the_process_ends_while_a_call_computes_and_the_call_is_told():

@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,29 @@ def test_two_adapters_over_one_base_do_not_touch_each_other(make_engine):
     engine.optim_step(first, AdamParams(learning_rate=0.1))
     np.testing.assert_array_equal(second.params.flat, kept)
     assert not second.grad.flat.any()
+
+
+def test_another_threads_batch_does_not_touch_what_a_loss_over_the_whole_batch_waits_for(
+    make_engine, randomise, examples, curved_loss
+):
+    engine = make_engine()
+    model, other = randomise(engine.create_adapter(rank=3)), engine.create_adapter(rank=2)
+    value = engine.forward_backward(model, examples, curved_loss).value
+    alone = model.grad.flat.copy()
+    longer = [Example(tokens=[5] * 40, targets=[5] * 40), Example(tokens=[6] * 40, targets=[6] * 40)]
+    others = []
+
+    def interrupted(indices, logprobs):
+        others.append(threading.Thread(target=engine.forward_backward, args=(other, longer, total)))
+        others[0].start()
+        others[0].join(0.2)  # it gets its turn afterwards
+        return curved_loss(indices, logprobs)
+
+    model.grad.flat[...] = 0
+    assert engine.forward_backward(model, examples, interrupted).value == value
+    np.testing.assert_array_equal(model.grad.flat, alone)
+    others[0].join(20)
+    assert not others[0].is_alive()
 
 
 def test_adam_equals_its_textbook_form():

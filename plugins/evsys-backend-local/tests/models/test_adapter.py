@@ -99,10 +99,18 @@ def test_nan_is_refused(adapter):
         read_adapter(adapter(damage))
 
 
-@pytest.mark.parametrize("settings", [{"r": None}, {"lora_alpha": "much"}])
+@pytest.mark.parametrize(
+    "settings", [{"r": None}, {"r": float("inf")}, {"lora_alpha": "much"}, {"lora_alpha": float("nan")}]
+)
 def test_settings_without_numbers_are_named(adapter, settings):
     with pytest.raises(DataError, match=r"adapter_config\.json.*cannot read the adapter's settings"):
         read_adapter(adapter(**settings))
+
+
+@pytest.mark.parametrize("rank", [0, 10**9])
+def test_a_rank_that_the_matrices_do_not_have_is_named_and_takes_no_memory(adapter, rank):
+    with pytest.raises(DataError, match=f"says rank {rank}, and layers.0.*has the shape"):
+        read_adapter(adapter(r=rank))
 
 
 def test_settings_that_are_no_object_are_named(adapter):

@@ -12,12 +12,13 @@ import pytest
 from evsys.errors import ConfigError, DataError, StoreError
 from evsys_backend_local.engine.engine import Engine
 from evsys_backend_local.engine.state import save_weights
-from evsys_backend_local.models import export
+from evsys_backend_local.models import export, replacing
 from evsys_backend_local.models.adapter import read_adapter
 from evsys_backend_local.models.export import config_of, export_model
 from evsys_backend_local.models.families import BY_ARCHITECTURE
 from evsys_backend_local.models.hf_config import config_header
 from evsys_backend_local.models.load import load_weights, read_header
+from evsys_backend_local.models.report import check_model
 from evsys_backend_local.models.resolve import load_base
 from evsys_backend_local.models.safetensors import SafetensorsFile
 from evsys_runtime.rendering.resolve import load_renderer
@@ -193,7 +194,8 @@ def test_the_old_model_is_there_until_the_new_one_is_whole(families, tmp_path, o
     seen, rename = [], Path.rename
 
     def failing(self, target):
-        seen.append(read_header(out).family.name if out.exists() else "moved")
+        if self.is_dir():
+            seen.append(read_header(out).family.name if out.exists() else "moved")
         if self.name == "model":
             raise PermissionError(13, "Permission denied")
         return rename(self, target)
@@ -207,19 +209,98 @@ def test_the_old_model_is_there_until_the_new_one_is_whole(families, tmp_path, o
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_a_kill_between_both_moves_leaves_the_old_model_beside(families, tmp_path, out):
-    export_model(str(families / "qwen2"), out)
+def killed_export(source, out, at):
+    """Export over ``out`` in a process that ends as by SIGKILL: `between` both moves, `before` them, or `after` them."""
     program = f"""
-import os, sys
+import os
 from pathlib import Path
-from evsys_backend_local.models.export import export_model
-rename = Path.rename
-Path.rename = lambda self, target: os._exit(9) if self.name == "model" else rename(self, target)
-export_model({str(families / "qwen3")!r}, Path({str(out)!r}), force=True)
+from evsys_backend_local.models import export, replacing
+rename, put = Path.rename, replacing.put_in_place
+def killed(*args):
+    put(*args) if {at == "after"} else None
+    os._exit(9)
+if {at == "between"}:
+    Path.rename = lambda self, target: os._exit(9) if self.name == "model" else rename(self, target)
+else:
+    export.put_in_place = killed
+export.export_model({str(source)!r}, Path({str(out)!r}), force=True)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
-    (kept,) = tmp_path.glob(".*/model.old")
-    assert read_header(kept).family.name == "Qwen2"
+
+
+def check_again(families, out):
+    (note,) = check_model(str(out)).notes[:1]
+    assert "the model is back as it was" in note
+    assert not any("back as it was" in note for note in check_model(str(out)).notes)
+
+
+def export_again(families, out):
+    lines = []
+    with pytest.raises(StoreError, match="is there already"):
+        export_model(str(families / "qwen3"), out, progress=lines.append)
+    assert "the model is back as it was" in lines[0]
+
+
+@pytest.mark.parametrize("look", [check_again, export_again])
+def test_the_old_model_is_back_at_the_next_look_after_a_kill_between_both_moves(
+    families, tmp_path, out, look
+):
+    export_model(str(families / "qwen2"), out)
+    killed_export(families / "qwen3", out, "between")
+    assert not out.exists()
+    look(families, out)
+    assert read_header(out).family.name == "Qwen2"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(("at", "there"), [("before", "Qwen2"), ("after", "Qwen3")])
+def test_what_a_killed_export_left_is_cleared_at_the_next_look(families, tmp_path, out, at, there):
+    export_model(str(families / "qwen2"), out)
+    killed_export(families / "qwen3", out, at)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert not any("back as it was" in note for note in check_model(str(out)).notes)
+    assert read_header(out).family.name == there
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_model_that_somebody_removed_does_not_come_back(families, tmp_path, out):
+    export_model(str(families / "qwen2"), out)
+    killed_export(families / "qwen3", out, "after")
+    shutil.rmtree(out)
+    export_model(str(families / "llama"), out)
+    assert read_header(out).family.name == "Llama"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_of_a_clearing_that_is_killed_the_rest_is_found_again(tmp_path, monkeypatch):
+    def killed(path, **options):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patched:
+        with replacing.workplace(tmp_path / "out") as folder:
+            (folder / "weights").write_text("many", encoding="utf-8")
+            patched.setattr(replacing.shutil, "rmtree", killed)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert replacing.give_back(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_others_write_now_or_call_alike_is_left_alone(tmp_path):
+    with replacing.workplace(tmp_path / "a-b") as folder:
+        (folder / "half").write_text("written", encoding="utf-8")
+        assert replacing.give_back(tmp_path) == []
+        assert (folder / "half").exists()
+    home = tmp_path / ".a-notes"
+    home.mkdir()
+    left = tmp_path / ".a-b-12345678"  # of a-b, though its name begins as one of a does
+    (left / "model.old").mkdir(parents=True)
+    (left / "model").mkdir()
+    (left / "evsys-lock").write_text("a-b", encoding="utf-8")
+    assert replacing.give_back(tmp_path, "a") == []
+    assert home.is_dir()
+    assert left.is_dir()
+    assert replacing.give_back(tmp_path, "a-b") == [tmp_path / "a-b"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a-notes", "a-b"]
 
 
 def test_a_failed_export_leaves_nothing(families, tmp_path, out, monkeypatch):
@@ -238,6 +319,17 @@ def test_no_room_on_disk_says_how_much_is_needed(families, out, monkeypatch):
         export_model(str(families / "qwen2"), out)
 
 
+def test_a_checkpoint_that_diverged_is_refused(families, tmp_path, out):
+    engine = Engine(load_base(families / "qwen2"), workers=1)
+    model = engine.create_full()
+    model.params["model.norm.weight"][0] = np.nan
+    save_weights(model, tmp_path / "trained")
+    with pytest.raises(DataError, match=r"trained: weights model\.norm\.weight hold NaN.*earlier checkpoint"):
+        export_model(str(tmp_path / "trained"), out, base=str(families / "qwen2"))
+    assert not out.exists()
+    engine.close()
+
+
 def test_numbers_beyond_float16_are_an_error_that_names_them(families, tmp_path, out):
     engine = Engine(load_base(families / "qwen2"), workers=1)
     model = engine.create_full()
@@ -254,6 +346,13 @@ def test_a_source_or_base_that_does_not_exist_or_fit_is_named(families, tmp_path
         export_model("nobody/nothing", out)
     with pytest.raises(ConfigError, match="is not in the cache.*or name the base model with --base"):
         export_model(str(families / "llama" / "adapter"), out)  # made from a path that exists nowhere
+    (tmp_path / "checkpoints" / "50").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="there is no folder .*checkpoints/60; .*/checkpoints holds 50"):
+        export_model(str(tmp_path / "checkpoints" / "60"), out)
+    with pytest.raises(ConfigError, match="there is no folder ./runs/run/checkpoints/60"):
+        export_model("./runs/run/checkpoints/60", out)
+    with pytest.raises(ConfigError, match="config.json is a file; name the folder"):
+        export_model(str(families / "llama" / "config.json"), out)
     with pytest.raises(ConfigError, match="--base has no meaning"):
         export_model("evsys/tiny", out, base="evsys/tiny")
     with pytest.raises(ConfigError, match="does not fit the base model"):

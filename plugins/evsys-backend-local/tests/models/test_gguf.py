@@ -224,12 +224,55 @@ def test_an_unsupported_model_names_the_route_that_works(
         ({"llama.block_count": 0}, "damaged: metadata llama.block_count is 0, not a whole number above 0"),
         ({"llama.rope.freq_base": "x"}, "damaged: metadata llama.rope.freq_base is 'x'"),
         ({"llama.attention.head_count_kv": 3}, "makes no sense: .*4 heads are not a multiple of 3"),
+        ({"llama.block_count": True}, "damaged: metadata llama.block_count is True"),
+        ({"llama.block_count": 10**9}, "says 1,000,000,000 blocks; no model has more than 10,000"),
+        ({"llama.attention.key_length": 2**31}, "says 2,147,483,648 numbers a head"),
+        ({"llama.rope.freq_base": float("inf")}, "damaged: metadata llama.rope.freq_base is inf"),
+        ({"general.alignment": 0}, "damaged: general.alignment is 0"),
+        ({"general.alignment": "x"}, "damaged: general.alignment is 'x'"),
     ],
 )
 def test_metadata_that_makes_no_sense_is_named(tmp_path, gguf_writer, small_weights, metadata, message):
     gguf_writer.write_model(tmp_path / "m.gguf", small_weights, **metadata)
     with pytest.raises(DataError, match=message):
         gguf_header(GgufFile(tmp_path / "m.gguf"))
+
+
+def test_heads_that_the_weights_do_not_have_are_named(tmp_path, gguf_writer, small_weights):
+    gguf_writer.write_model(tmp_path / "m.gguf", small_weights, **{"llama.attention.head_count": 8})
+    with pytest.raises(DataError, match="q_proj.weight has shape"):
+        load_weights(tmp_path)
+
+
+def text(value):
+    return struct.pack("<Q", len(value)) + value
+
+
+@pytest.mark.parametrize(
+    ("tensors", "body"),
+    [
+        (0, text(b"a") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 20_000),  # lists in lists in lists
+        (0, text(b"a") + struct.pack("<IQ", 8, 1 << 62)),
+        (0, text(b"a") + struct.pack("<IIQ", 9, 0, 1 << 62)),
+        (0, text(b"a") + struct.pack("<IIQ", 9, 8, 1 << 62)),
+        (1, text(b"t") + struct.pack("<IIQ", 0, 0, 0)),  # no sizes
+        (1, text(b"t") + struct.pack("<I", (1 << 32) - 1)),
+    ],
+)
+def test_a_header_that_claims_more_than_the_file_holds_is_damaged(tmp_path, tensors, body):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, tensors, 1 - tensors) + body + bytes(64))
+    with pytest.raises(DataError, match="damaged: the header breaks"):
+        GgufFile(path)
+
+
+@pytest.mark.parametrize("sizes", [(1 << 32, 1 << 32), (1 << 63,)])
+def test_a_tensor_larger_than_the_file_is_cut_off(tmp_path, gguf_writer, sizes):
+    gguf_writer.write_gguf(tmp_path / "m.gguf", {"a": 1}, {"t": (sizes, 0, bytes(64))})
+    file = GgufFile(tmp_path / "m.gguf")
+    assert file.needed > 1 << 60
+    with pytest.raises(DataError, match="cut off: t"):
+        file.tensor("t")
 
 
 def test_a_window_in_the_metadata_bounds_the_context_up_to_which_all_readers_agree(

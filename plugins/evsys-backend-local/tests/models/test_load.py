@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from evsys.errors import ConfigError, DataError
 from evsys.types import LoraSpec, ModelSpec
 from evsys_backend_local.engine.memory import NotEnoughMemoryError
+from evsys_backend_local.models.byte_tokenizer import write_byte_tokenizer
 from evsys_backend_local.models.families import ModelTooLargeError
 from evsys_backend_local.models.load import load_weights, read_header
 from evsys_backend_local.models.resolve import load_base, model_problems
@@ -92,6 +94,14 @@ def test_an_unsupported_model_names_the_route_that_works(folder, changes, messag
         ),
         ({"rope_scaling": {"rope_type": "linear", "factor": -1}}, "makes no sense"),
         ({"rope_scaling": "linear"}, "not an object"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": float("nan")}}, "makes no sense"),
+        ({"rms_norm_eps": float("inf")}, "rms_norm_eps is inf"),
+        ({"rope_theta": float("nan")}, "rope_theta is nan"),
+        ({"num_hidden_layers": 10**9}, "says 1,000,000,000 blocks; no model has more than 10,000"),
+        (
+            {"head_dim": 10**9, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+            "says 1,000,000,000 numbers a head",
+        ),
         ({"intermediate_size": 11}, "has shape"),
         ({"num_hidden_layers": 3}, r"no file holds model\.layers\.2"),
         ({"tie_word_embeddings": False}, r"no file holds lm_head\.weight"),
@@ -191,6 +201,15 @@ def problems(name, **fields):
     return list(model_problems(ModelSpec(name=str(name), **fields)))
 
 
+def test_a_folder_called_like_weights_is_none(folder):
+    home = folder()
+    for path in home.glob("*.safetensors*"):
+        path.unlink()
+    (home / "old.safetensors").mkdir()
+    with pytest.raises(DataError, match="no .safetensors file"):
+        load_weights(home)
+
+
 def test_a_folder_of_several_gguf_files_is_an_error(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(b"")
@@ -200,6 +219,7 @@ def test_a_folder_of_several_gguf_files_is_an_error(tmp_path):
 
 def test_model_problems_are_known_without_loading(folder, model_cache):
     assert problems("evsys/tiny") == []
+    write_byte_tokenizer(folder())
     assert problems(folder().resolve()) == []
     assert "evsys models fetch smollm2-135m" in problems("smollm2-135m")[0]
     assert "no-such-model" in problems("no-such-model")[0]
@@ -207,4 +227,56 @@ def test_model_problems_are_known_without_loading(folder, model_cache):
     assert "exceeds the context" in problems("evsys/tiny", max_length=5000)[0]
     both = problems("no-such-model", lora=LoraSpec(targets=("q_proj", "query")))
     assert len(both) == 2
-    assert "query" in both[1]
+    assert (both[1].path, both[1].message) == (
+        "$.algorithm.params.target_modules",
+        "unknown target modules ['query']",
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda home: (home / "tokenizer.json").unlink(), "there is no tokenizer; copy the model's"),
+        (
+            lambda home: (home / "chat_template.jinja").unlink(),
+            "has no chat template; .*, named in model.renderer",
+        ),
+        (lambda home: _cut(home / "model-2.safetensors"), r"damaged: it has \d+ bytes and its arrays need"),
+        (lambda home: (home / "model-2.safetensors").unlink(), r"\d+ arrays are missing: model\.layers"),
+        (lambda home: _write_config(home, intermediate_size=12), "6 arrays have another shape: .*expected"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_known_before_a_run(folder, damage, message):
+    home = folder().resolve()
+    write_byte_tokenizer(home)
+    damage(home)
+    (problem,) = problems(home)
+    assert re.search(message, problem)
+    assert str(home) in problem
+
+
+def test_a_renderer_of_its_own_takes_the_place_of_a_chat_template(folder):
+    home = folder().resolve()
+    write_byte_tokenizer(home)
+    (home / "chat_template.jinja").unlink()
+    assert len(problems(home)) == 1
+    assert problems(home, renderer="plain") == []
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def _write_config(home, **changes):
+    (home / "config.json").write_text(json.dumps({**CONFIG, **changes}), encoding="utf-8")
+
+
+def test_a_cut_off_gguf_file_is_known_before_a_run(tmp_path, gguf_writer, small_weights):
+    home = tmp_path.resolve()
+    write_byte_tokenizer(home)
+    gguf_writer.write_model(home / "m.gguf", small_weights)
+    assert problems(home) == []
+    whole = (home / "m.gguf").read_bytes()
+    (home / "m.gguf").write_bytes(whole[: len(whole) * 7 // 8])
+    (problem,) = problems(home)
+    assert f"{home}: cut off: it has" in problem

@@ -7,6 +7,7 @@ import pytest
 from evsys.errors import ConfigError
 from evsys_backend_local.models.byte_tokenizer import write_byte_tokenizer
 from evsys_backend_local.models.export import export_model
+from evsys_backend_local.models.fetch import fetch
 from evsys_backend_local.models.load import load_weights
 from evsys_backend_local.models.report import check_model, report_lines
 from evsys_backend_local.models.safetensors import write_safetensors
@@ -98,6 +99,8 @@ def test_a_longer_context_needs_more_memory_and_one_beyond_the_models_is_refused
     ("change", "problem"),
     [
         ({"architectures": ["Gemma3ForCausalLM"]}, "architecture Gemma3ForCausalLM.*Tinker protocol"),
+        ({"vocab_size": 5}, r"2 arrays have another shape: model\.embed_tokens\.weight has .*expected \(5, "),
+        ({"tie_word_embeddings": True, "vocab_size": 5}, r"1 array has another shape: model\.embed_tokens"),
         ({"num_hidden_layers": 3}, r"9 arrays are missing: model\.layers\.2"),
         ({"intermediate_size": 25}, "6 arrays have another shape: .*expected"),
         ({"vocab_size": 10**9}, "takes at most 2,000,000,000"),
@@ -120,7 +123,7 @@ def test_a_missing_tokenizer_is_a_problem_and_a_missing_template_a_note(home):
     (folder / "chat_template.jinja").unlink()
     report = check_model(str(folder))
     assert report.supported
-    assert "name a renderer in model.renderer" in report.notes[0]
+    assert report.notes[0].endswith("need a renderer of their own, named in model.renderer")
     (folder / "tokenizer.json").unlink()
     assert any("tokenizer.json" in problem for problem in check_model(str(folder)).problems)
 
@@ -141,6 +144,38 @@ def test_a_gguf_file_tells_how_it_is_quantised(tmp_path, gguf_writer, families):
     assert (report.layout, report.stored) == ("GGUF file", ("F32",))
     assert "model.name takes the folder" in report.notes[0]
     assert check_model(str(tmp_path)).notes == ()
+
+
+def test_a_gguf_file_alone_runs_once_it_is_fetched_and_check_says_so(
+    tmp_path, gguf_writer, small_weights, model_cache
+):
+    file = tmp_path / "mine.gguf"
+    gguf_writer.write_model(file, small_weights)
+    report = check_model(str(file))
+    assert report.supported
+    assert line(report, "tokenizer").endswith("in the file, with a chat template")
+    assert report.notes == (
+        f"`evsys models fetch NAME --from-file {file}` makes it a model that model.name can name",
+    )
+    fetch("mine", from_file=file, progress=None)
+    assert check_model("mine").supported
+
+    (problem,) = check_model(
+        str(tmp_path)
+    ).problems  # a folder is named as it is, so its tokenizer must be there
+    assert "there is no tokenizer" in problem
+    assert "--from-file" in problem
+
+    gguf_writer.write_model(
+        file, small_weights, **{"tokenizer.ggml.pre": "dbrx", "tokenizer.chat_template": ""}
+    )
+    (problem,) = check_model(str(file)).problems
+    assert "put the model's own tokenizer.json beside" in problem
+    gguf_writer.write_model(file, small_weights, **{"tokenizer.chat_template": ""})
+    assert "no chat template; name a renderer" in check_model(str(file)).notes[0]
+    file.write_bytes(b"GGUF, they say")
+    (problem,) = check_model(str(file)).problems
+    assert "damaged" in problem or "GGUF" in problem
 
 
 def test_a_quantisation_that_is_not_read_is_a_problem(tmp_path, gguf_writer, families):

@@ -66,6 +66,23 @@ def test_a_damaged_file_is_named(tmp_path, content):
         ({"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, "its arrays need"),
         ({"dtype": "F32", "shape": [4], "data_offsets": [0, 1]}, "does not fit"),
         ({"dtype": "F8_E4M3", "shape": [1], "data_offsets": [0, 1]}, "F8_E4M3"),
+        ({"dtype": "F32", "shape": [1 << 32, 1 << 32], "data_offsets": [0, 0]}, "does not fit"),
+        *[
+            (entry, "entry of x makes no sense")
+            for entry in (
+                5,
+                {"shape": [0], "data_offsets": [0, 0]},
+                {"dtype": ["F32"], "shape": [0], "data_offsets": [0, 0]},
+                {"dtype": "F32", "data_offsets": [0, 0]},
+                {"dtype": "F32", "shape": 0, "data_offsets": [0, 0]},
+                {"dtype": "F32", "shape": [-1, 0], "data_offsets": [0, 0]},
+                {"dtype": "F32", "shape": [True], "data_offsets": [0, 1]},
+                {"dtype": "F32", "shape": [0]},
+                {"dtype": "F32", "shape": [0], "data_offsets": [0]},
+                {"dtype": "F32", "shape": [0], "data_offsets": ["0", "0"]},
+                {"dtype": "F32", "shape": [0], "data_offsets": [1, 0]},
+            )
+        ],
     ],
 )
 def test_an_array_that_cannot_be_read_is_named(tmp_path, entry, message):
@@ -73,6 +90,26 @@ def test_an_array_that_cannot_be_read_is_named(tmp_path, entry, message):
     path.write_bytes(header_only(entry) + b"\0")
     with pytest.raises(DataError, match=message):
         SafetensorsFile(path)["x"]
+
+
+def test_arrays_in_the_same_place_are_damage(tmp_path):
+    entries = {
+        name: {"dtype": "F32", "shape": [2], "data_offsets": [at, at + 8]}
+        for name, at in (("x", 0), ("y", 4))
+    }
+    text = json.dumps(entries).encode()
+    path = tmp_path / "both.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
+    with pytest.raises(DataError, match="x and y lie in the same place"):
+        SafetensorsFile(path)
+
+
+def test_a_header_nested_beyond_all_bounds_is_damage(tmp_path):
+    text = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    path = tmp_path / "deep.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(DataError, match="not JSON"):
+        SafetensorsFile(path)
 
 
 def test_a_type_that_the_format_lacks_is_refused_and_nothing_is_left(tmp_path):

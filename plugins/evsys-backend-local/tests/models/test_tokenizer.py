@@ -4,7 +4,7 @@ import pytest
 
 from evsys.errors import DataError
 from evsys_backend_local.models.gguf import GgufFile
-from evsys_backend_local.models.tokenizer import tokenizer_from_gguf
+from evsys_backend_local.models.tokenizer import tokenizer_from_gguf, write_tokenizer
 
 TEXT = "<|im_start|>the 12345 größe\n\t漢字 🎉  x<|im_end|>"
 
@@ -96,3 +96,19 @@ def test_tokens_that_users_defined_are_one_token_and_no_special_ones(build, gguf
 def test_a_vocabulary_that_makes_no_sense_is_an_error(build, changes):
     with pytest.raises(DataError, match=r"t\.gguf: damaged: its tokenizer"):
         build(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer.ggml.bos_token_id": 10**6}, "bos_token_id is 1000000, and it has"),
+        ({"tokenizer.ggml.eos_token_id": "x"}, "eos_token_id is 'x'"),
+        ({"tokenizer.chat_template": 1.5}, "chat_template is no text"),
+    ],
+)
+def test_special_tokens_and_templates_that_make_no_sense_are_an_error(
+    tmp_path, gguf_writer, changes, message
+):
+    gguf_writer.write_gguf(tmp_path / "t.gguf", {**gguf_writer.tokenizer_metadata(), **changes}, {})
+    with pytest.raises(DataError, match=message):
+        write_tokenizer(GgufFile(tmp_path / "t.gguf"), tmp_path)

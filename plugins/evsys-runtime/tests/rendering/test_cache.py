@@ -96,6 +96,14 @@ def test_a_folder_needs_no_manifest_but_must_exist(tmp_path: Path):
         find_model(tmp_path / "absent")
 
 
+def test_a_relative_folder_is_told_its_absolute_path(tmp_path, monkeypatch):
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for name in ("models/mine", "./models/mine"):
+        with pytest.raises(ConfigError, match=f"absolute path: {tmp_path.resolve()}/models/mine"):
+            find_model(name)
+
+
 def test_a_relative_text_is_a_name_and_never_a_folder_of_the_working_directory(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

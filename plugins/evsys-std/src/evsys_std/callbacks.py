@@ -98,6 +98,9 @@ class PrintProgress:
         self._seconds = estimate["seconds"] if estimate and "scoring_seconds" not in estimate else None
         self._about = _about(estimate)
         steps = "an open number of steps" if total_steps is None else _steps(total_steps)
+        left = estimate.get("steps", total_steps) if estimate and total_steps is not None else total_steps
+        if left != total_steps:  # it goes on, and what is estimated is the rest
+            steps += f", {left:.0f} of them left"
         if self._table is not None:
             self._table.show(ctx.run_id, f"{steps}{_expected(estimate)}")
         else:

@@ -14,7 +14,7 @@ from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.estimate import activation_bytes
 from evsys_backend_local.engine.head import Head
-from evsys_backend_local.engine.limits import ContextTooLongError
+from evsys_backend_local.engine.limits import ContextTooLongError, InvalidInputError
 from evsys_backend_local.engine.lora import LoraGrads, LoraParams
 from evsys_backend_local.engine.memory import require_memory
 from evsys_backend_local.engine.model import Forward
@@ -52,15 +52,15 @@ class Example:
     mask: NDArray[np.bool_] | None = None
 
     def check(self, index: int, shape: ModelShape) -> None:
-        """Raise ``ValueError`` that says what is wrong with example ``index``."""
+        """Raise :class:`InvalidInputError` that says what is wrong with example ``index``."""
         n = len(self.tokens)
         where = f"example {index}"
         if self.tokens.ndim != 1 or self.targets.ndim not in (1, 2) or len(self.targets) != n:
-            raise ValueError(
+            raise InvalidInputError(
                 f"{where}: tokens {self.tokens.shape} and targets {self.targets.shape} do not fit"
             )
         if self.mask is not None and self.mask.shape != (n,):
-            raise ValueError(f"{where}: mask has shape {self.mask.shape}, expected ({n},)")
+            raise InvalidInputError(f"{where}: mask has shape {self.mask.shape}, expected ({n},)")
         if n > shape.max_context:
             raise ContextTooLongError(
                 f"{where} has {n} tokens, but the model's context here is {shape.max_context}",
@@ -70,7 +70,7 @@ class Example:
             )
         for name, ids in (("tokens", self.tokens), ("targets", self.targets)):
             if ids.size and (ids.min() < 0 or ids.max() >= shape.vocab):
-                raise ValueError(
+                raise InvalidInputError(
                     f"{where}: {name} hold ids outside of 0..{shape.vocab - 1}; is the tokenizer right?"
                 )
 

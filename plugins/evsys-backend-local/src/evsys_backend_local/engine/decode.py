@@ -195,7 +195,8 @@ class Decoder:
         rows = self.slots.samples.size
         per_group = self.slots.samples.shape[1]
         positions = np.repeat(self.cache.lengths[self.slots.prompts] + self.generated, per_group)
-        at = self.xp.put(positions)
+        # Who has finished stands there until slots are arranged anew, perhaps beyond the end of its context.
+        at = self.xp.put(np.minimum(positions, len(self.rope[0]) - 1))
         cos, sin = self.rope[0][at][:, None], self.rope[1][at][:, None]
         x = ws.take("decode_x", rows, shape.dim)
         self.xp.take(self.weights.embed, self.xp.put(tokens), out=x)
@@ -295,14 +296,25 @@ def final_logits(weights: BaseWeights, x: Array, ws: Workspace, panels: ModelPan
     return logits
 
 
-def split_by_memory(costs: Sequence[int], budget: int) -> list[list[int]]:
-    """Consecutive waves of items whose summed cost stays within ``budget`` (at least one item each)."""
+def split_by_memory(prompts: Sequence[int], answers: Sequence[int], most: int) -> list[list[int]]:
+    """Waves of requests whose keys and values are those of at most ``most`` tokens (at least one request each).
+
+    Prompts are padded to the longest of their wave: where not all fit at once, those of like lengths go together.
+
+    Args:
+        prompts: tokens of each request's prompt.
+        answers: tokens that all its samples may get.
+        most: tokens of a wave.
+    """
+    everyone = range(len(prompts))
+    if len(prompts) * max(prompts, default=0) + sum(answers) <= most:
+        return [list(everyone)] if prompts else []
     waves: list[list[int]] = []
-    held = 0
-    for index, cost in enumerate(costs):
-        if not waves or held + cost > budget:
+    new = 0
+    for index in sorted(everyone, key=prompts.__getitem__):
+        new += answers[index]
+        if not waves or (len(waves[-1]) + 1) * prompts[index] + new > most:
             waves.append([])
-            held = 0
+            new = answers[index]
         waves[-1].append(index)
-        held += cost
-    return waves
+    return [sorted(wave) for wave in waves]

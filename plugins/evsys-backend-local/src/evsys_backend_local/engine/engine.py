@@ -16,13 +16,15 @@ from evsys_backend_local.engine.adam import AdamParams
 from evsys_backend_local.engine.arrays import NUMPY, Array, Arrays
 from evsys_backend_local.engine.attention import BLOCK_ROWS
 from evsys_backend_local.engine.batch import Batch, BatchResult, Example, Loss
+from evsys_backend_local.engine.estimate import trained_bytes
 from evsys_backend_local.engine.lora import LoraParams
+from evsys_backend_local.engine.memory import require_memory
 from evsys_backend_local.engine.prefix_cache import PrefixCache
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.shape import LINEARS, ModelShape
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.engine.weights import BaseWeights
-from evsys_backend_local.engine.workers import WorkerPool, cpu_count
+from evsys_backend_local.engine.workers import WorkerPool, cpu_count, taken
 
 
 class Engine:
@@ -69,6 +71,7 @@ class Engine:
         self.prefixes = prefixes or PrefixCache()
         self._panels: panels.ModelPanels | None = None
         self._panels_lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def base(self) -> Snapshot:
@@ -87,15 +90,37 @@ class Engine:
 
         Raises:
             ValueError: unknown or no target module, or a rank below 1.
+            NotEnoughMemoryError: an adapter of this rank can't be trained here.
         """
         dtype = self.weights.params.dtype
+        known = [name for name in LINEARS if name in targets]
+        self._require_room(
+            rank,
+            known,
+            f"the matrices of an adapter of rank {rank}, their gradients and moments",
+            hint="choose a lower lora_rank",
+        )
         lora = LoraParams(self.shape, rank=rank, alpha=alpha, targets=targets, dtype=dtype, xp=self.xp)
         lora.initialise(seed)
         return Trainable(self.weights, lora)
 
     def create_full(self) -> Trainable:
-        """A copy of the base weights, all of them trained. Takes four times their memory."""
+        """A copy of the base weights, all of them trained. Takes five times their memory, and once more a worker.
+
+        Raises:
+            NotEnoughMemoryError: that isn't free.
+        """
+        self._require_room(
+            None, LINEARS, "all weights, their gradients and moments", hint="train an adapter (lora_rank)"
+        )
         return Trainable(self.weights.copy(), None)
+
+    def _require_room(self, rank: int | None, targets: Sequence[str], what: str, *, hint: str) -> None:
+        itemsize = self.weights.params.dtype.itemsize
+        needed = trained_bytes(
+            self.shape, workers=self.workers, rank=rank, targets=targets, snapshots=0, itemsize=itemsize
+        )
+        require_memory(needed, what, hint=hint, free=self.xp.free_bytes)
 
     def batch(
         self, data: Sequence[Example], *, share: bool = True, model: Trainable | Snapshot | None = None
@@ -116,7 +141,7 @@ class Engine:
     ) -> list[Array]:
         """Logprobs of the targets, one array an example in the shape of its targets; 0 where the mask is False."""
         batch = self.batch(data, model=model)
-        with self._within_memory():
+        with self._turn(abort):
             batch.forward(model, self.rope, abort)
         return batch.logprobs
 
@@ -148,7 +173,7 @@ class Engine:
                 f"none of the {len(data)} examples has a position with a loss; check the mask or weights, and "
                 "whether truncation cut the answers off"
             )
-        with self._within_memory():
+        with self._turn(abort):
             value, metrics = batch.forward_backward(model, self.rope, loss, separable=separable, abort=abort)
         return BatchResult(
             value=value, logprobs=batch.logprobs, metrics=metrics, rows=batch.rows, tokens=batch.tokens
@@ -167,7 +192,7 @@ class Engine:
         """
         if not requests:
             return []
-        with self._within_memory():
+        with self._turn(abort):
             return sampler.sample(
                 model,
                 requests,
@@ -179,6 +204,12 @@ class Engine:
                 prefixes=self.prefixes,
                 panels=self._panels_of(model),
             )
+
+    @contextmanager
+    def _turn(self, abort: Abort | None) -> Iterator[None]:
+        """Alone in the workers' memory: a batch whose loss needs all logprobs keeps its activations there while the loss is called."""
+        with taken(self._lock, abort), self._within_memory():
+            yield
 
     @contextmanager
     def _within_memory(self) -> Iterator[None]:
@@ -220,7 +251,7 @@ class Engine:
         if len(ids) < 2:
             return []
         batch = self.batch([Example(tokens=ids[:-1], targets=ids[1:])], model=model)
-        with self._within_memory():
+        with self._turn(abort):
             batch.forward(model, self.rope, abort, likeliest=k)
         found, logprobs = batch.likeliest[0]
         return [

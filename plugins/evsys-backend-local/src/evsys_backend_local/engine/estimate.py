@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
@@ -15,7 +15,7 @@ from evsys_backend_local.engine.head import CHUNK_ROWS, KEEP_BYTES
 from evsys_backend_local.engine.limits import PREFIX_CACHE_MB
 from evsys_backend_local.engine.model import KEEP_PROBABILITIES_BYTES
 from evsys_backend_local.engine.panels import pay_for
-from evsys_backend_local.engine.shape import ModelShape
+from evsys_backend_local.engine.shape import LINEARS, ModelShape
 from evsys_backend_local.engine.workers import blas_threads
 
 #: Width at which half of the time goes into matrix products; narrower models pay more for everything else.
@@ -80,14 +80,23 @@ def activation_bytes(shape: ModelShape, rows: int, *, itemsize: int = 4) -> int:
     return layers + scores + probabilities + logits
 
 
-def trained_bytes(shape: ModelShape, *, workers: int, rank: int | None, itemsize: int = 4) -> int:
-    """Bytes of what is trained: weights, two snapshots of them, gradients of all workers and their sum, two moments, scratch.
+def trained_bytes(
+    shape: ModelShape,
+    *,
+    workers: int,
+    rank: int | None,
+    targets: Sequence[str] = LINEARS,
+    snapshots: int = 2,
+    itemsize: int = 4,
+) -> int:
+    """Bytes of what is trained: weights, snapshots of them, gradients of all workers and their sum, two moments, scratch.
 
-    ``rank`` None is the whole model.
+    ``rank`` None is the whole model; ``targets`` are the linears that an adapter changes.
     """
-    pairs = shape.linear_sizes().values()
-    count = shape.parameters if rank is None else rank * shape.layers * sum(sum(pair) for pair in pairs)
-    return (7 + workers) * count * itemsize
+    sizes = shape.linear_sizes()
+    width = sum(sum(sizes[name]) for name in targets)
+    count = shape.parameters if rank is None else rank * shape.layers * width
+    return (5 + snapshots + workers) * count * itemsize
 
 
 @attrs.frozen(kw_only=True)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from evsys.errors import BackendError
 
-__all__ = ["MAX_CONTEXT", "MAX_PARAMETERS", "MAX_TREE_ROWS", "PREFIX_CACHE_MB", "ContextTooLongError"]
+__all__ = [
+    "MAX_CONTEXT",
+    "MAX_PARAMETERS",
+    "MAX_TREE_ROWS",
+    "PREFIX_CACHE_MB",
+    "ContextTooLongError",
+    "InvalidInputError",
+]
 
 MAX_PARAMETERS = 2_000_000_000
 """Above this many parameters a CPU is the wrong machine; loading is refused."""
@@ -19,7 +26,11 @@ PREFIX_CACHE_MB = 256
 """Memory for the keys and values of prompts that are kept between calls, in MiB, where nothing else is asked for."""
 
 
-class ContextTooLongError(BackendError, ValueError):
+class InvalidInputError(BackendError, ValueError):
+    """What was asked for can't be computed, whatever the model: a token that it doesn't have, a temperature below 0."""
+
+
+class ContextTooLongError(InvalidInputError):
     """A sequence is longer than what the model is computed for. ``tokens`` and ``limit`` are in its `facts`."""
 
     def __init__(self, message: str, *, tokens: int, limit: int, hint: str | None = None) -> None:

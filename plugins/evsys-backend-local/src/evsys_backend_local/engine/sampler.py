@@ -13,7 +13,7 @@ from evsys_backend_local.engine.abort import Abort
 from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.decode import KV_BYTES, Decoder, final_logits, split_by_memory
 from evsys_backend_local.engine.draw import draw, log_normaliser, reshape_distribution, uniforms
-from evsys_backend_local.engine.limits import ContextTooLongError
+from evsys_backend_local.engine.limits import ContextTooLongError, InvalidInputError
 from evsys_backend_local.engine.packing import IntArray
 from evsys_backend_local.engine.panels import ModelPanels
 from evsys_backend_local.engine.prefill import Prefill
@@ -66,21 +66,25 @@ class SampleRequest:
     top_logprobs: int = 0
 
     def check(self, shape: ModelShape) -> int:
-        """Raise ``ValueError`` that says what is wrong; returns the most tokens a sample may get."""
+        """Raise :class:`InvalidInputError` that says what is wrong; returns the most tokens a sample may get."""
         prompt = np.asarray(self.prompt)
         if not len(prompt):
-            raise ValueError("the prompt is empty; sampling needs at least one token")
+            raise InvalidInputError("the prompt is empty; sampling needs at least one token")
+        if prompt.dtype.kind not in "iu":
+            raise InvalidInputError(f"token ids must be integers, the prompt holds {prompt.dtype}")
         if prompt.min() < 0 or prompt.max() >= shape.vocab:
-            raise ValueError(
+            raise InvalidInputError(
                 f"the prompt holds ids outside of 0..{shape.vocab - 1}; is the tokenizer the model's?"
             )
         if self.n < 1 or (self.max_tokens is not None and self.max_tokens < 1):
-            raise ValueError(f"n ({self.n}) and max_tokens ({self.max_tokens}) must be at least 1")
+            raise InvalidInputError(f"n ({self.n}) and max_tokens ({self.max_tokens}) must be at least 1")
         if not (self.temperature >= 0 and 0 < self.top_p <= 1 and self.top_k >= 0):
-            raise ValueError(
+            raise InvalidInputError(
                 f"sampling needs temperature >= 0, 0 < top_p <= 1, top_k >= 0; got {self.temperature}, "
                 f"{self.top_p}, {self.top_k}"
             )
+        if self.seed < 0:
+            raise InvalidInputError(f"a seed must be at least 0, got {self.seed}")
         room = shape.max_context - len(prompt)
         wanted = room if self.max_tokens is None else self.max_tokens
         if room < 1 or wanted > room:
@@ -132,10 +136,8 @@ def sample(
     limits = [request.check(shape) for request in requests]
     itemsize = pool.workspaces[0].dtype.itemsize
     per_token = 2 * shape.layers * shape.kv_width * itemsize
-    costs = [
-        per_token * (len(request.prompt) + request.n * limit)
-        for request, limit in zip(requests, limits, strict=True)
-    ]
+    answers = [request.n * limit for request, limit in zip(requests, limits, strict=True)]
+    waves = split_by_memory([len(request.prompt) for request in requests], answers, KV_BYTES // per_token)
     outputs: dict[int, SampleOutput] = {}
 
     def answer(indices: Sequence[int], ws: Workspace, threads: int = 1) -> None:
@@ -153,11 +155,11 @@ def sample(
         wave = _Wave(prefill, [requests[i] for i in indices], [limits[i] for i in indices])
         outputs.update(zip(indices, wave.run(), strict=True))
 
-    for wave in split_by_memory(costs, KV_BYTES):
+    for wave in waves:
         total = sum(requests[index].n for index in wave)
         small = panels is not None or shape.parameters < SMALL_MODEL
         if pool.count > 1 and len(wave) > 1 and (small or total >= WORKERS_FROM_SAMPLES):
-            hands = pool.deal([requests[index].n * limits[index] for index in wave])
+            hands = pool.deal([answers[index] for index in wave])
             tasks = [
                 lambda ws, hand=[wave[place] for place in hand]: answer(hand, ws) for hand in hands if hand
             ]

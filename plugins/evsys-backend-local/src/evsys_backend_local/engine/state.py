@@ -22,6 +22,8 @@ from evsys_backend_local.models.safetensors import SafetensorsFile, write_safete
 FULL = "model.safetensors"
 OPTIMISER = "optimizer.safetensors"
 
+_EARLIER = "choose an earlier checkpoint"
+
 
 def save_weights(model: Trainable | Snapshot, directory: Path) -> list[str]:
     """Write the trained weights into ``directory`` (made if needed); returns the names of the files."""
@@ -96,9 +98,7 @@ def _whole_model(path: Path) -> dict[str, Array]:
     values = {name: file[name] for name in file}
     for name, value in values.items():
         if not np.isfinite(value).all():
-            raise DataError(
-                f"{name} holds NaN or infinity", source=str(path), hint="choose an earlier checkpoint"
-            )
+            raise DataError(f"{name} holds NaN or infinity", source=str(path), hint=_EARLIER)
     return values
 
 
@@ -118,8 +118,13 @@ def _load_optimiser(model: Trainable, directory: Path) -> None:
     model.average = None
     if "average" in file:
         targets["average"] = model.average = model.params.xp.empty_like(model.params.flat)
+    step = str(file.metadata.get("step", ""))
+    if not step.isdecimal():
+        raise DataError(f"optimiser state says {step!r} steps", source=str(file.path), hint=_EARLIER)
     for name, target in targets.items():
         if name not in file or file[name].shape != target.shape:
             raise DataError(f"optimiser state {name} is missing or has another size", source=str(file.path))
+        if np.isnan(file[name]).any():
+            raise DataError(f"optimiser state {name} holds NaN", source=str(file.path), hint=_EARLIER)
         target[...] = model.params.xp.put(file[name])
-    model.adam.step = int(file.metadata["step"])
+    model.adam.step = int(step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import time
 import weakref
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
+from evsys.errors import BackendError
 from evsys_backend_local.engine.abort import abort_all
 
 __all__ = ["DaemonExecutor"]
@@ -36,6 +38,7 @@ class DaemonExecutor(Executor):
 
     def __init__(self, count: int, name: str) -> None:
         self._tasks: _Tasks = SimpleQueue()
+        self._process = os.getpid()
         self._lock = Lock()
         self._closed = False
         self._threads = [
@@ -54,7 +57,13 @@ class DaemonExecutor(Executor):
 
         Raises:
             RuntimeError: the executor was shut down.
+            BackendError: it was made in another process, which this one was forked from.
         """
+        if os.getpid() != self._process:
+            raise BackendError(
+                "the local engine was made before this process was forked, and its threads aren't here",
+                hint="make it in the process that uses it, or start processes by `spawn`",
+            )
         future: Future[T] = Future()
         with self._lock:
             if self._closed:

@@ -137,5 +137,7 @@ class BaseWeights:
     def require_finite(self, source: str) -> None:
         """Raise ``ValueError`` naming the first array of ``source`` that holds NaN or infinity."""
         for name, array in self.params.items():
-            if not np.isfinite(array.sum(dtype=np.float64)) and not np.isfinite(array).all():
+            with np.errstate(invalid="ignore"):  # both infinities add up to NaN
+                total = array.sum(dtype=np.float64)
+            if not np.isfinite(total) and not np.isfinite(array).all():
                 raise ValueError(f"{source}: weights {name} hold NaN or infinity; the file is damaged")

@@ -66,23 +66,33 @@ def blas_info() -> dict[str, Any]:
 
 
 @contextmanager
+def taken(lock: threading.RLock, abort: Abort | None = None) -> Iterator[None]:
+    """Hold a lock.
+
+    Raises:
+        AbortedError: ``abort`` was set before it was this caller's turn.
+    """
+    if abort is None:
+        lock.acquire()
+    else:
+        abort.check()
+        while not lock.acquire(timeout=POLL):
+            abort.check()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def blas_threads(count: int, abort: Abort | None = None) -> Iterator[None]:
     """Hold the process's BLAS and limit it to ``count`` threads a call.
 
     Raises:
         AbortedError: ``abort`` was set before it was this caller's turn.
     """
-    if abort is None:
-        _PROCESS.acquire()
-    else:
-        abort.check()
-        while not _PROCESS.acquire(timeout=POLL):
-            abort.check()
-    try:
-        with _process_blas()[0].limit(limits=count, user_api="blas"):
-            yield
-    finally:
-        _PROCESS.release()
+    with taken(_PROCESS, abort), _process_blas()[0].limit(limits=count, user_api="blas"):
+        yield
 
 
 class WorkerPool:

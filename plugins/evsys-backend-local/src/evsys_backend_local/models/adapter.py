@@ -6,6 +6,7 @@ The layout is that of https://github.com/huggingface/peft; adapters written here
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -139,10 +140,13 @@ def read_adapter(folder: Path) -> SavedAdapter:
     arrays, targets = _arrays(SafetensorsFile(path))
     try:
         rank, alpha = int(settings["r"]), float(settings["lora_alpha"])
-    except (KeyError, TypeError, ValueError) as error:
+        if not math.isfinite(alpha):
+            raise ValueError(f"lora_alpha is {alpha}")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"cannot read the adapter's settings ({error!r})", source=str(folder / ADAPTER_CONFIG)
         ) from error
+    _require_rank(arrays, rank, path)
     return SavedAdapter(
         rank=rank,
         alpha=alpha,
@@ -150,6 +154,16 @@ def read_adapter(folder: Path) -> SavedAdapter:
         base=str(settings.get("base_model_name_or_path") or ""),
         arrays=arrays,
     )
+
+
+def _require_rank(arrays: Mapping[str, Array], rank: int, path: Path) -> None:
+    """Memory is taken by the rank of the settings: the matrices must have it."""
+    for name, array in arrays.items():
+        own = array.shape[0 if name.endswith("lora_A") else -1] if array.ndim == 2 else None
+        if own != rank:
+            raise DataError(
+                f"{ADAPTER_CONFIG} says rank {rank}, and {name} has the shape {array.shape}", source=str(path)
+            )
 
 
 def _settings(path: Path) -> Mapping[str, Any]:

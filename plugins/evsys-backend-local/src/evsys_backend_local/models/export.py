@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from evsys_backend_local.models.families import LLAMA, ModelHeader
 from evsys_backend_local.models.hf_config import CONFIG, read_config
 from evsys_backend_local.models.hf_folder import WEIGHTS
 from evsys_backend_local.models.load import is_folder_model, read_header
-from evsys_backend_local.models.replacing import put_in_place
+from evsys_backend_local.models.replacing import give_back, put_in_place, told, workplace
 from evsys_backend_local.models.resolve import load_base, resolve
 from evsys_backend_local.models.safetensors import SafetensorsFile, write_safetensors
 
@@ -88,6 +87,8 @@ def export_model(
     say = progress or (lambda _: None)
     if dtype not in DTYPES:
         raise ConfigError(f"no element type {dtype!r}; choose among {', '.join(DTYPES)}")
+    for folder in give_back(out.parent, out.name):
+        say(told(folder))
     _require_free(out, force=force)
     found = _find(source, base)
     if found.trained is not None:
@@ -98,7 +99,10 @@ def export_model(
     if found.trained is not None:
         say(f"merging {found.trained}")
         _merge(weights, found.trained)
-        weights.require_finite(str(found.trained))
+        try:
+            weights.require_finite(str(found.trained))
+        except ValueError as error:
+            raise DataError(str(error), hint="choose an earlier checkpoint") from error
     with _staging(out, weights, dtype) as folder:
         say(f"writing {weights.shape.parameters / 1e6:.1f} M weights as {dtype}")
         _write(weights, found.base, folder, dtype)
@@ -165,7 +169,24 @@ def _find(source: str, base: str | None) -> _Source:
             f"{source} is no checkpoint, so --base has no meaning",
             hint="name a folder like .../runs/<run>/checkpoints/<step>",
         )
-    return _Source(base=str(folder.resolve()) if folder.is_dir() else source, trained=None, merged="nothing")
+    if folder.is_dir():
+        return _Source(base=str(folder.resolve()), trained=None, merged="nothing")
+    _refuse_lost_path(source, folder)
+    return _Source(base=source, trained=None, merged="nothing")
+
+
+def _refuse_lost_path(source: str, folder: Path) -> None:
+    """What can only be a path, and leads to no folder, isn't looked for among the names of models."""
+    if not (folder.is_absolute() or source.startswith(".") or len(folder.parts) > 2):
+        return
+    if folder.exists():
+        raise ConfigError(f"{source} is a file", hint="name the folder of a checkpoint or of a model")
+    nearest = next(parent for parent in folder.absolute().parents if parent.is_dir())
+    there = sorted(path.name for path in nearest.iterdir())
+    raise ConfigError(
+        f"there is no folder {source}",
+        hint=f"{nearest} holds {', '.join(there[:8]) or 'nothing'}{', ...' if len(there) > 8 else ''}",
+    )
 
 
 def _base_of_run(folder: Path) -> str | None:
@@ -224,12 +245,10 @@ def _staging(out: Path, weights: BaseWeights, dtype: str) -> Iterator[Path]:
         free = shutil.disk_usage(out.parent).free
         if free < needed:
             raise StoreError(
-                f"{out} needs {needed >> 20} MB, but only {free >> 20} MB are free there",
+                f"{out} needs {needed / 1e6:.0f} MB, but only {free / 1e6:.0f} MB are free there",
                 hint="free some space, choose another file system, or --dtype bfloat16",
             )
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as name:
-            folder = Path(name) / "model"
-            folder.mkdir()
+        with workplace(out) as folder:
             yield folder
     except OSError as error:
         if isinstance(error, EvsysError):

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 
 import attrs
 
-from evsys.errors import ConfigError
+from evsys.errors import ConfigError, DataError
 from evsys_backend_local.engine.limits import MAX_CONTEXT, MAX_PARAMETERS
 from evsys_backend_local.engine.shape import ModelShape
+
+#: More blocks, and wider heads, than any model has. A header is damaged that says more, and isn't taken at its word: what is made
+#: for each block, or each number of a head, would fill the memory before any weight is looked for.
+MOST_LAYERS, MOST_HEAD_DIM = 10_000, 65_536
 
 #: The models that run here, for messages.
 RUNS_HERE = "Llama, SmolLM2, Mistral, Qwen2, Qwen2.5 and dense Qwen3"
@@ -112,6 +116,15 @@ def require_supported_size(shape: ModelShape, source: str) -> None:
             f"most {MAX_PARAMETERS:,}",
             hint=f"choose a smaller one, or {OTHER_ROUTE}",
         )
+
+
+def require_sense(layers: int, head_dim: int, source: str) -> None:
+    """Raise :class:`DataError` for sizes that no model has."""
+    for what, size, most in (("blocks", layers, MOST_LAYERS), ("numbers a head", head_dim, MOST_HEAD_DIM)):
+        if size > most:
+            raise DataError(
+                f"damaged: its header says {size:,} {what}; no model has more than {most:,}", source=source
+            )
 
 
 def bounded_context(declared: int, window: int | None) -> tuple[int, str]:

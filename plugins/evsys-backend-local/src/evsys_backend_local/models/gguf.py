@@ -5,6 +5,7 @@ Layout of the file: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from pathlib import Path
@@ -81,15 +82,21 @@ class GgufFile:
             for _ in range(tensor_count):
                 name = self._string()
                 sizes = [self._number("<Q") for _ in range(self._number("<I"))]
+                if not sizes:
+                    raise IndexError(f"{name} has no sizes")
                 kind, offset = self._number("<I"), self._number("<Q")
                 self.tensors[name] = TensorInfo(shape=tuple(reversed(sizes)), kind=kind, offset=offset)
-        except (struct.error, UnicodeDecodeError, KeyError, IndexError) as error:
+        except (struct.error, UnicodeDecodeError, KeyError, IndexError, RecursionError) as error:
             raise DataError(
                 f"damaged: the header breaks at byte {self._at} ({error!r})",
                 source=str(path),
                 hint="fetch it again",
             ) from error
-        alignment = int(self.metadata.get("general.alignment", 32))
+        alignment = self.metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise DataError(
+                f"damaged: general.alignment is {alignment!r}", source=str(path), hint="fetch it again"
+            )
         self._data = -(-self._at // alignment) * alignment
 
     def _number(self, code: str) -> int:
@@ -132,7 +139,7 @@ class GgufFile:
 
     def _place(self, info: TensorInfo, kind: Packing) -> tuple[int, int]:
         """Where a tensor starts in the file, and its size in bytes."""
-        count = int(np.prod(info.shape, dtype=np.int64))
+        count = math.prod(info.shape)
         return self._data + info.offset, count // kind.numbers * kind.size
 
     def tensor(self, name: str) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from evsys_backend_local.models.families import (
     Family,
     ModelHeader,
     bounded_context,
+    require_sense,
     unsupported,
 )
 from evsys_backend_local.models.filling import allocate, fill
@@ -62,13 +64,13 @@ class _Metadata:
 
     def size(self, key: str, default: int | None = None) -> int:
         value = self.get(key, default)
-        if not isinstance(value, int) or value < 1:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise self.damaged(key, f"is {value!r}, not a whole number above 0")
         return value
 
     def decimal(self, key: str, default: float) -> float:
         value = self.get(key, default)
-        if not isinstance(value, (int, float)) or value <= 0:
+        if not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise self.damaged(key, f"is {value!r}, not a number above 0")
         # The file holds float32; 1e-5 was meant, not 9.99999975e-06.
         return float(str(np.float32(value)))
@@ -85,13 +87,15 @@ def gguf_header(file: GgufFile) -> ModelHeader:
         DataError: metadata is missing or makes no sense.
     """
     source = str(file.path)
-    architecture = file.metadata.get("general.architecture", "unknown")
+    architecture = str(file.metadata.get("general.architecture", "unknown"))
     family = BY_GGUF.get(architecture)
     if family is None:
         raise unsupported(source, f"architecture {architecture!r}")
     meta = _Metadata(file, architecture)
     dim, heads = meta.size("embedding_length"), meta.size("attention.head_count")
     head_dim = meta.size("attention.key_length", dim // heads)
+    layers = meta.size("block_count")
+    require_sense(layers, head_dim, source)
     _refuse_options(meta, head_dim, source)
     if "token_embd.weight" not in file.tensors:
         raise DataError("damaged: no tensor 'token_embd.weight'", source=source)
@@ -103,7 +107,7 @@ def gguf_header(file: GgufFile) -> ModelHeader:
     try:
         shape = ModelShape(
             dim=dim,
-            layers=meta.size("block_count"),
+            layers=layers,
             heads=heads,
             kv_heads=meta.size("attention.head_count_kv", heads),
             head_dim=head_dim,
@@ -180,7 +184,9 @@ def load_gguf(file: GgufFile, dtype: DTypeLike = np.float32) -> BaseWeights:
     def read(name: str) -> Array:
         array = file.tensor(tensor_name(name))
         heads = next((heads for part, heads in interleaved.items() if name.endswith(part)), None)
-        if permuted and heads:
+        if (
+            permuted and heads and len(array) == heads * shape.head_dim
+        ):  # of another shape it is refused below
             # The converter interleaves the two halves of each head; rotation here works on halves.
             pairs = array.reshape(heads, shape.head_dim // 2, 2, -1).swapaxes(1, 2)
             return pairs.reshape(array.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from evsys_backend_local.models.families import (
     Family,
     ModelHeader,
     bounded_context,
+    require_sense,
     unsupported,
 )
 
@@ -40,7 +42,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"not JSON ({error})", source=str(path)) from error
     if not isinstance(config, dict):
         raise DataError("not a JSON object", source=str(path))
@@ -62,6 +64,7 @@ def config_header(config: Mapping[str, Any], source: str) -> ModelHeader:
         raise DataError(f"config.json lacks {', '.join(missing)}", source=source)
     heads, dim, layers, hidden, vocab = (int(config[name]) for name in _SIZES)
     head_dim = _size(config, "head_dim", dim // heads, source)
+    require_sense(layers, head_dim, source)
     theta = _number(config.get("rope_theta") or scaling.get("rope_theta") or 10000.0, "rope_theta", source)
     window, mixed = _windows(config, family, layers, source)
     declared = _size(config, "max_position_embeddings", _DEFAULT_CONTEXT, source)
@@ -146,7 +149,9 @@ def _windows(config: Mapping[str, Any], family: Family, layers: int, source: str
         windowed = layers
     else:
         first = config.get("max_window_layers", _DEFAULT_WINDOW_LAYERS)
-        windowed = layers - min(layers, int(first))
+        if first != 0:
+            first = _size(config, "max_window_layers", _DEFAULT_WINDOW_LAYERS, source)
+        windowed = layers - min(layers, first)
     return (None, False) if windowed == 0 else (window, windowed < layers)
 
 
@@ -165,6 +170,6 @@ def _size(config: Mapping[str, Any], name: str, default: int, source: str) -> in
 
 
 def _number(value: object, name: str, source: str) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
         raise DataError(f"config.json: {name} is {value!r}, not a number above 0", source=source)
     return float(value)

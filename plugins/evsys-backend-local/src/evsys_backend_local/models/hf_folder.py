@@ -60,7 +60,7 @@ class FolderWeights:
         names = sorted(
             path.name
             for path in self.folder.glob("*.safetensors")
-            if not path.name.startswith(("adapter_", "optimizer"))
+            if path.is_file() and not path.name.startswith(("adapter_", "optimizer"))
         )
         if not names:
             raise DataError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,26 @@ from evsys.errors import ConfigError, EvsysError
 from evsys_backend_local.engine.estimate import training_bytes
 from evsys_backend_local.engine.memory import available_bytes
 from evsys_backend_local.engine.shape import ModelShape
-from evsys_backend_local.engine.weights import weight_specs
 from evsys_backend_local.engine.workers import cpu_count
 from evsys_backend_local.models import catalogue
 from evsys_backend_local.models.families import LLAMA, ModelHeader, require_supported_size
 from evsys_backend_local.models.gguf import GgufFile, is_gguf
-from evsys_backend_local.models.gguf_model import gguf_header, tensor_name
+from evsys_backend_local.models.gguf_model import gguf_header
 from evsys_backend_local.models.hf_config import config_header, read_config
-from evsys_backend_local.models.hf_folder import FLOATS, FolderWeights
+from evsys_backend_local.models.hf_folder import FolderWeights
 from evsys_backend_local.models.load import LAYOUTS, NO_MODEL_IN, gguf_file, is_folder_model
-from evsys_backend_local.models.quantised import PACKINGS, kind_name
+from evsys_backend_local.models.quantised import kind_name
+from evsys_backend_local.models.replacing import give_back, told
 from evsys_backend_local.models.resolve import resolve
+from evsys_backend_local.models.soundness import (
+    folder_problems,
+    gguf_problems,
+    template_problems,
+    tokenizer_problems,
+)
+from evsys_backend_local.models.tokenizer import CHAT_TEMPLATE, tokenizer_from_gguf
 from evsys_backend_local.tiny.shape import SHAPE
-from evsys_runtime.rendering.cache import TINY, find_model
+from evsys_runtime.rendering.cache import TINY, find_model, model_folder
 
 #: The layout of what is no model at all.
 NO_MODEL = "no model"
@@ -58,7 +66,7 @@ class ModelReport:
         header: family and sizes, or None where it isn't supported or its header can't be read.
         stored: element types of its weights, and how many bytes its files have.
         verified: files whose digest is the recorded one.
-        tokenizer: `bytes`, or the file; None where there is none.
+        tokenizer: `bytes`, `tokenizer.json`, or `in the file` of a GGUF file that lies alone; None where there is none.
         chat_template: whether it has one.
         training: None without a header.
         problems: why it can't be trained here; empty where it can.
@@ -113,9 +121,10 @@ def check_model(name: str, *, context: int | None = None) -> ModelReport:
         ConfigError: there is no such model, or it doesn't compute that context.
         DataError: a file of a fetched model isn't as it was fetched.
     """
+    back = [told(folder) for folder in _given_back(name)]
     path, verified = _locate(name)
     report = _built_in(name) if path is None else _of_path(name, path)
-    report = attrs.evolve(report, verified=verified)
+    report = attrs.evolve(report, verified=verified, notes=(*back, *report.notes))
     if report.header is None:
         return report
     shape = report.header.shape
@@ -126,6 +135,16 @@ def check_model(name: str, *, context: int | None = None) -> ModelReport:
         )
     tokens = min(shape.max_context, DEFAULT_CONTEXT) if context is None else context
     return attrs.evolve(report, training=_training(shape, tokens))
+
+
+def _given_back(name: str) -> list[Path]:
+    """The model's folder, if it was gone since what replaced it was killed, and is back now."""
+    path = Path(name).expanduser()
+    homes = [path.resolve()]
+    if not path.is_absolute():
+        with suppress(ConfigError):  # of what can be a path alone
+            homes.append(model_folder(name))
+    return [folder for home in homes for folder in give_back(home.parent, home.name)]
 
 
 def _locate(name: str) -> tuple[Path | None, int]:
@@ -175,6 +194,7 @@ def _of_path(name: str, path: Path) -> ModelReport:
     header: ModelHeader | None = None
     stored: Sequence[str] = ()
     size = 0
+    file: GgufFile | None = None
     layout = _layout(path)
     if layout == NO_MODEL:
         what = "it is no GGUF file" if path.is_file() else NO_MODEL_IN
@@ -185,21 +205,28 @@ def _of_path(name: str, path: Path) -> ModelReport:
             size = file.path.stat().st_size
             header = gguf_header(file)
             stored = tuple(sorted({kind_name(info.kind) for info in file.tensors.values()}))
-            problems += _gguf_problems(file, header.shape)
+            problems += gguf_problems(file, header.shape)
         else:
             header = config_header(read_config(path), str(path))
             weights = FolderWeights(path)
             size = sum(file.path.stat().st_size for file in weights.files.values())
             stored = weights.kinds
-            problems += _folder_problems(weights, header.shape)
+            problems += folder_problems(weights, header.shape)
         require_supported_size(header.shape, str(path))
     except EvsysError as error:
         problems.append(str(error))
-    tokenizer, template = _text_side(folder, problems, notes)
-    if path.is_file():
-        notes.append(
-            f"model.name takes the folder of this file: {folder}, with tokenizer.json and this file alone"
-        )
+    if path.is_file() and not (folder / "tokenizer.json").is_file():
+        tokenizer, template = _text_inside(file, problems, notes)
+        if not problems:
+            notes.append(
+                f"`evsys models fetch NAME --from-file {path}` makes it a model that model.name can name"
+            )
+    else:
+        tokenizer, template = _text_side(folder, problems, notes)
+        if path.is_file():
+            notes.append(
+                f"model.name takes the folder of this file: {folder}, with tokenizer.json and this file alone"
+            )
     return ModelReport(
         name=name,
         layout=layout,
@@ -216,7 +243,10 @@ def _of_path(name: str, path: Path) -> ModelReport:
 
 def _text_side(folder: Path, problems: list[str], notes: list[str]) -> tuple[str | None, bool]:
     """Read tokenizer and chat template as a run would."""
-    from evsys_runtime.rendering.templates import load_template
+    absent = tokenizer_problems(folder)
+    if absent:
+        problems += absent
+        return None, False
     from evsys_runtime.rendering.tokenizers import load_tokenizer, special_tokens_of
 
     try:
@@ -224,48 +254,24 @@ def _text_side(folder: Path, problems: list[str], notes: list[str]) -> tuple[str
     except EvsysError as error:
         problems.append(str(error))
         return None, False
+    untold = template_problems(folder, special_tokens_of(tokenizer))
+    notes += untold
+    return "tokenizer.json", not untold
+
+
+def _text_inside(file: GgufFile | None, problems: list[str], notes: list[str]) -> tuple[str | None, bool]:
+    """Tokenizer and chat template that a GGUF file holds itself; nothing of one that can't be read."""
+    if file is None:
+        return None, False
     try:
-        load_template(folder, variables=special_tokens_of(tokenizer))
+        tokenizer_from_gguf(file)
     except EvsysError as error:
-        notes.append(f"{error}; without one, name a renderer in model.renderer")
-        return "tokenizer.json", False
-    return "tokenizer.json", True
-
-
-def _differences(
-    expected: Iterable[tuple[str, tuple[int, ...]]], found: Mapping[str, tuple[int, ...]]
-) -> list[str]:
-    """Arrays that are absent or have another shape, as at most two lines."""
-    absent, other = [], []
-    for name, shape in expected:
-        if name not in found:
-            absent.append(name)
-        elif found[name] != shape:
-            other.append(f"{name} has shape {found[name]}, expected {shape}")
-    lines = [f"{len(absent)} arrays are missing: {', '.join(absent[:3])}"] if absent else []
-    return lines + ([f"{len(other)} arrays have another shape: {'; '.join(other[:3])}"] if other else [])
-
-
-def _folder_problems(weights: FolderWeights, shape: ModelShape) -> list[str]:
-    problems = _differences(weight_specs(shape), weights.shapes())
-    strange = [kind for kind in weights.kinds if kind not in FLOATS]
-    if strange:
-        problems.append(f"weights of the type {', '.join(strange)}; {', '.join(FLOATS)} load")
-    return problems
-
-
-def _gguf_problems(file: GgufFile, shape: ModelShape) -> list[str]:
-    expected = [(tensor_name(name), size) for name, size in weight_specs(shape)]
-    problems = _differences(expected, {name: info.shape for name, info in file.tensors.items()})
-    size = file.path.stat().st_size
-    if file.needed > size:
-        problems.append(f"cut off: it has {size} bytes and its tensors need {file.needed}; fetch it again")
-    kinds = {info.kind for info in file.tensors.values()}
-    strange = sorted(kind_name(kind) for kind in kinds if kind not in PACKINGS)
-    if strange:
-        known = ", ".join(packing.name for packing in PACKINGS.values())
-        problems.append(f"tensors quantised as {', '.join(strange)}; {known} load")
-    return problems
+        problems.append(str(error))
+        return None, False
+    if not file.metadata.get(CHAT_TEMPLATE):
+        notes.append("the file holds no chat template; name a renderer in model.renderer")
+        return "in the file", False
+    return "in the file", True
 
 
 def _training(shape: ModelShape, context: int) -> Training:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evsys.errors import ConfigError, EvsysError
+from evsys.errors import ConfigError, EvsysError, Problem
 from evsys.types import ModelSpec
 from evsys_backend_local.engine.shape import LINEARS, ModelShape
 from evsys_backend_local.tiny.shape import SHAPE
@@ -90,30 +90,34 @@ def _signature(path: Path) -> tuple[str, int, int]:
     return path.name, status.st_mtime_ns, status.st_size
 
 
-def model_shape(name: str | Path) -> ModelShape:
-    """Sizes of a base model, from its headers alone.
+def _looked_at(model: ModelSpec) -> tuple[ModelShape, list[str]]:
+    """Sizes of a base model, and what is wrong with its files, from their headers alone.
 
     Raises:
         ConfigError: not on this machine, or an architecture or size that this engine doesn't run.
         DataError: files that are missing or damaged.
     """
-    folder = resolve(name)
+    folder = resolve(model.name)
     if folder is None:
-        return SHAPE
+        return SHAPE, []
     # `evsys validate` asks for the built-in model without importing numpy.
     from evsys_backend_local.models.families import require_supported_size
-    from evsys_backend_local.models.load import read_header
+    from evsys_backend_local.models.soundness import checked_header, template_problems, tokenizer_problems
 
-    shape = read_header(folder).shape
-    require_supported_size(shape, str(folder))
-    return shape
+    header, wrong = checked_header(folder)
+    require_supported_size(header.shape, str(folder))
+    problems = [f"{folder}: {problem}" for problem in wrong] + tokenizer_problems(folder)
+    if model.renderer is None:
+        problems += template_problems(folder)
+    return header.shape, problems
 
 
-def model_problems(model: ModelSpec) -> Iterable[str]:
+def model_problems(model: ModelSpec) -> Iterable[str | Problem]:
     """What is wrong with a model spec, as far as this machine can know without loading weights."""
-    problems: list[str] = []
+    problems: list[str | Problem] = []
     try:
-        shape = model_shape(model.name)
+        shape, wrong = _looked_at(model)
+        problems += wrong
     except ConfigError as error:
         problems += [str(problem) for problem in error.problems]
     except (EvsysError, ValueError, OSError) as error:
@@ -127,6 +131,10 @@ def model_problems(model: ModelSpec) -> Iterable[str]:
         unknown = sorted(set(model.lora.targets) - set(LINEARS))
         if unknown or not model.lora.targets:
             problems.append(
-                f"unknown target modules {unknown}; choose among all-linear, {', '.join(LINEARS)}"
+                Problem(
+                    path="$.algorithm.params.target_modules",
+                    message=f"unknown target modules {unknown}",
+                    hint=f"choose among all-linear, {', '.join(LINEARS)}",
+                )
             )
     return problems

@@ -55,7 +55,7 @@ def factors_of(settings: Mapping[str, Any], head_dim: int, theta: float, source:
         raise DataError(
             f"rope_scaling of the kind {kind} needs the numbers {', '.join(names)}", source=source
         ) from error
-    if min(values) <= 0 or (kind == "llama3" and values[1] >= values[2]):
+    if not all(0 < value < math.inf for value in values) or (kind == "llama3" and values[1] >= values[2]):
         raise DataError(
             f"rope_scaling {dict(settings)} makes no sense: numbers must be above 0, low below high",
             source=source,

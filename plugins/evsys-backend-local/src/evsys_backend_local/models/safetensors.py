@@ -6,12 +6,14 @@ The format is described in the documentation of the `safetensors` library.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,19 +62,40 @@ class SafetensorsFile:
             header = json.loads(self._map[8 : 8 + length])
             if not isinstance(header, dict):
                 raise ValueError("it is no object")  # noqa: TRY004 - damage, like broken JSON
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"damaged: the header is not JSON ({error})", source=str(path)) from error
-        self.metadata: dict[str, str] = header.pop("__metadata__", {})
+        metadata = header.pop("__metadata__", None) or {}
         self._header: dict[str, Any] = header
         self._start = 8 + length
-        self._size = size
-        needed = self._start + max((_end(entry) for entry in header.values()), default=0)
+        self._require_sense(metadata)
+        self.metadata: dict[str, str] = metadata
+        needed = self._start + max((entry["data_offsets"][1] for entry in header.values()), default=0)
         if needed > size:
             raise DataError(
                 f"damaged: it has {size} bytes and its arrays need {needed}",
                 source=str(path),
                 hint="copy or download it again",
             )
+
+    def _require_sense(self, metadata: Any) -> None:
+        """Raise for entries that aren't as the format says, so that nothing else has to look again."""
+        wrong = [name for name, entry in self._header.items() if not _is_entry(entry)]
+        if not isinstance(metadata, dict):
+            wrong.append("__metadata__")
+        if wrong:
+            raise DataError(
+                f"damaged: the header's entry of {wrong[0]} makes no sense",
+                source=str(self.path),
+                hint="copy or download it again",
+            )
+        places = sorted((*entry["data_offsets"], name) for name, entry in self._header.items())
+        for (_, end, name), (begin, _, other) in pairwise(places):
+            if begin < end:
+                raise DataError(
+                    f"damaged: {name} and {other} lie in the same place",
+                    source=str(self.path),
+                    hint="copy or download it again",
+                )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._header)
@@ -96,8 +119,8 @@ class SafetensorsFile:
         code = "<u2" if kind == "BF16" else _TYPES.get(kind)
         if code is None:
             raise DataError(f"{name} has the type {kind}, which is not supported", source=str(self.path))
-        count = int(np.prod(shape, dtype=np.int64))
-        if end - begin != count * np.dtype(code).itemsize or self._start + end > self._size or begin < 0:
+        count = math.prod(shape)
+        if end - begin != count * np.dtype(code).itemsize:
             raise DataError(f"damaged: {name} does not fit into the file", source=str(self.path))
         raw = np.frombuffer(self._map, code, count, self._start + begin)
         if kind == "BF16":
@@ -105,12 +128,18 @@ class SafetensorsFile:
         return raw.reshape(shape)
 
 
-def _end(entry: Any) -> int:
-    """Where an array ends, from the start of the data; 0 where its entry is damaged, which reading it tells."""
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    return (
-        offsets[1] if isinstance(offsets, list) and len(offsets) == 2 and isinstance(offsets[1], int) else 0
-    )
+def _is_entry(entry: Any) -> bool:
+    """Whether the header says of an array what it must: its type, its sizes, and where it begins and ends."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+        return False
+    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    if not (_are_counts(shape) and _are_counts(offsets)):
+        return False
+    return len(offsets) == 2 and offsets[0] <= offsets[1]
+
+
+def _are_counts(values: Any) -> TypeGuard[Sequence[int]]:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
 def write_safetensors(

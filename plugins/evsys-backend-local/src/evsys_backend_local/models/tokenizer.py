@@ -13,6 +13,9 @@ from evsys_backend_local.models.gguf import GgufFile
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+#: The metadata that is a model's chat template.
+CHAT_TEMPLATE = "tokenizer.chat_template"
+
 #: `tokenizer.ggml.token_type` of control tokens such as `<|im_start|>`, and of others that are never split.
 _CONTROL, _USER_DEFINED = 3, 4
 
@@ -104,15 +107,26 @@ def _cut(tokenizer: Tokenizer, split: _Split) -> None:
 
 
 def special_names(file: GgufFile) -> dict[str, str]:
-    """`bos_token`, `eos_token`, `pad_token` and `unk_token` as text, those that the file names."""
+    """`bos_token`, `eos_token`, `pad_token` and `unk_token` as text, those that the file names.
+
+    Raises:
+        DataError: it names a token that it hasn't.
+    """
     meta = file.metadata
     tokens = meta["tokenizer.ggml.tokens"]
     ids = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
-    return {
-        f"{short}_token": tokens[meta[f"tokenizer.ggml.{long}_token_id"]]
-        for long, short in ids.items()
-        if f"tokenizer.ggml.{long}_token_id" in meta
-    }
+    found: dict[str, str] = {}
+    for long, short in ids.items():
+        key = f"tokenizer.ggml.{long}_token_id"
+        if key not in meta:
+            continue
+        if not isinstance(meta[key], int) or not 0 <= meta[key] < len(tokens):
+            raise DataError(
+                f"damaged: metadata {key} is {meta[key]!r}, and it has {len(tokens)} tokens",
+                source=str(file.path),
+            )
+        found[f"{short}_token"] = tokens[meta[key]]
+    return found
 
 
 def write_tokenizer(file: GgufFile, folder: Path) -> None:
@@ -122,6 +136,8 @@ def write_tokenizer(file: GgufFile, folder: Path) -> None:
     tokenizer_from_gguf(file).save(str(folder / "tokenizer.json"))
     text = json.dumps(special_names(file), ensure_ascii=False, indent=2)
     (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
-    template = file.metadata.get("tokenizer.chat_template")
+    template = file.metadata.get(CHAT_TEMPLATE)
     if template:
+        if not isinstance(template, str):
+            raise DataError("damaged: metadata tokenizer.chat_template is no text", source=str(file.path))
         (folder / "chat_template.jinja").write_text(template, encoding="utf-8", newline="")

@@ -144,6 +144,8 @@ def _absent(name: str, home: Path) -> str:
 def _hint(name: str) -> str:
     if name in FETCHABLE:
         return f"run `evsys models fetch {name}`"
+    if Path(name).is_dir():
+        return f"a folder is named by its absolute path: {Path(name).resolve()}"
     known = sorted({TINY, *FETCHABLE, *(model.name for model in cached_models())})
     close = difflib.get_close_matches(name, known, n=1)
     if close:
