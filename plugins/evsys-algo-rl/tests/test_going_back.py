@@ -44,6 +44,7 @@ import signal
 from pathlib import Path
 
 import attrs
+from evsys.errors import BackendError
 from evsys_algo_rl import RL
 from evsys_backend_mock import MockBackend
 from evsys_sdk import register_algorithm, register_backend, register_callback, register_verifier
@@ -84,6 +85,8 @@ class Bursts(MockBackend):
     """Has losses that aren't finite after the steps that files ask for."""
 
     async def prepare(self, *args, **kwargs):
+        if wanted(f"unloadable-{NEXT[1]}"):
+            raise BackendError("no card is left")
         client = await super().prepare(*args, **kwargs)
         real = client.forward_backward
 
@@ -114,7 +117,15 @@ class Faults:
     def evsys_checkpoint_saved(self, ctx, checkpoint):
         self.strike(ctx, f"saved-{checkpoint.step}")
 
+    def hear(self, ctx, what):
+        with (HERE / "heard.txt").open("a", encoding="utf-8") as file:
+            file.write(f"{ctx.attempt} {what}\\n")
+
+    def evsys_run_failed(self, ctx, failure):
+        self.hear(ctx, f"failed: {failure.message}")
+
     def evsys_run_finished(self, ctx, result):
+        self.hear(ctx, f"finished: {result.status} as attempt {result.attempt}")
         self.strike(ctx, "finished")
 '''
 
@@ -147,6 +158,11 @@ class Lab:
     def resume(self, directory, *names):
         self.faults(*names)
         return self.carried_out(Experiment.resume(directory, quiet=True))
+
+    @property
+    def heard(self):
+        """What the callbacks of each attempt heard of its end."""
+        return (self.project.root / "src" / "heard.txt").read_text(encoding="utf-8").splitlines()
 
     def carried_out(self, experiment):
         try:
@@ -423,6 +439,57 @@ def test_a_record_that_fails_while_going_back_ends_that_arm_alone_and_a_resume_g
     ]
     reasons = [reason for _, reason, *_ in attempts(Path(again.arms[0].run_dir))]
     assert reasons.count("rollback") == 1
+
+
+def test_the_listeners_of_each_attempt_hear_of_its_end_once(lab):
+    lab.run("collapse-0-7")
+    assert lab.heard == ["1 finished: collapsed as attempt 1", "2 finished: completed as attempt 2"]
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "attempt"),
+    [
+        (RunRecord, "write_result_left_behind", 1),
+        (RunRecord, "start_attempt", 1),
+        (going_back, "take_up", 2),
+    ],
+)
+def test_the_listeners_hear_once_of_a_run_that_fails_while_it_goes_back(
+    lab, monkeypatch, where, what, attempt
+):
+    real = getattr(where, what)
+
+    def full(record, *args, **kwargs):
+        if record.facts.get("trained"):
+            raise StoreError("no space left on device")
+        return real(record, *args, **kwargs)
+
+    monkeypatch.setattr(where, what, full)
+    [arm] = lab.run("collapse-0-7").arms
+    assert (arm.status, arm.attempt) == ("failed", attempt)
+    assert lab.heard == [
+        "1 failed: no space left on device",
+        f"1 finished: failed as attempt {attempt}",
+    ]
+
+
+def test_where_the_model_to_go_back_to_cant_be_loaded_those_who_listened_hear_of_the_failure_once(lab):
+    [arm] = lab.run("collapse-0-7", "unloadable-7").arms
+    assert (arm.status, arm.attempt) == ("failed", 2)
+    assert lab.heard == ["1 failed: no card is left", "1 finished: failed as attempt 2"]
+    assert read_json(Path(arm.run_dir) / "run_result.1.json")["status"] == "collapsed"
+
+
+def test_an_attempt_that_is_interrupted_before_its_model_is_loaded_is_told_to_those_who_listened(
+    lab, monkeypatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(going_back, "take_up", interrupted)
+    result = lab.run("collapse-0-7")
+    assert result.status == "cancelled"
+    assert lab.heard == ["1 finished: cancelled as attempt 1"]
 
 
 def test_what_collapsed_for_good_is_kept_by_a_resume(lab):

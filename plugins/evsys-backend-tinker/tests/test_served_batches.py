@@ -1,6 +1,7 @@
 """Sampling calls that a deterministic run makes together have the bits that they have in process, whatever happens on the way."""
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from toy_training import MODEL, backend, steps
 from evsys import current_registry
 from evsys.errors import BackendError
 from evsys.types import SamplingParams
+from evsys_backend_tinker.config import Deadlines
 from evsys_backend_tinker.http_json import JsonApi
 from evsys_backend_tinker.meter import Meter
 from evsys_backend_tinker.sampler import Snapshot, TinkerSampler
@@ -21,7 +23,9 @@ from evsys_backend_tinker.together import key_of
 from evsys_backend_tinker.waiting import Waiting
 from evsys_runtime.accounting.limiter import Limiter
 from evsys_runtime.rendering.tokenizers import ByteTokenizer
+from evsys_server.app import make_app
 from evsys_server.batches import Drawing
+from evsys_server.limits import Limits
 
 NAMED, DRAWN, RESULT = "/sample_batches", "/asample", "/retrieve_future"
 PROMPTS = [list(text.encode()) for text in ("hello", "the cat", "a", "hello", "some other text")]
@@ -96,6 +100,134 @@ def test_calls_that_are_made_together_have_the_bits_of_a_run_in_process(
     assert all(fault.met == fault.times for fault in faults)
     assert named >= 1
     assert found == expected
+
+
+async def one_by_one(
+    client: Any, sampler: Any, places: Sequence[int], *, bad: SamplingParams | None = None
+) -> list[list[float] | str]:
+    """Some prompts at once: the logprobs of their samples, or why there are none. The second has parameters of its own where they are given."""
+    ends = tuple(client.tokenizer.eos_token_ids)
+    params = [SamplingParams(max_tokens=12, seed=place, stop_token_ids=ends) for place in range(len(PROMPTS))]
+    if bad is not None:
+        params[1] = bad
+    found = await asyncio.gather(
+        *(sampler.sample(PROMPTS[place], params[place]) for place in places), return_exceptions=True
+    )
+    return [
+        str(one)
+        if isinstance(one, BaseException)
+        else np.asarray(one.sequences[0].logprobs, np.float32).tolist()
+        for one in found
+    ]
+
+
+def without(places: Sequence[int], folder: Path) -> list[list[float] | str]:
+    """What a run in process gets of some prompts."""
+
+    async def run() -> list[list[float] | str]:
+        made = current_registry().build("backend", "local")
+        client = await made.prepare(MODEL, folder, 0, deterministic=True)
+        await steps(client, 0, 2)
+        found = await one_by_one(client, await client.sampling_client(), places)
+        await made.teardown(client)
+        return found
+
+    return asyncio.run(run())
+
+
+REFUSED = {
+    "a bad request": (Fault(path=DRAWN, how="status", status=400, skip=1),),
+    "a long body": (Fault(path=DRAWN, how="status", status=413, skip=1),),
+    "the reply to saying so lost": (
+        Fault(path=DRAWN, how="status", status=422, skip=1),
+        Fault(path=NAMED, how="drop_after", skip=1),
+    ),
+    "two of them": (Fault(path=DRAWN, how="status", status=400, skip=1, times=2),),
+    "all of them": (Fault(path=DRAWN, how="status", status=400, times=len(PROMPTS)),),
+}
+
+
+@pytest.mark.parametrize("faults", REFUSED.values(), ids=REFUSED.keys())
+def test_a_refused_call_fails_at_once_with_its_reason_and_the_others_have_the_bits_of_a_run_in_process(
+    local_server, tmp_path: Path, faults: tuple[Fault, ...]
+):
+    async def run() -> list[list[float] | str]:
+        async with proxy_to(local_server.base_url) as proxy:
+            made = backend(proxy.base_url)
+            client = await made.prepare(MODEL, tmp_path / "over", 0, deterministic=True)
+            await steps(client, 0, 2)
+            sampler = await client.sampling_client()
+            proxy.faults.extend(faults)
+            async with asyncio.timeout(30):
+                found = await one_by_one(client, sampler, range(len(PROMPTS)))
+            await made.teardown(client)
+            return found
+
+    found = asyncio.run(run())
+    told = [place for place, one in enumerate(found) if isinstance(one, str)]
+    assert [found[place] for place in told] == ["sampling failed on the server: injected"] * faults[0].times
+    assert all(fault.met == fault.times for fault in faults)
+    there = [place for place in range(len(PROMPTS)) if place not in told]
+    assert [found[place] for place in there] == without(there, tmp_path / "local")
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (SamplingParams(max_tokens=5000, seed=1), "exceed the model's context"),
+        (SamplingParams(max_tokens=12, seed=1, temperature="warm"), "temperature"),  # the client's own check
+    ],
+)
+def test_a_call_that_cant_be_made_fails_alone(local_server, tmp_path: Path, bad: SamplingParams, reason: str):
+    async def run() -> list[list[float] | str]:
+        made = backend(local_server.base_url)
+        client = await made.prepare(MODEL, tmp_path / "over", 0, deterministic=True)
+        await steps(client, 0, 2)
+        async with asyncio.timeout(30):
+            found = await one_by_one(client, await client.sampling_client(), range(len(PROMPTS)), bad=bad)
+        await made.teardown(client)
+        return found
+
+    found = asyncio.run(run())
+    assert reason in str(found.pop(1))
+    assert found == without([0, 2, 3, 4], tmp_path / "local")
+
+
+@pytest.mark.parametrize(("outstanding", "served"), [(8, True), (4, False)])
+def test_more_calls_than_a_server_samples_at_once_are_computed_together_as_far_as_there_is_room(
+    tmp_path: Path, expected: list[list[float]], outstanding: int, served: bool
+):
+    async def run() -> list[list[float]]:
+        limits = Limits(sampling=2, outstanding=outstanding)
+        async with make_app(
+            backend="local", directory=tmp_path / "server", deterministic=True, limits=limits
+        ) as base_url:
+            made = backend(base_url)
+            client = await made.prepare(MODEL, tmp_path / "run", 0, deterministic=True)
+            await steps(client, 0, 2)
+            try:
+                async with asyncio.timeout(30):
+                    return await together(client)
+            finally:
+                await made.teardown(client)
+
+    if served:
+        assert asyncio.run(run()) == expected
+    else:
+        with pytest.raises(BackendError, match="refused 5 sample calls that are made together") as refused:
+            asyncio.run(run())
+        assert "of 1 to 4 requests, and this one of 5" in refused.value.message
+        assert "lower n_concurrent" in str(refused.value.hint)
+
+
+def test_a_server_that_never_takes_a_batch_is_given_up_in_time(local_server, tmp_path: Path):
+    async def run() -> None:
+        async with proxy_to(local_server.base_url) as proxy:
+            fault = Fault(path=NAMED, how="status", status=503, times=1000)
+            with pytest.raises(BackendError, match=r"hasn't finished a call \(sample\) within 1 s"):
+                await over(proxy, tmp_path, fault, deadlines=Deadlines(sample=1.0))
+
+    asyncio.run(run())
 
 
 def test_other_runs_name_no_batches(local_server, tmp_path: Path, expected: list[list[float]]):
@@ -206,6 +338,48 @@ def test_what_a_call_ends_with_tells_nothing_once_its_model_is_being_made_again(
             asyncio.run(sampler.compute_logprobs([1, 2, 3]))
 
 
+def test_a_call_that_the_client_cancels_as_it_closes_a_lost_session_is_made_again():
+    class Closed:
+        def compute_logprobs(self, _tokens: Any) -> Future[Any]:
+            outcome: Future[Any] = Future()
+            outcome.cancel()
+            return outcome
+
+    class Whole:
+        def compute_logprobs(self, tokens: Any) -> Future[Any]:
+            outcome: Future[Any] = Future()
+            outcome.set_result([None, *(-1.0 for _ in tokens.to_ints()[1:])])
+            return outcome
+
+    async def renew(generation: int, _error: Exception) -> None:
+        snapshot.inner, snapshot.generation = Whole(), generation + 1
+
+    snapshot = Snapshot(
+        inner=Closed(),
+        generation=0,
+        renew=renew,
+        lost=lambda _generation: asyncio.sleep(60.0),
+        is_past=lambda _generation: False,
+    )
+    sampler = TinkerSampler(
+        snapshot,
+        tokenizer=ByteTokenizer(),
+        version=0,
+        waiting=Waiting(api=JsonApi(base_url="http://127.0.0.1:1")),
+        limiter=Limiter(),
+        meter=Meter(),
+        one_seed=True,
+        together=True,
+        log=None,
+    )
+
+    async def run() -> list[float]:
+        async with asyncio.timeout(10):
+            return (await sampler.compute_logprobs([1, 2, 3]))[1:].tolist()
+
+    assert asyncio.run(run()) == [-1.0, -1.0]
+
+
 def test_calls_under_way_end_with_the_reason_where_the_model_cant_be_made_again(local_server, tmp_path: Path):
     async def run() -> None:
         async with proxy_to(local_server.base_url) as proxy:
@@ -253,6 +427,7 @@ def test_a_deterministic_run_is_warned_of_a_server_that_computes_its_samples_bes
             made = backend(proxy.base_url)
             client = await made.prepare(MODEL, tmp_path, 0, deterministic=deterministic, log=Said())
             await made.teardown(client)
+        assert client.facts["deterministic"] is (deterministic and not faults)
         return told.count("server.not_deterministic")
 
     served = {"supported_models": [{"model_name": MODEL.name}], "evsys_deterministic": False}

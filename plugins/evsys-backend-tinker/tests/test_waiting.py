@@ -137,6 +137,24 @@ def test_a_long_wait_is_told_of_less_and_less_often():
     assert asyncio.run(run()) == ["call.waiting"] * 5  # after 30, 60, 120, 240 and 480 seconds
 
 
+def test_a_long_wait_of_many_calls_beside_each_other_is_told_of_as_that_of_one():
+    async def run() -> list[str]:
+        log = Log()
+        made = Waiting(
+            api=Server(200),
+            deadlines=Deadlines(train=500.0, sample=70.0),
+            log=log,
+            every=0.001,
+            clock=Clock(0.01),
+        )
+        calls = [made.for_call(never(), kind) for kind in ("train", "sample") for _ in range(20)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(one, BackendError) for one in found)
+        return log.events
+
+    assert asyncio.run(run()).count("call.waiting") == 5 + 2
+
+
 def test_many_waits_ask_the_server_once_between_them():
     async def run() -> int:
         server = Server(200)

@@ -1,6 +1,18 @@
 import asyncio
+import json
 
+import pytest
+
+from evsys.errors import StoreError
 from evsys_server.promises import Promises, failure, json_answer
+
+
+class Log:
+    def __init__(self):
+        self.told = []
+
+    def error(self, event, **facts):
+        self.told.append((event, facts["request"], facts["reason"]))
 
 
 def answered(promises: Promises, number: int, size: int = 0) -> None:
@@ -69,3 +81,54 @@ def test_waiting_ends_in_time_or_with_the_answer():
     early, late = asyncio.run(main())
     assert early is None
     assert all(answer is not None for answer in late)
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (RuntimeError("no card"), "RuntimeError: no card"),
+        (SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError(), "the backend cancelled its own work, which nobody had asked for"),
+    ],
+)
+def test_however_a_backend_fails_whoever_waits_is_told(raised, said):
+    async def work():
+        raise raised
+
+    async def main():
+        promise = Promises(log=Log()).open("1", "s")
+        await asyncio.create_task(promise.fulfil(work()))
+        return promise, await promise.wait(0)
+
+    promise, answer = asyncio.run(main())
+    assert json.loads(answer.body) == {"error": said, "category": "server"}
+    assert [event[0] for event in promise.log.told] == ["request.failed"]
+
+
+def test_a_cancellation_that_was_asked_for_passes_and_leaves_the_answer_to_who_asked():
+    async def main():
+        promise = Promises(log=Log()).open("1", "s")
+        task = asyncio.create_task(promise.fulfil(asyncio.Event().wait()))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled(), promise.answer, promise.log.told
+
+    assert asyncio.run(main()) == (True, None, [])
+
+
+def test_one_failure_of_many_requests_is_logged_once():
+    async def work(error):
+        raise error
+
+    async def main():
+        log = Log()
+        promises = Promises(log=log)
+        shared, other = StoreError("the disk is full"), StoreError("the disk is full")
+        for number, error in enumerate([shared, shared, other, shared]):
+            promise = promises.open(str(number), "s")
+            await promise.fulfil(work(error))
+            assert promise.answer.failed
+        return [request for _, request, _ in log.told]
+
+    assert asyncio.run(main()) == ["0", "2"]

@@ -1,6 +1,8 @@
 import pytest
 from wire_client import WireError, datum
 
+from evsys_backend_mock import MockBackend
+
 
 async def with_checkpoints(client):
     session = (
@@ -179,6 +181,19 @@ def test_what_isnt_there_is_told(with_server, path):
 
     with pytest.raises(WireError, match="404: there is no"):
         with_server(work)
+
+
+@pytest.mark.parametrize(
+    ("asked", "able", "told"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_capabilities_say_whether_bits_are_the_same_each_time(with_server, monkeypatch, asked, able, told):
+    if not able:
+        monkeypatch.setattr(MockBackend, "capabilities", MockBackend.capabilities - {"deterministic"})
+
+    async def work(client):
+        return await client.call("GET", "get_server_capabilities")
+
+    assert with_server(work, deterministic=asked)["evsys_deterministic"] is told
 
 
 def test_capabilities_name_what_is_served(with_server):

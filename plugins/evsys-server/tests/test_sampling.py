@@ -4,6 +4,9 @@ import math
 import pytest
 from wire_client import FailedError, Sampler, WireError, base_sampler, datum
 
+from evsys.errors import BackendError
+from evsys_backend_mock.client import MockTrainingClient
+from evsys_server.engine import Engine
 from evsys_server.limits import Limits
 
 PROMPT = list(b"hello")
@@ -217,6 +220,48 @@ def test_snapshots_that_left_memory_come_back_from_disk(with_server):
     first, again = with_server(work, limits=Limits(live_samplers=2))
     assert first == again
     assert len({sample.prompt_logprobs[1] for sample in first}) == 5
+
+
+def test_a_snapshot_that_cant_be_sampled_from_once_it_is_back_leaves_no_model_behind(
+    with_server, monkeypatch
+):
+    there = []
+    prepare, release = Engine.prepare, Engine.release
+
+    async def prepared(self, *args, **kwargs):
+        found = await prepare(self, *args, **kwargs)
+        there.append(found)
+        return found
+
+    async def released(self, one):
+        there.remove(one)
+        await release(self, one)
+
+    monkeypatch.setattr(Engine, "prepare", prepared)
+    monkeypatch.setattr(Engine, "release", released)
+
+    async def work(client):
+        model = await client.new_model()
+        path = (await model.call("save_weights_for_sampler", path="s"))["path"]
+        session = await client.new_session()
+        await client.post(f"sessions/{model.session}/finish", reason={"type": "success"})
+        before = len(there)
+
+        async def broken(_):
+            raise BackendError("no card")
+
+        made = await client.post(
+            "create_sampling_session", session_id=session, sampling_session_seq_id=0, model_path=path
+        )
+        sampler = Sampler(client, made["sampling_session_id"])
+        with monkeypatch.context() as patch:
+            patch.setattr(MockTrainingClient, "sampling_client", broken)
+            with pytest.raises(FailedError, match="no card"):
+                await sampler.sample(PROMPT)
+        assert len(there) == before
+        return await sampler.sample(PROMPT)
+
+    assert with_server(work)
 
 
 def test_many_samples_of_few_live_snapshots_at_once_all_come(with_server):

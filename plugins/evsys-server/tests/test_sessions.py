@@ -3,6 +3,7 @@ import asyncio
 import pytest
 from wire_client import FailedError, WireError, datum
 
+from evsys_backend_mock.sampler import MockSampler
 from evsys_server.app import make_service
 from evsys_server.limits import Limits
 from evsys_server.sessions import KEPT, Sessions
@@ -118,3 +119,57 @@ def test_silent_sessions_are_ended_by_the_sweep(tmp_path, monkeypatch):
             return session.status
 
     assert asyncio.run(main()) == {"type": "cancelled", "detail": "no heartbeat"}
+
+
+def test_whoever_waits_is_told_also_where_what_the_session_held_cant_be_freed(with_server, monkeypatch):
+    async def broken(_):
+        raise RuntimeError("it is stuck")
+
+    async def work(client):
+        session = await client.new_session()
+        models = [await client.new_model(session, number) for number in range(2)]
+        await models[0].forward_backward([datum()])
+        await models[0].sampler()
+        waiting = [await model.send(model.request([datum()], seq_id=9)) for model in models]
+        with monkeypatch.context() as patch:
+            patch.setattr(MockSampler, "close", broken)
+            await client.post(f"sessions/{session}/finish", reason={"type": "success"})
+        for promise in waiting:
+            with pytest.raises(FailedError, match="has ended"):
+                await asyncio.wait_for(client.fetch(promise), 10)
+        return await client.new_model()  # the places of both are free
+
+    assert with_server(work, limits=Limits(models=2, poll_seconds=0.1))
+
+
+def test_the_sweep_goes_on_whatever_it_cant_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("evsys_server.service.SWEEP_SECONDS", 0.01)
+
+    async def main():
+        limits = Limits(session_seconds=0.0)
+        async with make_service(
+            backend="mock", models=["evsys/tiny"], directory=tmp_path, limits=limits
+        ) as service:
+            failed, tried, ended = asyncio.Event(), [], asyncio.Event()
+
+            def expire():
+                failed.set()
+                raise PermissionError("not yours")
+
+            def end_session(session):
+                tried.append(session)
+                if len(tried) == 3:
+                    ended.set()
+                raise PermissionError("not yours")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(service.store, "expire", expire)
+                patch.setattr(service.store, "end_session", end_session)
+                sessions = [service.sessions.create({}) for _ in range(2)]
+                async with asyncio.timeout(10):
+                    await failed.wait()
+                    sessions.append(service.sessions.create({}))
+                    await ended.wait()
+            return [session.status for session in sessions]
+
+    assert asyncio.run(main()) == [{"type": "cancelled", "detail": "no heartbeat"}] * 3

@@ -1,9 +1,13 @@
 import asyncio
 
+import attrs
 import numpy as np
 import pytest
 from wire_client import FailedError, WireError, datum
 
+from evsys.errors import BackendError
+from evsys_backend_mock import MockBackend
+from evsys_backend_mock.client import MockTrainingClient
 from evsys_server.limits import Limits
 from evsys_server.wire.fields import entries, integer, integers, length_delimited, text
 
@@ -49,6 +53,25 @@ def test_every_loss_of_the_wire_is_served(with_server):
     assert all(name.count(":") == 1 for output in found.values() for name in output.metrics)
     assert all(output.logprobs[0].shape == (size,) for output in found.values())
     assert found["ppo"].metrics["loss:sum"] != found["importance_sampling"].metrics["loss:sum"]
+
+
+def test_a_loss_that_the_backend_doesnt_tell_is_no_loss_of_0(with_server, monkeypatch):
+    real = MockTrainingClient.forward_backward
+
+    def untold(self, *args, **kwargs):
+        async def told():
+            return attrs.evolve(await pending, loss=None)
+
+        pending = real(self, *args, **kwargs)
+        return told()
+
+    async def work(client):
+        model = await client.new_model()
+        monkeypatch.setattr(MockTrainingClient, "forward_backward", untold)
+        with pytest.raises(FailedError, match="told no value of the loss 'cross_entropy'"):
+            await model.forward_backward([datum()])
+
+    with_server(work)
 
 
 def test_a_forward_pass_adds_no_gradient(with_server):
@@ -380,6 +403,51 @@ def test_a_model_that_cant_be_is_refused(with_server, fields, message):
         return refused.value.status
 
     assert with_server(work) == 400
+
+
+@pytest.mark.parametrize("raised", [BackendError("no card"), SystemExit(3)])
+def test_a_model_that_couldnt_be_made_isnt_there_and_takes_no_place(with_server, monkeypatch, raised):
+    async def work(client):
+        session = await client.new_session()
+        with monkeypatch.context() as patch:
+
+            async def prepare(*_args, **_kwargs):
+                raise raised
+
+            patch.setattr(MockBackend, "prepare", prepare)
+            for number in range(3):
+                with pytest.raises(FailedError, match="no card|SystemExit: 3"):
+                    await client.new_model(session, number)
+        runs = await client.call("GET", "training_runs")
+        found = await client.call("GET", f"sessions/{session}")
+        assert (runs["training_runs"], found["training_run_ids"]) == ([], [])
+        model = await client.new_model(session, 3)
+        return await model.forward_backward([datum()])
+
+    assert with_server(work, limits=Limits(models=1))
+
+
+def test_a_session_that_ends_while_its_models_are_made_ends_all_of_them(with_server, monkeypatch):
+    async def work(client):
+        begun = [asyncio.Event() for _ in range(3)]
+        session = await client.new_session()
+        waiting = iter(begun)
+
+        async def prepare(*_args, **_kwargs):
+            next(waiting).set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(MockBackend, "prepare", prepare)
+        making = [asyncio.ensure_future(client.new_model(session, number)) for number in range(3)]
+        for event in begun:
+            await event.wait()
+        await client.post(f"sessions/{session}/finish", reason={"type": "success"})
+        for model in making:
+            with pytest.raises(FailedError, match="has ended"):
+                await model
+        assert (await client.call("GET", "training_runs"))["training_runs"] == []
+
+    with_server(work)
 
 
 def test_a_model_that_was_unloaded_is_gone(with_server):

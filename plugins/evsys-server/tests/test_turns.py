@@ -59,19 +59,27 @@ def test_one_runs_at_a_time():
     assert asyncio.run(main()) == 1
 
 
-def test_a_request_that_fails_has_had_its_turn():
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (ValueError("no"), b"ValueError: no"),
+        (SystemExit(3), b"SystemExit: 3"),
+        (asyncio.CancelledError(), b"cancelled its own work"),
+    ],
+)
+def test_a_request_that_fails_has_had_its_turn(raised, said):
     async def main():
         requests = Requests()
 
         async def fail():
-            raise ValueError("no")
+            raise raised
 
         first, second = requests.send(1, fail), requests.send(2)
         return await first.wait(5), await second.wait(5)
 
     first, second = asyncio.run(main())
     assert first.failed
-    assert b"ValueError: no" in first.body
+    assert said in first.body
     assert not second.failed
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys.errors import AlgorithmError
-from evsys.types import TrainingBatch
+from evsys.types import TrainingBatch, Usage
 from evsys_algo_distill.params import DistillationParams
-from evsys_algo_distill.spending import Spending
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.asking import used
 from evsys_runtime.training.bands import STEEP, Band
+from evsys_runtime.training.role_usage import RoleUsage
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer, SamplingClient
@@ -57,7 +57,8 @@ class Distillation(BaseAlgorithm):
     conformance: ClassVar[Mapping[str, Any]] = {"params": {"max_tokens": 16}}
 
     _prompts: Sequence[Prompt]
-    _spending: Spending
+    _student_used: Usage  # what the student's answers took
+    _teacher_used: RoleUsage
 
     # --- for subclasses -------------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class Distillation(BaseAlgorithm):
     async def setup(self, ctx: RunContext) -> None:
         """Make the teacher ready, and look at the rows."""
         self.ctx = ctx
-        self._spending = Spending()
+        self._student_used, self._teacher_used = Usage(), RoleUsage(role="teacher", budget=ctx.budget)
         await self.begin(ctx)
         await self.look_at_rows(ctx)
         await super().setup(ctx)
@@ -183,7 +184,8 @@ class Distillation(BaseAlgorithm):
             ctx.heartbeat()
             batch, teacher, sampled = await self.learn(found.answers, student)
             judged = used(teacher, sum(answer.read for answer in found.answers), sampled)
-            self._spending.add(ctx, student=found.used, teacher=judged, charged=found.charged)
+            self._student_used += found.used
+            self._teacher_used.add(judged, beside=None if found.charged else found.used)
         finally:
             await student.close()
         said = sum(answer.trajectory.sampled for answer in found.answers)
@@ -194,7 +196,7 @@ class Distillation(BaseAlgorithm):
             # -log p of what was drawn from p is the entropy of p in the mean
             "entropy": -sum(float(answer.logprobs.sum()) for answer in found.answers) / said,
             "teacher_tokens": float(judged.tokens),
-            **self._spending.metrics,
+            **self._teacher_metrics(),
         }
         return batch
 
@@ -204,18 +206,26 @@ class Distillation(BaseAlgorithm):
             result = await super().train(ctx)
         finally:
             await self.end()
-        teacher = self._spending.teacher
-        usage = result.usage + self._spending.student + teacher
-        return attrs.evolve(result, usage=usage, roles={"teacher": teacher})
+        return self._teacher_used.counted_in(attrs.evolve(result, usage=result.usage + self._student_used))
+
+    def _teacher_metrics(self) -> dict[str, float]:
+        """What the teacher took since the run began, as metrics."""
+        used = self._teacher_used.used
+        found = {"teacher_tokens_total": float(used.tokens)}
+        return found if used.cost_usd is None else {**found, "teacher_cost_usd": used.cost_usd}
 
     def state(self) -> Mapping[str, Any]:
         """What was used so far."""
-        return {"spending": self._spending.state()}
+        return {
+            "spending": {"student": attrs.asdict(self._student_used), "teacher": self._teacher_used.state()}
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on counting."""
         if state:
-            self._spending.load(state["spending"])
+            spent = state["spending"]
+            self._student_used = Usage(**spent["student"])
+            self._teacher_used.load(spent["teacher"])
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

@@ -14,18 +14,19 @@ import attrs
 
 from evsys import option
 from evsys.errors import AlgorithmError, boundary
-from evsys.types import ChatMessagesRow, TrainingBatch, Usage
+from evsys.types import ChatMessagesRow, TrainingBatch
 from evsys_algo_dpo.losses import preference_loss
 from evsys_algo_dpo.pairs import RenderedPair, render_pairs
 from evsys_algo_dpo.reference import References, ask, from_text, to_text
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.bands import STEEP, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams
+from evsys_runtime.training.role_usage import RoleUsage
 from evsys_runtime.training.trained_by import kind_of
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
-    from evsys.types import RunContext, RunResult
+    from evsys.types import RunContext, RunResult, Usage
 
 __all__ = ["DPO", "DPOParams"]
 
@@ -97,6 +98,7 @@ class DPO(BaseAlgorithm):
     _references: References | None
     _impossible: frozenset[int]  # pairs that have no loss
     _kept: dict[str, str]  # what each checkpoint has of them
+    _usage: RoleUsage  # what asking took
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
@@ -122,12 +124,11 @@ class DPO(BaseAlgorithm):
         # A run that resumes gets them with the algorithm's state.
         first = ctx.checkpoints.restored is None and self.config.loss != "simpo"
         self._references, self._impossible, self._kept = None, frozenset(), {}
-        self._took = Usage()
+        self._usage = RoleUsage(role="reference", budget=ctx.budget)
         if first:
-            references, self._took = await self._asked(ctx)
+            references, took = await self._asked(ctx)
             self._know(references, to_text(references))
-            if ctx.budget is not None:
-                ctx.budget.charge(self._took)
+            self._usage.add(took)
 
     def _know(self, references: References, kept: str) -> None:
         """Take up what the reference said, and leave out the pairs of which it says that a side can't be."""
@@ -178,14 +179,14 @@ class DPO(BaseAlgorithm):
 
     def state(self) -> Mapping[str, Any]:
         """What the reference thinks of each answer, and what asking it took."""
-        return {**self._kept, **({"took": attrs.asdict(self._took)} if self._kept else {})}
+        return {**self._kept, **({"took": self._usage.state()} if self._kept else {})}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take up what the first attempt had asked."""
         if "references" in state:
             kept = state["references"]
             self._know(from_text(kept, self._taken(self.ctx).items()), kept)
-            self._took = Usage(**state.get("took", {}))
+            self._usage.load(state.get("took", {}))
 
     def _taken(self, ctx: RunContext) -> dict[int, RenderedPair]:
         """The pairs that some step takes, by number; those that none does would cost for nothing."""
@@ -196,9 +197,7 @@ class DPO(BaseAlgorithm):
     async def train(self, ctx: RunContext) -> RunResult:
         """Train, and count what the reference took."""
         result = await super().train(ctx)
-        if self._references is None:
-            return result
-        return attrs.evolve(result, usage=result.usage + self._took, roles={"reference": self._took})
+        return result if self._references is None else self._usage.counted_in(result)
 
     async def _asked(self, ctx: RunContext) -> tuple[References, Usage]:
         kind = kind_of(ctx, "backend") or type(ctx.clients.policy).__name__

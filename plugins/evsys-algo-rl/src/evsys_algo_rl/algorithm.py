@@ -292,8 +292,7 @@ class RL(BaseAlgorithm):
             await self._close()
         result = attrs.evolve(result, usage=result.usage + self._used)
         if self._reference is not None:
-            held = self._reference.used
-            result = attrs.evolve(result, usage=result.usage + held, roles={"reference": held})
+            result = self._reference.usage.counted_in(result)
         if result.status == "collapsed":  # a loss that isn't finite, of weights that the step before made
             metrics = {**result.metrics, HEALTHY: float(max(0, result.steps - 1)), NOT_FINITE: 1.0}
             return attrs.evolve(result, metrics=metrics)
@@ -348,7 +347,7 @@ class RL(BaseAlgorithm):
             "collapsed": self._collapsed,
             "healthy": self._healthy,
             "used": attrs.asdict(self._used),
-            **({} if self._reference is None else {"reference": attrs.asdict(self._reference.used)}),
+            **({} if self._reference is None else {"reference": self._reference.usage.state()}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -367,7 +366,7 @@ class RL(BaseAlgorithm):
             self.ctx.request_stop(f"collapsed: {self._collapsed}")
         self._used = Usage(**state["used"])
         if self._reference is not None:
-            self._reference.used = Usage(**state.get("reference", {}))
+            self._reference.usage.load(state.get("reference", {}))
 
 
 def _divided(groups: Sequence[TaskGroup], parts: Sequence[int]) -> list[list[TaskGroup]]:

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evsys.types import Usage
 from evsys_runtime.training.asking import used
 from evsys_runtime.training.comparable import comparable, told_by
+from evsys_runtime.training.role_usage import RoleUsage
 from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.starting_weights import StartingWeights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from evsys.protocols import Budget
     from evsys.types import RunContext
     from evsys_algo_rl.groups import TaskGroup
 
@@ -27,20 +26,20 @@ class Reference:
     """What the policy is held near to, frozen: the run's `reference`, or the weights that it started from.
 
     Attributes:
-        used: what asking it took, which is charged to the `budget`; a run that goes on sets it to what it had come to.
+        usage: what asking it took.
     """
 
-    def __init__(self, weights: StartingWeights, budget: Budget | None = None) -> None:
-        self.used = Usage()
+    def __init__(self, weights: StartingWeights, usage: RoleUsage) -> None:
+        self.usage = usage
         self._weights = weights
-        self._budget = budget
 
     @classmethod
     async def of(cls, ctx: RunContext) -> Reference:
         """The run's `reference`; where it names none, the model before its first step, also where it goes on from a checkpoint."""
+        usage = RoleUsage(role="reference", budget=ctx.budget)
         if ctx.clients.reference is None:
-            return cls(await StartingWeights.of(ctx), ctx.budget)
-        return cls(StartingWeights(await role_client(ctx, "reference").sampling_client()), ctx.budget)
+            return cls(await StartingWeights.of(ctx), usage)
+        return cls(StartingWeights(await role_client(ctx, "reference").sampling_client()), usage)
 
     async def logprobs(
         self, groups: Sequence[TaskGroup]
@@ -62,10 +61,7 @@ class Reference:
         found = await told_by(
             self._weights.snapshot, [(row.tokens.tolist(), row.mask) for row in rows], who="reference"
         )
-        took = used(self._weights.snapshot, sum(len(row) for row in rows))
-        self.used += took
-        if self._budget is not None:
-            self._budget.charge(took)
+        self.usage.add(used(self._weights.snapshot, sum(len(row) for row in rows)))
         told = comparable(found, [row.logprobs[row.mask] for row in rows], who="reference")
         whole = {}
         for row, sampled in zip(rows, told.logprobs, strict=True):

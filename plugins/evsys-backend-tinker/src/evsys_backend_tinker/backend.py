@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from evsys.errors import BackendError, ConfigError, Problem
+from evsys.errors import ConfigError, Problem
 from evsys_backend_tinker.config import DUMMY_KEY, TinkerConfig
 from evsys_backend_tinker.installed import TOP_LOGPROBS_SINCE, installed_version, require_tinker
 
@@ -21,6 +21,7 @@ __all__ = ["TinkerBackend"]
 
 _HOSTED = "tinker.thinkingmachines.dev/services/tinker-prod"
 _ALPHA = 32.0
+_PARAMS = "$.algorithm.params"
 
 
 class TinkerBackend:
@@ -110,21 +111,25 @@ class TinkerBackend:
             return DUMMY_KEY
         return None
 
-    def validate_model(self, model: ModelSpec) -> Iterable[str]:
+    def validate_model(self, model: ModelSpec) -> Iterable[Problem]:
         """What can be known to be wrong with a model without asking the server."""
         from evsys_backend_tinker.targets import target_flags
 
         lora = model.lora
         if lora.rank is None:
-            yield "the Tinker protocol trains low-rank adapters only; set algorithm.params.lora_rank to a number"
+            message = "the Tinker protocol trains low-rank adapters only"
+            yield Problem(path=f"{_PARAMS}.lora_rank", message=message, hint="set it to a number")
         if self.config.preset.own_lora:
             return
         if lora.alpha != _ALPHA:
-            yield f"the Tinker protocol has no lora_alpha: servers use {_ALPHA:g}, and algorithm.params.lora_alpha is {lora.alpha:g}"
+            message = (
+                f"the Tinker protocol has no lora_alpha: servers use {_ALPHA:g}, and this is {lora.alpha:g}"
+            )
+            yield Problem(path=f"{_PARAMS}.lora_alpha", message=message, hint="leave it out")
         try:
             target_flags(lora.targets)
         except ValueError as error:
-            yield str(error)
+            yield Problem(path=f"{_PARAMS}.target_modules", message=str(error))
 
     async def preflight(self, model: ModelSpec) -> None:
         """Ask the server, within five seconds, whether it can train `model`; nothing is made there.
@@ -158,7 +163,7 @@ class TinkerBackend:
         from evsys_backend_tinker.run import Run
 
         for complaint in self.validate_model(model):
-            raise BackendError(complaint)
+            raise ConfigError([complaint])
         run = Run(self.config, base_url=self.base_url, key=self.key, log=log)
         try:
             client = await run.start(

@@ -173,6 +173,10 @@ class TinkerTrainingClient:
         """US dollars of training on so many tokens; None where no price is known."""
         return self.meter.training_cost(trained_tokens)
 
+    def sampling_cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """US dollars of a forward pass, which is priced as reading a prompt; None where no price is known."""
+        return self.meter.sampling_cost(prompt_tokens, completion_tokens)
+
     async def differs_from(self, check: Mapping[str, Any]) -> float | None:
         """How far the model's logprobs are from those that were noted when its state was saved; None where nothing was noted."""
         noted = Fingerprint.read(check)

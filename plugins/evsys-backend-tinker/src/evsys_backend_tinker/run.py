@@ -37,7 +37,10 @@ __all__ = ["Run"]
 
 _EVERY = 5.0  # seconds between two looks at whether the server answers
 
-_COMPANY = "the server was started without --deterministic, so the last bits of samples depend on what else it is asked"
+_COMPANY = (
+    "the server was started without --deterministic, or on a backend that can't promise it, so the last bits of samples depend on what "
+    "else it is asked"
+)
 
 
 class Run:
@@ -132,7 +135,7 @@ class Run:
         )
 
         def reopen() -> Any:
-            self._close("errored", "the server lost the model")
+            self._tell_not_ended(self._close("errored", "the server lost the model"))
             latest = start if states.latest is None else SavedState(path=states.latest, with_optimizer=True)
             return self._open(model, seed, latest, name)
 
@@ -153,7 +156,7 @@ class Run:
             ),
             meter=self._meter,
             capabilities=capabilities - lacking(self._waiting.api.base_url),
-            facts=self._facts(server, made),
+            facts=self._facts(server, made, deterministic),
             max_length=server.max_length(model.name),
             one_seed=self.config.preset.one_seed,
             together=deterministic and self.config.preset.batches,
@@ -173,9 +176,9 @@ class Run:
         if self.log is not None and any(self._meter.counts.values()):
             self.log.info("server.used", server=self.api.base_url, **self._meter.counts)
         try:
-            await self._waiting.in_thread(lambda: self._close(how, detail), "close")
+            self._tell_not_ended(await self._waiting.in_thread(lambda: self._close(how, detail), "close"))
         except EvsysError as failure:
-            self._tell("session.not_ended", reason=failure.message)
+            self._tell_not_ended(failure.message)
         finally:
             if self._relaying:
                 self._relaying = False
@@ -221,16 +224,20 @@ class Run:
             seconds=SECONDS,
         )
 
-    def _close(self, how: Ended, detail: str | None) -> None:
-        """End the session, if there is one; blocks. A server that doesn't answer, or has forgotten it, is told nothing."""
+    def _close(self, how: Ended, detail: str | None) -> str | None:
+        """End the session, if there is one; blocks. A server that doesn't answer, or has forgotten it, is told nothing.
+
+        Returns:
+            What went wrong.
+        """
         session, self._session = self._session, None
         if session is None:
-            return
+            return None
         try:
             session.close(how, detail, seconds=self.config.deadlines.close, tell=not self._waiting.silent)
         except Exception as error:  # whatever the client raises, the run is over all the same
-            if not is_lost(error):
-                self._tell("session.not_ended", reason=said(error))
+            return None if is_lost(error) else said(error)
+        return None
 
     # --- small things ---------------------------------------------------------------------------------------------
 
@@ -266,15 +273,20 @@ class Run:
                 hint="start from another checkpoint, and report it to whoever runs the server",
             )
 
-    def _facts(self, server: Server, made: Any) -> dict[str, Any]:
+    def _facts(self, server: Server, made: Any, deterministic: bool) -> dict[str, Any]:
         return {
             "server": self.api.base_url,
             "provider": self.config.provider,
             "client": version("tinker"),
             "session": None if self._session is None else self._session.id,
             "model": str(made.model_id),
+            "deterministic": deterministic and server.deterministic is not False,
             "served": None if server.models is None else sorted(server.models),
         }
+
+    def _tell_not_ended(self, wrong: str | None) -> None:
+        if wrong is not None:
+            self._tell("session.not_ended", reason=wrong)
 
     def _tell(self, event: str, **facts: Any) -> None:
         if self.log is not None:

@@ -15,7 +15,8 @@ from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_tinker import convert
 from evsys_backend_tinker.pauses import heard_by
 from evsys_backend_tinker.sdk import GoneError, as_cause, as_future, is_lost, said, sampler_id, tinker
-from evsys_backend_tinker.together import Asked, key_of, name_batch
+from evsys_backend_tinker.together import Asked, NamedBatch, key_of
+from evsys_backend_tinker.waiting import looked_at, own_task_cancelled
 from evsys_runtime.gathering import Gathering, when_all_gave_up
 
 if TYPE_CHECKING:
@@ -220,28 +221,54 @@ class TinkerSampler:
     async def _drawn(self, batch: Sequence[Asked], generation: int) -> list[Any]:
         """The same, unless the server has lost the snapshot."""
         inner = self._snapshot.inner
+        named = None
         if len(batch) > 1:
-            await name_batch(self._waiting, sampler_id(inner), [asked.key for asked in batch])
+            named = NamedBatch(
+                waiting=self._waiting, sampler_id=sampler_id(inner), keys=[asked.key for asked in batch]
+            )
+            await named.name()
         with heard_by(self._log):
-            futures = [as_future(asked.make(inner)) for asked in batch]
+            futures = [_made(asked, inner) for asked in batch]
+        drawing = [asyncio.ensure_future(self._outcome(future, generation)) for future in futures]
+        for task in drawing:
+            task.add_done_callback(looked_at)
         try:
-            return await asyncio.gather(*(self._outcome(future, generation) for future in futures))
+            await self._all_over(drawing, named)
+            return [task.exception() or task.result() for task in drawing]
         finally:
-            for future in futures:
-                if not future.done():
-                    future.cancel()
+            for task, future in zip(drawing, futures, strict=True):
+                task.cancel()
+                future.cancel()
+
+    async def _all_over(self, drawing: Sequence[asyncio.Task[Any]], named: NamedBatch | None) -> None:
+        """Wait until all calls are over. Those of a batch that others are still waited for are told of to the server as they fail."""
+        pending: set[asyncio.Task[Any]] = set(drawing)
+        known = 0
+        while pending:
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            failed = [place for place, task in enumerate(drawing) if task.done() and task.exception()]
+            for place in failed:
+                error = drawing[place].exception()
+                if error is not None and not isinstance(error, EvsysError):
+                    raise error
+            if named is not None and pending and len(failed) > known:
+                known = len(failed)
+                await named.leave_out([named.keys[place] for place in failed])
 
     async def _outcome(self, future: asyncio.Future[Any], generation: int) -> Any:
+        """What a call gives; it fails with an error of ours, unless all is lost."""
         try:
             return await self._waiting.for_call(future, "sample")
-        except EvsysError as error:
-            return error
+        except EvsysError:
+            raise
+        except asyncio.CancelledError:  # the client cancels its calls where it closes a session that is lost
+            if own_task_cancelled() or not future.cancelled():
+                raise
+            raise GoneError("the call was let go") from None
         except Exception as error:
             if self._is_lost(error, generation):
                 raise
-            failed = _failed(error)
-            failed.__cause__ = as_cause(error)
-            return failed
+            raise _failed(error) from as_cause(error)
 
     def _sequences(self, responses: Sequence[Any], params: SamplingParams, n: int) -> list[SampledSequence]:
         found = [
@@ -264,6 +291,16 @@ class TinkerSampler:
             size = self._tokenizer.vocab_size
             raise BackendError(f"the prompt has a token outside the vocabulary of {size}: {outside[0]}")
         return tokens
+
+
+def _made(asked: Asked, inner: Any) -> asyncio.Future[Any]:
+    """A call under way, or failed already: the client checks some of what is in it by itself."""
+    try:
+        return as_future(asked.make(inner))
+    except Exception as error:
+        refused = asyncio.get_running_loop().create_future()
+        refused.set_exception(error)
+        return refused
 
 
 def _failed(error: Exception) -> BackendError:

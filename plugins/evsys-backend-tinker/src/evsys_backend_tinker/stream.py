@@ -19,7 +19,7 @@ from evsys.protocols import Log
 from evsys_backend_tinker.daemon import in_daemon_thread
 from evsys_backend_tinker.pauses import heard_by
 from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, is_rejected, said
-from evsys_backend_tinker.waiting import Kind, Waiting, looked_at
+from evsys_backend_tinker.waiting import Kind, Waiting, looked_at, own_task_cancelled
 
 __all__ = ["Call", "Stream"]
 
@@ -159,7 +159,7 @@ class Stream:
         try:
             await asyncio.shield(self._reopening)
         except asyncio.CancelledError:
-            if _own_task_cancelled() or self.closed is None:
+            if own_task_cancelled() or self.closed is None:
                 raise
             raise BackendError(self.closed) from None
 
@@ -253,7 +253,7 @@ class Stream:
         try:
             return await self.waiting.for_call(inflight, call.kind)
         except asyncio.CancelledError:
-            if _own_task_cancelled() or not inflight.cancelled():
+            if own_task_cancelled() or not inflight.cancelled():
                 raise
             raise _LetGoError("the call was let go") from None
 
@@ -424,8 +424,3 @@ def _told(call: Call, error: Exception) -> BackendError:
     if is_rejected(error):
         return BackendError(f"the server refused {call.what}: {said(error)}")
     return BackendError(f"{call.what} failed on the server: {said(error)}")
-
-
-def _own_task_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -26,15 +26,13 @@ def target_flags(targets: Sequence[str]) -> Mapping[str, bool]:
         if chosen and chosen != group:
             lacking = ", ".join(sorted(group - chosen))
             raise ValueError(
-                f"target_modules: the Tinker protocol trains groups of layers, so {', '.join(sorted(chosen))} needs {lacking} too"
+                f"the Tinker protocol trains groups of layers, so {', '.join(sorted(chosen))} needs {lacking} too"
             )
         flags[flag] = bool(chosen)
         names -= group
     if names:
         known = ", ".join(("all-linear", *sorted(_MLP | _ATTENTION | _UNEMBED)))
-        raise ValueError(
-            f"target_modules: the Tinker protocol doesn't know {', '.join(sorted(names))}; it has {known}"
-        )
+        raise ValueError(f"the Tinker protocol doesn't know {', '.join(sorted(names))}; it has {known}")
     return flags
 
 

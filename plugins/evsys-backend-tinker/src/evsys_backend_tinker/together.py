@@ -1,7 +1,8 @@
 """Sampling calls that a run makes together, and the word that tells a server of ours which those are.
 
 In process, calls that come together are computed as one batch, on which their last bits depend. The protocol sends each by itself, and a
-server can't know what belongs together. One of ours is told before: by the digests of the calls, in their order.
+server can't know what belongs together. One of ours is told before: by the digests of the calls, in their order. A call that fails is never part of a
+batch in process, so the server is told of that, too, and doesn't wait for it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from evsys_backend_tinker.http_json import Answer
     from evsys_backend_tinker.waiting import Waiting
 
-__all__ = ["Asked", "key_of", "name_batch"]
+__all__ = ["Asked", "NamedBatch", "key_of"]
 
 PATH = "/api/v1/evsys/sample_batches"
 
 _SECONDS = 10.0
 _LONGEST_PAUSE = 10.0  # seconds between two tries
 _PASSING = (408, 429)
+_CONTENT = (400, 413, 422)  # what is in the request, such as too many calls
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -57,38 +59,73 @@ def key_of(prompt: Sequence[int], params: SamplingParams, n: int) -> str:
     return hashlib.sha256(json.dumps(named, separators=(",", ":")).encode()).hexdigest()
 
 
-async def name_batch(waiting: Waiting, sampler_id: str, keys: Sequence[str]) -> None:
-    """Tell the server which calls it is to compute together. What is sent twice is told once, by its id.
+@attrs.frozen(kw_only=True, eq=False)
+class NamedBatch:
+    """The word to the server about calls that it is to compute together. What is sent twice is told once, by the batch's id.
 
-    Raises:
-        BackendError: the server refuses it, or doesn't answer any more.
+    Args:
+        waiting: waits for the server.
+        sampler_id: what is sampled from.
+        keys: the digests of the calls, in their order.
     """
-    body = {"id": secrets.token_hex(16), "sampling_session_id": sampler_id, "requests": list(keys)}
-    pause = 0.5
-    while not await waiting.in_thread(lambda: _told(waiting, body), "sample"):
-        await waiting.clock.sleep(pause)
-        await waiting.look()
-        pause = min(2 * pause, _LONGEST_PAUSE)
 
+    waiting: Waiting
+    sampler_id: str
+    keys: Sequence[str]
+    _id: str = attrs.field(factory=lambda: secrets.token_hex(16))
 
-def _told(waiting: Waiting, body: dict[str, Any]) -> bool:
-    """Tell it once; False where that may be done again. Blocks."""
-    try:
-        answer = waiting.api.post(PATH, body, seconds=_SECONDS)
-    except UnreachableError:
-        return False
-    if answer.ok:
-        return True
-    if answer.status in _PASSING or answer.status >= 500:
-        return False
-    raise _refusal(answer)
+    async def name(self) -> None:
+        """Say which calls they are, before they are made.
 
+        Raises:
+            BackendError: the server refuses it, or doesn't answer any more.
+            GoneError: the server has lost what is sampled from.
+        """
+        await self._say({"requests": list(self.keys)})
 
-def _refusal(answer: Answer) -> GoneError | BackendError:
-    wrong = told(answer.json())
-    if answer.status in GONE and wrong is not None:
-        return GoneError(wrong, answer.status)
-    return BackendError(
-        f"the server takes no batches of sample calls ({answer.reason})",
-        hint="a run is deterministic over the wire with a server of this version of evsys",
-    )
+    async def leave_out(self, keys: Sequence[str]) -> None:
+        """Say which of them won't come, all of them so far: the others are computed without them.
+
+        Raises:
+            BackendError: the server refuses it, or doesn't answer any more.
+            GoneError: the server has lost what is sampled from.
+        """
+        await self._say({"without": list(keys)})
+
+    async def _say(self, what: Mapping[str, Any]) -> None:
+        body = {"id": self._id, "sampling_session_id": self.sampler_id, **what}
+        clock, pause = self.waiting.clock, 0.5
+        until = clock.now() + self.waiting.deadlines.sample
+        while not await self.waiting.in_thread(lambda: self._said(body), "sample"):
+            if clock.now() >= until:
+                raise self.waiting.too_long("sample")
+            await clock.sleep(pause)
+            await self.waiting.look()
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _said(self, body: Mapping[str, Any]) -> bool:
+        """Say it once; False where that may be done again. Blocks."""
+        try:
+            answer = self.waiting.api.post(PATH, body, seconds=_SECONDS)
+        except UnreachableError:
+            return False
+        if answer.ok:
+            return True
+        if answer.status in _PASSING or answer.status >= 500:
+            return False
+        raise self._refusal(answer)
+
+    def _refusal(self, answer: Answer) -> GoneError | BackendError:
+        wrong = told(answer.json())
+        if answer.status in GONE and wrong is not None:
+            return GoneError(wrong, answer.status)
+        if answer.status in _CONTENT:
+            return BackendError(
+                f"the server refused {len(self.keys)} sample calls that are made together ({answer.reason})",
+                hint="let fewer rollouts run at once: lower n_concurrent of algorithm.params and of the benchmarks, "
+                "or set deterministic: false",
+            )
+        return BackendError(
+            f"the server takes no batches of sample calls ({answer.reason})",
+            hint="a run is deterministic over the wire with a server of this version of evsys",
+        )

@@ -20,7 +20,7 @@ from evsys_backend_tinker.http_json import JsonApi, UnreachableError
 from evsys_runtime.accounting.breaker import Breaker
 from evsys_runtime.accounting.clock import Clock, SystemClock
 
-__all__ = ["HEALTH", "Kind", "Waiting", "looked_at"]
+__all__ = ["HEALTH", "Kind", "Waiting", "looked_at", "own_task_cancelled"]
 
 Kind = Literal["connect", "create", "train", "save", "sample", "close"]
 HEALTH = "/api/v1/healthz"
@@ -54,6 +54,7 @@ class Waiting:
     _why: str = ""
     _looked: float = float("-inf")
     _looking: asyncio.Lock | None = None
+    _told: dict[Kind, float] = attrs.field(factory=dict)
 
     @property
     def silent(self) -> bool:
@@ -79,18 +80,23 @@ class Waiting:
         while not future.done():
             waited = self.clock.now() - started
             if waited >= deadline:
-                raise BackendError(
-                    f"the server at {self.api.base_url} hasn't finished a call ({kind}) within {deadline:g} s",
-                    hint=f"it may be paused; raise backend.params.deadlines.{kind} to wait longer",
-                )
+                raise self.too_long(kind)
             await asyncio.wait({future}, timeout=min(self.every, deadline - waited))
             if future.done():
                 break
             await self.look()
-            if self.clock.now() - started >= word:
-                self._tell("call.waiting", call=kind, seconds=round(self.clock.now() - started))
+            waited = self.clock.now() - started
+            if waited >= word:
+                self._tell_of_wait(kind, waited)
                 word *= 2
         return future.result()
+
+    def too_long(self, kind: Kind) -> BackendError:
+        """What a call ends with that has taken longer than its kind may."""
+        return BackendError(
+            f"the server at {self.api.base_url} hasn't finished a call ({kind}) within {getattr(self.deadlines, kind):g} s",
+            hint=f"it may be paused; raise backend.params.deadlines.{kind} to wait longer",
+        )
 
     async def in_thread(self, call: Callable[[], Any], kind: Kind) -> Any:
         """The result of a blocking call, made in a thread."""
@@ -156,6 +162,15 @@ class Waiting:
             return str(error)
         return f"it answers {answer.reason}" if answer.status >= 500 else None
 
+    def _tell_of_wait(self, kind: Kind, waited: float) -> None:
+        """Tell of a wait, once for all calls of a kind that wait beside each other."""
+        now = self.clock.now()
+        if (
+            now - self._told.get(kind, float("-inf")) >= waited / 4
+        ):  # they didn't begin at quite the same time
+            self._told[kind] = now
+            self._tell("call.waiting", call=kind, seconds=round(waited))
+
     def _tell(self, event: str, **facts: Any) -> None:
         if self.log is not None:
             self.log.warning(event, server=self.api.base_url, **facts)
@@ -165,3 +180,9 @@ def looked_at(future: asyncio.Future[Any]) -> None:
     """Nobody needs to await every call: a failure is told where it is awaited, and is no fault where it isn't."""
     if not future.cancelled():
         future.exception()
+
+
+def own_task_cancelled() -> bool:
+    """True where it is this task that is to end, and not just the call that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -95,7 +95,7 @@ class RunLogger:
         if self._shipper is None:
             facts = RunFacts.of_run(self.name, self.config, ctx, Redactor.from_environment())
             self._shipper = Shipper(self.name, _opener(self, facts), flush_seconds=self.config.flush_seconds)
-            # A run that is interrupted doesn't tell its callbacks that it ended.
+            # A run that is left behind, or interrupted twice, doesn't tell its callbacks that it ended.
             weakref.finalize(self, self._shipper.abandon)
         return self._shipper
 

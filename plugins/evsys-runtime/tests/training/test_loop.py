@@ -488,7 +488,24 @@ async def test_the_estimate_has_the_time_of_scorings_where_it_is_known(run, eval
     hooks = HookManager()
     hooks.register(Listener())
     await run.train(Ahead(), chat_rows(), client=Expects, evaluate=evaluate, hooks=hooks)
-    assert told == [{"seconds": 3.0, "peak_bytes": 1e6, **scoring}]
+    assert told == [{"seconds": 3.0, "peak_bytes": 1e6, "steps": 6, **scoring}]
+
+
+async def test_what_is_estimated_of_a_resumed_run_is_the_rest_of_it(run):
+    told = []
+
+    class Listener:
+        def evsys_run_started(self, total_steps, estimate):
+            told.append((total_steps, estimate["steps"], estimate["seconds"]))
+
+    killing = killed_after(4, before_saving=False)
+    killing.register(Listener())
+    with pytest.raises(Killed):
+        await run.train(Ahead(save_every=2), chat_rows(), client=Expects, hooks=killing)
+    hooks = HookManager()
+    hooks.register(Listener())
+    await run.train(Ahead(save_every=2), chat_rows(), client=Expects, hooks=hooks, resume=True)
+    assert told == [(6, 6, 3.0), (6, 2, 1.0)]
 
 
 async def test_a_step_that_samples_is_estimated_by_what_it_takes_at_most(run):
@@ -515,7 +532,8 @@ async def test_a_step_that_samples_is_estimated_by_what_it_takes_at_most(run):
     sampling = {"prompt_tokens": 3, "answers": 2, "answer_tokens": 6, "at_once": 2, "readings": 0}
     assert asked == [(2, 6, sampling)]
     assert algorithm.calls[:2] == [("foreseen", 0), ("build", 0)]
-    assert told == [{"seconds": 6.0, "peak_bytes": 1e6, "sampled_tokens": 12.0, "scoring_seconds": 0.0}]
+    expected = {"seconds": 6.0, "peak_bytes": 1e6, "sampled_tokens": 12.0}
+    assert told == [{**expected, "steps": 6, "scoring_seconds": 0.0}]
     await run.train(Chatter(), chat_rows(), client=Asked, hooks=hooks)  # nobody knows
     assert told[1:] == [None]
     assert len(asked) == 1

@@ -76,11 +76,13 @@ async def make_service(
             deterministic=deterministic,
         )
         samplers = Samplers(engine, store, most_live=limits.live_samplers)
+        # Where each request is computed by itself, clients may have all under way whose answers there is room for.
+        together = limits.outstanding if deterministic else limits.sampling
         service = Service(
             engine=engine,
             store=store,
             samplers=samplers,
-            batches=Batches(samplers, most=limits.sampling, patience=limits.patience_seconds),
+            batches=Batches(samplers, most=together, patience=limits.patience_seconds),
             sessions=Sessions(),
             promises=Promises(log=log),
             limits=limits,

@@ -81,6 +81,11 @@ class Engine:
         return found
 
     @property
+    def same_bits(self) -> bool:
+        """Whether what is asked twice has the same bits: it is asked for, and the backend can promise it."""
+        return self.deterministic and "deterministic" in self.capabilities
+
+    @property
     def training(self) -> AbstractAsyncContextManager[None]:
         """Held while one model computes: where a single run keeps a machine busy, models take turns."""
         return self._training

@@ -26,7 +26,7 @@ class RefusedError(Exception):
         self.retry_after = retry_after
 
 
-def category_of(error: Exception) -> Category:
+def category_of(error: BaseException) -> Category:
     """Whose fault a failure is: typed errors say what the request should be like, all else is a fault of ours.
 
     Clients give up after their own, and may try again after the server's, such as a full disk.
@@ -36,14 +36,14 @@ def category_of(error: Exception) -> Category:
     return "user" if isinstance(error, RefusedError | EvsysError | ValueError) else "server"
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """What happened, in full, for the server's own log."""
     if isinstance(error, RefusedError | EvsysError):
         return str(error)
     return f"{type(error).__name__}: {error}"
 
 
-def message_of(error: Exception) -> str:
+def message_of(error: BaseException) -> str:
     """What the client is told: what happened, files by their names alone. Where they lie is nobody's business but the server's."""
     text = reason_of(error)
     if isinstance(error, RefusedError):

@@ -152,7 +152,7 @@ class Handlers:
     def _client_config(self, _: _Document) -> _Document:
         return {
             "proto_compress_fwdbwd": False,
-            "sample_max_concurrent_requests": self.service.limits.sampling,
+            "sample_max_concurrent_requests": self.service.batches.most,
         }
 
     def _create_session(self, body: _Document) -> _Document:
@@ -199,7 +199,7 @@ class Handlers:
             for base in self.service.engine.bases.values()
         ]
         return document_response(
-            {"supported_models": models, "evsys_deterministic": self.service.engine.deterministic}
+            {"supported_models": models, "evsys_deterministic": self.service.engine.same_bits}
         )
 
     async def _rendering(self, request: web.Request) -> web.StreamResponse:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from evsys.errors import BackendError
 from evsys.types import AdamParams, Datum, LossFn, ModelSpec
 from evsys_runtime.losses import BUILTIN_LOSSES
 from evsys_server.checkpoints import SCHEME, CheckpointStore, Kind, Saved
@@ -99,7 +100,9 @@ class TrainedModel:
                 value, metrics = loss_value(loss, data, result.logprobs)
             else:
                 result = await client.forward_backward(data, loss_fn, loss.params)
-                value, metrics = float(result.loss or 0.0), result.metrics
+                if result.loss is None:
+                    raise BackendError(f"the backend told no value of the loss {loss.name!r}")
+                value, metrics = float(result.loss), result.metrics
         # Where a loss has no term a backend may give NaN, which clients would multiply with their weights of 0.
         logprobs = [np.where(np.isnan(array), 0.0, array) for array in result.logprobs]
         return proto_answer(encode_output(Output(logprobs=logprobs, metrics=wire_metrics(value, metrics))))

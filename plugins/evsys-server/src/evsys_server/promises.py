@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from evsys.errors import PLUGIN_FAILURES, BackendError
 from evsys_server.errors import Category, category_of, message_of, reason_of
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JSON", "PROTOBUF", "Answer", "Promise", "Promises", "failure", "json_answer", "proto_answer"]
 
+_TOLD = "_evsys_server_told"
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
@@ -70,14 +72,25 @@ class Promise:
                 self._waiting.set_result(None)
 
     async def fulfil(self, work: Awaitable[Answer]) -> None:
-        """Wait for the work and end as it ends."""
+        """Wait for the work and end as it ends. Only a cancellation that was asked for passes: nobody would settle it otherwise."""
         try:
             self.settle(await work)
-        except Exception as exc:  # what a backend raises is the client's answer
-            category = category_of(exc)
-            if category == "server" and self.log is not None:
-                self.log.error("request.failed", request=self.id, reason=reason_of(exc), exc_info=exc)
-            self.settle(failure(message_of(exc), category))
+        except PLUGIN_FAILURES as exc:  # what a backend raises is the client's answer
+            self._fail(exc, category_of(exc))
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            error = BackendError("the backend cancelled its own work, which nobody had asked for")
+            error.__cause__ = exc
+            self._fail(error, "server")
+
+    def _fail(self, error: BaseException, category: Category) -> None:
+        # Requests that are computed together fail with one error, which is one thing to tell.
+        if category == "server" and self.log is not None and not vars(error).get(_TOLD):
+            vars(error)[_TOLD] = True
+            self.log.error("request.failed", request=self.id, reason=reason_of(error), exc_info=error)
+        self.settle(failure(message_of(error), category))
 
     async def wait(self, seconds: float) -> Answer | None:
         """The answer, or None if there is none in time."""

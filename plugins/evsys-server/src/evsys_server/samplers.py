@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from evsys.errors import PLUGIN_FAILURES
 from evsys_server.checkpoints import SCHEME, CheckpointStore
 from evsys_server.engine import Engine, Prepared
 from evsys_server.errors import RefusedError
@@ -102,8 +103,13 @@ class Samplers:
         saved = self._store.find(source)
         restore = self._store.restorable(saved, with_optimizer=False)
         prepared = await self._engine.prepare(saved.spec, saved.seed, restore)
-        await self._make_room()
-        self._live[source] = _Live(client=await prepared.client.sampling_client(), prepared=prepared)
+        try:
+            await self._make_room()
+            client = await prepared.client.sampling_client()
+        except BaseException:  # nobody else knows of it
+            await self._engine.release(prepared)
+            raise
+        self._live[source] = _Live(client=client, prepared=prepared)
 
     async def add(self, source: str, client: SamplingClient, owner: str) -> None:
         """Take a snapshot of a model that is trained here; it goes when its owner is unloaded."""
@@ -124,9 +130,15 @@ class Samplers:
             await self._close(live)
 
     async def drop_owner(self, owner: str) -> None:
-        """Forget the snapshots of a model that is unloaded."""
+        """Forget the snapshots of a model that is unloaded: all of them, also where one can't be closed, which is raised then."""
+        failed: BaseException | None = None
         for source in [name for name, live in self._live.items() if live.owner == owner]:
-            await self.drop(source)
+            try:
+                await self.drop(source)
+            except PLUGIN_FAILURES as exc:
+                failed = failed or exc
+        if failed is not None:
+            raise failed
 
     async def close(self) -> None:
         """Forget all."""

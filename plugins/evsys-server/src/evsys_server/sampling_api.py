@@ -75,10 +75,14 @@ class SamplingApi:
         return sampling
 
     def name_batch(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Take note of requests that are to be drawn together."""
+        """Take note of requests that are to be drawn together, or of those among them that won't come."""
         sampling = self.find(reading.name(body, "sampling_session_id"))
         self.service.sessions.active(sampling.session_id)
-        self.service.batches.name(reading.name(body, "id"), sampling, reading.names(body, "requests"))
+        batch_id = reading.name(body, "id")
+        if body.get("without") is None:
+            self.service.batches.name(batch_id, sampling, reading.names(body, "requests"))
+        else:
+            self.service.batches.leave_out(batch_id, reading.names(body, "without"))
         return {"type": "sample_batch"}
 
     def sample(self, body: Mapping[str, Any]) -> Promise:
@@ -91,12 +95,12 @@ class SamplingApi:
         if known is not None:
             return known
         wanted = self._wanted(body, sampling, seq_id)
-        self.service.room_for("sample")
-        awaited = self.service.batches.wants(sampling, wanted.drawing)
-        if not awaited and self.service.working >= self.service.limits.sampling:
-            raise RefusedError(
-                429, f"{self.service.working} requests are sampled or wait here already", retry_after=1
-            )
+        if not self.service.batches.wants(sampling, wanted.drawing):  # there is room for those
+            self.service.room_for("sample")
+            if self.service.working >= self.service.limits.sampling:
+                raise RefusedError(
+                    429, f"{self.service.working} requests are sampled or wait here already", retry_after=1
+                )
         ids = [f"{request_id}:{index}" for index in range(wanted.drawing.n)]
         promise = self.service.promises.open(request_id, sampling.session_id, sample_sequence_ids=ids)
         self.service.start(promise, self._draw(sampling, wanted))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from evsys.errors import EvsysError
+from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys_server.batches import Batches
 from evsys_server.checkpoints import CheckpointStore
 from evsys_server.engine import Engine
-from evsys_server.errors import RefusedError
+from evsys_server.errors import RefusedError, reason_of
 from evsys_server.limits import Limits
 from evsys_server.models import TrainedModel
 from evsys_server.promises import Answer, Promise, Promises
@@ -101,23 +101,34 @@ class Service:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        self.batches.end_session(session.id)
+        await self.batches.end_session(session.id)
         for model_id in session.models:
             model = self.models.get(model_id)
             if model is not None:
                 await self.unload(model, why)
         self.promises.end_session(session.id, why)
-        self.store.end_session(session.id)
+        self._tidy(lambda: self.store.end_session(session.id))
         self.log.info("session.ended", session=session.id, status=status.get("type"))
 
-    async def unload(self, model: TrainedModel, why: str) -> None:
-        """Free a model; what waits for it fails."""
-        self.models.pop(model.id, None)
-        await self.samplers.drop_owner(model.id)
+    def _tidy(self, remove: Callable[[], None]) -> None:
+        """Remove checkpoints; where that can't be done, nothing waits for it."""
         try:
-            await model.unload(why)
-        except EvsysError as exc:
-            self.log.warning("model.unload_failed", model=model.id, reason=exc.message, exc_info=exc)
+            remove()
+        except (OSError, EvsysError) as exc:
+            self.log.error("checkpoints.not_removed", reason=reason_of(exc), exc_info=exc)
+
+    async def unload(self, model: TrainedModel, why: str) -> None:
+        """Free a model; what waits for it fails, whatever can't be freed."""
+        self.models.pop(model.id, None)
+        frees: tuple[Callable[[], Awaitable[None]], ...] = (
+            lambda: self.samplers.drop_owner(model.id),
+            lambda: model.unload(why),
+        )
+        for free in frees:
+            try:
+                await free()
+            except PLUGIN_FAILURES as exc:
+                self.log.warning("model.unload_failed", model=model.id, reason=reason_of(exc), exc_info=exc)
 
     async def sweep(self) -> None:
         """For ever: end silent sessions, and remove checkpoints whose time is over."""
@@ -125,7 +136,7 @@ class Service:
             await asyncio.sleep(SWEEP_SECONDS)
             for session in self.sessions.silent(self.limits.session_seconds):
                 await self.end(session, {"type": "cancelled", "detail": "no heartbeat"})
-            self.store.expire()
+            self._tidy(self.store.expire)
 
     async def end_all(self) -> None:
         """End all sessions, so that whoever waits is told."""

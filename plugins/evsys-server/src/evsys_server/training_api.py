@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from evsys.errors import PLUGIN_FAILURES
 from evsys.types import AdamParams, LoraSpec, ModelSpec
 from evsys_server import reading
 from evsys_server.errors import RefusedError
@@ -223,7 +224,16 @@ class TrainingApi:
         self.service.models[model.id] = model
         session.models.append(model.id)
         promise = self.service.promises.open(f"{model.id}:0", session.id, model_id=model.id)
-        model.turns.add(0, promise, work)
+
+        async def make() -> Answer:
+            try:
+                return await work()
+            except PLUGIN_FAILURES:  # there is no such model, and it takes no other one's place
+                self.service.models.pop(model.id, None)
+                session.models.remove(model.id)
+                raise
+
+        model.turns.add(0, promise, make)
         return promise
 
     def _in_turn(self, body: Mapping[str, Any], make: Callable[[], _Make]) -> Promise:

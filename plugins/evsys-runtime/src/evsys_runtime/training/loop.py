@@ -154,7 +154,8 @@ class TrainingLoop:
         """What the backend expects of the steps to come, judging by the first batch, or by what the first one takes at most
         where it is sampled; None where it can't tell.
 
-        `scoring_seconds` is there where it is known how long the scorings on the way and at the end take.
+        `steps` is how many are to come; `scoring_seconds` is there where it is known how long the scorings on the way and at
+        the end take.
         """
         estimate = getattr(self.ctx.clients.policy, "estimate", None)
         steps = self._limit - progress.step
@@ -173,7 +174,8 @@ class TrainingLoop:
                 return None
             expected = await in_background(estimate, foreseen.data, steps, foreseen.sampling)
         scoring = self._scoring_seconds(progress.step)
-        return expected if scoring is None else {**expected, "scoring_seconds": scoring}
+        told = {**expected, "steps": steps}
+        return told if scoring is None else {**told, "scoring_seconds": scoring}
 
     def _scoring_seconds(self, start: int) -> float | None:
         if self.ctx.evaluate is None:

@@ -32,6 +32,24 @@ def test_a_backend_with_a_parameter_for_it_is_told_whether_the_run_is_determinis
     assert json.loads(facts.read_text("utf-8"))["backend"]["told"] is expected
 
 
+@pytest.mark.parametrize(
+    ("extra", "told", "recorded"),
+    [
+        ("", True, True),
+        ("", False, False),
+        ("deterministic: false\n", False, False),
+        ("deterministic: false\n", True, False),
+    ],
+)
+def test_the_record_says_deterministic_only_where_what_the_backend_made_is(
+    project, run_text, extra, told, recorded
+):
+    project.code("plugins", TELLS.replace('"told": deterministic', f'"deterministic": {told}'))
+    (arm,) = project.experiment("run:" + run_text(("kind: mock", "kind: odd")), extra=extra).run().arms
+    facts = json.loads((Path(arm.run_dir) / "run.json").read_text(encoding="utf-8"))
+    assert (facts["deterministic"], facts["backend"]["deterministic"]) == (recorded, told)
+
+
 def test_a_backend_without_it_is_called_as_its_protocol_says():
     class Plain:
         async def prepare(self, model, run_dir, seed, restore=None): ...

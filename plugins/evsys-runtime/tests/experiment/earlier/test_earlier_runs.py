@@ -99,6 +99,31 @@ def test_the_first_stage_that_differs_is_named(changed, words):
     assert first_difference(one | changed, one) == words
 
 
+def test_a_rerun_that_diverges_on_a_backend_that_promised_nothing_is_not_warned_of(project, run_text):
+    project.code(
+        "plugins",
+        """
+from evsys_sdk import register_backend
+from evsys_backend_mock import MockBackend
+
+@register_backend("shared")
+class Shared(MockBackend):
+    async def prepare(self, *args, **kwargs):
+        client = await super().prepare(*args, **kwargs)
+        client.facts = {"deterministic": False}
+        return client
+""",
+    )
+    text = "run:" + run_text(("kind: mock", "kind: shared"))
+    (run,) = Path(project.experiment(text).run().directory, "runs").iterdir()
+    kept = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    kept["stages"] |= {"losses": "sha256:0"}
+    (run / "run.json").write_text(json.dumps(kept), encoding="utf-8")
+    (arm,) = project.experiment(text).run().arms
+    assert facts(arm)["run_before"]["run_id"] == "run-s0"
+    assert not [warning for warning in arm.warnings if "yet differs" in warning]
+
+
 def test_a_run_that_was_ended_early_departs_from_a_whole_one_only_where_they_share_steps():
     whole = dict.fromkeys(STAGES, "same") | {"steps": 30}
     stopped = whole | {"steps": 21, "batches": "x", "losses": "x", "weights": "x"}

@@ -41,7 +41,7 @@ from evsys_runtime.experiment.arms.contracts import trained
 from evsys_runtime.experiment.arms.data import ArmData
 from evsys_runtime.experiment.arms.going_back import go_back, way_back
 from evsys_runtime.experiment.arms.listening import LAST_WORD_SECONDS, Listening
-from evsys_runtime.experiment.arms.result import arm_result, kept_rollouts
+from evsys_runtime.experiment.arms.result import arm_result, kept_rollouts, within_budget
 from evsys_runtime.experiment.arms.roles import ArmRole, roles_of
 from evsys_runtime.experiment.arms.rollouts import training_rollouts
 from evsys_runtime.experiment.arms.score_only import taken_as_trained
@@ -50,17 +50,18 @@ from evsys_runtime.experiment.arms.so_far import so_far
 from evsys_runtime.experiment.arms.untrained import untrained_keys
 from evsys_runtime.experiment.chains.chain import start_of
 from evsys_runtime.experiment.facts import run_facts
-from evsys_runtime.experiment.resuming.taken_up import LOST, TakenUp, note_trained
+from evsys_runtime.experiment.resuming.taken_up import TakenUp, note_trained
+from evsys_runtime.experiment.secrets import without_secrets
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.experiment.spending.budget import ArmBudget
 from evsys_runtime.experiment.spending.charging import ScoringCharges, left_of
-from evsys_runtime.experiment.watching.interrupts import Abandoned
+from evsys_runtime.experiment.watching.interrupts import asked_to_stop, interruption
 from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import context
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
-from evsys_runtime.training.checkpoints import RunCheckpoints, restorable
+from evsys_runtime.training.checkpoints import RunCheckpoints
 from evsys_runtime.training.floating_point import floating_point_in
 from evsys_runtime.training.retreat import Retreat
 
@@ -94,13 +95,9 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
                     break
                 result = await run.outcome()
             return await run.end(result, time.monotonic() - started)
-    except (asyncio.CancelledError, KeyboardInterrupt) as exc:
+    except (asyncio.CancelledError, KeyboardInterrupt):
         if run_id not in session.results:
-            seconds = time.monotonic() - started
-            if isinstance(exc, Abandoned):  # nothing is waited for any more
-                run.finish(run.cut_off(), seconds)
-            else:
-                await run.end_cut_off(seconds)
+            await run.end_cut_off(time.monotonic() - started)
         raise
     finally:
         del session.watched[run_id]
@@ -108,12 +105,6 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
             run.hooks.close()
         if run.budget is not None:
             run.budget.ended(session.results.get(run_id), went_back=run.taken.retreats > 0)
-
-
-def _asked_to_stop(exc: BaseException) -> bool:
-    """True for Ctrl-C and for a cancellation from outside; False for a `CancelledError` that a plugin raised."""
-    task = asyncio.current_task()
-    return isinstance(exc, KeyboardInterrupt) or task is None or task.cancelling() > 0
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -130,7 +121,7 @@ class _ArmRun:
     warnings: list[str] = attrs.field(factory=list)
     hooks: HookManager = attrs.field(factory=HookManager)
     ctx: RunContext | None = None
-    listening: Listening | None = None
+    listening: Listening = attrs.field(factory=Listening)
     evaluator: Evaluator | None = None
     scored: Sequence[EvaluationResult] = ()
     trained: RunResult | None = None
@@ -195,7 +186,7 @@ class _ArmRun:
         gone = {}
         for step in self._lost():
             try:
-                start = self._snapshot(step)
+                start = self.restore if step == 0 else self.taken.snapshot(step)
             except StoreError as error:
                 gone[step] = error.message
                 continue
@@ -223,21 +214,13 @@ class _ArmRun:
                 return self.trained
             await scores.trained(client, self.trained.steps)
             await scores.models()
-        return self._within_budget(self.trained, scores.evaluator)
+        stopped = None if self.budget is None else self.budget.stopped
+        return within_budget(self.trained, scores.evaluator.results, stopped)
 
     @property
     def budget(self) -> ArmBudget | None:
         """What this arm may spend; None without limits."""
         return self.session.budgets.get(run_id_of(self.arm))
-
-    def _within_budget(self, result: RunResult, evaluator: Evaluator) -> RunResult:
-        """How the arm ended where its training was complete, and some of its scores weren't paid for."""
-        stopped = self.budget.stopped if self.budget is not None else None
-        # Those of API models to compare with say nothing of the arm.
-        lacks = any(e.status == "missing" and e.model is None for e in evaluator.results)
-        if stopped is None or not lacks or result.status != "completed":
-            return result
-        return attrs.evolve(result, status="budget_stopped", stop_reason=stopped)
 
     async def _train(self, algorithm: Algorithm, ctx: RunContext) -> RunResult:
         """Train, unless an earlier attempt had trained to the end."""
@@ -256,20 +239,6 @@ class _ArmRun:
         shared = self.session.untrained
         wanted = any(shared.known(key) is None for key in untrained_keys(self.session, self.arm))
         return self.taken.lost(self.benchmarks, untrained=wanted)
-
-    def _snapshot(self, step: int) -> Checkpoint | None:
-        """What weights of an earlier step are loaded from; None for untrained ones.
-
-        Raises:
-            StoreError: there is nothing to load them from.
-        """
-        if step == 0:
-            return self.restore
-        entry = self.taken.snapshots.get(step)
-        if entry is None:
-            raise StoreError(LOST)
-        entry.verify()
-        return restorable(entry)
 
     @asynccontextmanager
     async def _prepared(
@@ -302,8 +271,7 @@ class _ArmRun:
             clients = Clients(policy=client, **beside)
             ctx = self.ctx = self._context(clients, model, data, scores.evaluator, rollouts)
             before, self.listening = self.listening, Listening(hooks=self.hooks, ctx=ctx)
-            if before is not None:
-                await before.followed()
+            await before.followed()
             scores.evaluator.bind(ctx)
             async with scores.while_running(self.warnings, lambda: self.why_ended):
                 yield client, scores, ctx
@@ -314,7 +282,7 @@ class _ArmRun:
             with floating_point_in(self.log):
                 return await self.watch.over(self.live)
         except (asyncio.CancelledError, KeyboardInterrupt) as exc:
-            if _asked_to_stop(exc):
+            if asked_to_stop(exc):
                 raise
             error = RunError("a plugin cancelled its own task, which nobody had asked for")
             error.__cause__ = exc
@@ -425,16 +393,25 @@ class _ArmRun:
             return RunResult(status=status, run_id=run_id_of(self.arm))
 
     async def end(self, result: RunResult, seconds: float) -> RunResult:
-        """Record how the arm ended and tell the listeners."""
-        ended = self.finish(result, seconds)
-        if self.listening is not None:
-            await self.listening.ended(ended)
-            if not set(self.hooks.warnings) <= set(ended.warnings):
-                ended = self.finish(result, seconds)  # with what a listener did wrong just now
+        """Record how the arm ended and tell the listeners, who hear of it also where it can't be recorded."""
+        try:
+            ended = self.finish(result, seconds)
+        except StoreError:
+            told = without_secrets(self._arm_result(result, seconds), self.session.log_settings.redactor)
+            await self.listening.ended(told)
+            raise
+        await self.listening.ended(ended)
+        if not set(self.hooks.warnings) <= set(ended.warnings):
+            ended = self.finish(result, seconds)  # with what a listener did wrong just now
         return ended.run or result
 
     async def end_cut_off(self, seconds: float) -> None:
-        """The same for an arm that is cut off. Its record is written before anything is awaited; its listeners have a few seconds."""
+        """The same for an arm that is cut off. Its record is written before anything is awaited; its listeners have a few seconds, or
+        none where Ctrl-C came again.
+        """
+        if interruption().times > 1:
+            self.finish(self.cut_off(), seconds)
+            return
         try:
             async with asyncio.timeout(LAST_WORD_SECONDS):
                 await self.end(self.cut_off(), seconds)
@@ -448,9 +425,7 @@ class _ArmRun:
 
     def leave_behind(self, result: RunResult, seconds: float) -> None:
         """Record what this attempt came to, which another one is going to replace. Its listeners hear of it once that one has its own."""
-        left = self.session.keep_left_behind(self.record, self._arm_result(result, seconds))
-        if self.listening is not None:
-            self.listening.left = left
+        self.listening.left = self.session.keep_left_behind(self.record, self._arm_result(result, seconds))
 
     async def gone_back(self, retreat: Retreat) -> _ArmRun:
         """The attempt that goes on from the best checkpoint."""

@@ -46,7 +46,7 @@ class ArmBackend:
         spec = self.arm.run.backend
         backend = self.session.plan.registry.build("backend", spec.kind, resolve(spec.params))
         async with self._prepared(backend, spec.kind, model, start, self.record.directory) as client:
-            self.record.note(backend=dict(getattr(client, "facts", None) or {}))
+            self.record.note(backend=_facts(client))
             yield client
 
     @asynccontextmanager
@@ -78,6 +78,8 @@ class ArmBackend:
         async with made_ready(
             backend, name, preparing, watch=self.watch, log=self.log, warnings=self.warnings
         ) as client:
+            if self.arm.deterministic and _facts(client).get("deterministic") is False:
+                self.record.note(deterministic=False)  # whatever was asked for
             yield client
 
     def _mark_simulated(self, kind: str, model: ModelSpec) -> None:
@@ -86,6 +88,11 @@ class ArmBackend:
         text = f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
         if text not in self.warnings:  # a run may need its backend several times, for scores that were lost
             self.warnings.append(text)
+
+
+def _facts(client: TrainingClient) -> dict[str, object]:
+    """What a backend says of what it has made, for the record; `deterministic` says whether the bits are those that were asked for."""
+    return dict(getattr(client, "facts", None) or {})
 
 
 @asynccontextmanager

@@ -193,6 +193,6 @@ class ArmData:
         if differs is None:
             return
         text = f"it is the same run as {self.earlier.experiment_id} {self.earlier.run_id}, yet differs, first in {differs}"
-        if self.arm.deterministic:
+        if self.record.facts.get("deterministic"):  # as it turned out
             self.warnings.append(text)
         self.session.log.info("run.diverged", run_id=run_id_of(self.arm), what=text)

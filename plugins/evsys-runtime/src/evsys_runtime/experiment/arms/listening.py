@@ -15,21 +15,21 @@ LAST_WORD_SECONDS = 10.0
 
 @attrs.define(kw_only=True, eq=False)
 class Listening:
-    """The listeners of one attempt, from when there is a context to tell them.
+    """The listeners of one attempt; nobody hears anything before there is a context to tell them.
 
     An attempt that goes back behind a collapse is replaced by another one, which has listeners of its own once its model is loaded.
     Until then these stay: where that fails, they are the ones to hear how the run ended. `left` is what the attempt came to, where
     it is going to be replaced.
     """
 
-    hooks: HookManager
-    ctx: RunContext
+    hooks: HookManager = attrs.field(factory=HookManager)
+    ctx: RunContext | None = None
     left: ArmResult | None = None
     _over: bool = False
 
     async def ended(self, result: ArmResult) -> None:
         """Tell them how it ended, unless they know. A failure is told before."""
-        if self._over:
+        if self._over or self.ctx is None:
             return
         self._over = True
         if result.failure is not None:

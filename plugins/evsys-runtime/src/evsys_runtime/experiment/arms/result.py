@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from evsys.errors import PluginError, StoreError
-from evsys.types import ArmResult, OutOfBand, RunResult, Usage
+from evsys.types import ArmResult, EvaluationResult, OutOfBand, RunResult, Usage
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.session import Session
 from evsys_runtime.record.hashing import digest
@@ -15,7 +15,23 @@ from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.bands import bands_of, out_of_bands
 
-__all__ = ["arm_result", "kept_rollouts"]
+__all__ = ["arm_result", "kept_rollouts", "within_budget"]
+
+
+def within_budget(
+    result: RunResult, evaluations: Iterable[EvaluationResult], stopped: str | None
+) -> RunResult:
+    """How an arm ended where its training was complete, and some of its scores weren't paid for.
+
+    Args:
+        result: what its training came to.
+        evaluations: its scores. Those of API models to compare with say nothing of the arm.
+        stopped: why nothing more was paid for; None where there was enough.
+    """
+    lacks = any(one.status == "missing" and one.model is None for one in evaluations)
+    if stopped is None or not lacks or result.status != "completed":
+        return result
+    return attrs.evolve(result, status="budget_stopped", stop_reason=stopped)
 
 
 def arm_result(

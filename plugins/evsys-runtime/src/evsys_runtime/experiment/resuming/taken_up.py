@@ -93,6 +93,18 @@ class TakenUp:
         """The checkpoint, as backends and loops take it."""
         return None if self.checkpoint is None else restorable(self.checkpoint)
 
+    def snapshot(self, step: int) -> Checkpoint:
+        """What the weights of an earlier step are loaded from.
+
+        Raises:
+            StoreError: there is nothing to load them from.
+        """
+        entry = self.snapshots.get(step)
+        if entry is None:
+            raise StoreError(LOST)
+        entry.verify()
+        return restorable(entry)
+
     @property
     def counted(self) -> Iterator[Usage]:
         """What of all that was paid for this attempt goes on with."""

@@ -14,7 +14,15 @@ from types import FrameType
 
 import attrs
 
-__all__ = ["Abandoned", "Interruption", "Terminated", "handlers_put_back", "interruptible", "interruption"]
+__all__ = [
+    "Abandoned",
+    "Interruption",
+    "Terminated",
+    "asked_to_stop",
+    "handlers_put_back",
+    "interruptible",
+    "interruption",
+]
 
 TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -55,6 +63,12 @@ class Interruption:
 
 
 _current: ContextVar[Interruption | None] = ContextVar("evsys_interruption", default=None)
+
+
+def asked_to_stop(exc: BaseException) -> bool:
+    """True for Ctrl-C and for a cancellation from outside; False for a `CancelledError` that a plugin raised."""
+    task = asyncio.current_task()
+    return isinstance(exc, KeyboardInterrupt) or task is None or task.cancelling() > 0
 
 
 def interruption() -> Interruption:
