@@ -1,3 +1,4 @@
+import errno
 import json
 import shutil
 import subprocess
@@ -301,6 +302,26 @@ def test_what_others_write_now_or_call_alike_is_left_alone(tmp_path):
     assert left.is_dir()
     assert replacing.give_back(tmp_path, "a-b") == [tmp_path / "a-b"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [".a-notes", "a-b"]
+
+
+def test_an_export_that_another_one_was_quicker_than_leaves_its_model_alone(
+    families, tmp_path, out, monkeypatch
+):
+    def export_too(line):
+        if line.startswith("writing") and not out.exists():
+            export_model(str(families / "qwen2"), out)
+
+    with pytest.raises(StoreError, match="is there already") as caught:
+        export_model(str(families / "qwen3"), out, progress=export_too)
+    assert "--force" in caught.value.hint
+    assert read_header(out).family.name == "Qwen2"
+
+    def later(folder, target):
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr("evsys_backend_local.models.export.put_in_place", later)
+    with pytest.raises(StoreError, match="made by somebody else meanwhile"):
+        export_model(str(families / "qwen3"), tmp_path / "other")
 
 
 def test_a_failed_export_leaves_nothing(families, tmp_path, out, monkeypatch):

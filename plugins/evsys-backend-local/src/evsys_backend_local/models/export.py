@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -107,6 +108,7 @@ def export_model(
         say(f"writing {weights.shape.parameters / 1e6:.1f} M weights as {dtype}")
         _write(weights, found.base, folder, dtype)
         size = sum(path.stat().st_size for path in folder.iterdir())
+        _require_free(out, force=force)  # another export may have been quicker
         put_in_place(folder, out)
     say(f"{out} is ready, {size / 1e6:.1f} MB")
     return Exported(
@@ -127,7 +129,11 @@ def _require_free(out: Path, *, force: bool) -> None:
     if not is_folder_model(out):
         raise StoreError(f"{out} is there already, and is no model", hint="choose another folder")
     if not force:
-        raise StoreError(f"{out} is there already", hint="choose another folder, or replace it with --force")
+        raise _taken(f"{out} is there already")
+
+
+def _taken(message: str) -> StoreError:
+    return StoreError(message, hint="choose another folder, or replace it with --force")
 
 
 def _require_other_than_base(out: Path, base: str) -> None:
@@ -253,6 +259,8 @@ def _staging(out: Path, weights: BaseWeights, dtype: str) -> Iterator[Path]:
     except OSError as error:
         if isinstance(error, EvsysError):
             raise
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise _taken(f"{out} was made by somebody else meanwhile") from error
         raise StoreError(
             f"cannot write {out}: {error.strerror or error}",
             hint="free some space or permit writing there, or choose another folder",
