@@ -204,7 +204,9 @@ def test_a_slow_config_endpoint_blocks_nothing_and_ends_by_its_deadline(mock_ser
     assert seconds < 25
 
 
-def test_a_snapshot_in_use_is_lost_with_the_server_where_a_later_state_was_saved(serve, tmp_path: Path):
+def test_a_snapshot_in_use_is_lost_with_the_server_where_the_state_of_a_later_step_was_saved(
+    serve, tmp_path: Path
+):
     server = serve()
 
     async def run() -> None:
@@ -215,13 +217,36 @@ def test_a_snapshot_in_use_is_lost_with_the_server_where_a_later_state_was_saved
         await client.save_state(tmp_path)
         server.kill()
         await asyncio.to_thread(server.start)
-        with pytest.raises(BackendError, match="a later state was saved"):
+        with pytest.raises(BackendError, match="the state of a later step was saved"):
             await sampler.sample(list(b"hello"), SamplingParams(max_tokens=2))
         assert client.version == 1
         await steps(client, 1, 1)
         await made.teardown(client)
 
     asyncio.run(run())
+
+
+def test_a_snapshot_of_the_step_whose_state_was_saved_last_survives_the_server(serve, tmp_path: Path):
+    server = serve()
+
+    async def run() -> tuple[Any, Any]:
+        made = backend(server.base_url, dead_after=60.0)
+        client = await made.prepare(MODEL, tmp_path, 0)
+        await steps(client, 0, 2)
+        sampler = await client.sampling_client()
+        asked = (list(b"hello"), SamplingParams(max_tokens=8, seed=3))
+        before = await sampler.sample(*asked)
+        await client.save_state(tmp_path)
+        server.kill()
+        await asyncio.to_thread(server.start)
+        after = await sampler.sample(*asked)
+        await made.teardown(client)
+        return before, after
+
+    before, after = asyncio.run(run())
+    [before], [after] = before.sequences, after.sequences
+    assert list(before.tokens) == list(after.tokens)
+    assert before.logprobs == pytest.approx(after.logprobs, abs=1e-5)
 
 
 def test_a_state_that_has_expired_is_said_to_be_gone(serve, tmp_path: Path):

@@ -317,18 +317,39 @@ def test_a_snapshot_in_use_is_taken_again_at_its_place_and_one_that_is_closed_is
 
 def test_a_snapshot_that_a_later_state_has_passed_is_gone_with_the_server():
     async def run() -> None:
-        made = stream(Model(breaks={5: Gone()}), Model())
+        made = stream(Model(breaks={7: Gone()}), Model())
         await trains(made, 1, 1)
         snapshot = call("snapshot", changes=False, again=lambda: True)
         await made.submit(snapshot)
+        await trains(made, 2, 2)
         save = call("save", changes=False)
         await made.submit(save)
         made.saved(save)
-        await made.submit(gradient(2))
-        with pytest.raises(BackendError, match="snapshot: the server lost it, and a later state was saved"):
+        await made.submit(gradient(3))
+        with pytest.raises(BackendError, match="snapshot: the server lost it, and the state of a later step"):
             await made.made_again(snapshot)
 
     asyncio.run(run())
+
+
+def test_a_snapshot_of_the_weights_that_a_state_holds_is_taken_again_from_it():
+    async def run() -> tuple[list[str], list[str]]:
+        second, renewed = Model(), []
+        made = stream(Model(breaks={6: Gone()}), second)
+        await trains(made, 1, 1)
+        snapshot = call("snapshot", changes=False, again=lambda: True, renew=renewed.append)
+        await made.submit(snapshot)
+        await made.submit(call("closed one", changes=False, again=lambda: False))
+        save = call("save", changes=False)
+        await made.submit(save)
+        made.saved(save)
+        await trains(made, 2, 2)
+        await made.made_again(snapshot)
+        return second.done, renewed
+
+    done, renewed = asyncio.run(run())
+    assert done == ["snapshot", "gradient 2", "step 2"]
+    assert renewed == ["snapshot is done"]
 
 
 def test_steps_that_were_taken_back_are_not_counted():

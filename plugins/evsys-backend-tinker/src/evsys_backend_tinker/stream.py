@@ -122,10 +122,15 @@ class Stream:
         return task
 
     def saved(self, call: Call) -> None:
-        """A state holds what `call` saved: no step before it is ever repeated. A gradient that no step has used isn't in it."""
+        """A state holds what `call` saved: no step before it is ever repeated. A gradient that no step has used isn't in it; a snapshot
+        that was taken since the last step is of the very weights that it holds.
+        """
         last = max((one.number for one in self._since if one.steps and one.number < call.number), default=0)
         self._since = [
-            one for one in self._since if one.number > call.number or (one.changes and one.number > last)
+            one
+            for one in self._since
+            if one.number > call.number
+            or (one.number > last and (one.changes or (one.again() and not self._forgotten)))
         ]
         self._unsaved = sum(one.steps for one in self._since)
         self._forgotten = False
@@ -173,7 +178,7 @@ class Stream:
             raise BackendError(self.closed)
         if call not in self._since or call.repeating is None:
             raise BackendError(
-                f"{call.what}: the server lost it, and a later state was saved, so it can't be made again"
+                f"{call.what}: the server lost it, and the state of a later step was saved, so it can't be made again"
             )
         await asyncio.shield(call.repeating)
 
