@@ -30,16 +30,26 @@ class Strikes:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    settings = partial(BreakerSettings, give_up_after=4.0, cool_down=0.3, longest_cool_down=0.3)
-    monkeypatch.setattr(outage, "BreakerSettings", settings)
+def project(tmp_path):
     made = Project(tmp_path)
     made.code("strikes", CALLBACK)
     return made
 
 
+@pytest.fixture
+def patience(monkeypatch):
+    """Has experiments give a server up after so many seconds."""
+
+    def set_to(seconds):
+        settings = partial(BreakerSettings, give_up_after=seconds, cool_down=0.3, longest_cool_down=0.3)
+        monkeypatch.setattr(outage, "BreakerSettings", settings)
+
+    return set_to
+
+
 def experiment(project, server, *, back):
-    params = f"{{provider: evsys, base_url: '{server.base_url}', dead_after: 2}}"
+    # Long enough for several failures, of which it takes three to call a server down, on a busy machine too.
+    params = f"{{provider: evsys, base_url: '{server.base_url}', dead_after: 4}}"
     run = RUN.replace("backend: {kind: mock}", f"backend: {{kind: tinker, params: {params}}}")
     extra = "n_repeats: 3\nmax_concurrent_arms: 1\nbudget: {steps: 100}\ncallbacks: [{kind: strikes}]\n"
     made = project.experiment(
@@ -54,7 +64,8 @@ def experiment(project, server, *, back):
     return made
 
 
-def test_a_server_that_stays_away_ends_the_experiment_with_its_budget_intact(serve, project):
+def test_a_server_that_stays_away_ends_the_experiment_with_its_budget_intact(serve, project, patience):
+    patience(12.0)
     server = serve()
     made = experiment(project, server, back=False)
     with pytest.raises(BackendError, match=r"the server at http://127.0.0.1:\d+ wasn't asked"):
@@ -69,7 +80,8 @@ def test_a_server_that_stays_away_ends_the_experiment_with_its_budget_intact(ser
     assert "hasn't answered for" in arm.failure.message
 
 
-def test_runs_to_come_wait_for_a_server_that_comes_back(serve, project):
+def test_runs_to_come_wait_for_a_server_that_comes_back(serve, project, patience):
+    patience(60.0)
     result = experiment(project, serve(), back=True).run()
     assert [(arm.run_id, arm.status) for arm in result.arms] == [
         ("run-s0", "failed"),
