@@ -1,7 +1,7 @@
 """Sampling calls that a deterministic run makes together have the bits that they have in process, whatever happens on the way."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -294,15 +294,8 @@ def test_calls_on_another_snapshot_are_drawn_again_where_one_finds_that_the_serv
     assert scored == trained == before
 
 
-@pytest.mark.parametrize("past", [True, False])
-def test_what_a_call_ends_with_tells_nothing_once_its_model_is_being_made_again(past: bool):
-    """The server's word that a session has ended comes as any failure does, and before the new one is there."""
-
-    class Ended:
-        def compute_logprobs(self, _tokens: Any) -> Future[Any]:
-            outcome: Future[Any] = Future()
-            outcome.set_exception(RuntimeError("session 7 has ended"))
-            return outcome
+def sampler_of(inner: Any, *, is_past: Callable[[int], bool], together: bool) -> TinkerSampler:
+    """A sampler of `inner`, in whose place stands one that answers once the model is made again."""
 
     class Whole:
         def compute_logprobs(self, tokens: Any) -> Future[Any]:
@@ -314,13 +307,13 @@ def test_what_a_call_ends_with_tells_nothing_once_its_model_is_being_made_again(
         snapshot.inner, snapshot.generation = Whole(), generation + 1
 
     snapshot = Snapshot(
-        inner=Ended(),
+        inner=inner,
         generation=0,
         renew=renew,
         lost=lambda _generation: asyncio.sleep(60.0),
-        is_past=lambda generation: past and generation == 0,
+        is_past=is_past,
     )
-    sampler = TinkerSampler(
+    return TinkerSampler(
         snapshot,
         tokenizer=ByteTokenizer(),
         version=0,
@@ -328,9 +321,22 @@ def test_what_a_call_ends_with_tells_nothing_once_its_model_is_being_made_again(
         limiter=Limiter(),
         meter=Meter(),
         one_seed=True,
-        together=False,
+        together=together,
         log=None,
     )
+
+
+@pytest.mark.parametrize("past", [True, False])
+def test_what_a_call_ends_with_tells_nothing_once_its_model_is_being_made_again(past: bool):
+    """The server's word that a session has ended comes as any failure does, and before the new one is there."""
+
+    class Ended:
+        def compute_logprobs(self, _tokens: Any) -> Future[Any]:
+            outcome: Future[Any] = Future()
+            outcome.set_exception(RuntimeError("session 7 has ended"))
+            return outcome
+
+    sampler = sampler_of(Ended(), is_past=lambda generation: past and generation == 0, together=False)
     if past:
         assert asyncio.run(sampler.compute_logprobs([1, 2, 3]))[1:].tolist() == [-1.0, -1.0]
     else:
@@ -345,33 +351,7 @@ def test_a_call_that_the_client_cancels_as_it_closes_a_lost_session_is_made_agai
             outcome.cancel()
             return outcome
 
-    class Whole:
-        def compute_logprobs(self, tokens: Any) -> Future[Any]:
-            outcome: Future[Any] = Future()
-            outcome.set_result([None, *(-1.0 for _ in tokens.to_ints()[1:])])
-            return outcome
-
-    async def renew(generation: int, _error: Exception) -> None:
-        snapshot.inner, snapshot.generation = Whole(), generation + 1
-
-    snapshot = Snapshot(
-        inner=Closed(),
-        generation=0,
-        renew=renew,
-        lost=lambda _generation: asyncio.sleep(60.0),
-        is_past=lambda _generation: False,
-    )
-    sampler = TinkerSampler(
-        snapshot,
-        tokenizer=ByteTokenizer(),
-        version=0,
-        waiting=Waiting(api=JsonApi(base_url="http://127.0.0.1:1")),
-        limiter=Limiter(),
-        meter=Meter(),
-        one_seed=True,
-        together=True,
-        log=None,
-    )
+    sampler = sampler_of(Closed(), is_past=lambda _generation: False, together=True)
 
     async def run() -> list[float]:
         async with asyncio.timeout(10):

@@ -90,7 +90,8 @@ def evaluate(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
     """Score MODEL on each BENCHMARK, without training.
 
     MODEL is the folder of a checkpoint (.evsys/experiments/.../runs/<run>/checkpoints/<step>), the name of an API
-    model, or with --backend a base model: `evsys eval smollm2-135m tasks.jsonl --backend local`. A BENCHMARK is a file or folder of tasks, or the id or name of a stored one. The record goes to
+    model, or with --backend a base model: `evsys eval smollm2-135m tasks.jsonl --backend local`. A BENCHMARK
+    is a file or folder of tasks, or the id or name of a stored one. The record goes to
     `.evsys/evaluations/` in the project.
     """
     return _score(model, benchmarks, **options)

@@ -16,7 +16,8 @@ from evsys_backend_tinker import convert
 from evsys_backend_tinker.pauses import heard_by
 from evsys_backend_tinker.sdk import GoneError, as_cause, as_future, is_lost, said, sampler_id, tinker
 from evsys_backend_tinker.together import Asked, NamedBatch, key_of
-from evsys_backend_tinker.waiting import looked_at, own_task_cancelled
+from evsys_backend_tinker.waiting import looked_at
+from evsys_runtime.cancelling import own_task_cancelled
 from evsys_runtime.gathering import Gathering, when_all_gave_up
 
 if TYPE_CHECKING:

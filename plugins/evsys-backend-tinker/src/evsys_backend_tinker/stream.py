@@ -19,7 +19,8 @@ from evsys.protocols import Log
 from evsys_backend_tinker.daemon import in_daemon_thread
 from evsys_backend_tinker.pauses import heard_by
 from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, is_rejected, said
-from evsys_backend_tinker.waiting import Kind, Waiting, looked_at, own_task_cancelled
+from evsys_backend_tinker.waiting import Kind, Waiting, looked_at
+from evsys_runtime.cancelling import own_task_cancelled
 
 __all__ = ["Call", "Stream"]
 

@@ -20,7 +20,7 @@ from evsys_backend_tinker.http_json import JsonApi, UnreachableError
 from evsys_runtime.accounting.breaker import Breaker
 from evsys_runtime.accounting.clock import Clock, SystemClock
 
-__all__ = ["HEALTH", "Kind", "Waiting", "looked_at", "own_task_cancelled"]
+__all__ = ["HEALTH", "Kind", "Waiting", "looked_at"]
 
 Kind = Literal["connect", "create", "train", "save", "sample", "close"]
 HEALTH = "/api/v1/healthz"
@@ -180,9 +180,3 @@ def looked_at(future: asyncio.Future[Any]) -> None:
     """Nobody needs to await every call: a failure is told where it is awaited, and is no fault where it isn't."""
     if not future.cancelled():
         future.exception()
-
-
-def own_task_cancelled() -> bool:
-    """True where it is this task that is to end, and not just the call that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

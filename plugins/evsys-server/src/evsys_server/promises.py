@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, BackendError
+from evsys_runtime.cancelling import own_task_cancelled
 from evsys_server.errors import Category, category_of, message_of, reason_of
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ class Promise:
         except PLUGIN_FAILURES as exc:  # what a backend raises is the client's answer
             self._fail(exc, category_of(exc))
         except asyncio.CancelledError as exc:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if own_task_cancelled():
                 raise
             error = BackendError("the backend cancelled its own work, which nobody had asked for")
             error.__cause__ = exc

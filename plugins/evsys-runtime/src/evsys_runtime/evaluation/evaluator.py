@@ -16,6 +16,7 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, RunError, StoreError
 from evsys.types import EvaluationResult, Rollout, Usage
+from evsys_runtime.cancelling import own_task_cancelled
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark
 from evsys_runtime.evaluation.entry_rollouts import EntryRollouts, MakeModel
 from evsys_runtime.evaluation.in_flight import InFlight
@@ -367,7 +368,7 @@ class Evaluator:
             await self._rollouts.fill(rollouts, benchmark, snapshot, step, model)
             result = scored_result(benchmark, step, rollouts, self._seeds)
         except asyncio.CancelledError as exc:
-            if _asked_to_stop():
+            if own_task_cancelled():
                 self._cut_off(benchmark, ended(missing_result(benchmark, step, self._reason, rollouts)), exc)
                 raise
             lost = RunError("a plugin cancelled its own task, which nobody had asked for")
@@ -451,12 +452,6 @@ class Evaluator:
 
 def _for_free(_usage: Usage) -> None:
     """Charge nobody."""
-
-
-def _asked_to_stop() -> bool:
-    """True where somebody cancelled this task; False where a plugin raised a `CancelledError` of its own."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def _scorings(benchmark: BoundBenchmark, start: int, end: int) -> int:

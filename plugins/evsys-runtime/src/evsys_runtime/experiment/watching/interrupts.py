@@ -14,6 +14,8 @@ from types import FrameType
 
 import attrs
 
+from evsys_runtime.cancelling import own_task_cancelled
+
 __all__ = [
     "Abandoned",
     "Interruption",
@@ -67,8 +69,7 @@ _current: ContextVar[Interruption | None] = ContextVar("evsys_interruption", def
 
 def asked_to_stop(exc: BaseException) -> bool:
     """True for Ctrl-C and for a cancellation from outside; False for a `CancelledError` that a plugin raised."""
-    task = asyncio.current_task()
-    return isinstance(exc, KeyboardInterrupt) or task is None or task.cancelling() > 0
+    return isinstance(exc, KeyboardInterrupt) or own_task_cancelled()
 
 
 def interruption() -> Interruption:
