@@ -12,9 +12,9 @@ import inspect
 import os
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from param_tables import param_tables
 
@@ -250,15 +250,7 @@ def plugin(entry: PluginEntry, registry: Registry) -> str:
     if entry.kind in WITHOUT_DECORATOR:
         return heading
     schema = registry.schema(entry.kind, entry.qualified)
-    return (
-        f"{heading}\n\n{param_tables(schema, other_names(registry.config_of(entry.kind, entry.qualified)))}"
-    )
-
-
-def other_names(config: Any) -> Mapping[str, tuple[str, ...]]:
-    """The aliases of the params of an attrs Config."""
-    fields = getattr(config, "__attrs_attrs__", ())
-    return {field.alias: tuple(field.metadata.get("aliases", ())) for field in fields}
+    return f"{heading}\n\n{param_tables(schema)}"
 
 
 # --- checks -------------------------------------------------------------------------------------------------------------

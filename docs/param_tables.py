@@ -34,34 +34,43 @@ _TYPES = {
 _HEAD = "| param | takes | default | bounds | meaning | source |\n| --- | --- | --- | --- | --- | --- |"
 
 
-def param_tables(schema: Schema, aliases: Mapping[str, tuple[str, ...]]) -> str:
+def param_tables(schema: Schema) -> str:
     """The table of a Config, and below it one for each class that it holds.
 
     Args:
         schema: of the whole Config, with its `$defs`.
-        aliases: other names of params.
     """
     if not schema.get("properties"):
         return "Takes any params." if schema.get("additionalProperties") else "Takes no params."
-    tables = [_table(schema, aliases)]
+    tables = [_table(schema)]
     for name, inner in schema.get("$defs", {}).items():
         if inner.get("properties"):
-            tables.append(f"A `{name}`:\n\n{_table(inner, {})}")
+            tables.append(f"A `{name}`:\n\n{_table(inner)}")
     return "\n\n".join(tables)
 
 
-def _table(schema: Schema, aliases: Mapping[str, tuple[str, ...]]) -> str:
+def _table(schema: Schema) -> str:
     required = schema.get("required", ())
+    aliases: dict[str, list[str]] = {}
+    for name, prop in schema["properties"].items():
+        if meant := prop.get("x-evsys-alias-of"):
+            aliases.setdefault(meant, []).append(_alias(name, prop))
     rows = [
-        _row(name, prop, aliases.get(name, ()), required=name in required)
+        _row(name, prop, aliases.get(name, []), required=name in required)
         for name, prop in schema["properties"].items()
-        if not prop.get("deprecated")  # how a schema marks the other names of a param
+        if "x-evsys-alias-of" not in prop
     ]
     return "\n".join([_HEAD, *rows])
 
 
-def _row(name: str, prop: Schema, aliases: tuple[str, ...], *, required: bool) -> str:
-    names = f"`{name}`" + (f" (also {', '.join(f'`{alias}`' for alias in aliases)})" if aliases else "")
+def _alias(name: str, prop: Schema) -> str:
+    """An alias in backticks, and since when it is deprecated, if it is."""
+    since = prop.get("description", "").partition(" (deprecated since ")[2].rstrip(")")
+    return f"`{name}`" + (f", deprecated since {since}" if prop.get("deprecated") else "")
+
+
+def _row(name: str, prop: Schema, aliases: list[str], *, required: bool) -> str:
+    names = f"`{name}`" + (f" (also {', '.join(aliases)})" if aliases else "")
     default = (
         "" if required or "default" not in prop else f"`{json.dumps(prop['default'], ensure_ascii=False)}`"
     )

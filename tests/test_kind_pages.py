@@ -82,7 +82,13 @@ def test_a_table_says_type_default_bounds_meaning_source_and_other_names():
                 "description": "How a | b.",
                 "x-evsys-source": "a paper",
             },
-            "speed": {"type": "number", "deprecated": True},
+            "speed": {"type": "number", "x-evsys-alias-of": "rate"},
+            "pace": {
+                "type": "number",
+                "x-evsys-alias-of": "rate",
+                "deprecated": True,
+                "description": "another name for 'rate' (deprecated since 0.4)",
+            },
             "mode": {"enum": ["a", 1, None]},
             "inner": {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}]},
             "names": {"type": "array", "items": {"type": "string"}, "minItems": 1},
@@ -91,15 +97,16 @@ def test_a_table_says_type_default_bounds_meaning_source_and_other_names():
         "$defs": {"Inner": {"properties": {"k": {}}}, "Empty": {}},
     }
     head = "| param | takes | default | bounds | meaning | source |\n| --- | --- | --- | --- | --- | --- |\n"
-    assert param_tables(schema, {"rate": ("speed",)}) == (
-        head + "| `rate` (also `speed`) | number | `0.5` | > 0, ≤ 1 | How a &#124; b. | a paper |\n"
+    assert param_tables(schema) == (
+        head
+        + "| `rate` (also `speed`, `pace`, deprecated since 0.4) | number | `0.5` | > 0, ≤ 1 | How a &#124; b. | a paper |\n"
         '| `mode` | `"a"` or `1` or `null` | required |  |  |  |\n'
         "| `inner` | `Inner` or null |  |  |  |  |\n"
         "| `names` | list of text |  | at least 1 items |  |  |\n\n"
         f"A `Inner`:\n\n{head}| `k` | anything |  |  |  |  |"
     )
-    assert param_tables({"properties": {}, "additionalProperties": False}, {}) == "Takes no params."
-    assert param_tables({"properties": {}, "additionalProperties": True}, {}) == "Takes any params."
+    assert param_tables({"properties": {}, "additionalProperties": False}) == "Takes no params."
+    assert param_tables({"properties": {}, "additionalProperties": True}) == "Takes any params."
 
 
 # --- examples -----------------------------------------------------------------------------------------------------------

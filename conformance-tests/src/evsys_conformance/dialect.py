@@ -239,7 +239,7 @@ def _objects(schema: Schema, root: Schema, depth: int) -> st.SearchStrategy[Any]
         fields = {
             name: values(part, root, depth + 1)
             for name, part in schema["properties"].items()
-            if name in required or (depth < 3 and not part.get("deprecated"))
+            if name in required or (depth < 3 and "x-evsys-alias-of" not in part)
         }
         optional = {name: field for name, field in fields.items() if name not in required}
         return st.fixed_dictionaries(

@@ -393,9 +393,10 @@ def test_two_nested_classes_of_one_name_stay_apart():
 
 def test_other_names_of_a_field_are_there_and_only_one_may_be_given():
     schema = schema_for_config(class_of(["number", "required_alias"]))
-    assert schema["properties"]["lr"]["deprecated"] is True
-    assert schema["properties"]["lr"]["description"] == "another name of 'number'"
-    assert "deprecated" not in schema["properties"]["number"]
+    assert schema["properties"]["lr"]["x-evsys-alias-of"] == "number"
+    assert schema["properties"]["lr"]["description"] == "another name for 'number'"
+    assert "x-evsys-alias-of" not in schema["properties"]["number"]
+    assert not any("deprecated" in prop for prop in schema["properties"].values())
     for tree, right in [
         ({"other": "x"}, True),
         ({}, False),
@@ -403,6 +404,21 @@ def test_other_names_of_a_field_are_there_and_only_one_may_be_given():
         ({"other": "x", "lr": 0.5, "rate": 0.5}, False),
     ]:
         assert VALIDATOR(schema).is_valid(tree) is right
+
+
+def test_a_deprecated_name_or_field_names_the_version():
+    @attrs.frozen(kw_only=True)
+    class Config:
+        steps: int = evsys.option(1, "How long.", aliases={"max_steps": None, "iterations": "0.4"})
+        speed: float = evsys.option(1.0, "Use `rate`.", deprecated="0.5")
+
+    properties = schema_for_config(Config)["properties"]
+    assert "deprecated" not in properties["steps"]
+    assert "deprecated" not in properties["max_steps"]
+    assert properties["iterations"]["deprecated"] is True
+    assert properties["iterations"]["description"] == "another name for 'steps' (deprecated since 0.4)"
+    assert properties["speed"]["deprecated"] is True
+    assert properties["speed"]["description"] == "Use `rate`. (deprecated since 0.5)"
 
 
 def test_a_default_without_json_form_is_left_out():

@@ -288,7 +288,7 @@ def _for_each_value(schema: Mapping[str, Any], holds: Callable[[dict[str, Any]],
 
 def _each_required(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The properties of a schema, all of them present, so that each example tries each."""
-    properties = {k: v for k, v in schema.get("properties", {}).items() if not v.get("deprecated")}
+    properties = {k: v for k, v in schema.get("properties", {}).items() if "x-evsys-alias-of" not in v}
     return {"properties": properties, "required": list(properties), "additionalProperties": False}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import EllipsisType
 from typing import Any, cast
 
@@ -22,7 +22,8 @@ def option[T](
     lt: float | None = None,
     choices: Iterable[Any] | None = None,
     source: str | None = None,
-    aliases: Iterable[str] = (),
+    aliases: Iterable[str] | Mapping[str, str | None] = (),
+    deprecated: str | None = None,
     min_len: int | None = None,
 ) -> T:
     """A field of an attrs Config: its default, what it means, and what it allows. None is let through by all bounds.
@@ -36,7 +37,9 @@ def option[T](
         lt: value that it must be below.
         choices: the values that it may have.
         source: where the default comes from, such as a paper.
-        aliases: other names under which a file may give it.
+        aliases: other names that a file may use for it. A mapping gives, for each name, the version since which that name is
+            deprecated, or None for a name that stays.
+        deprecated: the version since which the field itself is deprecated; `help` says what to use instead.
         min_len: fewest characters or items.
     """
     wanted: list[tuple[Callable[[Any], Any], Any]] = [
@@ -44,7 +47,8 @@ def option[T](
         *((validators.in_, None if choices is None else tuple(choices)), (validators.min_len, min_len)),
     ]
     checks = [make(value) for make, value in wanted if value is not None]
-    metadata = {"help": help, "source": source, "aliases": tuple(aliases)}
+    names = dict(aliases) if isinstance(aliases, Mapping) else dict.fromkeys(aliases)
+    metadata = {"help": help, "source": source, "aliases": names, "deprecated": deprecated}
     made = attrs.field(
         default=attrs.NOTHING if default is ... else default,
         validator=validators.optional(checks[0] if len(checks) == 1 else checks) if checks else None,

@@ -30,6 +30,16 @@ def schema_for_config(cls: type) -> dict[str, Any]:
     return schema | ({"$defs": walker.defs} if walker.defs else {})
 
 
+def _naming(field: ConfigField, name: str) -> dict[str, Any]:
+    """What sets one name of a field apart from its others."""
+    alias = {"description": f"another name for {field.key!r}", "x-evsys-alias-of": field.key}
+    said = {} if name == field.key else alias
+    if (since := field.deprecations.get(name)) is None:
+        return said
+    text = said.get("description") or field.metadata.get("help", "")
+    return said | {"deprecated": True, "description": f"{text} (deprecated since {since})".strip()}
+
+
 class _Walker:
     """Walks the fields; classes met on the way are kept in `defs`, and the first one is the root `#`."""
 
@@ -48,8 +58,7 @@ class _Walker:
             schema["description"] = cls.__doc__.strip().splitlines()[0]
         for field in fields_of(cls):
             prop, names = self._property(field), [field.key, *field.aliases]
-            alias = {"deprecated": True, "description": f"another name of {field.key!r}"}
-            schema["properties"] |= {name: prop | (alias if name != field.key else {}) for name in names}
+            schema["properties"] |= {name: prop | _naming(field, name) for name in names}
             if field.required and len(names) == 1:
                 schema.setdefault("required", []).append(field.key)
             elif field.required:

@@ -110,6 +110,14 @@ class ConfigField(NamedTuple):
         return tuple(self.metadata.get("aliases", ()))
 
     @property
+    def deprecations(self) -> dict[str, str]:
+        """The names of the field that are deprecated, each with the version since which it is."""
+        aliases, whole = self.metadata.get("aliases", ()), self.metadata.get("deprecated")
+        versions = aliases if isinstance(aliases, Mapping) else {}
+        since = {name: whole or versions.get(name) for name in (self.key, *self.aliases)}
+        return {name: version for name, version in since.items() if version}
+
+    @property
     def required(self) -> bool:
         return self.default is attrs.NOTHING
 

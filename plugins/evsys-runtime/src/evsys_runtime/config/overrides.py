@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -22,19 +22,32 @@ from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.paths import Segment
 from evsys_runtime.config.report import Report
 
+if TYPE_CHECKING:
+    from evsys_runtime.config.aliases import Aliases
+
 __all__ = ["apply", "option", "split"]
 
 _TOP = tuple(field.name for field in attrs.fields(ExperimentConfig))
 _RUN = tuple(field.name for field in attrs.fields(RunConfig))
 
 
-def apply(document: Document, overrides: Sequence[str], report: Report) -> Document:
-    """The document with every override set, later ones winning; those that can't be set are reported."""
+def apply(
+    document: Document, overrides: Sequence[str], report: Report, aliases: Aliases | None = None
+) -> Document:
+    """The document with every override set, later ones winning; those that can't be set are reported.
+
+    Args:
+        document: the file, by canonical names if `aliases` are given.
+        overrides: `path=value` texts.
+        report: takes the problems.
+        aliases: what a path may use in place of canonical names.
+    """
     tree = document.tree
     places: dict[str, str] = {}
     for override in overrides:
         try:
             segments, value = split(override)
+            segments = segments if aliases is None else aliases.path(segments, tree)
             for target in _targets(segments, tree):
                 tree = trees.put(tree, target, value)
                 places[paths.join(target)] = option(override)

@@ -74,9 +74,10 @@ def _name_plugins(cls: type, definition: dict[str, Any], plugins: _Plugins) -> N
         kind = field.metadata.get("plugin")
         if kind is None:
             continue
-        prop = definition["properties"][field.name]
         texts = {"metric": True, "rollout_engine": True}.get(kind, False)
-        definition["properties"][field.name] = _replaced(prop, plugins, kind, names=texts)
+        for name in (field.name, *field.metadata.get("aliases", ())):
+            prop = definition["properties"][name]
+            definition["properties"][name] = _replaced(prop, plugins, kind, names=texts)
 
 
 def _replaced(schema: Any, plugins: _Plugins, kind: str, *, names: bool) -> Any:

@@ -21,6 +21,7 @@ from evsys.errors import ConfigError, DataError
 from evsys_runtime.config import document as documents
 from evsys_runtime.config import files, paths
 from evsys_runtime.config import overrides as overrides_
+from evsys_runtime.config.aliases import Aliases
 from evsys_runtime.config.arm_problems import ArmProblems
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
@@ -100,7 +101,7 @@ def _plan(
     report = Report()
     report.add(*document.problems)
     report.settled.update(problem.path for problem in document.problems if problem.path != "$")
-    document = overrides_.apply(document, overrides, report)
+    document = _spelled(document, overrides, report, registry)
     reader, plugins = Reader(document, report), Plugins(registry)
     tree = document.tree
     _refuse_keys(tree, reader)
@@ -175,6 +176,15 @@ def _plan(
         overrides=overrides,
         concurrent_arms=width,
     )
+
+
+def _spelled(document: Document, overrides: Sequence[str], report: Report, registry: Registry) -> Document:
+    """The document with its overrides, by canonical names."""
+    aliases = Aliases(registry, report)
+    document = aliases.document(document)
+    if not overrides:
+        return document
+    return aliases.document(overrides_.apply(document, overrides, report, aliases))
 
 
 def _begin(values: Mapping[str, Any], arms: CheckedArms) -> int:

@@ -66,7 +66,9 @@ class TrainingParams:
         "optimiser's step. By default it goes in one.",
         ge=1,
     )
-    steps: int | None = option(None, "Optimiser steps, over as many epochs as that takes.", ge=1)
+    steps: int | None = option(
+        None, "Optimiser steps, over as many epochs as that takes.", ge=1, aliases=("max_steps",)
+    )
     epochs: float | None = option(None, "Passes over the rows, when `steps` isn't given; 1 by default.", gt=0)
     max_length: int | None = option(
         None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -22,6 +22,8 @@ def key(
     choices: Sequence[Any] | None = None,
     min_len: int | None = None,
     plugin: str | None = None,
+    aliases: Iterable[str] | Mapping[str, str | None] = (),
+    deprecated: str | None = None,
 ) -> Any:
     """Declare a key.
 
@@ -35,6 +37,8 @@ def key(
         choices: the values that are accepted.
         min_len: fewest characters.
         plugin: the kind of plugin that its `{kind, params}` names.
+        aliases: other names for it; see `evsys.option`.
+        deprecated: the version of evsys since which it is deprecated; `text` says what to use instead.
     """
     checks: list[Any] = []
     if ge is not None:
@@ -50,7 +54,9 @@ def key(
     validator = validators.and_(*checks) if len(checks) > 1 else checks[0] if checks else None
     if validator is not None and default is None:
         validator = validators.optional(validator)
-    metadata = {"help": text} | ({"plugin": plugin} if plugin else {})
+    names = dict(aliases) if isinstance(aliases, Mapping) else dict.fromkeys(aliases)
+    given = {"help": text, "plugin": plugin, "aliases": names, "deprecated": deprecated}
+    metadata = {name: value for name, value in given.items() if value}
     if factory is not None:
         return attrs.field(factory=factory, validator=validator, metadata=metadata)
     return attrs.field(default=default, validator=validator, metadata=metadata)
