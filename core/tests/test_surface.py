@@ -63,8 +63,8 @@ PUBLIC = {
     "evsys.types.context": "Clients RunContext StopFlag",
     "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvaluationResult ExperimentResult Failure Forgetting
         MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunResult Settling Status Verdict WithoutFlagged""",
-    "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits SampleResult
-        SampledSequence SamplingParams Score Turn Usage Verify""",
+    "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy REWARD_TOLERANCE Rollout RolloutLimits
+        SampleResult SampledSequence SamplingParams Score Turn Usage Verify reaches""",
     "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",
     "evsys.types.search": "SearchAxis",
     "evsys.types.training": """AdamParams Checkpoint Datum ForwardResult LoraSpec LossFn LossResult ModelSpec

@@ -70,6 +70,7 @@ def test_leave_one_out_is_the_centred_reward_times_a_factor():
 
 def test_a_group_is_flat_where_nothing_can_be_compared():
     assert is_flat("mean", np.array([0.3, 0.3]))
+    assert is_flat("mean", np.array([0.3, 0.1 + 0.2]))
     assert is_flat("mean", np.array([0.3]))
     assert not is_flat("mean", np.array([0.3, 0.4]))
     assert is_flat("none", np.array([0.0, 0.0]))

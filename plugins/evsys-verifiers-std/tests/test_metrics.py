@@ -63,6 +63,13 @@ def test_the_threshold_itself_passes():
     assert PassAtK(k=1, pass_threshold=0.5).compute({"a": [0.5, 0.49]}) == 0.5
 
 
+def test_a_reward_below_the_threshold_by_rounding_passes():
+    rewards = {"a": [0.7 + 0.2, 0.8999]}
+    assert rewards["a"][0] < 0.9
+    assert PassRate(pass_threshold=0.9).compute(rewards) == 0.5
+    assert PassAtK(k=1, pass_threshold=0.9).compute(rewards) == 0.5
+
+
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("n", [3, 5])

@@ -1,8 +1,8 @@
 """From rewards to advantages: how much better a rollout did than what could be expected of its task.
 
 Groups hold rewards that exist: a rollout without a score is left out before any mean is taken, and a group of which one
-rollout is left gives no signal. Where all rewards of a group are equal every estimator that compares gives exactly 0,
-without a division.
+rollout is left gives no signal. If all rewards of a group are equal up to rounding, every estimator that compares gives
+exactly 0, without a division.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from evsys.types import REWARD_TOLERANCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +51,7 @@ def is_flat(estimator: str, rewards: Rewards) -> bool:
     """True for a group from which nothing can be learnt: no difference to compare, or without a baseline no reward."""
     if estimator == "none":
         return not np.any(rewards)
-    return len(rewards) < 2 or bool((rewards == rewards[0]).all())
+    return len(rewards) < 2 or bool(np.ptp(rewards) <= REWARD_TOLERANCE * max(1.0, np.abs(rewards).max()))
 
 
 def _centred(rewards: Rewards) -> Rewards:

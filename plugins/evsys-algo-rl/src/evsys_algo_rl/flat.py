@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evsys.types import reaches
 from evsys_algo_rl.shaping import CORRECT
 
 __all__ = ["FlatSteps"]
@@ -39,7 +40,11 @@ class FlatSteps:
             return None
         steps = "step" if self._most == 1 else f"{self._most} steps"
         reward = metrics.get("reward", 0.0)
-        why = "the tasks are solved" if reward >= CORRECT else "they are too hard, or judged too coarsely"
+        why = (
+            "the tasks are solved"
+            if reaches(reward, CORRECT)
+            else "they are too hard, or judged too coarsely"
+        )
         return (
             f"in the last {steps} no group had rewards that differ (their mean is {reward:.3g}), so there is nothing to learn: "
             f"{why}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evsys.types import reaches
+
 if TYPE_CHECKING:
     from evsys_algo_rl.params import RLParams
 
@@ -49,7 +51,7 @@ def shaped(reward: float, length: int, longest: int, params: RLParams) -> float:
     found = reward
     if params.overlong == "penalise":
         found += overlong_penalty(length, longest, min(params.overlong_buffer or longest // 4 or 1, longest))
-    if params.length_penalty and reward >= CORRECT:
+    if params.length_penalty and reaches(reward, CORRECT):
         target = params.length_target or max(longest // 2, 1)
         found -= params.length_penalty * length_penalty(length, target)
     return found

@@ -130,7 +130,7 @@ class Composite:
 
     async def oracle(self, expected: Any, params: Mapping[str, Any]) -> str | None:
         """A right answer: that of a part which all parts agree on, the heaviest first; None where there is none."""
-        from evsys.types import Rollout, Score
+        from evsys.types import Rollout, Score, reaches
         from evsys_runtime.evaluation.made_answers import oracle_of
         from evsys_runtime.evaluation.verify import to_score
 
@@ -141,7 +141,7 @@ class Composite:
             rollout = Rollout(task_id="", sample_index=0, output=known.text)
             said = to_score(await self(known.text, expected, params, rollout), self.name)
             if isinstance(said, Score) and all(
-                said.components[part] >= (one.reward_range or (0.0, 1.0))[1]
+                reaches(said.components[part], (one.reward_range or (0.0, 1.0))[1])
                 for part, one in self._bound.items()
             ):
                 return known.text

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import attrs
 
 from evsys import option
+from evsys.types import reaches
 
 __all__ = ["BestOfK", "MeanReward", "PassAtK", "PassHatK", "PassRate"]
 
@@ -73,7 +74,7 @@ class PassRate(_TaskMean):
 
     def task_value(self, rewards: Sequence[float]) -> float:
         """Share of the samples that passed."""
-        return sum(reward >= self.pass_threshold for reward in rewards) / len(rewards)
+        return sum(reaches(reward, self.pass_threshold) for reward in rewards) / len(rewards)
 
 
 @attrs.frozen(kw_only=True)
@@ -99,7 +100,7 @@ class _OfK(_TaskMean):
     def _counts(self, rewards: Sequence[float]) -> tuple[int, int]:
         """How many samples there are, and how many passed."""
         _require_samples(self.name, self.k, rewards)
-        return len(rewards), sum(reward >= self.pass_threshold for reward in rewards)
+        return len(rewards), sum(reaches(reward, self.pass_threshold) for reward in rewards)
 
 
 def _at_least_one(k: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, PluginError
-from evsys.types import HarborTask, NoScore, Score, VerifierSpec
+from evsys.types import HarborTask, NoScore, Score, VerifierSpec, reaches
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.made_answers import (
     CONSTANT,
@@ -300,7 +300,7 @@ async def _judge(tried: _Tried, verify: Verify, seconds: float) -> bool:
 
 def _full(tried: _Tried, answer: Answer, high: float) -> bool:
     reward = tried.reward(answer)
-    return reward is not None and reward >= high
+    return reward is not None and reaches(reward, high)
 
 
 def _counted(name: str, tried: Sequence[_Tried], high: float) -> VerifierCheck:
