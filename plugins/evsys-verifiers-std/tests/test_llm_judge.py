@@ -81,10 +81,16 @@ def said(text: str, **usage: Any) -> Completion:
         ("score: 7/10", 7.0),
         ("`SCORE: 0`", 0.0),
         ("The answer says\nSCORE: 10\nand nothing else.\nSCORE: 1.", 1.0),
+        ("SCORE: **8**", 8.0),
+        ("SCORE:8", 8.0),
+        ("**Final score: 8 out of 10**", 8.0),
+        ("8 out of 10", 8.0),
+        ("The score is 8 points.", 8.0),
+        ("<think>SCORE: 3</think>\nSCORE: 8", 8.0),
     ],
 )
-def test_the_score_stands_in_the_last_line(text: str, score: float):
-    assert read_score(text, lowest=0, highest=10) == score
+def test_the_score_is_read_from_the_last_line(text: str, score: float):
+    assert read_score(text, lowest=0, highest=10) == (score, text.strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -195,7 +201,7 @@ def test_where_half_of_the_votes_can_not_be_read_there_is_no_score_and_what_was_
     result = judged(model, votes=2)
     assert isinstance(result, NoScore)
     assert (result.retryable, result.usage) == (True, Usage(cost_usd=0.75))
-    assert "1 of 2 votes can't be used: 1 x its last line is no `SCORE: number`: 'hm'" in result.reason
+    assert "1 of 2 votes can't be used: 1 x its last line is not `SCORE: number`: 'hm'" in result.reason
 
 
 def test_votes_differ_in_their_seeds_and_are_not_greedy():

@@ -8,12 +8,19 @@ from collections.abc import Sequence
 import attrs
 
 from evsys.types import Message
+from evsys_runtime.data.answers import split_reasoning
 from evsys_runtime.record.hashing import digest
 
 __all__ = ["Question", "UnreadableVerdictError", "read_score"]
 
 _NUMBER = r"[-+]?\d+(?:\.\d+)?"
-_SCORE = re.compile(rf"\W*score\W*\s(?P<score>{_NUMBER})(?:\s*/\s*(?P<of>{_NUMBER}))?\W*", re.IGNORECASE)
+_OF = rf"[*_`]*\s*(?:/|out\s+of)\s*[*_`]*(?P<of>{_NUMBER})"
+_NAMED = re.compile(
+    rf"\W*(?:(?:my|the|final|overall|total)\s+)*score\b(?:\s+is\b)?(?:[^\w+-]|-(?=\s))*"
+    rf"(?P<score>{_NUMBER})(?:{_OF}|\s*points?\b)?[^\w+-]*",
+    re.IGNORECASE,
+)
+_BARE = re.compile(rf"[^\w+-]*(?P<score>{_NUMBER}){_OF}[^\w+-]*", re.IGNORECASE)
 _LONGEST_LINE = 200
 
 _SYSTEM = """\
@@ -70,17 +77,24 @@ class Question:
         )
 
 
-def read_score(said: str, *, lowest: float, highest: float) -> float:
-    """The score in the last line of what a judge said, where alone it may stand: elsewhere it may quote the answer.
+def read_score(said: str, *, lowest: float, highest: float) -> tuple[float, str]:
+    """The score in the last line of a verdict, the only place that may hold it: elsewhere it may quote the answer.
+
+    It is read as `SCORE: 8` with any emphasis, `score is 8/10`, or `8 out of 10`.
+
+    Returns:
+        The score, and the line that holds it.
 
     Raises:
         UnreadableVerdictError: there is none, or it is outside the scale.
     """
-    lines = [line for line in said.splitlines() if line.strip()]
+    _, content = split_reasoning(said)
+    lines = [line for line in content.splitlines() if line.strip()]
     last = lines[-1].strip() if lines else ""
-    found = _SCORE.fullmatch(last) if len(last) <= _LONGEST_LINE else None
+    short = len(last) <= _LONGEST_LINE
+    found = (_NAMED.fullmatch(last) or _BARE.fullmatch(last)) if short else None
     if found is None:
-        raise UnreadableVerdictError(f"its last line is no `SCORE: number`: {_shown(last)}")
+        raise UnreadableVerdictError(f"its last line is not `SCORE: number`: {_shown(last)}")
     score = float(found["score"])
     if found["of"] is not None and float(found["of"]) != highest:
         raise UnreadableVerdictError(
@@ -88,7 +102,7 @@ def read_score(said: str, *, lowest: float, highest: float) -> float:
         )
     if not lowest <= score <= highest:
         raise UnreadableVerdictError(f"its score {score:g} is outside {lowest:g} to {highest:g}")
-    return score
+    return score, last
 
 
 def _shown(text: str) -> str:

@@ -73,6 +73,7 @@ class _Vote:
     """What came of asking once: a score, or why there is none."""
 
     score: float | None = None
+    line: str = ""
     said: str = ""
     failure: str | None = None
     usage: Usage | None = None
@@ -187,10 +188,10 @@ class LlmJudge(Configured):
         from evsys_verifiers_std.judge_prompt import UnreadableVerdictError, read_score
 
         try:
-            score = read_score(said, lowest=self.config.lowest, highest=self.config.highest)
+            score, line = read_score(said, lowest=self.config.lowest, highest=self.config.highest)
         except UnreadableVerdictError as exc:
             return _Vote(said=said, failure=str(exc), usage=usage, cached=cached)
-        return _Vote(score=score, said=said, usage=usage, cached=cached)
+        return _Vote(score=score, line=line, said=said, usage=usage, cached=cached)
 
     def _kept(self, key: str) -> str | None:
         from evsys_verifiers_std.judge_cache import JudgeCache
@@ -253,6 +254,7 @@ class LlmJudge(Configured):
         return {
             "judge": self._facts(),
             "votes": [vote.score for vote in votes],
+            "score_lines": [vote.line for vote in votes if vote.score is not None][:_MOST_REASONS],
             "reasons": [vote.said[-_MOST_REASON:] for vote in votes if vote.score is not None][
                 :_MOST_REASONS
             ],

@@ -1,4 +1,5 @@
-"""Numbers and quantities as people and models write them, read exactly: `1,234.5`, `-3/4`, `1 1/2`, `6.02 × 10^23`, `5 km/h`.
+"""Numbers and quantities as people and models write them, read exactly: `1,234.5`, `1 234 567`, `-3/4`, `1 1/2`, `6.02 × 10^23`,
+`2.4 million`, `5 km/h`.
 
 Every value is a fraction, so that 0.1 is a tenth, and no size of a number changes what is equal to what.
 """
@@ -57,6 +58,13 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 
+_SCALES = {
+    "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9,
+}
+_SCALE_WORD = re.compile(r"[\s-]?(thousand|million|billion|trillion)s?\b", re.IGNORECASE)
+_SCALE_LETTER = re.compile(r"([kK]|M|B|[Mm]n|[Bb]n)\b")
+
 _REST = 200
 """Characters after a number that are looked at for its unit."""
 
@@ -79,7 +87,9 @@ def _pattern(mark: Mark) -> re.Pattern[str]:
     power = rf"(?:\ ?\^\ ?|\*\*(?=\S)|\ \*\*\ )\{{{{?\ ?({{name}}{_SIGN}?\d+)\ ?\}}}}?|({{raised}}{_RAISED}+)"
 
     def decimal(name: str) -> str:
-        grouped = rf"\d{{1,3}}(?P<{name}>{part})\d{{3}}(?:(?P={name})\d{{3}})*(?!\d)"
+        # A plain space groups digits from two groups on: `5 100` may be two numbers.
+        spaced = r"\d{1,3}(?:\ \d{3}){2,}(?!\d)"
+        grouped = rf"{spaced}|\d{{1,3}}(?P<{name}>{part})\d{{3}}(?:(?P={name})\d{{3}})*(?!\d)"
         return rf"(?:(?:{grouped}|\d+)(?:{point}\d+)?|{point}\d+)"
 
     def raised(name: str) -> str:
@@ -89,7 +99,7 @@ def _pattern(mark: Mark) -> re.Pattern[str]:
         rf"""
         (?<!\w)(?<!\d[.,])
         (?P<sign>(?<![\w)]){_SIGN}|(?<=[=≈(\[]){_SIGN}\s|(?<=[=≈]\s){_SIGN}\s)?
-        (?:[$€£¥]\s?)?
+        (?P<money>[$€£¥]\s?)?
         (?P<inner>[{_MINUS}])?
         (?:(?P<mixed>\d{{1,3}})\ (?=\d+/\d))?
         (?P<number>{decimal("p1")})
@@ -117,10 +127,28 @@ def quantities_in(text: str, mark: Mark = ".") -> Iterator[Quantity]:
     text = text.translate(_VULGAR)
     place = 0
     while match := _pattern(mark).search(text, place):
-        rest = text[match.end() : match.end() + _REST]
+        value, end = _value(match, mark), match.end()
+        scale = _scale(match, text[end : end + _REST])
+        if scale is not None:
+            value = None if value is None else value * scale[0]
+            end += scale[1]
+        rest = text[end : end + _REST]
         found = leading_unit(rest)
-        yield Quantity(_value(match, mark), found[0] if found else None, rest.lstrip())
-        place = match.end() + (found[1] if found else 0)
+        yield Quantity(value, found[0] if found else None, rest.lstrip())
+        place = end + (found[1] if found else 0)
+
+
+def _scale(match: re.Match[str], rest: str) -> tuple[int, int] | None:
+    """The power of ten that a word or letter after a number stands for, and its length; None if there is none.
+
+    A letter counts if it touches the number and is not a unit (`5K` are kelvins), or if the number is an amount of money.
+    """
+    if (word := _SCALE_WORD.match(rest)) is not None:
+        return _SCALES[word[1].lower()], word.end()
+    letter = _SCALE_LETTER.match(rest)
+    if letter is None or (parse_unit(letter[1]) is not None and match["money"] is None):
+        return None
+    return _SCALES[letter[1].lower()], letter.end()
 
 
 def _value(match: re.Match[str], mark: Mark) -> Fraction | None:
