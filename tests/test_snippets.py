@@ -438,7 +438,7 @@ def check_json(tree: Any, registry: Registry) -> None:
     if isinstance(tree, dict):
         if {"name", "expected"} <= set(tree):
             params = tree.get("params")
-            if tree["name"] == "code_tests" and no_sandbox() is not None:  # its params are checked all the same
+            if tree["name"] == "code_tests" and no_sandbox() is not None:  # check its params all the same
                 params = {**(params or {}), "allow_unsandboxed": True}
             registry.build("verifier", tree["name"], params)
         for value in tree.values():

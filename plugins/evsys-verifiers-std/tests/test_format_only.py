@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evsys.types import Message, Rollout
 from evsys_verifiers_std.format_only import FormatOnly
 
 BOTH = {"tags": ("think", "answer")}
@@ -62,3 +63,14 @@ INSIDE = st.text(st.characters(exclude_characters="<>", exclude_categories=["Cs"
 def test_whatever_stands_inside_the_tags_is_fine(inside, between):
     text = f"<think>{inside[0]}</think>{between}<answer>{inside[1]}</answer>"
     assert FormatOnly(**BOTH, only_tags=True)(text, None, {}) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "content", "reward"),
+    [("hm", "<answer>4</answer>", 1.0), (None, "<answer>4</answer>", 0.0), ("hm", "", 0.0)],
+)
+def test_reasoning_counts_as_the_think_tag(reasoning, content, reward):
+    message = Message(role="assistant", content=content, reasoning=reasoning)
+    rollout = Rollout(task_id="t", sample_index=0, messages=(message,), output=content)
+    verifier = FormatOnly(tags=["think", "answer"], only_tags=True)
+    assert verifier(content, None, {}, rollout) == reward

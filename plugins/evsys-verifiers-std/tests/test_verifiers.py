@@ -212,6 +212,23 @@ def test_a_greedy_pairing_of_loose_calls_does_not_fail_a_right_answer():
     assert ToolCallsMatch(arguments="subset")("", wanted, {}, rollout(made(both), made(one))) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("text", "expected", "reward"),
+    [
+        ("```json\n%s\n```", [ADD], 1.0),
+        ("I call %s now.", [ADD], 1.0),
+        ("<tool_call>%s", [ADD], 1.0),
+        ("```json\n%s\n```", [], 0.0),
+        ("I call %s now.", [], 0.0),
+        ("<tool_call>%s", [], 0.0),
+        ("<think>%s</think>No call.", [], 1.0),
+        ("<think>%s</think>No call.", [ADD], 0.0),
+    ],
+)
+def test_a_call_in_the_text_is_read_in_any_form_but_not_from_the_reasoning(text, expected, reward):
+    assert ToolCallsMatch()(text % json.dumps(ADD), expected, {}) == reward
+
+
 def test_calls_of_the_rollout_win_over_those_in_the_text():
     text = f"<tool_call>{json.dumps(SUB)}</tool_call>"
     assert ToolCallsMatch()(text, ADD, {}, rollout(made(ADD))) == 1.0

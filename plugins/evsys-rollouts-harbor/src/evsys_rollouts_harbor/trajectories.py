@@ -15,6 +15,7 @@ from typing import Any, Literal
 import attrs
 
 from evsys.types import Message, ToolCall, Turn, Usage
+from evsys_runtime.data.answers import split_reasoning
 
 __all__ = ["Left", "read_left"]
 
@@ -81,11 +82,14 @@ def _messages(file: Path) -> Iterator[Message]:
 
 
 def _step(step: Mapping[str, Any], role: _Role) -> Iterator[Message]:
-    reasoning = step.get("reasoning_content")
+    reasoning, content = None, _text(step.get("message"))
+    if role == "assistant":
+        apart = step.get("reasoning_content")
+        reasoning, content = (apart, content) if isinstance(apart, str) else split_reasoning(content)
     yield Message(
         role=role,
-        content=_text(step.get("message")),
-        reasoning=reasoning if role == "assistant" and isinstance(reasoning, str) else None,
+        content=content,
+        reasoning=reasoning,
         tool_calls=tuple(_calls(step.get("tool_calls"))) if role == "assistant" else (),
     )
     observation = step.get("observation")

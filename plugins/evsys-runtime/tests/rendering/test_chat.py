@@ -225,6 +225,20 @@ def test_reasoning_is_parsed_into_its_own_field():
     assert renderer.parse(encode("4<|im_end|>")) == Message(role="assistant", content="4")
 
 
+def test_reasoning_is_separated_if_the_template_does_not_know_it(chatml):
+    encode = chatml.tokenizer.encode
+    assert chatml.parse(encode("<think>9</think>4<|im_end|>")) == Message(
+        role="assistant", content="4", reasoning="9"
+    )
+    assert chatml.parse(encode("<think>the answer is 4")).content == ""
+
+
+def test_the_tags_of_reasoning_can_be_chosen():
+    renderer = ChatTemplateRenderer(reasoning_tags=("[THINK]", "[/THINK]"))
+    message = renderer.parse(renderer.tokenizer.encode("[THINK]9[/THINK]4<|im_end|>"))
+    assert (message.reasoning, message.content) == ("9", "4")
+
+
 def test_a_thought_that_the_prompt_opened_is_parsed_too():
     source = (TEMPLATES / "thinking.jinja").read_text(encoding="utf-8")
     source = source.replace(

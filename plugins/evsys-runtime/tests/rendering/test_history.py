@@ -60,6 +60,13 @@ def follows(sampler, turn):
     return RENDERER.tokenizer.decode(following[len(prompt) + len(tokens) :])
 
 
+def test_reasoning_stays_in_the_history_of_a_template_without_a_place_for_it():
+    sampler = Splitting("<think>\nhello\n</think>\n\n4", "abc")
+    messages = talk(sampler, "hi", "go on")
+    assert (messages[1].reasoning, messages[1].content) == ("hello", "4")
+    assert follows(sampler, 1) == "\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n"
+
+
 def test_the_next_prompt_goes_on_from_the_tokens_that_were_sampled():
     sampler = Splitting("hello ab", "abc")
     talk(sampler, "hi", "go on", "and on")

@@ -69,6 +69,16 @@ def test_fields_that_a_service_refuses_are_renamed_left_out_and_added(asked):
     assert "max_tokens" not in body
 
 
+@pytest.mark.parametrize(
+    ("content", "reasoning", "answer"),
+    [("<think>9</think>4", "9", "4"), ("9\n</think>\n\n4", "9", "4"), ("<think>4", "4", "")],
+)
+def test_reasoning_that_a_service_leaves_in_the_content_is_separated(asked, content, reasoning, answer):
+    said = {"role": "assistant", "content": content}
+    ([found], _) = asked(Faulty(completion(choices=[{"message": said}])), one())
+    assert (found.message.reasoning, found.message.content) == (reasoning, answer)
+
+
 def test_calls_of_tools_come_back_and_go_with_the_conversation(asked):
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "é"}'}}
     said = {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "hm"}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
 from evsys import option
 from evsys_verifiers_std.configured import Configured
+
+if TYPE_CHECKING:
+    from evsys.types import Rollout
 
 __all__ = ["FormatOnly"]
 
@@ -47,10 +50,14 @@ class FormatOnly(Configured):
     conformance: ClassVar[Mapping[str, Any]] = {"params": {"tags": ["think", "answer"]}}
     Config = FormatOnlyParams
 
-    def __call__(self, model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
-        """Look at the form of `model_output`."""
+    def __call__(
+        self, model_output: str, expected: Any, params: Mapping[str, Any], rollout: Rollout | None = None
+    ) -> float:
+        """Look at the form of `model_output`, with the reasoning in front of it if `think` is one of the tags."""
         settings: FormatOnlyParams = self._settings(params)
         text = model_output.strip()
+        if rollout is not None and "think" in settings.tags:
+            text = _with_reasoning(rollout, text)
         return float(
             len(text) >= (settings.min_characters or 0)
             and (settings.max_characters is None or len(text) <= settings.max_characters)
@@ -68,6 +75,16 @@ class FormatOnly(Configured):
         if settings.tags or settings.min_characters:
             return ""
         return settings.forbidden[0] if settings.forbidden else "x" * ((settings.max_characters or 0) + 1)
+
+
+def _with_reasoning(rollout: Rollout, text: str) -> str:
+    from evsys_runtime.data.answers import written_out
+
+    messages = [turn.message for turn in rollout.turns] or list(rollout.messages)
+    last = messages[-1] if messages else None
+    if last is None or last.role != "assistant" or last.reasoning is None:
+        return text
+    return written_out(attrs.evolve(last, content=text)).strip()
 
 
 def _well_formed(settings: FormatOnlyParams) -> str | None:

@@ -59,8 +59,15 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 _SCALES = {
-    "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
-    "k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+    "k": 10**3,
+    "m": 10**6,
+    "mn": 10**6,
+    "b": 10**9,
+    "bn": 10**9,
 }
 _SCALE_WORD = re.compile(r"[\s-]?(thousand|million|billion|trillion)s?\b", re.IGNORECASE)
 _SCALE_LETTER = re.compile(r"([kK]|M|B|[Mm]n|[Bb]n)\b")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evsys_runtime.data.answers import read_tool_calls, split_reasoning
 
 if TYPE_CHECKING:
     from evsys.types import Rollout, ToolCall
 
 __all__ = ["Call", "calls_in_text", "calls_of_rollout", "expected_calls", "matches"]
-
-_BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 
 
 class Call(NamedTuple):
@@ -46,14 +45,10 @@ def calls_of_rollout(rollout: Rollout) -> list[Call]:
 
 
 def calls_in_text(text: str) -> list[Call]:
-    """The well-formed calls written in a text: in `<tool_call>` blocks, else the text itself as JSON."""
-    blocks = _BLOCK.findall(text)
-    if blocks:
-        return [call for block in blocks if (call := _call(_json(block))) is not None]
-    value = _json(text)
-    values = value if isinstance(value, list) else [value]
-    calls = [call for item in values if (call := _call(item)) is not None]
-    return calls if len(calls) == len(values) else []
+    """The calls written in an answer's text, outside its reasoning: tagged, in a code fence, or as bare JSON."""
+    _, content = split_reasoning(text)
+    calls, _ = read_tool_calls(content, untagged=True)
+    return [_made(call) for call in calls]
 
 
 def matches(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from evsys.types import ChatMessagesRow, Message, Role, ToolCall
+from evsys_runtime.data.answers import THINK, split_reasoning
 from evsys_runtime.data.json_rows import is_row, row_type_name
 
 __all__ = ["RowProblem", "chat_row", "conversation", "message", "messages", "tools"]
@@ -25,7 +26,6 @@ _ROLES: dict[Any, Role] = {
 }
 _REASONING_KEYS = ("reasoning", "reasoning_content", "thinking")
 _UNSUPPORTED_KEYS = ("function_call", "audio", "images", "image")
-_THINK, _END_THINK = "<think>", "</think>"
 
 
 class RowProblem(ValueError):  # noqa: N818 - becomes part of a DataError, never reported alone
@@ -106,7 +106,7 @@ def messages(value: Any, column: str) -> tuple[Message, ...]:
                 role, content = _ROLES[item["role"]], item["content"]
             except (KeyError, TypeError):
                 role, content = None, None
-            if role is not None and type(content) is str and (role != "assistant" or _THINK not in content):
+            if role is not None and type(content) is str and (role != "assistant" or THINK[1] not in content):
                 twin = _MessageTwin(role, content)
                 twin.__class__ = Message  # type: ignore[assignment] # same slots, see above
                 found.append(twin)
@@ -154,7 +154,7 @@ def message(item: Any, column: str, index: int) -> Message:
             "reasoning is no text", f"{place}: reasoning is {row_type_name(reasoning)}, not a text"
         )
     if role == "assistant" and reasoning is None:
-        reasoning, content = _split_thoughts(content)
+        reasoning, content = _split_reasoning(content)
     return Message(
         role=_ROLES[role],
         content=content,
@@ -211,12 +211,9 @@ def _text_part(part: Any, place: str) -> str:
     )
 
 
-def _split_thoughts(content: str) -> tuple[str | None, str]:
-    head = content.lstrip()
-    if not head.startswith(_THINK) or _END_THINK not in head:
-        return None, content
-    thought, _, rest = head.removeprefix(_THINK).partition(_END_THINK)
-    return thought.strip() or None, rest.lstrip("\n")
+def _split_reasoning(content: str) -> tuple[str | None, str]:
+    """As an answer is read, except that reasoning without an end stays content: it is the target of a row."""
+    return split_reasoning(content) if THINK[1] in content else (None, content)
 
 
 def _tool_calls(value: Any, place: str) -> tuple[ToolCall, ...]:

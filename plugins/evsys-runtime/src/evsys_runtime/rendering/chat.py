@@ -11,10 +11,12 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import attrs
+
 from evsys.errors import DataError
 from evsys.types import Message
+from evsys_runtime.data.answers import THINK, parse_answer, written_out
 from evsys_runtime.rendering.messages import require_answer_shown, require_prompt_shown, template_messages
-from evsys_runtime.rendering.parsing import OPEN_THINK, parse_answer
 from evsys_runtime.rendering.templates import CHATML, ChatTemplate
 from evsys_runtime.rendering.tokenizers import ByteTokenizer
 
@@ -44,6 +46,7 @@ class ChatTemplateRenderer:
     Args:
         tokenizer: the model's tokenizer; bytes by default.
         template: the chat template, or its source; plain ChatML by default.
+        reasoning_tags: the tags in which the model writes its reasoning.
 
     Attributes:
         tokenizer: as given.
@@ -54,11 +57,21 @@ class ChatTemplateRenderer:
         DataError: the template fails on the simplest conversation.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None = None, template: ChatTemplate | str = CHATML) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None = None,
+        template: ChatTemplate | str = CHATML,
+        *,
+        reasoning_tags: tuple[str, str] = THINK,
+    ) -> None:
         self.tokenizer: Tokenizer = tokenizer or ByteTokenizer()
         self.template = ChatTemplate(template) if isinstance(template, str) else template
         self.stop_token_ids = self._stop_ids()
-        self._thinking = self._prompt_text(_PROBE[:1]).rstrip().endswith(OPEN_THINK)
+        self.reasoning_tags = reasoning_tags
+        self._opened = self._prompt_text(_PROBE[:1]).rstrip().endswith(reasoning_tags[0])
+        self._places_reasoning = any(
+            map(self.template.mentions, ("reasoning", "thinking", reasoning_tags[1]))
+        )
 
     def require_trainable(self) -> None:
         """Refuse a template that no conversation can be trained on, before any row is read.
@@ -81,6 +94,8 @@ class ChatTemplateRenderer:
         Raises:
             DataError: the template failed, or left out a message or a tool.
         """
+        if not self._places_reasoning:  # the model reads what it wrote
+            messages = [self._with_reasoning_in_content(message) for message in messages]
         text = self._prompt_text(messages, tools)
         require_prompt_shown(text, messages, tools, self.template.name)
         return text
@@ -133,19 +148,24 @@ class ChatTemplateRenderer:
         return [(tokens, weights) for tokens, weights in sequences if any(weights)]
 
     def parse(self, tokens: Sequence[int]) -> Message:
-        """The assistant message that these sampled tokens are: reasoning, tool calls and content apart.
+        """The assistant message that these sampled tokens are, with reasoning, tool calls and content apart.
 
-        Reasoning and tool calls are looked for when the template knows them; a malformed call stays text.
+        Reasoning is separated whether or not the template knows it; tool calls are read if it does, and a malformed one stays text.
         """
         end = next((place for place, token in enumerate(tokens) if token in self.stop_token_ids), len(tokens))
         return parse_answer(
             self.tokenizer.decode(tokens[:end]),
-            reasoning=self.template.mentions(OPEN_THINK) or self.template.mentions("</think>"),
-            thinking=self._thinking,
+            tags=self.reasoning_tags,
+            opened=self._opened,
             tool_calls=self.template.mentions("<tool_call>"),
         )
 
     # --- texts and turns ----------------------------------------------------------------------------------------
+
+    def _with_reasoning_in_content(self, message: Message) -> Message:
+        if message.reasoning is None:
+            return message
+        return attrs.evolve(message, content=written_out(message, self.reasoning_tags), reasoning=None)
 
     def _prompt_text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         return self.template.render(template_messages(messages), tools=tools, add_generation_prompt=True)

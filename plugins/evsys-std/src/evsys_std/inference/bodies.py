@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from evsys.types import Completion, FinishReason, Message, SamplingParams
+from evsys_runtime.data.answers import split_reasoning
 from evsys_runtime.serving.messages import LEAST_LOGPROB, WireError, message_from_wire, message_to_wire
 
 __all__ = ["Answer", "Echo", "UnreadableAnswerError", "echo_body", "read_answer", "read_echo", "request_body"]
@@ -194,6 +195,9 @@ def _completion(body: Mapping[str, Any], choice: object, *, token_ids: bool) -> 
         message = message_from_wire({**said, "role": "assistant"})
     except WireError as exc:
         raise UnreadableAnswerError(f"{exc.param} {exc.message}") from exc
+    if message.reasoning is None:  # not every service separates it
+        reasoning, content = split_reasoning(message.content)
+        message = attrs.evolve(message, reasoning=reasoning, content=content)
     reason = choice.get("finish_reason")
     finish = _FINISH.get(reason, "stop") if isinstance(reason, str) else "stop"
     if not token_ids:
