@@ -56,6 +56,29 @@ def test_some_failures_in_a_moment_open_nothing(breaker):
     assert not breaker.is_open
 
 
+def test_refusals_in_a_row_open_it_however_fast(breaker):
+    for count in range(SETTINGS.refusals):
+        assert not breaker.is_open, count
+        breaker.refused("HTTP 401")
+    assert breaker.is_open
+
+
+def test_requests_that_were_silent_for_long_open_it_as_they_end(breaker):
+    breaker.clock.time = 100
+    for _ in range(SETTINGS.failures):
+        breaker.failed("no answer", began=60)
+    assert breaker.is_open
+
+
+def test_silence_counts_from_the_last_answer_to_any_request(breaker):
+    breaker.clock.time = 90
+    breaker.succeeded()
+    breaker.clock.time = 100
+    for _ in range(SETTINGS.failures):
+        breaker.failed("no answer", began=0)
+    assert not breaker.is_open
+
+
 def test_few_failures_over_a_long_time_open_nothing(breaker):
     fails(breaker, 0, 100)
     assert not breaker.is_open

@@ -137,6 +137,23 @@ def test_a_cut_answer_marks_the_rollout(act, script):
     assert not act(agent).truncated
 
 
+def test_an_answer_that_its_service_withheld_has_no_score(act, script):
+    from evsys.types import NoScore, SampledSequence, SampleResult
+
+    class Withheld(script):
+        async def sample(self, prompt, params, n=1):
+            return SampleResult(
+                sequences=[SampledSequence(tokens=[65], logprobs=[-1.0], finish_reason="error")]
+            )
+
+    async def agent(task, model, tools, ctx):
+        return (await model.generate([user("x")], ctx.sampling))[0].message.content
+
+    rollout = act(agent, sampler=Withheld())
+    assert isinstance(rollout.score, NoScore)
+    assert "content filter" in rollout.score.reason
+
+
 # --- what binds an agent in training ----------------------------------------------------------------------------
 
 

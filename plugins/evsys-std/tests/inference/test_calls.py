@@ -246,8 +246,8 @@ def test_a_call_under_way_gives_up_its_retries_when_others_find_the_service_down
     asked(service, work, max_retries=20)
 
 
-@pytest.mark.parametrize("code", [429, 409, 400, 404])
-def test_a_service_that_answers_with_a_refusal_is_not_down(asked, code):
+@pytest.mark.parametrize("code", [400, 413, 422])
+def test_a_service_that_refuses_single_requests_is_not_down(asked, code):
     service = Faulty(*[status(code)] * 400)
 
     @with_breaker
@@ -256,6 +256,76 @@ def test_a_service_that_answers_with_a_refusal_is_not_down(asked, code):
             await until_open(client, breaker)
 
     asked(service, work)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *map(status, (301, 401, 403, 404, 429)),
+        status(429, '{"error": {"code": "insufficient_quota"}}'),
+        status(200, "<html>log in</html>"),
+        status(200, "x" * 4_200_000),
+    ],
+)
+def test_a_service_that_refuses_every_request_is_down_after_twenty_calls(asked, answer):
+    service = Faulty(answer)
+
+    @with_breaker
+    async def work(client, breaker):
+        await until_open(client, breaker)
+        made = len(service.bodies)
+        with pytest.raises(ServiceDownError):
+            await ask(client)
+        assert len(service.bodies) == made <= 35
+        await breaker.look_again()
+        assert breaker.is_open
+
+    asked(service, work)
+
+
+def test_refusals_with_answers_between_them_open_nothing(asked):
+    service = Faulty(*[status(403), completion()] * 50)
+
+    @with_breaker
+    async def work(client, breaker):
+        for _ in range(100):
+            with contextlib.suppress(BackendError):
+                await ask(client)
+        assert not breaker.is_open
+
+    asked(service, work)
+
+
+def test_an_answer_without_end_is_cut_off(asked):
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"x" * 65536)
+        return response
+
+    service = Faulty()
+    service.answer = endless
+    with pytest.raises(BackendError, match="its answer is longer than 4 MiB"):
+        asked(service, ask)
+
+
+def test_requests_go_through_the_proxy_of_the_environment(asked, monkeypatch):
+    proxy = Faulty()
+
+    async def work(client: Any) -> str:
+        async with proxy.running() as address:
+            monkeypatch.setenv("http_proxy", address.removesuffix("/v1").replace("//", "//user:p%40ss@"))
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            there = OpenAICompatible(model="m", base_url="http://models.invalid/v1")
+            return await ask(client) + await ask(there)
+
+    service = Faulty(completion("direct "))
+    assert asked(service, work)[0] == "direct hello"
+    assert (len(service.bodies), len(proxy.bodies)) == (1, 1)
+    assert proxy.headers[0]["Host"] == "models.invalid"
+    assert proxy.headers[0]["Proxy-Authorization"] == "Basic dXNlcjpwQHNz"
 
 
 def test_the_probe_asks_the_last_question_again(asked):
@@ -291,3 +361,27 @@ def test_a_call_that_is_never_answered_counts_as_a_failure_and_one_that_waits_fo
         return failures
 
     assert asyncio.run(main()) == [0, 1]
+
+
+def test_silence_until_callers_give_up_opens_the_breaker(asked):
+    class Silent(Faulty):
+        async def answer(self, request: web.Request) -> web.StreamResponse:
+            self.bodies.append(None)
+            if len(self.bodies) == 5:
+                all_asked.set()
+            await asyncio.Event().wait()
+            return web.Response()
+
+    all_asked = asyncio.Event()
+
+    @with_breaker
+    async def work(client, breaker):
+        calls = [asyncio.create_task(ask(client)) for _ in range(5)]
+        await all_asked.wait()
+        breaker.clock.time += breaker.settings.open_after
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert breaker.is_open
+
+    asked(Silent(), work)

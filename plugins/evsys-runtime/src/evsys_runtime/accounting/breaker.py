@@ -42,11 +42,13 @@ class ServiceDownError(BackendError):
 
 @attrs.frozen(kw_only=True)
 class BreakerSettings:
-    """When a breaker opens: after so many `failures` in a row, over `open_after` seconds. The cool-down doubles with each probe in
-    vain, up to `longest_cool_down`. A pause of `forget_after` seconds without any call begins a new row.
+    """When a breaker opens: after so many `failures` in a row, over `open_after` seconds, or after so many `refusals` in a row, however
+    fast. The cool-down doubles with each failed probe, up to `longest_cool_down`. A pause of `forget_after` seconds without any call
+    starts a new row.
     """
 
     failures: int = 5
+    refusals: int = 20
     open_after: float = 30.0
     cool_down: float = 15.0
     longest_cool_down: float = 120.0
@@ -72,10 +74,11 @@ class Breaker:
         self._lock = threading.Lock()  # event loops of several threads share a breaker
         self._reason = ""
         self._probe: Probe | None = None
+        self._answered = float("-inf")
         self._reset()
 
     def _reset(self) -> None:
-        self._failures = 0
+        self._failures = self._refusals = 0
         self._since = self._last = self._probe_at = float("-inf")
         self._open = self._probing = False
         self._cool_down = self.settings.cool_down
@@ -128,26 +131,46 @@ class Breaker:
                     self._probing = False
 
     def succeeded(self) -> None:
-        """The service answered, be it with a refusal: all is well."""
+        """The service answered, if only that this one request is wrong."""
         with self._lock:
             was_open = self._open
+            self._answered = self.clock.now()
             self._reset()
         if was_open:
             _outages_here(self)
 
-    def failed(self, reason: str, probe: Probe | None = None) -> None:
-        """The service couldn't be reached, or failed itself. `probe` asks it the same once more."""
+    def failed(self, reason: str, probe: Probe | None = None, *, began: float | None = None) -> None:
+        """The service could not be reached, was silent, or failed.
+
+        Args:
+            reason: for messages.
+            probe: repeats the request.
+            began: when the request was sent; silence since then, or since the last answer to any other request, counts.
+        """
+        self._count(reason, probe, self.clock.now() if began is None else began)
+
+    def refused(self, reason: str, probe: Probe | None = None) -> None:
+        """The service refused in a way that any request would meet: a wrong key or address, no quota, an answer in another format."""
+        self._count(reason, probe, self.clock.now(), refusals=1)
+
+    def _count(self, reason: str, probe: Probe | None, began: float, *, refusals: int = 0) -> None:
+        settings = self.settings
         with self._lock:
             now = self.clock.now()
-            if not self._open and now - self._last > self.settings.forget_after:
-                self._failures, self._since = 0, now
+            silent = max(began, self._answered)
+            if not self._open and silent - self._last > settings.forget_after:
+                self._failures, self._refusals, self._since = 0, 0, silent
             self._failures += 1
+            self._refusals += refusals
+            self._since = min(self._since, silent)
             self._last, self._reason = now, reason
             self._probe = probe or self._probe
             if self._open:
-                self._cool_down = min(2 * self._cool_down, self.settings.longest_cool_down)
+                self._cool_down = min(2 * self._cool_down, settings.longest_cool_down)
                 self._probe_at = now + self._cool_down
-            elif self._failures >= self.settings.failures and now - self._since >= self.settings.open_after:
+            elif self._refusals >= settings.refusals or (
+                self._failures >= settings.failures and now - self._since >= settings.open_after
+            ):
                 self._open, self._probe_at = True, now + self._cool_down
             is_open = self._open
         if is_open:
@@ -197,6 +220,15 @@ class Outages:
     def are_there(self) -> bool:
         """True while a service is down."""
         return any(breaker.is_open for breaker in tuple(self._met))
+
+    def reasons(self) -> list[str]:
+        """Why each service that is down is not asked, and until when it is waited for."""
+        down = (breaker for breaker in tuple(self._met) if breaker.is_open)
+        return [
+            f"{breaker.error().message}; no arm is started until it answers, and the experiment ends after "
+            f"{breaker.settings.give_up_after:,.0f} s of failures"
+            for breaker in down
+        ]
 
     def note(self, breaker: Breaker) -> None:
         """A breaker opened, stayed open or closed; from any thread."""

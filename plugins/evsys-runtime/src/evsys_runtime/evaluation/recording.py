@@ -308,7 +308,10 @@ def finish_rollout(
         output = turns[-1].message.content
     if failure is None and not cut_short and not isinstance(said, Rollout | str):
         failure = TypeError(f"the agent returned {type(said).__name__}, not a text or a Rollout")
-    error, score = _fault(failure, own.error if own else None, silent=timed_out and not turns)
+    told = own.error if own else None
+    if told is None and turns and turns[-1].finish_reason == "error":
+        told = "the service withheld or broke off the model's answer, as a content filter does"
+    error, score = _fault(failure, told, silent=timed_out and not turns)
     return Rollout(
         task_id=task.task_id,
         sample_index=sample_index,

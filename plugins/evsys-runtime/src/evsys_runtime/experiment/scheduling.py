@@ -19,10 +19,14 @@ from evsys_runtime.experiment.spending.budget import WAIT, ArmBudget
 from evsys_runtime.experiment.spending.steps_left import steps_left
 from evsys_runtime.experiment.watching.blocking import loop_watched
 
-__all__ = ["DRAIN_SECONDS", "run_arms"]
+__all__ = ["DRAIN_SECONDS", "NOTICE_SECONDS", "run_arms"]
 
 DRAIN_SECONDS = 120.0
 """How long arms that are cancelled may take to end: longer than their scorings and their backend's teardown may."""
+
+
+NOTICE_SECONDS = 25.0
+"""How often a wait for a service is reported."""
 
 
 async def run_arms(session: Session) -> list[RunResult]:
@@ -147,7 +151,13 @@ class _Arms:
         """
         changed = asyncio.create_task(self.outages.change(before=down))
         if self.running or down:
-            await asyncio.wait({*self.running, changed, given_up}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {*self.running, changed, given_up},
+                timeout=NOTICE_SECONDS if down else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        for reason in self.outages.reasons() if down else ():
+            self.session.log.warning("service.down", reason=reason, arms_running=len(self.running))
         changed.cancel()
         if given_up.done():
             error = self.session.down = given_up.result()

@@ -112,6 +112,15 @@ class Waits(SFT):
     assert "resume" in arm.failure.hint
 
 
+def test_a_wait_for_a_service_is_reported_again_and_again(down, monkeypatch):
+    monkeypatch.setattr("evsys_runtime.experiment.scheduling.NOTICE_SECONDS", 0.001)
+    log = Path(down(500).run().directory, "experiment.log.jsonl").read_text(encoding="utf-8")
+    lines = [line for line in log.splitlines() if "no arm is started until it answers" in line]
+    assert len(lines) > 2
+    assert "HTTP 503" in lines[0]
+    assert "the experiment ends after 900 s of failures" in lines[0]
+
+
 def test_a_service_that_comes_back_in_time_stops_nothing_and_arms_wait_for_it(down):
     result = down(500).run()
     assert [arm.status for arm in result.arms] == ["completed", "completed"]

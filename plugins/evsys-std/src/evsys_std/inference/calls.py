@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime as dt
 import io
 import json
@@ -12,7 +13,7 @@ from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import attrs
 
@@ -31,10 +32,16 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
 EXCERPT = 400
 
+LEAST_BODY_BYTES = 4 * 1024 * 1024
+BODY_BYTES_PER_TOKEN = 2048
+"""Bound of an answer's body: with logprobs and alternatives a token takes some hundred bytes."""
+
 _AGAIN = frozenset({408, 409, 429})
 _BUSY = frozenset({409, 429})
 _NEVER_AGAIN = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Codes of refusals that waiting doesn't lift, though their status is that of a busy service."""
+_OF_THIS_REQUEST = frozenset({400, 413, 422})
+"""Refusals that say nothing of the next request."""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,17 +55,27 @@ class _Fault:
     cause: Exception | None = None
 
     @property
+    def busy(self) -> bool:
+        """True if the service is asked too often."""
+        return self.again and self.status in _BUSY
+
+    @property
     def down(self) -> bool:
-        """True where the service is down, or fails itself; one who is asked too often isn't."""
-        return self.again and self.status not in _BUSY
+        """True if the service is down, or fails itself."""
+        return self.again and not self.busy
+
+    @property
+    def refuses_all(self) -> bool:
+        """True for a refusal that any request would meet, such as of the key."""
+        return not self.again and self.status not in _OF_THIS_REQUEST
 
 
 @attrs.define(kw_only=True)
 class _Course:
-    """How a call goes: the faults of its attempts so far, and whether the service is being asked just now."""
+    """How a call goes: the faults of its attempts so far, and since when the service is being asked, if it is."""
 
     faults: list[_Fault] = attrs.field(factory=list)
-    asking: bool = False
+    began: float | None = None
 
 
 class Service:
@@ -113,12 +130,15 @@ class Service:
         try:
             async with asyncio.timeout(self._timeout_seconds) as deadline, self._session() as session:
                 return await self._attempts(session, raw, tokens, course)
+        except asyncio.CancelledError:
+            # The deadline of whoever called: a service that is silent for so long must not cost every call that long.
+            self._count_silence("no answer until the caller gave up", raw, course)
+            raise
         except TimeoutError as exc:
             if not deadline.expired():
                 raise
             message = f"no answer within {self._timeout_seconds:g} seconds"
-            if course.asking:  # a call that only waited for its turn says nothing of the service
-                self._breaker.failed(message, partial(self._probe, raw))
+            self._count_silence(message, raw, course)
             faults = course.faults
             if faults:
                 message += f"; attempt {len(faults)}: {faults[-1].message}"
@@ -131,31 +151,44 @@ class Service:
         while True:
             async with self._limiter.slot(tokens) as slot:
                 with self._breaker.attempt():
-                    course.asking = True
-                    found = await self._attempt(session, raw)
-                    course.asking = False
-                    self._tell(found, raw)
+                    course.began = self._breaker.clock.now()
+                    found = await self._attempt(
+                        session, raw, LEAST_BODY_BYTES + BODY_BYTES_PER_TOKEN * tokens
+                    )
+                    self._count(found, raw, course.began)
+                    course.began = None
             if not isinstance(found, _Fault):
                 return found, slot
             course.faults.append(found)
             made = len(course.faults)
             wait = self._wait(found, made)
             if not found.again or made > self._max_retries or self.clock.now() + wait > until:
+                if found.busy:  # through all retries
+                    self._breaker.failed(found.message, partial(self._probe, raw))
                 raise self._failed(found, made)
             await self.clock.sleep(wait)
 
-    def _tell(self, found: Mapping[str, Any] | _Fault, raw: bytes) -> None:
-        """Tell the breaker how an attempt went: a refusal is an answer."""
-        if not isinstance(found, _Fault) or not found.again:
+    def _count(self, found: Mapping[str, Any] | _Fault, raw: bytes, began: float) -> None:
+        """Report to the breaker how an attempt went. A busy service counts if it is so through all retries."""
+        if not isinstance(found, _Fault):
             self._breaker.succeeded()
         elif found.down:
-            self._breaker.failed(found.message, partial(self._probe, raw))
+            self._breaker.failed(found.message, partial(self._probe, raw), began=began)
+        elif found.refuses_all:
+            self._breaker.refused(found.message, partial(self._probe, raw))
+        elif not found.busy:
+            self._breaker.succeeded()
+
+    def _count_silence(self, reason: str, raw: bytes, course: _Course) -> None:
+        if course.began is not None:  # a call that only waited for its turn says nothing of the service
+            self._breaker.failed(reason, partial(self._probe, raw), began=course.began)
 
     async def _probe(self, raw: bytes) -> str | None:
-        """Ask the same once more, whatever comes of it; why there is still no answer, None where there is one."""
+        """Repeat a request. Returns why there is still no answer, or None if there is one."""
         async with self._session() as session:
-            found = await self._attempt(session, raw)
-        return found.message if isinstance(found, _Fault) and found.down else None
+            found = await self._attempt(session, raw, LEAST_BODY_BYTES)
+        refused = isinstance(found, _Fault) and (found.again or found.refuses_all)
+        return found.message if isinstance(found, _Fault) and refused else None
 
     def _failed(self, fault: _Fault, attempts: int) -> BackendError:
         message = fault.message
@@ -174,14 +207,26 @@ class Service:
         longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**attempts)
         return self.random.uniform(longest / 2, longest)
 
-    async def _attempt(self, session: aiohttp.ClientSession, raw: bytes) -> Mapping[str, Any] | _Fault:
+    async def _attempt(
+        self, session: aiohttp.ClientSession, raw: bytes, most: int
+    ) -> Mapping[str, Any] | _Fault:
         import aiohttp
 
+        proxy, proxy_headers = _proxy_of(self._url)
         try:
             # A stream, since aiohttp warns of long bodies that are bytes.
-            async with session.post(self._url, data=io.BytesIO(raw), allow_redirects=False) as response:
-                text = (await response.read()).decode("utf-8", errors="replace")
-                return self._read(response.status, response.headers, text)
+            async with session.post(
+                self._url,
+                data=io.BytesIO(raw),
+                allow_redirects=False,
+                proxy=proxy,
+                proxy_headers=proxy_headers,
+            ) as response:
+                body = await _bounded(response, most)
+                if body is None:
+                    message = f"its answer is longer than {most / 2**20:.0f} MiB"
+                    return _Fault(message=message, again=False, status=response.status)
+                return self._read(response.status, response.headers, body.decode("utf-8", errors="replace"))
         except (aiohttp.ClientError, OSError) as exc:
             detail = str(exc) or "no message"
             return _Fault(
@@ -274,6 +319,38 @@ def public_address(url: str) -> str:
     """An address without a name and password in it."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+async def _bounded(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """The body of a response, or None if it is longer than `most` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > most:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _proxy_of(url: str) -> tuple[str | None, dict[str, str] | None]:
+    """The proxy for an address by `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, and the header with its credentials.
+
+    aiohttp's own `trust_env` also reads `.netrc`, whose password would replace the key.
+    """
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return None, None
+    address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    headers = None
+    if address.username is not None:
+        credentials = f"{unquote(address.username)}:{unquote(address.password or '')}"
+        headers = {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
+    return urlunsplit(address._replace(netloc=address.netloc.rpartition("@")[2])), headers
 
 
 def _as_os(exc: Exception) -> OSError:
