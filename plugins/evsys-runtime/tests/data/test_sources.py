@@ -102,6 +102,70 @@ def test_what_it_does_not_reach_leaves_its_hash_alone(project, module, old, new)
     assert not changed(project, module=module, old=old, new=new)
 
 
+STATE = """
+    TABLE = {"k": 1}
+    RULES = []
+
+    class Settings:
+        level = 1
+
+    def rule(weight):
+        def add(function):
+            RULES.append((weight, function))
+            return function
+        return add
+
+    def verify(output, expected, params):
+        return sum(weight for weight, _ in RULES) + TABLE["k"] + Settings.level
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "TABLE['k'] = {}",
+        "TABLE.update(k={})",
+        "TABLE |= {{'k': {}}}",
+        "RULES.append(({}, None))",
+        "RULES += [({}, None)]",
+        "RULES[:] = [({}, None)]",
+        "Settings.level = {}",
+        "setattr(Settings, 'level', {})",
+        "for _ in range({}): RULES.append((1, None))",
+        "@rule({})\ndef short(output):\n    return True",
+        "short = rule({})(len)",
+        "del RULES[:{}]",
+    ],
+)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_statements_that_change_a_modules_state_count(tmp_path, monkeypatch, statement, elsewhere):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "src").mkdir()
+
+    def hashed(value):
+        for module in [name for name in sys.modules if name.partition(".")[0] == "src"]:
+            del sys.modules[module]
+        text = statement.format(value)
+        own, other = (
+            ("", f"from src.state import RULES, TABLE, Settings, rule\n{text}\n") if elsewhere else (text, "")
+        )
+        (tmp_path / "src/__init__.py").write_text("from src import more, state\n", encoding="utf-8")
+        (tmp_path / "src/state.py").write_text(f"{textwrap.dedent(STATE)}\n{own}\n", encoding="utf-8")
+        (tmp_path / "src/more.py").write_text(other, encoding="utf-8")
+        importlib.invalidate_caches()
+        return source_hash(importlib.import_module("src.state").verify)
+
+    assert hashed(1) == hashed(1)
+    assert hashed(1) != hashed(2)
+
+
+def test_other_plugins_of_a_module_do_not_count(project):
+    source = "from evsys import register_verifier\n\n@register_verifier('{}')\ndef other(o, e, p):\n    return {}\n\ndef verify(o, e, p):\n    return 1.0\n"
+    before = source_hash(project(verifiers=source.format("a", 1)).verify)
+    assert source_hash(project(verifiers=source.format("a", 2)).verify) == before
+
+
 @pytest.mark.parametrize(
     ("importing", "used"),
     [
