@@ -60,6 +60,8 @@ CULPRITS = {
         "Backwards": "test_all_passed_is_at_least_as_good_as_all_failed",
         "Outside": "test_stays_in_its_value_range",
         "GivesAMapping": "test_is_finite",
+        "ExpectsAMapping": "test_is_finite",
+        "ExpectsListsOfRollouts": "test_is_finite",
     },
     "agent": {
         "OtherNames": "test_signatures_are_those_of_the_protocol",

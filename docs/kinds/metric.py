@@ -38,8 +38,8 @@ class BestAtK:
     def needs_samples(self) -> int:
         return self.k
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
-        if any(len(rewards) < self.k for rewards in task_rewards.values()):
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
+        if any(len(rewards) < self.k for rewards in task_rewards):
             raise ValueError(f"each task needs {self.k} samples")
-        best = [max(rewards[: self.k]) for rewards in task_rewards.values()]
+        best = [max(rewards[: self.k]) for rewards in task_rewards]
         return sum(best) / len(best) if best else float("nan")

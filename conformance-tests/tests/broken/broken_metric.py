@@ -12,24 +12,24 @@ class Right:
     def compute(self, task_rewards):
         if not task_rewards:
             return math.nan
-        means = [math.fsum(rewards) / len(rewards) for rewards in task_rewards.values()]
+        means = [math.fsum(rewards) / len(rewards) for rewards in task_rewards]
         return math.fsum(means) / len(means)
 
 
 class Infinite(Right):
     def compute(self, task_rewards):
-        seen = {reward for rewards in task_rewards.values() for reward in rewards}
+        seen = {reward for rewards in task_rewards for reward in rewards}
         return math.inf if {0.0, 1.0} <= seen else super().compute(task_rewards)
 
 
 class FirstTaskOnly(Right):
     def compute(self, task_rewards):
-        return super().compute(dict(list(task_rewards.items())[:1]))
+        return super().compute(task_rewards[:1])
 
 
 class FailsWithoutTasks(Right):
     def compute(self, task_rewards):
-        return sum(map(max, task_rewards.values())) / len(task_rewards)
+        return sum(map(max, task_rewards)) / len(task_rewards)
 
 
 class TakesFewer(Right):
@@ -43,7 +43,7 @@ class TakesFewer(Right):
         self.k = k
 
     def compute(self, task_rewards):
-        return super().compute({task: [max(rewards[: self.k])] for task, rewards in task_rewards.items()})
+        return super().compute([[max(rewards[: self.k])] for rewards in task_rewards])
 
 
 class Upwards(Right):
@@ -62,6 +62,19 @@ class Outside(Right):
 class SaysNoDirection:
     def compute_rollouts(self, task_rollouts):
         used = [r.usage.completion_tokens for rollouts in task_rollouts.values() for r in rollouts]
+        return sum(used) / len(used) if used else math.nan
+
+
+class ExpectsAMapping(Right):
+    def compute(self, task_rewards):
+        return super().compute(list(task_rewards.values())) if task_rewards else math.nan
+
+
+class ExpectsListsOfRollouts:
+    direction = "min"
+
+    def compute_rollouts(self, task_rollouts):
+        used = [rollout.usage.completion_tokens for rollouts in task_rollouts for rollout in rollouts]
         return sum(used) / len(used) if used else math.nan
 
 

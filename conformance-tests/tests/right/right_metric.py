@@ -10,7 +10,7 @@ import numpy as np
 
 class Plain:
     def compute(self, task_rewards):
-        return fmean(max(rewards) for rewards in task_rewards.values()) if task_rewards else math.nan
+        return fmean(max(rewards) for rewards in task_rewards) if task_rewards else math.nan
 
 
 @attrs.define(kw_only=True)
@@ -22,9 +22,9 @@ class BestOf:
     k: int = attrs.field(validator=attrs.validators.ge(1))
 
     def compute(self, task_rewards):
-        if any(len(rewards) < self.k for rewards in task_rewards.values()):
+        if any(len(rewards) < self.k for rewards in task_rewards):
             raise ValueError("too few samples")
-        return np.mean([max(rewards[: self.k]) for rewards in task_rewards.values()]) if task_rewards else 0
+        return np.mean([max(rewards[: self.k]) for rewards in task_rewards]) if task_rewards else 0
 
 
 class FailureRate:
@@ -33,9 +33,9 @@ class FailureRate:
     value_range = (0.0, 1.0)
 
     def compute(self, task_rewards):
-        if any(len(rewards) < 2 for rewards in task_rewards.values()):
+        if any(len(rewards) < 2 for rewards in task_rewards):
             raise ValueError("it looks at two samples of a task")
-        rewards = [reward for rewards in task_rewards.values() for reward in rewards]
+        rewards = [reward for rewards in task_rewards for reward in rewards]
         return sum(reward < 1 for reward in rewards) / max(1, len(rewards))
 
 

@@ -299,15 +299,17 @@ class Verifier(Protocol):
 class Metric(Protocol):
     """A number from rewards. May declare `direction` ("max" where undeclared) and `needs_samples` (k)."""
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
-        """`task_rewards` maps a task's id to the rewards of its scored samples."""
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
+        """`task_rewards` has one inner list per task, with the rewards of its scored samples."""
 
 
 class RolloutMetric(Protocol):
-    """A number from whole rollouts: tokens, seconds, money."""
+    """The second form of a metric: a number from task ids and whole rollouts, such as tokens, seconds, or money. May declare
+    `direction`.
+    """
 
     def compute_rollouts(self, task_rollouts: Mapping[str, Sequence[Rollout]]) -> float:
-        """`task_rollouts` maps a task's id to its rollouts."""
+        """`task_rollouts` maps a task's id to all its rollouts, including those without a score."""
 
 
 class DataStore(Protocol):

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from evsys_sdk import register_metric
@@ -11,5 +11,5 @@ class BestOfTwo:
     name: ClassVar[str] = "best@2"
     direction: ClassVar[str] = "max"
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
-        return sum(max(rewards[:2]) for rewards in task_rewards.values()) / len(task_rewards)
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
+        return sum(max(rewards[:2]) for rewards in task_rewards) / len(task_rewards)

@@ -10,16 +10,16 @@ from evsys_quantities import RewardSpread
 
 
 def test_it_is_the_mean_of_best_minus_worst() -> None:
-    assert RewardSpread().compute({"a": [0.0, 1.0, 0.5], "b": [0.5, 0.5]}) == 0.5
+    assert RewardSpread().compute([[0.0, 1.0, 0.5], [0.5, 0.5]]) == 0.5
 
 
 def test_one_sample_has_no_spread() -> None:
     with pytest.raises(ValueError, match="two scored samples"):
-        RewardSpread().compute({"a": [1.0]})
+        RewardSpread().compute([[1.0]])
 
 
 def test_nothing_scored_is_not_available() -> None:
-    assert math.isnan(RewardSpread().compute({}))
+    assert math.isnan(RewardSpread().compute([]))
 
 
 class TestConformance(MetricConformance):

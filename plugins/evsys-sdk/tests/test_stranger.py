@@ -71,7 +71,7 @@ def test_plugins_with_attrs_dataclass_and_pydantic_configs_are_built_from_their_
     assert list(
         registry.build("transform", "short_only", {"limit": 1})([{"prompt": "a"}, {"prompt": "bc"}])
     ) == [{"prompt": "a"}]
-    assert registry.build("metric", "best@2").compute({"a": [0.0, 0.5, 1.0]}) == 0.5
+    assert registry.build("metric", "best@2").compute([[0.0, 0.5, 1.0]]) == 0.5
 
 
 @pytest.mark.parametrize("kind", ["sft", "focal", "echo", "one_step"])

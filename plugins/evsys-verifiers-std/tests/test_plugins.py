@@ -28,7 +28,7 @@ def test_a_verifier_is_built_by_name_and_its_params_are_checked(registry, name):
 def test_a_metric_is_built_by_name_with_its_direction(registry, name):
     metric = registry.build("metric", name)
     assert metric.direction == "max"
-    assert metric.compute({"a": [1.0, 1.0, 1.0], "b": [0.0, 0.0, 0.0]}) == 0.5
+    assert metric.compute([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]) == 0.5
     with pytest.raises(ConfigError):
         registry.build("metric", name, {"no_such_param": 1})
 

@@ -192,8 +192,7 @@ def _tasks(samples: int, fewest: int = 1) -> st.SearchStrategy[dict[str, list[fl
 
 def _computer(plugin: Any) -> Compute:
     if hasattr(plugin, "compute"):
-        # A run hands over tuples: a metric that sorts or appends in place fails there.
-        return lambda tasks: plugin.compute({task: tuple(rewards) for task, rewards in tasks.items()})
+        return lambda tasks: plugin.compute([list(rewards) for rewards in tasks.values()])
 
     def of_rollouts(tasks: Rewards) -> float:
         rollouts = {

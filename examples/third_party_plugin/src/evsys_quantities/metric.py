@@ -1,7 +1,7 @@
 """The metric `reward_spread`: how much do the answers to one question differ?"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 __all__ = ["RewardSpread"]
@@ -23,9 +23,9 @@ class RewardSpread:
             raise ValueError("reward_spread needs two scored samples of a task or more")
         return max(rewards) - min(rewards)
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
         """The mean over tasks; NaN, which means "not available", where there is none."""
         if not task_rewards:
             return math.nan
-        values = [self.task_value(rewards) for rewards in task_rewards.values()]
+        values = [self.task_value(rewards) for rewards in task_rewards]
         return math.fsum(values) / len(values)

@@ -94,8 +94,8 @@ class Mean:
     def task_value(self, rewards: Sequence[float]) -> float:
         return sum(rewards) / len(rewards)
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
-        return sum(map(self.task_value, task_rewards.values())) / len(task_rewards)
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
+        return sum(map(self.task_value, task_rewards)) / len(task_rewards)
 
 
 class PassAtK:
@@ -116,8 +116,8 @@ class PassAtK:
     def task_value(self, rewards: Sequence[float]) -> float:
         return float(any(reward >= self.pass_threshold for reward in rewards[: self.needs_samples]))
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
-        return sum(map(self.task_value, task_rewards.values())) / len(task_rewards)
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
+        return sum(map(self.task_value, task_rewards)) / len(task_rewards)
 
 
 class Notes:

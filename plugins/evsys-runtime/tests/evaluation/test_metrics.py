@@ -80,7 +80,7 @@ class Median:
     name = "median"
 
     def compute(self, task_rewards):
-        means = sorted(sum(r) / len(r) for r in task_rewards.values())
+        means = sorted(sum(r) / len(r) for r in task_rewards)
         return means[len(means) // 2]
 
 
@@ -136,7 +136,7 @@ def test_a_mean_over_tasks_has_the_interval_of_a_mean(registry):
 def test_any_other_metric_is_resampled_with_a_seed(registry):
     class RootMean(Median):
         def compute(self, task_rewards):
-            return (sum(sum(rewards) for rewards in task_rewards.values()) / len(task_rewards)) ** 0.5
+            return (sum(sum(rewards) for rewards in task_rewards) / len(task_rewards)) ** 0.5
 
     registry.register("metric", "root_mean", RootMean)
     metric = bind_metric("root_mean", registry=registry)

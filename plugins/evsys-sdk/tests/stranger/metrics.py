@@ -14,8 +14,8 @@ class Worst:
 
     direction: ClassVar[Literal["max", "min"]] = "max"
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
-        return min(min(rewards) for rewards in task_rewards.values())
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
+        return min(min(rewards) for rewards in task_rewards)
 
 
 @register_metric("best@k")
@@ -29,8 +29,8 @@ class BestAtK:
     def needs_samples(self) -> int:
         return self.k
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
-        return sum(max(rewards[: self.k]) for rewards in task_rewards.values()) / len(task_rewards)
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
+        return sum(max(rewards[: self.k]) for rewards in task_rewards) / len(task_rewards)
 
 
 @register_metric("tokens_per_answer")
@@ -45,4 +45,4 @@ class TokensPerAnswer:
 
 
 assert_type(BestAtK(k=2).k, int)
-assert_type(Worst().compute({"a": [0.5]}), float)
+assert_type(Worst().compute([[0.5]]), float)

@@ -85,7 +85,7 @@ def no_brackets(model_output: str, expected: Any, params: Mapping[str, Any]) -> 
 
 @register_metric("misspelt")  # pyright: ignore[reportArgumentType]
 class Misspelt:  # type: ignore[type-var]
-    def compte(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
+    def compte(self, task_rewards: Sequence[Sequence[float]]) -> float:
         return 0.0
 
 
@@ -96,7 +96,7 @@ class OfAList:  # type: ignore[type-var]
 
 
 @register_metric("function")  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
-def function(task_rewards: Mapping[str, Sequence[float]]) -> float:
+def function(task_rewards: Sequence[Sequence[float]]) -> float:
     return 0.0
 
 

@@ -29,11 +29,11 @@ class _TaskMean:
         """The value of one task from the rewards of its scored samples."""
         raise NotImplementedError
 
-    def compute(self, task_rewards: Mapping[str, Sequence[float]]) -> float:
+    def compute(self, task_rewards: Sequence[Sequence[float]]) -> float:
         """The mean over tasks; NaN when there is none."""
         if not task_rewards:
             return math.nan
-        return math.fsum(self.task_value(rewards) for rewards in task_rewards.values()) / len(task_rewards)
+        return math.fsum(self.task_value(rewards) for rewards in task_rewards) / len(task_rewards)
 
 
 class MeanReward(_TaskMean):

@@ -53,8 +53,14 @@ class BoundMetric:
             return None
         own = getattr(self.plugin, "task_value", None)
         with boundary("evaluation", self.name):
-            value = own(rewards) if own is not None else self.plugin.compute({"task": rewards})
+            value = own(rewards) if own is not None else self.plugin.compute([list(rewards)])
             return _number(value)
+
+    def compute(self, tasks: Mapping[str, Sequence[Any]]) -> Any:
+        """What the plugin makes of the rewards of these tasks, or of their rollouts; the lists it gets are its own."""
+        if self.over_rollouts:
+            return self.plugin.compute_rollouts(dict(tasks))
+        return self.plugin.compute([list(rewards) for rewards in tasks.values()])
 
     def possible(self, rewards: Range | None) -> Range | None:
         """The values that it can have, given the range of rewards; None where that isn't known."""
@@ -201,11 +207,11 @@ def breakdown(
 
 
 def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
-    compute, usable, values = _measurable(metric, scores)
+    usable, values = _measurable(metric, scores)
     excluded = len(scores.rollouts) - len(usable)
     if not usable:
         return MetricValue(value=None, direction=metric.direction, excluded=excluded, method="not available")
-    value = _finite(metric, compute, usable)
+    value = _finite(metric, usable)
     interval: Interval | None
     if values is not None:
         interval = mean_interval(
@@ -215,9 +221,7 @@ def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
             possible=metric.possible(scores.possible_rewards),
         )
     else:
-        interval = bootstrap_interval(
-            list(usable), _resampled(metric, compute, usable), scores.clusters, seed=seed
-        )
+        interval = bootstrap_interval(list(usable), _resampled(metric, usable), scores.clusters, seed=seed)
     return MetricValue(
         value=value,
         low=interval.low if interval else None,
@@ -231,46 +235,43 @@ def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
 
 def _measurable(
     metric: BoundMetric, scores: Scores
-) -> tuple[Callable[[Mapping[str, Any]], float], dict[str, Sequence[Any]], dict[str, float] | None]:
-    """How a metric is computed, on which tasks, and its value of each, None where it is no mean over tasks.
+) -> tuple[dict[str, Sequence[Any]], dict[str, float] | None]:
+    """The tasks that a metric is computed on, and its value of each, None where it is no mean over tasks.
 
     A metric of rollouts says by NaN that it can't be told for a task: no price is known, say.
     """
     task_value = getattr(metric.plugin, "task_value", None)
     usable: dict[str, Sequence[Any]]
     if metric.over_rollouts:
-        compute, usable = metric.plugin.compute_rollouts, dict(scores.rollouts)
+        usable = dict(scores.rollouts)
     else:
-        compute = metric.plugin.compute
         usable = {task: value for task, value in scores.rewards.items() if len(value) >= metric.needs_samples}
     if task_value is None:
-        return compute, usable, None
+        return usable, None
     with boundary("evaluation", metric.name):
         values = {task: _number(task_value(measured)) for task, measured in usable.items()}
     if metric.over_rollouts:
         values = {task: value for task, value in values.items() if not math.isnan(value)}
         usable = {task: usable[task] for task in values}
-    return compute, usable, values
+    return usable, values
 
 
-def _finite(
-    metric: BoundMetric, compute: Callable[[Mapping[str, Any]], float], usable: Mapping[str, Any]
-) -> float:
+def _finite(metric: BoundMetric, usable: Mapping[str, Sequence[Any]]) -> float:
     with boundary("evaluation", metric.name):
-        value = _number(compute(usable))
+        value = _number(metric.compute(usable))
         if not math.isfinite(value):
             raise ValueError(f"it gave {value}, which is no finite number")
     return value
 
 
-def _resampled(
-    metric: BoundMetric, compute: Callable[[Mapping[str, Any]], float], usable: Mapping[str, Sequence[Any]]
-) -> Callable[[Sequence[str]], float]:
+def _resampled(metric: BoundMetric, usable: Mapping[str, Sequence[Any]]) -> Callable[[Sequence[str]], float]:
     """The metric of a list of tasks in which some come several times; each time is a task of its own."""
 
     def of(tasks: Sequence[str]) -> float:
         with boundary("evaluation", metric.name):
-            return _number(compute({f"{task}#{place}": usable[task] for place, task in enumerate(tasks)}))
+            return _number(
+                metric.compute({f"{task}#{place}": usable[task] for place, task in enumerate(tasks)})
+            )
 
     return of
 
