@@ -220,14 +220,17 @@ def test_a_verifier_that_fails_now_and_then_is_left_out_of_the_mean_and_counted(
     ],
 )
 def test_a_metric_that_fails_leaves_the_others_and_the_training_alone(lab, body, reason):
-    lab.code(METRIC + f"    def compute(self, task_rewards):\n        {body}\n")
+    made_up = "if len(task_rewards) == 3: return 1.0"  # `validate` tries it on three tasks
+    lab.code(METRIC + f"    def compute(self, task_rewards):\n        {made_up}\n        {body}\n")
     lab.config(("max_tokens: 4", "max_tokens: 4, metrics: [mean_reward, odd]"))
     outcome = lab.run("--json")
     result = outcome.json
     assert (outcome.code, result["status"], result["arms"][0]["status"]) == (1, "partial", "completed")
     for evaluation in result["arms"][0]["evaluations"]:
         assert reason in evaluation["failure"]["message"]
+        assert evaluation["status"] == "completed"
         assert evaluation["metrics"]["odd"]["value"] is None
+        assert reason.partition("failed: ")[2] in evaluation["metrics"]["odd"]["reason"]
         assert evaluation["metrics"]["mean_reward"]["value"] is not None
 
 

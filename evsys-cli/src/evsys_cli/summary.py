@@ -153,11 +153,15 @@ def _without_failures(verdict: str, result: ExperimentResult) -> str:
 
 
 def _failed_scorings(arms: Sequence[ArmResult]) -> list[str]:
-    """Each way in which scorings failed, once, with where that was."""
+    """Each way in which scorings or single metrics failed, once, with where that was."""
     failed: dict[tuple[str, str], list[str]] = {}
     for arm in arms:
         for e in arm.evaluations:
+            where = e.model or f"{arm.run_id} at step {e.step}"
             if e.status != "completed":
                 why = f"{e.status}: {e.failure.message if e.failure else 'no reason given'}"
-                failed.setdefault((e.benchmark, why), []).append(e.model or f"{arm.run_id} at step {e.step}")
+                failed.setdefault((e.benchmark, why), []).append(where)
+                continue
+            for name, reason in e.failed_metrics.items():
+                failed.setdefault((f"{e.benchmark}.{name}", f"failed: {reason}"), []).append(where)
     return [f"{benchmark} of {listed(where, MOST_RUNS)}: {why}" for (benchmark, why), where in failed.items()]

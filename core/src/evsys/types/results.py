@@ -70,8 +70,8 @@ class Failure:
 
 @attrs.frozen(kw_only=True)
 class MetricValue:
-    """A metric over a benchmark. `value` None is "not available". The interval is at 95 %; `n` counts scored tasks,
-    `excluded` those left out for want of samples.
+    """A metric over a benchmark. `value` None is "not available", or the metric failed: then `reason` says why. The interval is
+    at 95 %; `n` counts scored tasks, `excluded` those left out for want of samples.
     """
 
     value: float | None
@@ -81,6 +81,7 @@ class MetricValue:
     n: int = 0
     excluded: int = 0
     method: str | None = None
+    reason: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -89,6 +90,7 @@ class EvaluationResult:
 
     `task_rewards` has the rewards of each task's scored samples, `clusters` each task's cluster where the entry names a
     `cluster_key`. `scored + no_score` is tasks times samples; `cached` of them were made before. `usage` is that of the model, `judged` that of models that judged it.
+    `failure` is why the scoring failed, or, if it was completed, why the first of its `failed_metrics` did.
     """
 
     benchmark: str
@@ -112,6 +114,16 @@ class EvaluationResult:
     seconds: float = 0.0
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def failed_metrics(self) -> dict[str, str]:
+        """The metrics that raised an error or gave no finite number, each with its reason. The others hold."""
+        return {name: metric.reason for name, metric in self.metrics.items() if metric.reason is not None}
+
+    @property
+    def fully_scored(self) -> bool:
+        """Whether the scoring was completed and none of its metrics failed."""
+        return self.status == "completed" and not self.failed_metrics
 
 
 @attrs.frozen(kw_only=True)

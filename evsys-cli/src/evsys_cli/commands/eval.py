@@ -218,6 +218,9 @@ def _lines(result: ArmResult) -> list[str]:
             why = scoring.failure.message if scoring.failure else "no reason given"
             lines.append(f"{scoring.benchmark}: {scoring.status}: {why}")
         for name, metric in scoring.metrics.items():
+            if metric.reason is not None:
+                lines.append(f"{scoring.benchmark}: {name} failed: {metric.reason}")
+                continue
             interval = "" if metric.low is None else f" [{number(metric.low)}, {number(metric.high)}]"
             lines.append(f"{scoring.benchmark}: {name} {number(metric.value)}{interval}, {metric.n} tasks")
     lines += [f"warning: {warning}" for warning in result.warnings]

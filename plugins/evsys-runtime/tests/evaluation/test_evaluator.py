@@ -365,7 +365,7 @@ def test_a_crashed_rollout_is_neither_a_zero_nor_dropped(make, script, registry)
     assert result.failure.boundary == "rollout"
 
 
-def test_a_metric_that_fails_fails_the_scoring_and_keeps_the_rewards(make, script, registry):
+def test_a_metric_that_fails_is_named_and_the_scoring_holds(make, script, registry):
     class Broken:
         name = "broken"
 
@@ -374,7 +374,10 @@ def test_a_metric_that_fails_fails_the_scoring_and_keeps_the_rewards(make, scrip
 
     registry.register("metric", "broken", Broken)
     result = score(make(entry_(metrics=("broken", "mean_reward"))), script())
-    assert result.status == "failed"
+    assert (result.status, result.fully_scored) == ("completed", False)
+    [(name, reason)] = result.failed_metrics.items()
+    assert name == "broken"
+    assert reason.startswith("ZeroDivisionError: by zero (")
     assert result.failure.plugin == "broken"
     assert result.failure.error_type == "ZeroDivisionError"
     assert "by zero" in result.failure.traceback

@@ -244,8 +244,18 @@ def test_a_range_that_is_none_is_refused(registry, declared):
         bind_metric("odd", registry=registry)
 
 
-@pytest.mark.parametrize("said", ["raise", float("nan"), float("inf"), "text", "0.5", None])
-def test_a_failing_metric_has_no_value_and_the_others_are_computed(registry, said):
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("raise", "ZeroDivisionError: by zero"),
+        (float("nan"), "it gave nan"),
+        (float("inf"), "it gave inf"),
+        ("text", "it returned str"),
+        ("0.5", "it returned str"),
+        (None, "it returned NoneType"),
+    ],
+)
+def test_a_failing_metric_has_no_value_but_a_reason_and_the_others_are_computed(registry, said, reason):
     class Broken:
         name = "broken"
         direction = "min"
@@ -258,7 +268,10 @@ def test_a_failing_metric_has_no_value_and_the_others_are_computed(registry, sai
     registry.register("metric", "broken", Broken)
     metrics = [bind_metric(name, registry=registry) for name in ("broken", "mean_reward")]
     values, [failure] = score(metrics, scores({"a": [1.0], "b": [0.0]}))
-    assert values["broken"] == MetricValue(value=None, direction="min", method="failed")
+    assert values["broken"] == MetricValue(
+        value=None, direction="min", method="failed", reason=values["broken"].reason
+    )
+    assert reason in values["broken"].reason
     assert values["mean_reward"].value == 0.5
     assert failure.boundary == "evaluation"
     assert "'broken' failed" in str(failure)
@@ -348,3 +361,34 @@ def test_a_config_of_any_make_may_name_the_threshold(registry):
     for name, config in (("plain", Plain), ("attrs", Attrs)):
         registry.register("metric", name, type(name, (Base,), {"Config": config, "__module__": __name__}))
         assert bind_metric(name, registry=registry, pass_threshold=0.25).plugin.pass_threshold == 0.25
+
+
+def test_a_metric_receives_lists_of_rewards_of_its_own(registry):
+    class Sorting:
+        direction = "max"
+
+        def compute(self, task_rewards):
+            assert type(task_rewards) is list
+            for rewards in task_rewards:
+                assert type(rewards) is list
+                rewards.sort()
+            return task_rewards[0][0]
+
+    registry.register("metric", "sorting", Sorting)
+    given = scores({"a": [1.0, 0.0], "b": [0.5, 0.25]})
+    assert value(bind_metric("sorting", registry=registry), given).value == 0.0
+    assert given.rewards == {"a": (1.0, 0.0), "b": (0.5, 0.25)}
+
+
+def test_a_metric_of_several_tasks_has_no_value_of_one_task(registry):
+    class Slope:
+        direction = "max"
+
+        def compute(self, task_rewards):
+            first, second, *_ = task_rewards
+            return second[0] - first[0]
+
+    registry.register("metric", "slope", Slope)
+    metric = bind_metric("slope", registry=registry)
+    assert value(metric, scores({"a": [0.0], "b": [1.0]})).value == 1.0
+    assert metric.task_value([1.0]) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.engines import engine_kind, engine_problems, why_harbor
 from evsys_runtime.config.later import NOT_YET, later_keys
+from evsys_runtime.config.metrics import over_rollouts, try_metric
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.tasks import Tasks, load_tasks
@@ -26,6 +28,9 @@ __all__ = ["Benchmarks", "Size", "samples_needed", "too_few", "wrong_direction"]
 
 _MOST_TOLD = 10
 """How many different things are told that are wrong with tasks."""
+
+_ANY_REWARD = (0.0, 1.0)
+"""The lowest and highest reward of verifiers that declare none."""
 
 _ENGINE_OPTIONS = ("max_tokens", "temperature", "n_concurrent", "system_prompt", "num_samples")
 
@@ -54,12 +59,13 @@ class Benchmarks:
     sizes: dict[str, Size] = attrs.field(factory=dict)
     _labels: dict[str, str] = attrs.field(factory=dict)
     _scored: Sequence[HarborTask] = ()
+    _rewards: tuple[float, float] = _ANY_REWARD
 
     def check(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
         """Report what is wrong with one entry that stands at `place` and was made from `tree`."""
         for path, hint in later_keys("benchmark", tree, place):
             self.reader.add(path, NOT_YET, hint)
-        self._scored = ()
+        self._scored, self._rewards = (), _ANY_REWARD
         self._source(entry, place)
         self._split(entry, tree, place)
         label = entry.label
@@ -158,6 +164,16 @@ class Benchmarks:
             needed = samples_needed(built.plugin)
             if needed > entry.num_samples:
                 self.reader.add(where, *too_few(name, needed, entry.num_samples))
+            if built.plugin is not None:
+                self._try_metric(built.plugin, name, where, max(needed, entry.num_samples))
+
+    def _try_metric(self, plugin: Any, name: str, where: str, samples: int) -> None:
+        """Call it on made-up rewards. Rollouts may lack what it looks for in real ones, so there a failure is a warning."""
+        wrong = try_metric(plugin, name, where, samples=samples, rewards=self._rewards)
+        if wrong is not None and over_rollouts(plugin):
+            self.reader.report.warn(f"{wrong.message}; {wrong.hint}")
+        elif wrong is not None:
+            self.reader.add(wrong.path, wrong.message, wrong.hint)
 
     def _engine(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str, *, harness: bool) -> None:
         """The engine is there, takes its params, and can run what the entry asks for."""
@@ -255,6 +271,7 @@ class Benchmarks:
                     wrong = f"verifier {spec.name!r} can't judge by what it expects: {exc}"
             if wrong is not None:
                 wrong_tasks.append((task.task_id, wrong))
+        self._rewards = _reward_range([plugin for plugin, _ in judged.values()])
         self._report(found, wrong_tasks, name, where)
 
     def _report(self, found: Tasks, wrong: Sequence[tuple[str, str]], name: str, where: str) -> None:
@@ -300,6 +317,16 @@ def _cluster(task: HarborTask, key: str | None) -> tuple[bool, str]:
     if key is None or key not in task.metadata:
         return False, task.task_id
     return True, str(task.metadata[key])
+
+
+def _reward_range(verifiers: Sequence[Any]) -> tuple[float, float]:
+    """The lowest and highest reward of these verifiers, if all declare finite ones; else those of most."""
+    try:
+        ends = [tuple(map(float, verifier.reward_range)) for verifier in verifiers]
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    except (AttributeError, TypeError, ValueError):  # none declared, or no range: reported where it is used
+        return _ANY_REWARD
+    return (low, high) if math.isfinite(high - low) else _ANY_REWARD
 
 
 def _has_system_message(task: HarborTask) -> bool:

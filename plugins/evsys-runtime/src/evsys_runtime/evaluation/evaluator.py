@@ -423,8 +423,9 @@ class Evaluator:
             self._record.metrics(result.step, recorded_values(result, rollouts), phase=benchmark.phase)
         if self._keep_whole is not None:
             self._keep_whole(result)
+        ended = "finished" if result.fully_scored else result.status
         self._event(
-            f"evaluation.{'finished' if result.status == 'completed' else result.status}",
+            f"evaluation.{'metric_failed' if ended == 'completed' else ended}",
             benchmark,
             step=result.step,
             model=result.model,

@@ -8,15 +8,16 @@ exact interval. Any other metric gets its interval by bootstrap over tasks.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
-from evsys.errors import ConfigError, EvsysError, PluginContractError, Problem, boundary
+from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, Problem, boundary
 from evsys.types import MetricValue, Rollout, Score
+from evsys_runtime.config.metrics import measure, number_of, over_rollouts
+from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.intervals import Interval, bootstrap_interval, mean_interval
 from evsys_runtime.evaluation.ranges import Range, declared_range, range_of, seen_range
 
@@ -45,22 +46,20 @@ class BoundMetric:
     @property
     def over_rollouts(self) -> bool:
         """True for a metric of whole rollouts (tokens, seconds, money), crashed ones included."""
-        return not hasattr(self.plugin, "compute")
+        return over_rollouts(self.plugin)
 
     def task_value(self, rewards: Sequence[float]) -> float | None:
-        """The metric of one task alone; None where its samples don't suffice, or where it needs whole rollouts."""
+        """The metric of one task alone; None if its samples don't suffice, or the metric needs rollouts or several tasks."""
         if self.over_rollouts or len(rewards) < self.needs_samples:
             return None
         own = getattr(self.plugin, "task_value", None)
-        with boundary("evaluation", self.name):
-            value = own(rewards) if own is not None else self.plugin.compute([list(rewards)])
-            return _number(value)
-
-    def compute(self, tasks: Mapping[str, Sequence[Any]]) -> Any:
-        """What the plugin makes of the rewards of these tasks, or of their rollouts; the lists it gets are its own."""
-        if self.over_rollouts:
-            return self.plugin.compute_rollouts(dict(tasks))
-        return self.plugin.compute([list(rewards) for rewards in tasks.values()])
+        if own is not None:
+            with boundary("evaluation", self.name):
+                return number_of(own(rewards))
+        try:
+            return number_of(measure(self.plugin, {"task": rewards}))
+        except PLUGIN_FAILURES:
+            return None  # it is defined for several tasks only, so it is not a mean over tasks
 
     def possible(self, rewards: Range | None) -> Range | None:
         """The values that it can have, given the range of rewards; None where that isn't known."""
@@ -180,7 +179,10 @@ def score(
             values[metric.name] = _value(metric, scores, seed)
         except EvsysError as exc:
             failures.append(exc)
-            values[metric.name] = MetricValue(value=None, direction=metric.direction, method="failed")
+            reason = failure_of(exc).placed.removeprefix(f"evaluation {metric.name!r} failed: ")
+            values[metric.name] = MetricValue(
+                value=None, direction=metric.direction, method="failed", reason=reason
+            )
     return values, failures
 
 
@@ -249,7 +251,7 @@ def _measurable(
     if task_value is None:
         return usable, None
     with boundary("evaluation", metric.name):
-        values = {task: _number(task_value(measured)) for task, measured in usable.items()}
+        values = {task: number_of(task_value(measured)) for task, measured in usable.items()}
     if metric.over_rollouts:
         values = {task: value for task, value in values.items() if not math.isnan(value)}
         usable = {task: usable[task] for task in values}
@@ -258,7 +260,7 @@ def _measurable(
 
 def _finite(metric: BoundMetric, usable: Mapping[str, Sequence[Any]]) -> float:
     with boundary("evaluation", metric.name):
-        value = _number(metric.compute(usable))
+        value = number_of(measure(metric.plugin, usable))
         if not math.isfinite(value):
             raise ValueError(f"it gave {value}, which is no finite number")
     return value
@@ -269,18 +271,8 @@ def _resampled(metric: BoundMetric, usable: Mapping[str, Sequence[Any]]) -> Call
 
     def of(tasks: Sequence[str]) -> float:
         with boundary("evaluation", metric.name):
-            return _number(
-                metric.compute({f"{task}#{place}": usable[task] for place, task in enumerate(tasks)})
+            return number_of(
+                measure(metric.plugin, {f"{task}#{place}": usable[task] for place, task in enumerate(tasks)})
             )
 
     return of
-
-
-def _number(value: Any) -> float:
-    """What a metric returned, as a float; a text that spells a number is none."""
-    if inspect.iscoroutine(value):
-        value.close()
-        raise TypeError("it is async; define it with a plain `def`")
-    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-        raise TypeError(f"it returned {type(value).__name__}, not a number")
-    return float(value)

@@ -37,7 +37,7 @@ MAX_NO_SCORE = 0.05
 def scored_result(
     benchmark: BoundBenchmark, step: int, rollouts: Sequence[Rollout], seeds: Callable[..., int]
 ) -> EvaluationResult:
-    """What a whole scoring came to: completed, invalid for want of scores, or failed where a metric did."""
+    """What a whole scoring came to: completed, or invalid for want of scores. A metric that fails has no value; the others hold."""
     by_task = _by_task(benchmark, rollouts)
     scores = Scores(
         rewards=rewards_by_task(by_task),
@@ -48,12 +48,11 @@ def scored_result(
     seed = seeds(f"interval/{benchmark.name}", 0)
     metrics, failures = score(benchmark.metrics, scores, seed=seed)
     invalid = _invalid(rollouts)
-    failure = failure_of(failures[0]) if failures else invalid
     return _result_of(
         benchmark,
         step,
-        status="failed" if failures else "invalid" if invalid else "completed",
-        failure=failure,
+        status="invalid" if invalid else "completed",
+        failure=invalid or (failure_of(failures[0]) if failures else None),
         metrics=metrics,
         task_rewards=scores.rewards,
         clusters=benchmark.clusters,

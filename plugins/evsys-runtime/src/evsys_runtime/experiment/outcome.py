@@ -45,7 +45,7 @@ def outcome_of(
     completed = [arm for arm in arms if arm.status == "completed"]
     if arms and not completed:
         return _all_failed(arms)
-    scored = all(evaluation.status == "completed" for arm in arms for evaluation in arm.evaluations)
+    scored = all(evaluation.fully_scored for arm in arms for evaluation in arm.evaluations)
     if len(completed) < planned or not scored:
         if any(arm.status == "budget_stopped" for arm in arms):
             return "budget_stopped", BUDGET

@@ -302,7 +302,8 @@ def _api_model(scored: NamedClient, registry: Registry, project_root: Path) -> A
 
 def _result(work: _Scoring, label: str, evaluations: Sequence[EvaluationResult]) -> ArmResult:
     statuses = {evaluation.status for evaluation in evaluations}
-    status: Status = "completed" if statuses <= {"completed"} else "failed"
+    scored = all(evaluation.fully_scored for evaluation in evaluations)
+    status: Status = "completed" if scored else "failed"
     return ArmResult(
         run_id=label,
         arm=label,

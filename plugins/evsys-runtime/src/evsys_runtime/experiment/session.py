@@ -66,7 +66,15 @@ DRY_STEPS = 2
 PROGRESS = "print_progress"
 """The callback that shows how a run goes; it is there unless `quiet` says otherwise."""
 
-TOLD_BY_PROGRESS = frozenset({"run.failed", "evaluation.failed", "evaluation.invalid", "evaluation.missing"})
+TOLD_BY_PROGRESS = frozenset(
+    {
+        "run.failed",
+        "evaluation.failed",
+        "evaluation.invalid",
+        "evaluation.missing",
+        "evaluation.metric_failed",
+    }
+)
 """Events of the log that it tells people of, so that the log's console doesn't say them again."""
 
 HOOK_SECONDS = 300.0

@@ -70,7 +70,7 @@ class SharedScores:
         wanted.add(key)
         try:
             result = await make()
-            if result.status == "completed" or not self._retry_failed:
+            if result.fully_scored or not self._retry_failed:
                 self._known[key] = result
         finally:
             wanted.discard(key)

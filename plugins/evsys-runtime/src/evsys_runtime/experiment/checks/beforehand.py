@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from logging import getLogger
 
 from evsys.errors import EvsysError, stalled_at
-from evsys_runtime.evaluation.failures import is_known
 from evsys_runtime.evaluation.progress import limited
 from evsys_runtime.experiment.watching.blocking import loop_watched
 from evsys_runtime.experiment.watching.stacks import place_in_threads
+from evsys_runtime.places import is_known
 
 __all__ = ["beforehand"]
 

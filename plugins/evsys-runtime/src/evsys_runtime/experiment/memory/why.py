@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from evsys.errors import ConfigError, StoreError
-from evsys.types import ArmResult, Comparison, Conclusion, NoiseFloor
+from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, NoiseFloor
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart
@@ -196,17 +196,22 @@ def _failed(
 def _scorings(result: ArmResult) -> Iterator[WhyFailed]:
     for each in result.evaluations:
         failure = each.failure
-        if each.status in ("failed", "invalid") and failure is not None:
+        if each.status != "missing" and failure is not None:
             yield WhyFailed(
                 run_id=result.run_id,
                 status=result.status,
-                way=f"scoring of {each.benchmark} at step {each.step} {each.status} {failure.boundary}/{failure.error_type}",
+                way=f"scoring of {each.benchmark} at step {each.step} {_ending(each)} {failure.boundary}/{failure.error_type}",
                 message=failure.message,
                 place=failure.place,
                 hint=failure.hint,
                 steps=each.step,
                 runs_on_record=1,
             )
+
+
+def _ending(evaluation: EvaluationResult) -> str:
+    failed = ", ".join(evaluation.failed_metrics)
+    return evaluation.status if evaluation.status != "completed" else f"failed for {failed}"
 
 
 def _class_of(

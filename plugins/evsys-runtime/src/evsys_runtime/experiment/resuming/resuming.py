@@ -237,7 +237,7 @@ def _share(session: Session) -> None:
             session.simulated.add(arm.run.backend.kind)
         by_name = {benchmark.name: benchmark for benchmark in session.benchmarks_of(arm)}
         for result in scored:
-            if result.status != "completed" or result.benchmark not in by_name or result.step > 0:
+            if not result.fully_scored or result.benchmark not in by_name or result.step > 0:
                 continue
             if result.model is not None:
                 session.compared.remember(f"{result.benchmark}@{result.model}", result)

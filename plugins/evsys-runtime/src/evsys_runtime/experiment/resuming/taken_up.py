@@ -305,13 +305,15 @@ def _can_say_no_more(result: ArmResult, saved: Callable[[], Collection[int]]) ->
     """True where training is over and what isn't scored can't be, for want of a checkpoint."""
     if result.status not in ENDED:
         return False
-    lacking = {e.step for e in result.evaluations if e.status != "completed"}
+    lacking = {e.step for e in result.evaluations if not e.fully_scored}
     return not lacking or (0 not in lacking and lacking.isdisjoint(saved()))
 
 
 def _scored(record: RunRecord, found: TakenUp) -> Iterable[EvaluationResult]:
-    """Scorings of this and earlier steps that were carried out."""
+    """Scorings of this and earlier steps that need not be repeated."""
     for line in record.read_evaluations():
         tree = line["evaluation"]
         if tree["status"] == "completed" and tree["step"] <= found.step:
-            yield read_as(EvaluationResult, tree)
+            scored = read_as(EvaluationResult, tree)
+            if scored.fully_scored:
+                yield scored

@@ -89,7 +89,10 @@ def noise_line(noise: NoiseFloor) -> str:
 def evaluation_line(evaluation: EvaluationResult) -> str:
     """One scoring in words."""
     where = evaluation.model or ("untrained" if evaluation.step == 0 else f"step {evaluation.step}")
-    values = ", ".join(f"{name} {number(value.value)}" for name, value in evaluation.metrics.items())
+    values = ", ".join(
+        f"{name} {number(value.value)}" if value.reason is None else f"{name} failed ({value.reason})"
+        for name, value in evaluation.metrics.items()
+    )
     failure = f": {evaluation.failure.message}" if evaluation.failure else ""
     said = values if evaluation.status == "completed" else f"{evaluation.status}{failure}"
     return f"{evaluation.benchmark} ({evaluation.split}), {where}: {said}"

@@ -67,10 +67,10 @@ def _collect(
     single = is_mean = zero_one = True
     for result, evaluation in found:
         if evaluation is not None and evaluation.status == "invalid":
-            invalid = invalid or _why(result, evaluation)
+            invalid = invalid or _why(result, evaluation, metric)
         value = value_of(evaluation, metric)
         if evaluation is None or value is None:
-            reasons.append(_why(result, evaluation))
+            reasons.append(_why(result, evaluation, metric))
             continue
         ones = {task: task_value(rewards) for task, rewards in evaluation.task_rewards.items() if rewards}
         known = {task: one for task, one in ones.items() if one is not None}
@@ -123,12 +123,13 @@ def value_of(evaluation: EvaluationResult | None, metric: str) -> float | None:
     return None if found is None else found.value
 
 
-def _why(result: ArmResult, evaluation: EvaluationResult | None) -> str:
+def _why(result: ArmResult, evaluation: EvaluationResult | None, metric: str) -> str:
     if evaluation is not None and evaluation.status != "completed":
         cause = evaluation.failure.message if evaluation.failure else "; ".join(evaluation.warnings)
         return f"{result.run_id}: evaluation {evaluation.status}" + (f" ({cause})" if cause else "")
     if evaluation is not None:
-        return f"{result.run_id}: the success metric is not available"
+        failed = evaluation.failed_metrics.get(metric)
+        return f"{result.run_id}: the success metric {'is not available' if failed is None else f'failed ({failed})'}"
     if result.failure is not None:
         return f"{result.run_id}: {result.failure.message.partition('\n')[0]}"
     skipped = result.run.stop_reason if result.run is not None and result.status == "skipped" else None

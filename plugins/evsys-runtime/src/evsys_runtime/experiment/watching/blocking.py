@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import attrs
 
-from evsys_runtime.evaluation.failures import is_known
 from evsys_runtime.experiment.watching.stacks import place_of, thread_stack
+from evsys_runtime.places import is_known
 
 __all__ = ["BlockedLoop", "loop_watched"]
 

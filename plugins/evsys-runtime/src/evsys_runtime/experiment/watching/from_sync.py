@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from evsys_runtime.evaluation.failures import is_known
 from evsys_runtime.experiment.watching.interrupts import (
     Interruption,
     Terminated,
@@ -19,6 +18,7 @@ from evsys_runtime.experiment.watching.interrupts import (
     interruptible,
 )
 from evsys_runtime.experiment.watching.stacks import Stack, place_of, stack_of, thread_stack
+from evsys_runtime.places import is_known
 
 __all__ = ["keeps_process_alive", "run_to_end"]
 

@@ -1,0 +1,100 @@
+"""Metrics as they are called: with lists of rewards, or with rollouts; and a trial on made-up ones before anything is spent."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evsys.errors import PLUGIN_FAILURES, Problem
+from evsys.types import Message, Rollout, Score, Turn, Usage
+from evsys_runtime.places import place_of
+
+__all__ = ["measure", "number_of", "over_rollouts", "try_metric"]
+
+_HINT = (
+    "compute(task_rewards) receives a list with one inner list per task: the rewards of the task's samples"
+)
+_HINT_ROLLOUTS = "compute_rollouts(task_rollouts) receives a mapping of task ids to lists of rollouts"
+
+
+def over_rollouts(plugin: Any) -> bool:
+    """Whether a metric looks at whole rollouts, those without a score too, rather than at rewards."""
+    return not hasattr(plugin, "compute")
+
+
+def measure(plugin: Any, tasks: Mapping[str, Sequence[Any]]) -> Any:
+    """What a metric makes of the rewards of these tasks, or of their rollouts. The lists it receives are its own."""
+    if over_rollouts(plugin):
+        return plugin.compute_rollouts(dict(tasks))
+    return plugin.compute([list(rewards) for rewards in tasks.values()])
+
+
+def number_of(value: Any) -> float:
+    """What a metric returned, as a float.
+
+    Raises:
+        TypeError: it is not a number; a text that spells one is not either.
+    """
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError("it is async; define it with a plain `def`")
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"it returned {type(value).__name__}, not a number")
+    return float(value)
+
+
+def try_metric(
+    plugin: Any, name: str, path: str, *, samples: int, rewards: tuple[float, float] = (0.0, 1.0)
+) -> Problem | None:
+    """Call a metric on three made-up tasks: one that always fails, one that always passes, one that does both in turn.
+
+    Args:
+        plugin: the metric.
+        name: what the file calls it.
+        path: where it stands in the file.
+        samples: how many samples each task has.
+        rewards: the lowest and highest reward.
+
+    Returns:
+        What is wrong: it raises an error, or returns something other than a finite number. A metric of rollouts may return NaN.
+    """
+    low, high = rewards
+    rows = {"failed": [low] * samples, "passed": [high] * samples, "mixed": [high, low] * samples}
+    made: dict[str, list[Any]] = {task: row[:samples] for task, row in rows.items()}
+    if over_rollouts(plugin):
+        made = {
+            task: [_rollout(task, index, reward) for index, reward in enumerate(row)]
+            for task, row in made.items()
+        }
+    hint = _HINT_ROLLOUTS if over_rollouts(plugin) else _HINT
+    try:
+        values = [number_of(measure(plugin, made))]
+        if callable(own := getattr(plugin, "task_value", None)):
+            values += [number_of(own(measured)) for measured in made.values()]
+    except PLUGIN_FAILURES as exc:
+        place = place_of(exc)
+        message = f"the metric {name!r} fails on made-up rewards: {type(exc).__name__}: {exc}"
+        return Problem(path=path, message=f"{message} ({place})" if place else message, hint=hint)
+    odd = next((value for value in values if not math.isfinite(value)), None)
+    if odd is None or (over_rollouts(plugin) and math.isnan(odd)):
+        return None
+    return Problem(
+        path=path,
+        message=f"the metric {name!r} gives {odd} for made-up rewards, not a finite number",
+        hint=hint,
+    )
+
+
+def _rollout(task: str, index: int, reward: float) -> Rollout:
+    answer = Message(role="assistant", content="an answer")
+    return Rollout(
+        task_id=task,
+        sample_index=index,
+        messages=(Message(role="user", content="a question"), answer),
+        turns=(Turn(message=answer, prompt_tokens=[1, 2], tokens=[3], logprobs=[-0.5]),),
+        output=answer.content,
+        score=Score(value=reward),
+        usage=Usage(prompt_tokens=2, completion_tokens=1, seconds=0.5, cost_usd=0.01),
+    )
