@@ -63,8 +63,8 @@ def test_the_threshold_itself_passes():
 
 
 def test_a_reward_below_the_threshold_by_rounding_passes():
-    rewards = {"a": [0.7 + 0.2, 0.8999]}
-    assert rewards["a"][0] < 0.9
+    rewards = [[0.7 + 0.2, 0.8999]]
+    assert rewards[0][0] < 0.9
     assert PassRate(pass_threshold=0.9).compute(rewards) == 0.5
     assert PassAtK(k=1, pass_threshold=0.9).compute(rewards) == 0.5
 
