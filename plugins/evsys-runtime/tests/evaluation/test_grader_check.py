@@ -33,9 +33,12 @@ def checked(registry: Registry) -> Callable[..., GraderCheck]:
     return check
 
 
-def run(registry: Registry, tasks: Sequence[HarborTask], **options: Any) -> GraderCheck:
+def run(
+    registry: Registry, tasks: Sequence[HarborTask], *, metrics: Sequence[str] = (), **options: Any
+) -> GraderCheck:
     with use_registry(registry):
-        bound = bind_benchmark(BenchmarkConfig(name="val", path="tasks.jsonl"), tasks, registry=registry)
+        entry = BenchmarkConfig(name="val", path="tasks.jsonl", metrics=tuple(metrics))
+        bound = bind_benchmark(entry, tasks, registry=registry)
         return asyncio.run(check_grader(bound, registry, **options))
 
 
@@ -64,6 +67,46 @@ def test_a_grader_that_passes_everything_is_a_fault_that_names_benchmark_and_tas
         "benchmark 'val', task 't0' and 1 more: verifier 'mine' gives full marks to every answer"
         in fault.message
     )
+
+
+class Errors:
+    """Less is better, and 0 is right."""
+
+    direction = "min"
+
+    def compute(self, task_rewards):
+        return sum(map(sum, task_rewards)) / sum(map(len, task_rewards))
+
+
+class Regret(Errors):
+    """Less is better, and a reward of 1 is right."""
+
+    def compute(self, task_rewards):
+        return 1 - super().compute(task_rewards)
+
+
+def errors(model_output, expected, params):
+    return 0.0 if model_output == expected else 3.0
+
+
+def test_full_marks_are_the_lowest_reward_where_the_metric_wants_less(checked, registry):
+    registry.register("metric", "errors", Errors)
+    check = checked(errors, "a", "b", "c", metrics=["errors"])
+    assert (check.faults, check.warnings) == ((), ())
+    assert check.verifiers[0].full_marks["oracle"] == 3
+    assert check.verifiers[0].full_marks["shuffled"] == 0
+
+
+def test_a_grader_that_finds_no_error_in_any_answer_is_a_fault_where_the_metric_wants_less(checked, registry):
+    registry.register("metric", "errors", Errors)
+    [fault] = checked(lambda *_: 0.0, "a", "b", metrics=["errors"]).faults
+    assert "gives full marks to every answer" in fault.message
+
+
+def test_full_marks_are_the_highest_reward_where_that_makes_the_metric_least(checked, registry):
+    registry.register("metric", "regret", Regret)
+    check = checked(equals, "a", "b", "c", metrics=["regret"])
+    assert (check.faults, check.verifiers[0].full_marks["oracle"]) == ((), 3)
 
 
 def test_one_task_on_which_even_the_answer_of_another_passes_is_a_fault(checked):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from evsys.errors import PLUGIN_FAILURES, PluginError
+from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginError
 from evsys.types import HarborTask, NoScore, Score, VerifierSpec, reaches
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.made_answers import (
@@ -25,6 +25,7 @@ from evsys_runtime.evaluation.made_answers import (
     made_rollout,
     oracle_of,
 )
+from evsys_runtime.evaluation.metrics import BoundMetric
 from evsys_runtime.evaluation.verify import (
     BoundVerifier,
     VerifierKey,
@@ -104,13 +105,17 @@ class _Tried:
 
     task: HarborTask
     spec: VerifierSpec
+    lower_is_better: bool = False
     oracle: Oracle | None = None
     answers: dict[Answer, str] = attrs.field(factory=dict)
     said: dict[Answer, Score | NoScore] = attrs.field(factory=dict)
 
-    def reward(self, answer: Answer) -> float | None:
+    def merit(self, answer: Answer) -> float | None:
+        """The reward, negated if lower rewards are better, so that a higher merit always is; None without a score."""
         said = self.said.get(answer)
-        return said.value if isinstance(said, Score) else None
+        if not isinstance(said, Score):
+            return None
+        return -said.value if self.lower_is_better else said.value
 
     def reason(self, answer: Answer) -> str:
         said = self.said[answer]
@@ -150,9 +155,11 @@ class _Check:
     warnings: list[str] = attrs.field(factory=list)
     bound: dict[VerifierKey, BoundVerifier] = attrs.field(factory=dict)
     untold: dict[tuple[str, str], list[str]] = attrs.field(factory=dict)
+    lower_is_better: bool = False
 
     async def run(self) -> GraderCheck:
         started = time.monotonic()
+        self.lower_is_better = any(map(_prefers_lower, self.benchmark.metrics))
         chosen = self._chosen()
         ready = [tried for tried in chosen if await self._make_answers(tried, started)]
         for (name, why), tasks in self.untold.items():
@@ -211,7 +218,9 @@ class _Check:
             elif _costs(self._verifier(task.verifier), self.registry):
                 self._leave_out(f"verifier {task.verifier.name!r} costs money")
             else:
-                groups.setdefault(task.verifier.name, []).append(_Tried(task=task, spec=task.verifier))
+                groups.setdefault(task.verifier.name, []).append(
+                    _Tried(task=task, spec=task.verifier, lower_is_better=self.lower_is_better)
+                )
         total = sum(map(len, groups.values()))
         if total <= self.most_tasks:
             return [tried for group in groups.values() for tried in group]
@@ -251,13 +260,29 @@ class _Check:
         return True
 
     def _highest(self, tried: Sequence[_Tried]) -> float:
-        """The reward that counts as full marks: what the verifiers declare, else the most that any answer got."""
+        """The merit that counts as full marks: what the verifiers declare, else the most that any answer got."""
         ranges = [self._verifier(one.spec).reward_range for one in tried]
-        known = [reward_range[1] for reward_range in ranges if reward_range is not None]
+        known = [
+            -reward_range[0] if self.lower_is_better else reward_range[1]
+            for reward_range in ranges
+            if reward_range is not None
+        ]
         if known and len(known) == len(ranges):
             return max(known)
-        got = [reward for one in tried for answer in one.said if (reward := one.reward(answer)) is not None]
-        return max([1.0, *got])
+        got = [merit for one in tried for answer in one.said if (merit := one.merit(answer)) is not None]
+        return max([0.0 if self.lower_is_better else 1.0, *got])
+
+
+def _prefers_lower(metric: BoundMetric) -> bool:
+    """Whether a metric calls a task better if its rewards are lower, such as one with `direction = "min"` that averages errors."""
+    samples = max(1, metric.needs_samples)
+    try:
+        low, high = (metric.task_value([reward] * samples) for reward in (0.0, 1.0))
+    except EvsysError:  # it fails on these rewards; its scoring reports how it does on real ones
+        return False
+    if low is None or high is None or low == high:
+        return False
+    return (high < low) == (metric.direction == "max")
 
 
 def _costs(verifier: BoundVerifier, registry: Registry) -> bool:
@@ -299,8 +324,8 @@ async def _judge(tried: _Tried, verify: Verify, seconds: float) -> bool:
 
 
 def _full(tried: _Tried, answer: Answer, high: float) -> bool:
-    reward = tried.reward(answer)
-    return reward is not None and reaches(reward, high)
+    merit = tried.merit(answer)
+    return merit is not None and reaches(merit, high)
 
 
 def _counted(name: str, tried: Sequence[_Tried], high: float) -> VerifierCheck:
@@ -313,7 +338,7 @@ def _counted(name: str, tried: Sequence[_Tried], high: float) -> VerifierCheck:
         verifier=name,
         tasks=len(tried),
         oracle="declared" if declared else "expected" if known else "unknown",
-        judged={answer: sum(one.reward(answer) is not None for one in tried) for answer in answers},
+        judged={answer: sum(one.merit(answer) is not None for one in tried) for answer in answers},
         full_marks={answer: sum(_full(one, answer, high) for one in tried) for answer in answers},
     )
 
@@ -374,10 +399,10 @@ def _warnings(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -
             f"what is expected gets no full marks from {name!r} as an answer on {len(failed)} of {len(tried_as_text)} "
             f"checked tasks {where}, first {failed[0].task.task_id!r} ({failed[0].reason('oracle')})"
         )
-    given = {said.value for one in tried for said in one.said.values() if isinstance(said, Score)}
+    given = {merit for one in tried for answer in one.said if (merit := one.merit(answer)) is not None}
     if len(given) == 1 and max(given) < high and not any(one.oracle and one.oracle.declared for one in tried):
         yield (
-            f"{name!r} gives {max(given):g} to every answer that was made without a model, on {len(tried)} checked tasks "
+            f"{name!r} gives {tried[0].reason(next(iter(tried[0].said)))} to every answer that was made without a model, on {len(tried)} checked tasks "
             f"{where}, first {tried[0].task.task_id!r}: none of those shows that an answer can pass"
         )
     if all(isinstance(said, NoScore) for one in tried for said in one.said.values()):
