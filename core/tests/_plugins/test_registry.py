@@ -129,6 +129,20 @@ def test_what_is_planned_and_what_can_be_installed_have_nothing_in_common():
     ]
 
 
+def test_another_name_of_a_plugin_means_it_unless_something_has_that_very_name(registry):
+    with pytest.raises(PluginNotFoundError, match="no metric is called 'latency'"):
+        registry.find("metric", "latency")
+    registry.register("metric", "time_per_task", Mean)
+    assert registry.find("metric", "latency").name == "time_per_task"
+    registry.register("metric", "latency", Mean)
+    assert registry.find("metric", "latency").name == "latency"
+
+
+def test_a_name_that_other_tools_use_says_what_to_use_instead(registry):
+    with pytest.raises(PluginNotFoundError, match="no backend is called 'trl'; use 'local'"):
+        registry.find("backend", "trl")
+
+
 def test_an_unknown_kind_names_the_closest(registry):
     for ask in (lambda: registry.find("metrics", "m"), lambda: registry.entries("metrics")):
         with pytest.raises(

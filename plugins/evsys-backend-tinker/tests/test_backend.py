@@ -102,6 +102,13 @@ def test_a_server_of_ours_trains_single_layers_with_any_alpha(client_installed):
     assert list(TinkerBackend(provider="evsys").validate_model(model)) == []
 
 
+def test_a_provider_that_needs_another_client_is_refused_with_the_reason(client_installed):
+    (said,) = TinkerBackend(provider="fireworks").validate_model(ModelSpec(name="evsys/tiny"))
+    assert said.path == "$.backend.params.provider"
+    assert "Fireworks' own client" in said.message
+    assert "base_url" in said.hint
+
+
 def test_a_usual_model_has_no_complaints(client_installed):
     assert list(TinkerBackend().validate_model(ModelSpec(name="evsys/tiny"))) == []
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import cache
 from re import split
+from typing import Any
 
 from evsys._plugins.scan import PluginEntry, normalized
 from evsys.errors import PluginConflictError, PluginNotFoundError
 from evsys.protocols import KINDS
 
-__all__ = ["NOT_YET", "ambiguous", "closest", "not_found", "not_listed", "registered_twice"]
+__all__ = ["NOT_YET", "ambiguous", "closest", "known", "not_found", "not_listed", "registered_twice"]
 
 NOT_YET = "not in this version"
 """How everything that is planned answers until it is there: plugins, keys of the experiment file, commands."""
@@ -22,26 +24,33 @@ def closest(name: object, names: Iterable[str]) -> str | None:
     return f"did you mean {near[0]!r}?" if near else None
 
 
-def not_found(
-    kind: str, name: str, entries: Sequence[PluginEntry], blocked: Sequence[PluginEntry]
-) -> PluginNotFoundError:
-    """The error for a name that nothing has; `known.json` lists what is planned and what could be installed."""
-    if kind not in KINDS:
-        hint = closest(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
-        return PluginNotFoundError(f"there is no kind of plugin called {kind!r}", hint=hint, kind=kind)
+@cache
+def known() -> dict[str, dict[str, dict[str, Any]]]:
+    """`known.json`: by section and kind, other names of plugins, what to use instead, what is planned, what can be installed."""
     from importlib.resources import files
     from json import loads
 
-    known = loads(files("evsys._plugins").joinpath("known.json").read_text(encoding="utf-8"))
+    return loads(files("evsys._plugins").joinpath("known.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]  # JSON
+
+
+def not_found(
+    kind: str, name: str, entries: Sequence[PluginEntry], blocked: Sequence[PluginEntry]
+) -> PluginNotFoundError:
+    """The error for a name that nothing has."""
+    if kind not in KINDS:
+        hint = closest(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
+        return PluginNotFoundError(f"there is no kind of plugin called {kind!r}", hint=hint, kind=kind)
     names = dict.fromkeys(entry.name for entry in entries)
     stopped = [str(e) for e in blocked if e.kind == kind and name in {e.name, e.qualified}]
-    if name in known["planned"].get(kind, {}) and not stopped:
-        hint = known["planned"][kind][name]
+    if name in known()["planned"].get(kind, {}) and not stopped:
+        hint = known()["planned"][kind][name]
         return PluginNotFoundError(f"{kind} {name!r} is {NOT_YET}", hint=hint, kind=kind, name=name)
     if stopped:
         hint = f"{stopped[0]} is installed, but EVSYS_PLUGINS_ALLOW or EVSYS_PLUGINS_DENY keeps it out"
-    elif package := known["install"].get(kind, {}).get(name):
+    elif package := known()["install"].get(kind, {}).get(name):
         hint = f"install it with: pip install {package}"
+    elif instead := known()["instead"].get(kind, {}).get(name):
+        hint = instead
     else:
         installed = f"installed: {', '.join(names)}" if names else f"no {kind} is installed"
         hint = closest(name, [*names, *(entry.qualified for entry in entries)]) or installed

@@ -97,7 +97,7 @@ class Registry:
         self._loaded.pop((kind, f"{LOCAL}/{name}"), None)
 
     def find(self, kind: str, name: str) -> PluginEntry:
-        """What `name` means: a name, a qualified `distribution/name`, or a member of a family such as `pass@3`.
+        """What `name` means: a name, a qualified `distribution/name`, a member of a family such as `pass@3`, or a known alias.
 
         Raises:
             PluginNotFoundError: nothing has this name; says what is close, installed, blocked or installable.
@@ -109,6 +109,10 @@ class Registry:
             if not matches and family:
                 params = {"k": int(family[2])}
                 matches = [entry._replace(params=params) for entry in self._match(kind, f"{family[1]}k")]
+            if not matches:
+                from evsys._plugins.refusals import known
+
+                matches = self._match(kind, known()["aliases"].get(kind, {}).get(name, name))
             if len(matches) != 1 and not (matches and matches[0].local):
                 from evsys._plugins.refusals import ambiguous, not_found
 

@@ -115,6 +115,9 @@ class TinkerBackend:
         """What can be known to be wrong with a model without asking the server."""
         from evsys_backend_tinker.targets import target_flags
 
+        if (why := self.config.preset.unsupported) is not None:
+            hint = "for another server that speaks the Tinker protocol, use provider: tinker and its base_url"
+            yield Problem(path="$.backend.params.provider", message=why, hint=hint)
         lora = model.lora
         if lora.rank is None:
             message = "the Tinker protocol trains low-rank adapters only"

@@ -31,9 +31,10 @@ class Deadlines:
 class TinkerConfig:
     """Where the server is, and how patient evsys is with it. What is trained belongs to the algorithm."""
 
-    provider: Literal["tinker", "evsys", "skyrl", "open-rl"] = option(
+    provider: Literal["tinker", "evsys", "skyrl", "open-rl", "fireworks"] = option(
         "tinker",
-        "A preset of the address and the key; `tinker` is the hosted service or what the environment names.",
+        "A preset of the address and the key; `tinker` is the hosted service or what the environment names. `validate` refuses "
+        "`fireworks` and says why.",
     )
     base_url: str | None = option(None, "The server's address; by default the provider's.")
     api_key_env: str | None = option(

@@ -23,6 +23,7 @@ class Provider:
         own_losses: losses that it takes beside those of every such server.
         batches: it computes sampling calls together that it was told belong together.
         one_seed: a call for several samples takes one seed, from which the server derives that of each sample.
+        unsupported: why the official client can't train there; None if it can.
     """
 
     base_url: str | None = None
@@ -34,6 +35,7 @@ class Provider:
     own_losses: tuple[str, ...] = ()
     batches: bool = False
     one_seed: bool = False
+    unsupported: str | None = None
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -50,5 +52,10 @@ PROVIDERS: Mapping[str, Provider] = {
     ),
     "skyrl": Provider(base_url="http://127.0.0.1:8000", needs_key=False),
     "open-rl": Provider(base_url="http://127.0.0.1:8000", needs_key=False),
+    "fireworks": Provider(
+        api_key_env="FIREWORKS_API_KEY",
+        unsupported="Fireworks' trainers need Fireworks' own client: keys, data types and checkpoints differ from those of the "
+        "Tinker client",
+    ),
 }
 """By name. `tinker` is the hosted service, or what the client's own environment variables name."""

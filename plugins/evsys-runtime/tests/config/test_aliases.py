@@ -173,3 +173,21 @@ def test_an_override_replaces_an_axis_by_any_of_its_names(load):
 def test_params_of_an_unknown_plugin_stay_as_they_are(problems):
     (found, *_) = problems(with_algorithm("{max_steps: 5}", kind="nobody"))
     assert "nobody" in found
+
+
+def test_a_metric_by_another_name_is_recorded_by_its_own(load, registry):
+    class Cost:
+        direction = "min"
+
+        def compute(self, task_rewards):
+            return 0.0
+
+    registry.register("metric", "cost_per_task", Cost)
+    text = (
+        with_algorithm("{}")
+        + "metadata: {success_metric: val.cost, benchmark: {path: data/val.jsonl, metrics: [pass_rate, %s]}}"
+    )
+    for written in ("cost", "{kind: cost}", "cost_per_task"):
+        plan = load(text % written)
+        assert plan.experiment.metadata.benchmarks[0].metric_names == ("pass_rate", "cost_per_task")
+        assert str(plan.success) == "val.cost_per_task"

@@ -90,8 +90,14 @@ def test_a_row_without_what_is_needed_fails_or_is_left_out_and_counted(row, para
 @pytest.mark.parametrize(
     ("params", "problem"),
     [
-        ({"user_column": "q"}, "`assistant_column` is needed"),
-        ({"assistant": "a"}, "`user_column` is needed"),
+        ({"user_column": "q"}, "`assistant_column` or `assistant_template` is needed"),
+        ({"assistant": "a"}, "`user_column` or `user_template` is needed"),
+        ({"user_template": "{q}"}, "`assistant_column` or `assistant_template` is needed"),
+        ({"user_template": "{q}", "user_column": "q", "assistant_column": "a"}, "give either `user_column`"),
+        ({"messages_column": "m", "user_template": "{q}", "assistant_column": "a"}, "give either"),
+        ({"system_template": "{q}", "system_prompt": "x"}, "give either `system_prompt`"),
+        ({"system_template": "{q}", "system_column": "x"}, "give either `system_column`"),
+        ({"user_template": "{q!r}", "assistant_column": "a"}, "name of a column and nothing else"),
         ({"messages_column": "m", "user_column": "q", "assistant_column": "a"}, "give either"),
     ],
 )
@@ -107,3 +113,28 @@ def test_short_names_of_parameters_mean_the_same():
         "a",
         "s",
     )
+
+
+def test_templates_say_what_each_side_says():
+    row = {"query": "Book a room", "tool": {"slug": "rooms"}, "team": "ops"}
+    assert messages(
+        row,
+        user_template="Query: {query}",
+        assistant_template="<answer>{tool.slug}</answer>",
+        system_template="You work for {team}.",
+    ) == [
+        {"role": "system", "content": "You work for ops."},
+        {"role": "user", "content": "Query: Book a room"},
+        {"role": "assistant", "content": "<answer>rooms</answer>"},
+    ]
+    said = messages({"prompt": "Hi", "label": 3}, user_column="prompt", assistant_template="{{{label}}}")
+    assert [message["content"] for message in said] == ["Hi", "{3}"]
+
+
+def test_a_column_that_a_template_needs_and_the_row_lacks_is_named():
+    with pytest.raises(RowProblem, match="no column 'qeury'; the row has query, tool"):
+        messages({"query": "x", "tool": "y"}, user_template="Query: {qeury}", assistant_column="tool")
+    transform = JsonlToChat(user_template="{query}", assistant_template="{tool}", missing="drop")
+    rows = [{"query": "x"}, {"query": " ", "tool": "y"}, {"query": "x", "tool": "y"}]
+    assert len(list(transform(rows))) == 1
+    assert transform.dropped == {"no column 'tool'": 1, "the text of `user_template` is empty": 1}

@@ -1,4 +1,4 @@
-"""One spelling for keys and params that have several: aliases become canonical names as soon as a file is read.
+"""One spelling for keys, params and plugins that have several: aliases become canonical names as soon as a file is read.
 
 Everything after that, the record and a run's identity included, sees canonical names only. Which params a spec takes depends on
 its plugin; in a matrix that an axis may choose, a param is renamed if all plugins in question agree on its name.
@@ -67,7 +67,7 @@ class Aliases:
         """The document with canonical names only, except where a value has two names at once."""
         tree = self._file = document.tree
         root = _Place(classes=(ExperimentConfig,), nodes=(tree,))
-        spelled = self._tree(root, self._matrix(tree), "$", "$")
+        spelled = self._tree(root, self._success(self._matrix(tree)), "$", "$")
         for place, message, hint in self._deprecated:
             self.report.warn(str(document.problem(place, message, hint)))
         self._deprecated.clear()
@@ -167,6 +167,8 @@ class Aliases:
 
     def _tree(self, place: _Place, value: Any, old: str, new: str) -> Any:
         """`value` with canonical names; `value` itself where it has no others. `old` and `new` are its paths."""
+        if isinstance(value, str):
+            return value if place.plugin is None else self._plugin(place.plugin, value)
         if isinstance(value, list):
             items = [
                 self._tree(
@@ -200,6 +202,8 @@ class Aliases:
         if field.key == "base_run":
             return self._run()
         if place.plugin is None or field.key != "params":
+            if place.plugin is not None and field.key == "kind":
+                return _Place(classes=(), plugin=place.plugin)
             classes = tuple(_classes(field.annotation))
             return _Place(
                 classes=classes, owner=place.owner, plugin=field.metadata.get("plugin"), nodes=nodes
@@ -214,6 +218,24 @@ class Aliases:
         if len(classes) < len(configs):
             return _Place(classes=())
         return _Place(classes=classes, owner=configs[0][1] if configs else "", nodes=nodes)
+
+    def _plugin(self, kind: str, name: str) -> str:
+        """The name of a plugin; one that isn't known stays as it is, and is reported where the plugin is built."""
+        with suppress(EvsysError):
+            entry = self.registry.find(kind, name)
+            if not entry.params and name not in {entry.name, entry.qualified}:
+                return entry.name
+        return name
+
+    def _success(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """The file with the canonical name of the metric that decides."""
+        metadata = tree.get("metadata")
+        asked = metadata.get("success_metric") if isinstance(metadata, Mapping) else None
+        if not isinstance(metadata, Mapping) or not isinstance(asked, str) or "[" in asked:
+            return tree
+        label, dot, metric = asked.rpartition(".")
+        meant = label + dot + self._plugin("metric", metric)
+        return tree if meant == asked else {**tree, "metadata": {**metadata, "success_metric": meant}}
 
     def _config(self, plugin: str, kind: str) -> tuple[type | None, str]:
         """The Config of a plugin, and the distribution that has it; None where it has none that can be looked at."""

@@ -22,6 +22,7 @@ from evsys_runtime.config import paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.asked_model import adapter_of, asked_model, model_spec
 from evsys_runtime.config.building import Built, Plugins, complaints
+from evsys_runtime.config.later import older_block
 from evsys_runtime.config.model import (
     AgentConfig,
     DataConfig,
@@ -107,7 +108,9 @@ class Arms:
             odd = {f"$.{key}" for key in _TYPES if key not in keys}
             known = tuple(f"$.{key}" for key in keys if key in _TYPES)
             self._shapes[keys] = tuple(
-                problem for problem in found if problem.path in odd or not _under(problem.path, known)
+                _of_older_format(problem)
+                for problem in found
+                if problem.path in odd or not _under(problem.path, known)
             )
         return self._shapes[keys]
 
@@ -345,6 +348,12 @@ def _bounds(key: str, value: Any) -> None:
     attribute = attrs.fields_dict(RunConfig)[key]
     if attribute.validator is not None:
         attribute.validator(None, attribute, value)
+
+
+def _of_older_format(problem: Problem) -> Problem:
+    """A problem of an unknown key, with what became of the key if an older format had it."""
+    wrong = older_block(problem.path.removeprefix("$."))
+    return problem if wrong is None else attrs.evolve(problem, message=wrong[0], hint=wrong[1])
 
 
 def _under(path: str, roots: tuple[str, ...]) -> bool:

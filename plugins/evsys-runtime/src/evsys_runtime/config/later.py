@@ -1,4 +1,6 @@
-"""Keys that the experiment file may have but this version doesn't act on. Whoever builds one of these deletes its line.
+"""Keys that the experiment file may have but this version doesn't act on, and those that it used to have.
+
+Whoever builds one of the former deletes its line.
 
 Plugins that are planned are in `known.json` of core, beside those that can be installed.
 """
@@ -11,7 +13,7 @@ from typing import Any
 from evsys._plugins.refusals import NOT_YET
 from evsys_runtime.config import paths, trees
 
-__all__ = ["NOT_YET", "later_keys", "later_names"]
+__all__ = ["NOT_YET", "later_keys", "later_names", "older_block"]
 
 _EXPERIMENT = (
     "log_store",
@@ -22,6 +24,20 @@ _KEYS: Mapping[str, tuple[str, ...]] = {"experiment": _EXPERIMENT, "run": (), "b
 _HINTS = {
     "log_store": "the record in output_dir is always written",
 }
+
+
+_OLDER_BLOCKS = ("eval", "validation")
+
+
+def older_block(name: str) -> tuple[str, str] | None:
+    """Message and hint for a block that the file, or a run in it, had in an older format; None for any other name."""
+    if name not in _OLDER_BLOCKS:
+        return None
+    hint = (
+        "list what is scored under 'metadata.benchmark', each entry with its own 'metrics' and 'inference', and with "
+        "split: val for what steers decisions"
+    )
+    return f"the block {name!r} is of an older format", hint
 
 
 def later_keys(scope: str, tree: Mapping[str, Any], root: str = "$") -> Iterator[tuple[str, str | None]]:

@@ -33,7 +33,7 @@ from evsys_runtime.config.document import Document
 from evsys_runtime.config.expand import expand_document
 from evsys_runtime.config.grid import MAX_ARMS
 from evsys_runtime.config.judging import Judging, check_metadata
-from evsys_runtime.config.later import NOT_YET, later_keys
+from evsys_runtime.config.later import NOT_YET, later_keys, older_block
 from evsys_runtime.config.model import ConfirmConfig, ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
 from evsys_runtime.config.monitored import check_monitored
 from evsys_runtime.config.plan import ArmConfig, Plan
@@ -50,8 +50,6 @@ from evsys_runtime.data.scope import DataScope, use_scope
 __all__ = ["load_experiment"]
 
 _ARMS = ("run", "runs", "matrix", "base_run")
-_OLD_BLOCKS = ("eval", "validation")
-_BENCHMARK_HINT = "list what is scored under 'metadata.benchmark', with split: val for what steers decisions"
 
 type CheckedArms = list[tuple[ArmTree, RunConfig | None]]
 
@@ -209,9 +207,9 @@ def _collector_paused() -> Iterator[None]:
 
 def _refuse_keys(tree: Mapping[str, Any], reader: Reader) -> None:
     """Blocks of older files, and keys that this version doesn't act on."""
-    for key in _OLD_BLOCKS:
-        if key in tree:
-            reader.add(f"$.{key}", f"the block {key!r} is of an older format", _BENCHMARK_HINT)
+    for key in tree:
+        if (wrong := older_block(key)) is not None:
+            reader.add(f"$.{key}", *wrong)
             reader.report.settled.add(f"$.{key}")
     for path, hint in later_keys("experiment", tree):
         reader.add(path, NOT_YET, hint)

@@ -11,6 +11,7 @@ import attrs
 from evsys import option
 from evsys_runtime.data.parse import RowProblem
 from evsys_std.transforms.columns import Row, as_text, no_column
+from evsys_std.transforms.template_text import CompiledTemplate, template_or_column
 
 __all__ = ["JsonlToChat"]
 
@@ -28,7 +29,8 @@ _SPEAKERS = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "
 
 
 class JsonlToChat:
-    """Makes `messages` of a row: of a column that holds a conversation, or of one for the user and one for the assistant.
+    """Makes `messages` of a row: from a column that holds a conversation, or from what the user and the assistant say, each a
+    column or a template such as `Query: {query}`.
 
     Without parameters it takes the first that a row has: `messages`, `conversations`, then the pairs user/assistant,
     prompt/completion, prompt/response, question/answer, instruction/output (an `input` beside it is put below the
@@ -53,6 +55,12 @@ class JsonlToChat:
             "column with what the assistant answers",
             aliases=("assistant", "assistant_key", "completion_column"),
         )
+        user_template: str | None = option(
+            None, "what the user says as a text with {column} in it, instead of `user_column`"
+        )
+        assistant_template: str | None = option(
+            None, "what the assistant answers as a text with {column} in it, instead of `assistant_column`"
+        )
         messages_column: str | None = option(
             None, "column with a list of messages", aliases=("messages_key",)
         )
@@ -60,6 +68,9 @@ class JsonlToChat:
             None, "system message put first, unless the row has one of its own", aliases=("system",)
         )
         system_column: str | None = option(None, "column with the row's own system message")
+        system_template: str | None = option(
+            None, "the system message as a text with {column} in it, instead of the other two"
+        )
         missing: Literal["error", "drop"] = option(
             "error", "a row without what is needed: fail, or leave it out and count it"
         )
@@ -67,12 +78,20 @@ class JsonlToChat:
     def __init__(self, **fields: Any) -> None:
         self.config = config = self.Config(**fields)
         self.dropped: Counter[str] = Counter()
-        self._has_system = config.system_prompt is not None or config.system_column is not None
-        if config.messages_column is not None and (config.user_column or config.assistant_column):
-            raise ValueError("give either `messages_column` or `user_column` and `assistant_column`")
-        if (config.user_column is None) != (config.assistant_column is None):
-            lacking = "user_column" if config.user_column is None else "assistant_column"
-            raise ValueError(f"`{lacking}` is needed beside the other one")
+        self._user = template_or_column("user", config.user_template, config.user_column)
+        self._assistant = template_or_column("assistant", config.assistant_template, config.assistant_column)
+        self._system_text = template_or_column("system", config.system_template, config.system_column)
+        if config.system_template is not None and config.system_prompt is not None:
+            raise ValueError("give either `system_prompt` or `system_template`")
+        self._has_system = any((config.system_prompt, config.system_column, config.system_template))
+        user = config.user_column is not None or self._user is not None
+        assistant = config.assistant_column is not None or self._assistant is not None
+        self._is_pair = user and assistant
+        if config.messages_column is not None and (user or assistant):
+            raise ValueError("give either `messages_column`, or what the user and the assistant say")
+        if user != assistant:
+            lacking = "assistant" if user else "user"
+            raise ValueError(f"`{lacking}_column` or `{lacking}_template` is needed as well")
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
         self.dropped = Counter()
@@ -88,8 +107,10 @@ class JsonlToChat:
 
     def _messages(self, row: Row) -> list[Any]:
         config = self.config
-        if config.user_column is not None and config.assistant_column is not None:
-            return self._pair(row, config.user_column, config.assistant_column)
+        if self._is_pair:
+            question = _spoken(row, self._user, config.user_column or "user_template")
+            answer = _spoken(row, self._assistant, config.assistant_column or "assistant_template")
+            return self._exchange(row, question, answer)
         if config.messages_column is not None:
             return self._conversation(row, config.messages_column)
         for column in _MESSAGE_COLUMNS:
@@ -101,19 +122,18 @@ class JsonlToChat:
         found = f"no messages and no known pair of columns in {', '.join(map(str, row))}"
         raise RowProblem(
             "no known columns",
-            f"{found}; name them with `user_column` and `assistant_column`"
+            f"{found}; name them with `user_column` and `assistant_column`, or write `user_template` and `assistant_template`"
             if row
             else "the row has no columns",
         )
 
     def _pair(self, row: Row, user: str, assistant: str, below: str | None = None) -> list[Any]:
-        question, answer = row.get(user), row.get(assistant)
-        if type(question) is not str or not question or question.isspace():
-            question = _said(row, user)
-        if type(answer) is not str or not answer or answer.isspace():
-            answer = _said(row, assistant)
+        question, answer = _spoken(row, None, user), _spoken(row, None, assistant)
         if below is not None and row.get(below):
             question = f"{question}\n\n{as_text(row[below])}"
+        return self._exchange(row, question, answer)
+
+    def _exchange(self, row: Row, question: str, answer: str) -> list[Any]:
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
         return [*self._system(row), *messages] if self._has_system else messages
 
@@ -129,19 +149,26 @@ class JsonlToChat:
         return [*self._system(row), *messages] if self._has_system else messages
 
     def _system(self, row: Row) -> list[Any]:
+        if self._system_text is not None:
+            text = self._system_text.render(row)
+            return [{"role": "system", "content": text}] if text.strip() else []
         column = self.config.system_column
         own = row.get(column) if column is not None else None
         text = as_text(own) if own else self.config.system_prompt
         return [{"role": "system", "content": text}] if text else []
 
 
-def _said(row: Row, column: str) -> str:
-    """What a column says that isn't simply a text."""
-    text = row.get(column)
-    if column not in row:
-        raise no_column(column, row)
+def _spoken(row: Row, template: CompiledTemplate | None, name: str) -> str:
+    """What one side says: by a template, a param of that name, or else in the column of that name."""
+    text = row.get(name) if template is None else template.render(row)
+    if type(text) is str and text and not text.isspace():
+        return text
+    if template is not None:
+        raise RowProblem(f"the text of `{name}` is empty")
+    if name not in row:
+        raise no_column(name, row)
     if text is None or isinstance(text, str):
-        raise RowProblem(f"column {column!r} is empty")
+        raise RowProblem(f"column {name!r} is empty")
     return as_text(text)
 
 

@@ -13,7 +13,7 @@ import attrs
 from evsys import option
 from evsys_runtime.data.parse import RowProblem
 from evsys_std.transforms.columns import MISSING, Row, as_text, getter, no_column
-from evsys_std.transforms.template_text import CompiledTemplate, compile_template
+from evsys_std.transforms.template_text import CompiledTemplate, template_or_column
 
 __all__ = ["JsonlToTasks"]
 
@@ -52,8 +52,10 @@ class JsonlToTasks:
     def __init__(self, **fields: Any) -> None:
         self.config = config = self.Config(**fields)
         self.dropped: Counter[str] = Counter()
-        self._instruction = _template("instruction", config.instruction_template, config.instruction_column)
-        self._expected = _template("expected", config.expected_template, config.expected_column)
+        self._instruction = template_or_column(
+            "instruction", config.instruction_template, config.instruction_column
+        )
+        self._expected = template_or_column("expected", config.expected_template, config.expected_column)
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
         self.dropped = Counter()
@@ -80,12 +82,6 @@ class JsonlToTasks:
         params = copy.deepcopy(config.verifier_params)
         verifier = {"name": config.verifier, "expected": expected, "params": params}
         return {**row, "task_id": task_id, "instruction": instruction, "verifier": verifier}
-
-
-def _template(what: str, template: str | None, column: str | None) -> CompiledTemplate | None:
-    if template is not None and column is not None:
-        raise ValueError(f"give either `{what}_column` or `{what}_template`")
-    return None if template is None else compile_template(template)
 
 
 def _task_id(row: Row, named: str | None, instruction: Any, expected: Any) -> str:

@@ -10,7 +10,7 @@ import attrs
 
 from evsys_std.transforms.columns import MISSING, Row, as_text, getter, no_column
 
-__all__ = ["CompiledTemplate", "compile_template"]
+__all__ = ["CompiledTemplate", "compile_template", "template_or_column"]
 
 
 @attrs.frozen(kw_only=True)
@@ -43,6 +43,17 @@ class CompiledTemplate:
             else:
                 pieces.append(if_missing)
         return "".join(pieces)
+
+
+def template_or_column(what: str, template: str | None, column: str | None) -> CompiledTemplate | None:
+    """The template of a value that comes from `<what>_template` or `<what>_column`; None without a template.
+
+    Raises:
+        ValueError: both are given, or the template is wrong.
+    """
+    if template is not None and column is not None:
+        raise ValueError(f"give either `{what}_column` or `{what}_template`")
+    return None if template is None else compile_template(template)
 
 
 def compile_template(template: str) -> CompiledTemplate:
