@@ -45,9 +45,7 @@ _OPTIONS = (
     click.option(
         "--num-samples",
         type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Samples of each task.",
+        help="Samples of each task; by default as many as the metrics need.",
     ),
     click.option(
         "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Longest completion."

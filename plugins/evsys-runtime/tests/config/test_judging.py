@@ -83,7 +83,7 @@ def test_without_a_success_metric_nothing_is_guessed_among_several_or_from_test(
         (f"{{benchmark: {VAL}, success_metric: pass_rat}}", "no metric is called 'pass_rat'; did you mean 'pass_rate'?"),
         (f"{{benchmark: {VAL}, success_metric: nll, direction: max}}", "$.metadata.direction: 'direction' is 'max', but for 'nll' 'min' is better"),
         (f"{{benchmark: {VAL}, success_metric: nll, direction: up}}", "$.metadata.direction: expected 'max' or 'min'"),
-        (f"{{benchmark: {VAL}, success_metric: pass@3}}", "$.metadata.success_metric: pass@3 needs 3 samples of each task, and 'num_samples' is 1"),
+        (f"{{benchmark: {VAL[:-1]}, num_samples: 1}}, success_metric: pass@3}}", "$.metadata.success_metric: pass@3 needs 3 samples of each task, and 'num_samples' is 1"),
     ],
 )  # fmt: skip
 def test_a_success_metric_that_cannot_decide_is_refused(problems, metadata: str, message: str):
@@ -205,6 +205,22 @@ def test_a_metric_is_called_by_its_kind_and_by_its_params_too_where_that_is_list
     assert BenchmarkConfig(path="x.jsonl", metrics=tuple(specs)).metric_names == tuple(names)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "samples", "temperature"),
+    [
+        ("{benchmark: {path: data/val.jsonl, metrics: [pass@1, pass@3]}}", 3, 1.0),
+        ("{benchmark: {path: data/val.jsonl, metrics: [pass@1]}}", 1, 0.0),
+        ("{benchmark: {path: data/val.jsonl, metrics: [{kind: pass@k, params: {k: 2}}, pass@4], temperature: 0.5}}", 4, 0.5),
+        ("{benchmark: {path: data/val.jsonl, metrics: [pass@3], num_samples: 8}}", 8, 1.0),
+        ("{benchmark: {path: data/val.jsonl}, success_metric: pass@3}", 3, 1.0),
+        ("{benchmark: {path: data/val.jsonl}}", 1, 0.0),
+    ],
+)  # fmt: skip
+def test_an_entry_draws_the_samples_that_its_metrics_need(load, metadata, samples, temperature):
+    (entry,) = load(file(metadata)).experiment.metadata.benchmarks
+    assert (entry.num_samples, entry.temperature) == (samples, temperature)
+
+
 def test_temperature_depends_on_the_number_of_samples_unless_given(load):
     entries = "[{path: data/val.jsonl}, {path: data/val.jsonl, name: b, num_samples: 4}, {path: data/val.jsonl, name: c, num_samples: 4, temperature: 0}]"
     plan = load(file(f"{{benchmark: {entries}}}"))
@@ -216,7 +232,7 @@ def test_temperature_depends_on_the_number_of_samples_unless_given(load):
     ("entry", "message"),
     [
         ("{}", "$.metadata.benchmark: names no tasks; give 'path', 'id', or the 'name' of a stored benchmark"),
-        ("{path: data/val.jsonl, id: x}", "$.metadata.benchmark.id: both 'path' and 'id' say where the tasks are"),
+        ("{path: data/none.jsonl, id: x}", "$.metadata.benchmark.path: there is no file data/none.jsonl"),
         ("{id: x}", "$.metadata.benchmark.id: no benchmark 'x' in data or the cache; known: none yet"),
         ("{name: x}", "$.metadata.benchmark.name: no benchmark 'x' in data or the cache; known: none yet"),
         ("{path: data/vla.jsonl}", "$.metadata.benchmark.path: there is no file data/vla.jsonl; did you mean 'val.jsonl'"),
@@ -339,6 +355,34 @@ def test_tasks_that_lack_a_key_that_others_have_are_a_warning(load, project: Pat
     assert load(file("{benchmark: {path: data/val.jsonl, breakdown_keys: [topic]}}")).warnings == (
         "benchmark 'val': 1 tasks have no 'topic'",
     )
+
+
+async def answer(messages, sampling, *, n=1, tools=()):
+    raise NotImplementedError
+
+
+def test_a_path_next_to_an_id_is_the_fallback(load, problems, project: Path):
+    entry = "{benchmark: {name: goal, id: goal-1, path: data/val.jsonl}}"
+    plan = load(file(entry))
+    assert (
+        "benchmark 'goal-1' isn't in the project or its cache; data/val.jsonl is read instead"
+        in plan.warnings
+    )
+    assert plan.experiment.metadata.benchmarks[0].label == "goal"
+    cached(project, "goal-1", [task("a", verifier={"name": "zzz"}), *map(task, "bcdefghij")])
+    assert only(problems(file(entry))).startswith("goal-1:1: $.metadata.benchmark.id: task 'a'")
+
+
+def test_an_entry_that_another_model_answers_cannot_decide(load, problems, registry):
+    registry.register("inference_client", "parrot", type("Parrot", (), {"generate": staticmethod(answer)}))
+    entry = "{path: data/val.jsonl, inference: {kind: parrot}}"
+    found = only(problems(file(f"{{success_metric: val.mean_reward, benchmark: {entry}}}")))
+    assert found.startswith(
+        "exp.yaml:3:12: $.metadata.success_metric: 'val' is answered by its own 'inference'"
+    )
+    assert load(file(f"{{benchmark: {entry}}}")).success is None
+    both = f"[{entry}, {{name: own, path: data/val.jsonl}}]"
+    assert str(load(file(f"{{benchmark: {both}}}")).success) == "own.mean_reward"
 
 
 # --- stored benchmarks -----------------------------------------------------------------------------------------------------

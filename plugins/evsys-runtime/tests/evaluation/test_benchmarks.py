@@ -100,6 +100,23 @@ def test_a_stored_benchmark_is_pulled_by_id_or_else_by_name(registry, tmp_path):
     assert asked == ["stored-1", "stored"]
 
 
+def test_the_path_next_to_an_id_is_read_only_if_nothing_has_the_id(registry, tmp_path):
+    write_tasks(tmp_path / "own.jsonl")
+    entry = BenchmarkConfig(id="stored-1", path="own.jsonl")
+    offline = load_benchmark(entry, registry=registry, project_root=tmp_path)
+    assert offline.name == "stored-1"
+    with pytest.raises(DataError, match="no such file"):  # what has the id is read
+        load_benchmark(
+            entry, registry=registry, project_root=tmp_path, pull=lambda _name: tmp_path / "gone.jsonl"
+        )
+
+    def ambiguous(name: str) -> Path:
+        raise DataError(f"two benchmarks are called {name!r}")
+
+    with pytest.raises(DataError, match="two benchmarks"):
+        load_benchmark(entry, registry=registry, project_root=tmp_path, pull=ambiguous)
+
+
 def test_a_project_benchmark_is_found_by_name(registry, tmp_path):
     write_tasks(tmp_path / "data" / "benchmark" / "goal" / "tasks.jsonl")
     bound = load_benchmark(BenchmarkConfig(name="goal"), registry=registry, project_root=tmp_path)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from evsys import Registry
 from evsys._plugins.refusals import closest
-from evsys.errors import PLUGIN_FAILURES, DataError, Problem
+from evsys.errors import PLUGIN_FAILURES, DataError, PluginConflictError, PluginNotFoundError, Problem
 from evsys.types import HarborTask
-from evsys_runtime.config import files, trees
+from evsys_runtime.config import files, paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.engines import engine_kind, engine_problems, why_harbor
@@ -24,7 +26,7 @@ from evsys_runtime.config.tasks import Tasks, load_tasks
 from evsys_runtime.config.transforms import check_transform
 from evsys_runtime.data.stored import find_benchmark
 
-__all__ = ["Benchmarks", "Size", "samples_needed", "too_few", "wrong_direction"]
+__all__ = ["Benchmarks", "Size", "drawn", "samples_needed", "too_few", "with_clients", "wrong_direction"]
 
 _MOST_TOLD = 10
 """How many different things are told that are wrong with tasks."""
@@ -89,16 +91,26 @@ class Benchmarks:
             built = self.plugins.build("inference_client", spec.kind, spec.params, where)
             self.reader.add_all(built.problems)
             self._warnings(built.plugin)
-        self._models(entry, place)
-        if entry.temperature == 0 and entry.num_samples > 1:
+        self._models(entry, tree, place)
+        if entry.temperature == 0 and (entry.num_samples or 1) > 1:
             self.reader.report.warn(
                 f"benchmark {label!r}: at temperature 0 all {entry.num_samples} samples of a task are the same"
             )
 
-    def _models(self, entry: BenchmarkConfig, place: str) -> None:
+    def _models(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
         """API models to compare with: their clients can be made, and results can tell them apart."""
         seen: set[str] = set()
         for where, label, spec in entry.model_specs:
+            only_named = isinstance(trees.get(tree, paths.parse(where)), str)
+            if only_named and label != spec.kind and not os.environ.get("OPENAI_BASE_URL"):
+                clients = [known.name for known in self.plugins.registry.entries("inference_client")]
+                self.reader.add(
+                    f"{place}.{where}",
+                    f"no inference_client is called {label!r}, and OPENAI_BASE_URL, where a model of that name would be, isn't set",
+                    closest(label, clients)
+                    or "export OPENAI_BASE_URL=..., or write {kind: openai_compatible, params: {model: ..., base_url: ...}}",
+                )
+                continue
             built = self.plugins.build("inference_client", spec.kind, spec.params, f"{place}.{where}")
             self.reader.add_all(built.problems)
             self._warnings(built.plugin)
@@ -107,26 +119,37 @@ class Benchmarks:
             seen.add(label)
 
     def _source(self, entry: BenchmarkConfig, place: str) -> None:
-        if entry.path and entry.id:
-            self.reader.add(f"{place}.id", "both 'path' and 'id' say where the tasks are", "keep one")
-        elif not (entry.path or entry.id or entry.name):
+        if not (entry.path or entry.id or entry.name):
             self.reader.add(place, "names no tasks", "give 'path', 'id', or the 'name' of a stored benchmark")
-        elif entry.path:
-            wrong = files.missing(entry.path, self.root, folder=True)
-            if wrong:
-                self.reader.add(f"{place}.path", *wrong)
-            else:
-                self._tasks(entry, self.root / entry.path, entry.path, f"{place}.path")
+        elif entry.path and not entry.id:
+            self._file(entry, entry.path, place)
         else:
             self._stored(entry, place)
 
+    def _file(self, entry: BenchmarkConfig, path: str, place: str) -> None:
+        wrong = files.missing(path, self.root, folder=True)
+        if wrong:
+            self.reader.add(f"{place}.path", *wrong)
+        else:
+            self._tasks(entry, self.root / path, path, f"{place}.path")
+
     def _stored(self, entry: BenchmarkConfig, place: str) -> None:
-        """Tasks by id or name are the project's own, or were pulled before: no store serves them while a run goes on."""
+        """Tasks by id or name are the project's own, or were pulled before: no store serves them while a run goes on.
+
+        A `path` next to an `id` is read if neither has it.
+        """
         where = f"{place}.id" if entry.id else f"{place}.name"
         try:
             found = find_benchmark(self.root, entry.id or entry.name or "")
         except DataError as exc:
-            self.reader.add(where, exc.message, exc.hint)
+            if entry.path and exc.facts.get("unknown"):
+                self.reader.report.warn(
+                    f"benchmark {entry.id!r} isn't in the project or its cache; {entry.path} is read instead"
+                )
+                self._file(entry, entry.path, place)
+            else:
+                hint = f"{exc.hint}; or give a 'path' as fallback" if exc.facts.get("unknown") else exc.hint
+                self.reader.add(where, exc.message, hint)
             return
         name = found.ref if found.in_cache else found.path.relative_to(self.root).as_posix()
         if not found.in_cache and (wrong := files.missing(name, self.root)):
@@ -162,10 +185,10 @@ class Benchmarks:
             if direction not in {None, "max", "min"}:
                 self.reader.add(where, *wrong_direction(spec.kind, direction))
             needed = samples_needed(built.plugin)
-            if needed > entry.num_samples:
+            if entry.num_samples is not None and needed > entry.num_samples:
                 self.reader.add(where, *too_few(name, needed, entry.num_samples))
             if built.plugin is not None:
-                self._try_metric(built.plugin, name, where, max(needed, entry.num_samples))
+                self._try_metric(built.plugin, name, where, max(needed, entry.num_samples or 1))
 
     def _try_metric(self, plugin: Any, name: str, where: str, samples: int) -> None:
         """Call it on made-up rewards. Rollouts may lack what it looks for in real ones, so there a failure is a warning."""
@@ -191,8 +214,9 @@ class Benchmarks:
             tuple(engine_problems(built.plugin, entry, self._scored, harness=harness, place=place))
         )
         honours = getattr(built.plugin, "honours", None) if entry.engine_spec.kind != "auto" else None
+        asked = {*tree, *(["num_samples"] if (entry.num_samples or 1) > 1 else [])}
         for option in _ENGINE_OPTIONS:
-            if honours is not None and option in tree and option not in honours:
+            if honours is not None and option in asked and option not in honours:
                 self.reader.add(
                     f"{place}.{option}", f"engine {kind!r} would ignore {option!r}", "leave it out"
                 )
@@ -336,6 +360,27 @@ def _has_system_message(task: HarborTask) -> bool:
 def wrong_direction(metric: str, direction: object) -> tuple[str, str]:
     """Message and hint for a metric whose direction is none."""
     return f"the metric {metric!r} declares the direction {direction!r}", "it is 'max' or 'min'"
+
+
+def with_clients(entry: BenchmarkConfig, registry: Registry) -> BenchmarkConfig:
+    """An entry whose API models are all clients, also those that it only names."""
+
+    def is_client(name: str) -> bool:
+        try:
+            registry.find("inference_client", name)
+        except PluginConflictError:
+            return True  # reported where the client is built
+        except PluginNotFoundError:
+            return False
+        return True
+
+    return entry.with_clients(is_client)
+
+
+def drawn(entry: BenchmarkConfig, plugins: Plugins) -> BenchmarkConfig:
+    """An entry that lists metrics with as many samples as they need, unless it says how many."""
+    built = [plugins.build("metric", spec.kind, spec.params, "$").plugin for spec in entry.metric_specs]
+    return entry.drawn(max(map(samples_needed, built), default=1))
 
 
 def samples_needed(metric: object) -> int:

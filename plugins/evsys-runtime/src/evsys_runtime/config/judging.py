@@ -12,7 +12,7 @@ import attrs
 from evsys import structure
 from evsys.errors import ConfigError, DataError
 from evsys_runtime.config import paths, trees
-from evsys_runtime.config.benchmarks import Benchmarks, Size
+from evsys_runtime.config.benchmarks import Benchmarks, Size, drawn, with_clients
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, SuccessMetric
@@ -75,7 +75,9 @@ def check_metadata(
     checks = Benchmarks(reader=reader, plugins=plugins, root=root)
     for entry in entries:
         if entry.made is not None:
-            checks.check(entry.made, entry.raw, entry.place)
+            named = with_clients(entry.made, plugins.registry)
+            # Without metrics, how many samples are drawn is known with the success metric.
+            checks.check(drawn(named, plugins) if named.metrics else named, entry.raw, entry.place)
         elif entry.rest is not None:
             _check_rest(checks, entry.rest, entry)
     values = reader.fields(MetadataConfig, given, "$.metadata", skip=("benchmark",))

@@ -12,7 +12,7 @@ from evsys._plugins.refusals import closest
 from evsys.errors import PluginError
 from evsys_runtime.config import trees
 from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.config.benchmarks import samples_needed, too_few, wrong_direction
+from evsys_runtime.config.benchmarks import drawn, samples_needed, too_few, with_clients, wrong_direction
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
 from evsys_runtime.config.names import slug
@@ -46,7 +46,7 @@ class Selection:
         entries = self.metadata.benchmarks
         asked = self.metadata.success_metric
         if asked is None:
-            val = [entry for entry in entries if entry.split == "val"]
+            val = [entry for entry in entries if entry.split == "val" and entry.inference is None]
             return self._directed(val[0], _first_metric(val[0])) if len(val) == 1 else None
         if not entries:
             self._add(f"{asked!r} names a number, but nothing is scored", "add a 'metadata.benchmark'")
@@ -58,6 +58,12 @@ class Selection:
         if entry.split == "test" and not (self.metadata.allow_test_selection or entry.allow_test_selection):
             message = f"{entry.label!r} is a 'test' entry, and choosing by it would spoil it"
             self._add(message, _MAY_CHOOSE if self.reader.document.tree.get("search") is None else SEARCH_BY)
+            return None
+        if entry.inference is not None:
+            self._add(
+                f"{entry.label!r} is answered by its own 'inference', so its scores are the same whatever is trained",
+                "choose an entry without 'inference'; to compare with another model, list it under 'models'",
+            )
             return None
         names = entry.metric_names
         if names and metric not in names:
@@ -165,18 +171,20 @@ class Selection:
 
         It is also that of the entry `confirm`, on which a winner is confirmed.
         """
-        return tuple(
+        filled = (
             entry
             if entry.metrics
             else attrs.evolve(entry, metrics=(self._default_of(entry, success, confirm),))
             for entry in self.metadata.benchmarks
         )
+        registry = self.plugins.registry
+        return tuple(with_clients(drawn(entry, self.plugins), registry) for entry in filled)
 
     def _default_of(self, entry: BenchmarkConfig, success: SuccessMetric | None, confirm: str | None) -> str:
         if success is None or entry.label not in (success.benchmark, confirm):
             return DEFAULT_METRIC
         needed = samples_needed(self.plugins.build("metric", success.metric, {}, _PLACE).plugin)
-        if needed > entry.num_samples:
+        if entry.num_samples is not None and needed > entry.num_samples:
             self._add(*too_few(success.metric, needed, entry.num_samples))
         return success.metric
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from evsys.errors import ConfigError, PluginError, Problem
+from evsys.errors import ConfigError, DataError, PluginError, Problem
 from evsys.types import HarborTask, SamplingParams
 from evsys_runtime.config import placeholders
+from evsys_runtime.config.benchmarks import with_clients
 from evsys_runtime.config.engines import engine_kind, engine_problems
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.benchmark import load_tasks
@@ -132,18 +133,10 @@ def load_benchmark(
         ConfigError: what is wrong with the entry or the verifiers of its tasks, everything at once.
         DataError: the tasks can't be read.
     """
-    source: str | Path | Iterable[Mapping[str, Any]]
-    if entry.path is not None:
-        source = project_root / entry.path
-    else:
-        wanted = entry.id or entry.name
-        if wanted is None:
-            message = "the entry says neither `path` nor `id` nor `name`"
-            raise ConfigError([Problem(path=path, message=message, hint="say where its tasks are")])
-        source = (pull or _workspace(project_root))(wanted)
+    source, name = _source(entry, project_root, pull or _workspace(project_root), path)
     tasks, content_hash = load_tasks(
         source,
-        name=entry.path or entry.label,
+        name=name,
         project_root=project_root,
         transforms=entry.transforms,
         registry=registry,
@@ -151,6 +144,23 @@ def load_benchmark(
     )
     with use_scope(DataScope(project_root=project_root)):  # clients look for the project's prices
         return bind_benchmark(entry, tasks, content_hash, registry=registry, agent=agent, path=path)
+
+
+def _source(
+    entry: BenchmarkConfig, project_root: Path, pull: Pull, path: str
+) -> tuple[str | Path | Iterable[Mapping[str, Any]], str]:
+    """An entry's tasks, and what messages call them. The `path` next to an `id` is read if nothing has that id."""
+    wanted = entry.id or (entry.name if entry.path is None else None)
+    if wanted is not None:
+        try:
+            return pull(wanted), entry.label
+        except DataError as exc:
+            if entry.path is None or not exc.facts.get("unknown"):
+                raise
+    if entry.path is None:
+        message = "the entry says neither `path` nor `id` nor `name`"
+        raise ConfigError([Problem(path=path, message=message, hint="say where its tasks are")])
+    return project_root / entry.path, entry.path
 
 
 def _workspace(project_root: Path) -> Pull:
@@ -174,6 +184,7 @@ def bind_benchmark(
         ConfigError: everything that is wrong, at once.
     """
     scored = tuple(tasks[: entry.limit])
+    entry = with_clients(entry, registry)
     problems: list[Problem] = []
     noting = partial(_bound, problems, entry)
     bound_agent = noting(f"{path}.agent", resolve_agent, entry.agent or agent, registry)
@@ -182,6 +193,7 @@ def bind_benchmark(
         noting(f"{path}.metrics[{place}]", _metric, spec, entry, registry, label)
         for place, (spec, label) in enumerate(zip(entry.metric_specs, entry.metric_names, strict=True))
     ]
+    entry = entry.drawn(max((metric.needs_samples for metric in metrics if metric is not None), default=1))
     harness = isinstance(bound_agent, HarnessAgent)
     engine = noting(f"{path}.engine", _engine, entry, engine_kind(entry, scored, harness=harness), registry)
     if engine is not None:
@@ -206,7 +218,7 @@ def bind_benchmark(
         metrics=tuple(metric for metric in metrics if metric is not None),
         split=entry.split,
         run_every=entry.run_every,
-        num_samples=entry.num_samples,
+        num_samples=entry.num_samples or 1,
         sampling=SamplingParams(max_tokens=entry.max_tokens, temperature=entry.temperature or 0.0),
         system_prompt=entry.system_prompt,
         n_concurrent=entry.n_concurrent,

@@ -196,6 +196,7 @@ class Session:
         changed = None if options.dry else question_changed(experiments, asked, forks, warnings.append)
         if changed is not None and plan.experiment.metadata.parent_experiment_id is None:
             plan = child_of(plan, changed["experiment_id"])
+        resolved = resolved_tree(plan, benchmarks)  # before there is a record that could be left behind
         record = ExperimentRecord.create(
             experiments,
             plan.experiment.name,
@@ -209,7 +210,7 @@ class Session:
             },
             redactor=redactor,
         )
-        record.write_resolved(resolved_tree(plan, benchmarks))
+        record.write_resolved(resolved)
         session = cls.over(record, plan, options, benchmarks, redactor, sources=sources)
         session.warnings += warnings
         return session

@@ -37,6 +37,15 @@ class Oracle:
         return [Completion(message=said, finish_reason="stop", usage=used)] * n
 """
 
+NAMED = """
+@register_inference_client("named")
+class Named(Oracle):
+    Config = None
+
+    def __init__(self):
+        self.says = "a"
+"""
+
 
 def compared(*models: str) -> str:
     return f"{METADATA.rstrip()}\n    models: [{', '.join(models)}]\n"
@@ -124,12 +133,33 @@ def test_a_model_that_is_named_twice_is_refused(project):
         project.experiment(metadata=compared(oracle("sage"), oracle("sage")))
 
 
-def test_a_bare_name_is_asked_for_where_the_usual_variables_say():
+def test_a_bare_name_is_asked_for_where_the_usual_variables_say(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
     entry = BenchmarkConfig(path="x", models=("gpt-5",), model=PluginSpec(kind="own"))
     (first, name, spec), (second, own, _) = entry.model_specs
     assert (first, name, second, own) == ("models[0]", "gpt-5", "model", "own")
     assert (spec.kind, spec.params["model"]) == ("openai_compatible", "gpt-5")
     assert (spec.params["base_url"], spec.params["api_key_env"]) == ("${OPENAI_BASE_URL}", "OPENAI_API_KEY")
+
+
+def test_a_bare_name_is_the_project_s_client_of_that_name(project, monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    project.code("clients", ORACLE + NAMED)
+    result = project.experiment(metadata=compared("named")).run()
+    assert [evaluation.model for evaluation in of_models(result)] == ["named"]
+    tree = json.loads((Path(result.directory) / "resolved.json").read_text(encoding="utf-8"))
+    assert tree["benchmarks"][0]["models"] == [{"kind": "project/named", "params": {}}]
+
+
+def test_a_bare_name_that_nothing_answers_to_is_a_problem_of_the_file(project, monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    project.code("clients", ORACLE + NAMED)
+    with pytest.raises(ConfigError) as caught:
+        project.experiment(metadata=compared("nmaed", "gpt-x"))
+    first, second = caught.value.problems
+    assert (first.path, first.hint) == ("$.metadata.benchmark.models[0]", "did you mean 'named'?")
+    assert "no inference_client is called 'gpt-x', and OPENAI_BASE_URL" in second.message
+    assert second.line is not None
 
 
 def test_clients_know_the_project_that_they_are_made_in(project, monkeypatch):

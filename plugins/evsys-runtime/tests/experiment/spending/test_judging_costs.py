@@ -82,7 +82,8 @@ def test_a_price_that_is_old_is_warned_of_once_before_anything_is_paid_for(proje
         "[models.m]\nprompt = 1\ncompletion = 1\nas_of = 2020-01-31\nsource = 'a page'\n", encoding="utf-8"
     )
     client = "{kind: openai_compatible, params: {model: m, base_url: 'http://127.0.0.1:9/v1'}}"
-    metadata = f"{METADATA.rstrip()}\n    models: [{client}]\n    inference: {client}\n"
+    undecided = METADATA.replace("  success_metric: val.mean_reward\n", "")
+    metadata = f"{undecided.rstrip()}\n    models: [{client}]\n    inference: {client}\n"
     warnings = [
         text for text in project.experiment(metadata=metadata).plan.warnings if "the price of" in text
     ]

@@ -43,7 +43,9 @@ class Service:
         raise ConnectionError(wrong)
 """
 
-ASKS = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    inference: {kind: service}")
+ASKS = METADATA.replace("  success_metric: val.mean_reward\n", "").replace(
+    "max_tokens: 4", "max_tokens: 4\n    inference: {kind: service}"
+)
 
 
 @pytest.fixture

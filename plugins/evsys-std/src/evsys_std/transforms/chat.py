@@ -150,8 +150,8 @@ class JsonlToChat:
 
     def _system(self, row: Row) -> list[Any]:
         if self._system_text is not None:
-            text = self._system_text.render(row)
-            return [{"role": "system", "content": text}] if text.strip() else []
+            rendered = self._system_text.render(row)
+            return [{"role": "system", "content": rendered}] if rendered.strip() else []
         column = self.config.system_column
         own = row.get(column) if column is not None else None
         text = as_text(own) if own else self.config.system_prompt

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json import JSONDecodeError, dumps, loads
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -28,7 +29,7 @@ class BenchmarkConfig:
         "File of tasks, a folder with `tasks.jsonl`, or a folder of Harbor's tasks; relative to the project root.",
         None,
     )
-    id: str | None = key("Id of a stored benchmark.", None)
+    id: str | None = key("Id of a stored benchmark; wins over `path`, which is then the fallback.", None)
     transforms: tuple[PluginSpec, ...] = key(
         "Applied to the rows in this order, to make tasks of them (see `jsonl_to_tasks`).",
         factory=tuple,
@@ -44,7 +45,9 @@ class BenchmarkConfig:
         factory=tuple,
         plugin="metric",
     )
-    num_samples: int = key("Samples of each task.", 1, ge=1)
+    num_samples: int | None = key(
+        "Samples of each task; by default as many as its metrics need, such as 3 for `pass@3`.", None, ge=1
+    )
     max_tokens: int = key("Longest completion in tokens.", 256, ge=1)
     temperature: float | None = key("Of sampling; by default 0 for one sample and 1 for several.", None, ge=0)
     limit: int | None = key("Score only the first tasks.", None, ge=1)
@@ -58,7 +61,7 @@ class BenchmarkConfig:
         "How completions are made; by default by the trained model.", None, plugin="inference_client"
     )
     models: tuple[str | PluginSpec, ...] = key(
-        "API models, scored once for comparison: each as `{kind, params}` of a client, or as the name of a model at `OPENAI_BASE_URL`.",
+        "API models, scored once for comparison: each as `{kind, params}` of a client, as the name of an installed or registered client, or as the name of a model at `OPENAI_BASE_URL`.",
         factory=tuple,
         plugin="inference_client",
     )
@@ -70,8 +73,27 @@ class BenchmarkConfig:
     def __attrs_post_init__(self) -> None:
         if self.tags:
             object.__setattr__(self, "split", self.tags[0])
-        if self.temperature is None:
+        if self.temperature is None and self.num_samples is not None:
             object.__setattr__(self, "temperature", 0.0 if self.num_samples == 1 else 1.0)
+
+    def with_clients(self, is_client: Callable[[str], bool]) -> BenchmarkConfig:
+        """The entry with `{kind, params}` for each API model that it only names: a client of that name, if there is one, else
+        the model of that name at `OPENAI_BASE_URL`.
+        """
+
+        def client(model: str | PluginSpec) -> PluginSpec:
+            if isinstance(model, PluginSpec):
+                return model
+            return PluginSpec(kind=model) if is_client(model) else _served(model)
+
+        if not any(isinstance(model, str) for model in (*self.models, self.model)):
+            return self
+        model = None if self.model is None else client(self.model)
+        return attrs.evolve(self, models=tuple(map(client, self.models)), model=model)
+
+    def drawn(self, needed: int) -> BenchmarkConfig:
+        """The entry with a number of samples, `needed` ones unless it says how many, and the temperature that follows."""
+        return attrs.evolve(self, num_samples=needed) if self.num_samples is None else self
 
     @property
     def label(self) -> str:
@@ -99,7 +121,10 @@ class BenchmarkConfig:
 
     @property
     def model_specs(self) -> tuple[tuple[str, str, PluginSpec], ...]:
-        """The API models: their place in the entry, what results call them, and the client that each is asked through."""
+        """The API models: their place in the entry, what results call them, and the client that each is asked through.
+
+        A bare name means a model at `OPENAI_BASE_URL`, unless `with_clients` was there before.
+        """
         given = [(f"models[{place}]", model) for place, model in enumerate(self.models)]
         given += [("model", self.model)] if self.model is not None else []
         return tuple((place, *_api_model(model)) for place, model in given)
@@ -127,8 +152,14 @@ def _short(value: Any) -> str:
 
 
 def _api_model(model: str | PluginSpec) -> tuple[str, PluginSpec]:
-    """The label and the client of an API model. A bare name is asked for where the usual variables say."""
+    """The label and the client of an API model."""
     if isinstance(model, PluginSpec):
         return str(model.params.get("model", model.kind)), model
-    params = {"model": model, "base_url": "${OPENAI_BASE_URL}", "api_key_env": "OPENAI_API_KEY"}
-    return model, PluginSpec(kind="openai_compatible", params=params)
+    return model, _served(model)
+
+
+def _served(model: str) -> PluginSpec:
+    """The client of a model that is asked for where the usual variables say."""
+    params = {"model": model, "base_url": "${OPENAI_BASE_URL}"}
+    params |= {"api_key_env": "OPENAI_API_KEY"} if os.environ.get("OPENAI_API_KEY") else {}
+    return PluginSpec(kind="openai_compatible", params=params)
