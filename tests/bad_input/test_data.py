@@ -165,11 +165,20 @@ def test_any_text_survives_a_machine_with_another_encoding(lab, options, argumen
 
 def test_fewer_rows_than_a_batch_say_how_many_there_are(lab):
     lab.write("train.jsonl", lines(ROWS[:3]))
-    lab.run().refused(
-        4, r"3 rows are fewer than one batch of 4", r"set algorithm\.params\.batch_size to at most 3"
+    told = (
+        r"config.yaml:\d+:\d+: \$\.run\.algorithm\.params\.batch_size: 3 rows are fewer than one batch of 4"
     )
+    lab.run().refused(2, told, r"set it to at most 3, or leave it out")
     lab.write("train.jsonl", lines(ROWS[:1]))
-    lab.run().refused(4, r"1 row is fewer than one batch of 4")
+    lab.run().refused(2, r"1 row is fewer than one batch of 4")
+
+
+def test_rows_that_are_too_long_for_a_batch_are_found_while_they_are_read(lab):
+    lab.write("train.jsonl", lines([*ROWS[:3], *({**row, "completion": "x" * 999} for row in ROWS[3:])]))
+    lab.config(("batch_size: 4", "batch_size: 4, max_length: 200"))
+    lab.run().refused(
+        4, r"3 rows .* are fewer than one batch of 4", r"set algorithm\.params\.batch_size to at most 3"
+    )
 
 
 @pytest.mark.parametrize(

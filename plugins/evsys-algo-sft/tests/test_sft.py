@@ -162,8 +162,16 @@ async def test_the_limit_of_the_backends_model_counts_too(run):
 
 
 async def test_fewer_rows_than_a_batch_is_an_error_with_the_largest_batch_that_fits(run):
-    with pytest.raises(DataError, match=r"36 rows are fewer than one batch of 128.*at most 36"):
-        await run.train(SFT(steps=1, learning_rate=1e-3), chat_rows())
+    with pytest.raises(DataError, match=r"36 rows are fewer than one batch of 40.*at most 36"):
+        await run.train(SFT(steps=1, learning_rate=1e-3, batch_size=40), chat_rows())
+
+
+async def test_the_default_batch_is_all_rows_if_there_are_fewer_and_says_so(run):
+    result = await run.train(SFT(steps=2, learning_rate=1e-3), chat_rows())
+    assert result.warnings == (
+        "there are fewer rows than the default batch_size of 128; each batch has all 36",
+    )
+    assert [line["values"]["rows"] for line in run.record.read_metrics()] == [36.0, 36.0]
 
 
 async def test_rows_without_an_answer_are_dropped_and_counted_and_without_any_it_is_an_error(new_run):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import attrs
 
 from evsys import option
@@ -18,8 +20,13 @@ _RANK = "capacity: a teacher tells something of every token; " + COOKBOOK
 class DistillationParams(TrainingParams):
     """Params of `opd` and `sdft`. A step's batch is `batch_size` prompts, each answered `group_size` times."""
 
-    batch_size: int = option(
-        32, "Prompts of one step, each answered `group_size` times.", ge=1, source=COOKBOOK
+    default_batch_size: ClassVar[int] = 32
+
+    batch_size: int | None = option(
+        None,
+        "Prompts of one step, each answered `group_size` times. By default 32, or all prompts if there are fewer.",
+        ge=1,
+        source=COOKBOOK,
     )
     learning_rate: float | None = option(1e-4, "Peak learning rate.", ge=0, source=f"{COOKBOOK}; {ON_POLICY}")
     lr_schedule: str = option(

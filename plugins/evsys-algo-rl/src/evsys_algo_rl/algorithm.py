@@ -61,6 +61,7 @@ class RL(BaseAlgorithm):
 
     shape: ClassVar[str] = "task"
     health: ClassVar[Mapping[str, Band]] = BANDS
+    whole_batches: ClassVar[bool] = False  # a task may come again in a batch: it is rolled out anew
     prefetch: ClassVar[bool] = False  # `Pipeline` has rollouts run ahead, as far as staleness allows
 
     def __init__(self, **fields: Any) -> None:

@@ -892,3 +892,44 @@ def test_the_algorithm_judges_the_model_too(load, problems, registry: Registry):
     assert only(problems(run(algorithm="{kind: picky}", model="{name: other}"))) == (
         "exp.yaml:6:3: $.run.algorithm.params: no rate is known for other"
     )
+
+
+# --- rows and batches ------------------------------------------------------------------------------------------------------
+
+
+class Batched:
+    """An algorithm that needs whole batches, and keeps one row out."""
+
+    whole_batches = True
+
+    @attrs.frozen(kw_only=True)
+    class Config:
+        batch_size: int | None = attrs.field(default=None)
+
+    def __init__(self, **fields):
+        self.config = self.Config(**fields)
+
+    def rows_trained(self, rows: int) -> int:
+        return max(rows - 1, 0)
+
+    async def train(self, ctx):
+        raise NotImplementedError
+
+
+def test_an_explicit_batch_that_the_rows_cannot_fill_is_a_problem(load, problems, registry, project: Path):
+    registry.register("algorithm", "batched", Batched)
+    (project / "data" / "five.jsonl").write_text('{"messages": []}\n' * 5, encoding="utf-8")
+
+    def text(size: int | None, data: str = "{path: data/five.jsonl}") -> str:
+        params = "{}" if size is None else f"{{batch_size: {size}}}"
+        return run(data=data, algorithm=f"{{kind: batched, params: {params}}}")
+
+    load(text(None))
+    load(text(4))
+    assert only(problems(text(5))) == (
+        "exp.yaml:6:39: $.run.algorithm.params.batch_size: 4 rows are fewer than one batch of 5; "
+        "set it to at most 4, or leave it out"
+    )
+    assert "2 rows are fewer" in only(problems(text(3, "{rows: [{a: 1}, {a: 2}, {a: 3}]}")))
+    # A project's own transform may make more rows of these.
+    load(text(9, "{path: data/five.jsonl, transforms: [{kind: jsonl_to_chat}]}"))

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 import attrs
 
-from evsys import structure
+from evsys import Registry, structure
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
@@ -34,11 +34,14 @@ from evsys_runtime.config.model import (
 from evsys_runtime.config.model.run import SourceConfig
 from evsys_runtime.config.roles import ROLES, check_role, role_problems
 from evsys_runtime.config.sources import source_problems, source_warnings, weights_problems
+from evsys_runtime.config.tasks import most_rows
 from evsys_runtime.config.transforms import check_transform
 
 __all__ = ["Arms"]
 
 _MODEL_OPTIONS = ("init_from_checkpoint", "load_checkpoint_path", "renderer")
+_COUNTED = 16
+"""So many batches of rows are counted at most: where more are kept out of the training, the run finds that out."""
 _LORA_OPTIONS = ("lora_rank", "lora_alpha", "target_modules")
 _TYPES = get_type_hints(RunConfig)
 
@@ -212,6 +215,7 @@ class Arms:
                     )
                 if not model.problems:
                     problems += self._judged(algorithm, backend, model)
+        problems += self._small(algorithm, parts.get("data"))
         problems += self._roles(parts)
         agent = parts.get("agent")
         if (
@@ -222,6 +226,25 @@ class Arms:
         ):
             problems += _two_agents(algorithm.value)
         return problems
+
+    def _small(self, algorithm: _Part | None, data: _Part | None) -> Problems:
+        """An explicit batch that the rows can't fill."""
+        trainer: Any = None if algorithm is None else algorithm.built
+        size: Any = getattr(getattr(trainer, "config", None), "batch_size", None)
+        if (
+            algorithm is None
+            or algorithm.value is None
+            or data is None
+            or data.value is None
+            or data.problems
+        ):
+            return ()
+        if not getattr(trainer, "whole_batches", False) or "batch_size" not in algorithm.value.params:
+            return ()
+        key = ("small", id(algorithm.raw), id(data.raw))
+        return self._memo(
+            key, lambda: _too_few_rows(trainer, size, data.value, self.root, self.plugins.registry)
+        )
 
     def _roles(self, parts: Mapping[str, _Part]) -> Problems:
         """What is wrong with second models, beside what is wrong with each by itself."""
@@ -333,6 +356,18 @@ def _unchainable(backend: _Part, one: _Part, two: _Part) -> Iterable[Problem]:
             message = f"it begins with weights that are trained with {name} {theirs!r}, and has {ours!r}"
             hint = "give all stages the same"
             yield Problem(path=f"$.algorithm.params.{name}", message=message, hint=hint)
+
+
+def _too_few_rows(
+    trainer: Any, size: int, data: DataConfig, root: Path, registry: Registry
+) -> Iterable[Problem]:
+    rows = most_rows(data, root, registry, enough=_COUNTED * size)
+    trained = None if rows is None else trainer.rows_trained(rows)
+    if trained is not None and trained < size:
+        have = "1 row is" if trained == 1 else f"{trained} rows are"
+        hint = f"set it to at most {trained}, or leave it out" if trained else "give it rows"
+        message = f"{have} fewer than one batch of {size}"
+        yield Problem(path="$.algorithm.params.batch_size", message=message, hint=hint)
 
 
 def _plugin_spec(raw: Any) -> PluginSpec | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,13 @@ import attrs
 from evsys.errors import DataError
 from evsys.types import HarborTask
 from evsys_runtime.config import placeholders
-from evsys_runtime.config.model import PluginSpec
+from evsys_runtime.config.model import DataConfig, PluginSpec
+from evsys_runtime.data.stored import find_dataset
 
 if TYPE_CHECKING:
     from evsys import Registry
 
-__all__ = ["Tasks", "load_tasks", "suffixes"]
+__all__ = ["Tasks", "load_tasks", "most_rows", "suffixes"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -63,6 +65,37 @@ def load_tasks(
     except OSError as exc:
         raise DataError(f"can't be read: {exc.strerror or exc}", source=name) from exc
     return Tasks(tasks=tasks, file=tasks_file(path), transformed=bool(transforms))
+
+
+def most_rows(data: DataConfig, root: Path, registry: Registry, *, enough: int) -> int | None:
+    """At most how many rows a run's `data` gives; None where that is `enough` or more, or can't be known without running it.
+
+    Only the transforms of evsys are known not to add rows, all but `mix`.
+    """
+    entries = [registry.find("transform", spec.kind) for spec in data.transforms]
+    if (
+        data.replay is not None
+        or data.hf_dataset is not None
+        or any(entry.local or entry.distribution != "evsys-std" or entry.name == "mix" for entry in entries)
+    ):
+        return None
+    if data.rows is not None:
+        return len(data.rows) if len(data.rows) < enough else None
+    reference = data.dataset_id or data.dataset_name
+    try:
+        path = find_dataset(root, reference).path if reference else root / (data.path or "")
+        rows = _rows(path, data, enough)
+    except (DataError, OSError):  # found again, and reported, where the rows are read
+        return None
+    return rows if rows < enough else None
+
+
+def _rows(path: Path, data: DataConfig, enough: int) -> int:
+    """How many rows a file has, `enough` if there are as many."""
+    from evsys_runtime.data.readers import read_rows
+
+    rows = read_rows(path, format=data.source_kind, on_bad_row=data.on_bad_row)
+    return sum(1 for _ in islice(rows, enough))
 
 
 def suffixes() -> frozenset[str]:

@@ -10,7 +10,7 @@ import attrs
 from evsys.errors import PluginContractError
 from evsys_runtime.training.bands import Band
 from evsys_runtime.training.order import DataOrder
-from evsys_runtime.training.params import TrainingParams, lora_spec, resolve_steps
+from evsys_runtime.training.params import TrainingParams, lora_spec, resolve_batch_size, resolve_steps
 from evsys_runtime.training.schedule import recommended_learning_rate
 from evsys_runtime.training.warning_counts import WarningCounts
 
@@ -33,11 +33,12 @@ class BaseAlgorithm:
         roles: the second models that it uses, `teacher` or `reference`, each with the capabilities that its backend must have.
         required_roles: those of them that it can't do without.
         health: the bands in which metrics stay while training is healthy, by the metric's name.
+        whole_batches: True where there have to be as many rows as a batch takes; False where rows may come again in one.
         prefetch: True lets the loop build the next batch while the backend computes. Then `build_batch(n + 1)` runs
             before `step_metrics(n, ...)`, so leave it False where batches depend on results or sample from the model.
 
     Attributes:
-        config: the params, made from the keyword arguments.
+        config: the params, made from the keyword arguments; once `setup` is done, with the number of rows of a batch.
         ctx: the run, once `setup` has been called.
         order: the rows' order, once `setup` is done.
         warnings: what `warn` has counted; the loop adds its own.
@@ -49,6 +50,7 @@ class BaseAlgorithm:
     roles: Mapping[str, frozenset[str]] = {}
     required_roles: ClassVar[frozenset[str]] = frozenset()
     health: ClassVar[Mapping[str, Band]] = {}
+    whole_batches: ClassVar[bool] = True
     prefetch: ClassVar[bool] = False
 
     ctx: RunContext
@@ -144,6 +146,13 @@ class BaseAlgorithm:
     async def setup(self, ctx: RunContext) -> None:
         """Prepare once, before the first batch. Overriding it, call this first, or last if `rows` is not all rows."""
         self.ctx = ctx
+        if self.config.batch_size is None:
+            default, size = self.config.default_batch_size, resolve_batch_size(self.config, self.rows)
+            if size < default:
+                self.warn(
+                    f"there are fewer rows than the default batch_size of {default}; each batch has all {size}"
+                )
+            self.config = attrs.evolve(self.config, batch_size=size)
         self.order = DataOrder(self.rows, lambda epoch: ctx.seeds("data_order", epoch))
 
     async def build_batch(self, step_idx: int) -> TrainingBatch:

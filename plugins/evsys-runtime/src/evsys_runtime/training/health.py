@@ -34,18 +34,18 @@ _LARGEST_SHARE = 0.98
 _SMALLEST_SHARE = 0.005
 
 
-def check_rows(rows: int, batch_size: int, dropped: Mapping[str, int]) -> None:
+def check_rows(rows: int, batch_size: int | None, dropped: Mapping[str, int]) -> None:
     """There must be rows, and enough of them for one batch.
 
     Args:
         rows: how many are left.
-        batch_size: how many one step takes.
+        batch_size: how many one step takes; None takes as many as there are.
         dropped: how many were left out, by reason.
 
     Raises:
         DataError: there are none, or fewer than a batch; says how many were dropped and why.
     """
-    if rows >= batch_size:
+    if rows >= (batch_size or 1):
         return
     lost = ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count)
     total = rows + sum(dropped.values())

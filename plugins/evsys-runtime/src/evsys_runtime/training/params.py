@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
 from evsys import option
 from evsys.types import AdamParams, LoraSpec
 
-__all__ = ["TrainingParams", "adam_params", "lora_spec", "resolve_steps"]
+__all__ = ["TrainingParams", "adam_params", "lora_spec", "resolve_batch_size", "resolve_steps"]
 
 _LORA = "LoRA Without Regret, https://thinkingmachines.ai/blog/lora/"
 _COOKBOOK = "Tinker cookbook, https://github.com/thinking-machines-lab/tinker-cookbook"
@@ -21,7 +21,12 @@ class TrainingParams:
     """The part of an algorithm's params that the training loop reads. Algorithms inherit it and add their own.
 
     How long a run is: `steps`, or else `epochs` over the rows, or else one epoch; both at once is an error.
+
+    Class attributes:
+        default_batch_size: of a run whose file gives none; with fewer rows than that, a batch has all of them.
     """
+
+    default_batch_size: ClassVar[int] = 128
 
     lora_rank: int | None = option(
         32,
@@ -59,7 +64,12 @@ class TrainingParams:
     grad_clip: float = option(
         1.0, "Largest global L2 norm of a gradient; 0 means no clipping.", ge=0, source=_COOKBOOK
     )
-    batch_size: int = option(128, "Rows of one step; LoRA loses more at large batches.", ge=1, source=_LORA)
+    batch_size: int | None = option(
+        None,
+        "Rows of one step; LoRA loses more at large batches. By default 128, or all rows if there are fewer.",
+        ge=1,
+        source=_LORA,
+    )
     micro_batch_tokens: int | None = option(
         None,
         "Most tokens of one request: a step's batch goes to the backend in parts, whose gradients are added up before the "
@@ -85,6 +95,14 @@ class TrainingParams:
             raise ValueError("both 'steps' and 'epochs' say how long to train; keep one")
 
 
+def resolve_batch_size(params: Any, rows: int | None) -> int:
+    """How many rows one step takes: as many as the params say, else the default, or all `rows` if there are known to be fewer."""
+    if params.batch_size is not None:
+        return int(params.batch_size)
+    default: int = params.default_batch_size
+    return default if rows is None else min(default, max(rows, 1))
+
+
 def resolve_steps(params: Any, rows: int) -> tuple[int, int | None]:
     """How long to train: optimiser steps, and how many rows they take in all.
 
@@ -100,7 +118,7 @@ def resolve_steps(params: Any, rows: int) -> tuple[int, int | None]:
         return params.steps, None
     epochs = 1.0 if params.epochs is None else params.epochs
     limit = max(round(epochs * rows), 1)
-    return math.ceil(limit / params.batch_size), limit
+    return math.ceil(limit / resolve_batch_size(params, rows)), limit
 
 
 def lora_spec(params: Any) -> LoraSpec:

@@ -25,7 +25,7 @@ from evsys_runtime.record.plans import PlannedArm
 from evsys_runtime.record.workspace import Workspace
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.params import resolve_steps
+from evsys_runtime.training.params import resolve_batch_size, resolve_steps
 
 __all__ = ["Trainings"]
 
@@ -99,8 +99,9 @@ class Trainings:
                 f"algorithm {arm.run.algorithm.kind} doesn't say before it runs how many steps it takes"
             )
         elif found is not None or getattr(config, "steps", None) is not None:
-            steps, limit = resolve_steps(config, 1 if found is None else found.rows)
-            taken = algorithm.config.batch_size * steps if limit is None else limit
+            rows = None if found is None else found.rows
+            steps, limit = resolve_steps(config, rows or 1)
+            taken = resolve_batch_size(config, rows) * steps if limit is None else limit
         tokens = None
         if found is not None and found.tokens is not None and taken is not None and found.rows:
             tokens = round(found.tokens * taken / found.rows)
