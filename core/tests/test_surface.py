@@ -61,7 +61,9 @@ PUBLIC = {
         RolloutEngine RolloutMetric Rollouts SamplingClient Search StepBuilder Tokenizer TrainingClient Transform
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
-    "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvaluationResult ExperimentResult Failure Forgetting
+    "evsys.types.failures": "Failure",
+    "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvalResult EvaluationResult
+        ExperimentResult Forgetting
         MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunResult Settling Status Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy REWARD_TOLERANCE Rollout RolloutLimits
         SampleResult SampledSequence SamplingParams Score Turn Usage Verify reaches""",

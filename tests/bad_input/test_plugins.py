@@ -225,7 +225,7 @@ def test_a_metric_that_fails_leaves_the_others_and_the_training_alone(lab, body,
     lab.config(("max_tokens: 4", "max_tokens: 4, metrics: [mean_reward, odd]"))
     outcome = lab.run("--json")
     result = outcome.json
-    assert (outcome.code, result["status"], result["arms"][0]["status"]) == (1, "partial", "completed")
+    assert (outcome.code, result["status"], result["arms"][0]["status"]) == (1, "completed", "completed")
     for evaluation in result["arms"][0]["evaluations"]:
         assert reason in evaluation["failure"]["message"]
         assert evaluation["status"] == "completed"

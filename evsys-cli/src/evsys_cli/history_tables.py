@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from evsys_cli.output import on_terminal, table_lines, table_width, terminal_width
 from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.listed import status_words
 
 if TYPE_CHECKING:
     from evsys_runtime.record.past import History, NearArm, PastExperiment, PastRun
@@ -80,7 +81,7 @@ def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
     effect = "" if past.effect is None else f"{signed(past.effect)}{interval(past.low, past.high)}"
     scores = f" {number(past.before)} -> {number(past.after)}" if past.after is not None else ""
     return (
-        past.status,
+        status_words(past.status, past.failed, 1),
         _verdict(past),
         effect,
         str(past.runs) if past.runs == past.runs_completed else f"{past.runs_completed} of {past.runs}",

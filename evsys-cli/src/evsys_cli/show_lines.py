@@ -14,6 +14,7 @@ from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.prose import evaluation_line
 from evsys_runtime.experiment.verdict.second_models import second_model_lines
 from evsys_runtime.experiment.verdict.tables import number
+from evsys_runtime.listed import status_words
 
 if TYPE_CHECKING:
     from evsys_runtime.record.past import PastExperiment, RecordFile, Shown, ShownRun
@@ -46,7 +47,7 @@ def shown_lines(found: Shown, *, width: int, verbose: bool) -> list[str]:
     if past.seconds is None:  # how long it took is known at its end
         lines[-1] = f"{past.status}; record: {found.directory}"
     lines += _without_result(found.runs)
-    if past.status in _GO_ON and not past.dry and not _ended_early_alone(found):
+    if (past.status in _GO_ON or past.failed) and not past.dry and not _ended_early_alone(found):
         lines.append(to_go_on(past.experiment_id))
     return [*lines, *_files(found.files)]
 
@@ -90,7 +91,7 @@ def _trains(past: PastExperiment) -> str:
 def _status(past: PastExperiment) -> str:
     began = f", began {_moment(past.moment)}" if past.moment else ""
     ended = f", ended {_moment(past.finished)}" if past.finished else ""
-    return f"{past.status}{' (dry run)' if past.dry else ''}{began}{ended}"
+    return f"{status_words(past.status, past.failed)}{' (dry run)' if past.dry else ''}{began}{ended}"
 
 
 def _moment(text: str) -> str:
@@ -109,6 +110,7 @@ def _result(found: Shown) -> ExperimentResult:
         directory=found.directory,
         conclusion=found.conclusion or Conclusion(verdict=None, reason=why),
         arms=arms,
+        failed=past.failed,
         dry=past.dry,
         seconds=past.seconds or 0.0,
         usage=past.usage or sum((arm.usage for arm in arms), Usage()),

@@ -25,7 +25,7 @@ from evsys_runtime.experiment.verdict.tables import (
     comparison_table,
     score_tables,
 )
-from evsys_runtime.listed import listed
+from evsys_runtime.listed import listed, status_words
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Conclusion, ExperimentResult
@@ -79,7 +79,9 @@ def summary_lines(
     if result.usage.cost_usd or result.usage.without_price:
         lines.append(f"cost: {cost_words(result.usage).removesuffix(' cost')}")
         lines += second_model_lines(result.arms)
-    lines.append(f"{result.status} in {result.seconds:.1f} s; record: {result.directory}")
+    lines.append(
+        f"{status_words(result.status, result.failed)} in {result.seconds:.1f} s; record: {result.directory}"
+    )
     return lines
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evsys.types.context import *  # noqa: F403
+    from evsys.types.failures import *  # noqa: F403
     from evsys.types.results import *  # noqa: F403
     from evsys.types.rollouts import *  # noqa: F403
     from evsys.types.rows import *  # noqa: F403
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from evsys.types.training import *  # noqa: F403
 else:
     # In this order nothing is imported for a name but what its own module needs, and `rows` and `training`, which all need.
-    _HOMES = ("rows", "training", "rollouts", "results", "context", "search")
+    _HOMES = ("rows", "training", "rollouts", "failures", "results", "context", "search")
 
     def __getattr__(name: str) -> Any:
         from importlib import import_module

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import attrs
 
+from evsys.types.failures import Failure
 from evsys.types.rollouts import Usage
 
 __all__ = [
@@ -14,9 +15,9 @@ __all__ = [
     "Comparison",
     "Conclusion",
     "Confirmed",
+    "EvalResult",
     "EvaluationResult",
     "ExperimentResult",
-    "Failure",
     "Forgetting",
     "MetricValue",
     "NoiseFloor",
@@ -46,26 +47,6 @@ Outcome = Literal["win", "tie", "loss", "inconclusive", "unscored"]
 Verdict = Literal["INVALID", "SUPPORTED", "CANDIDATE", "REFUTED", "INCONCLUSIVE"]
 Purpose = Literal["candidate", "control", "confirm"]
 Direction = Literal["max", "min"]
-
-
-@attrs.frozen(kw_only=True)
-class Failure:
-    """Why something failed: the boundary it crossed, the plugin called there, and where the traceback ended."""
-
-    boundary: str
-    message: str
-    error_type: str
-    plugin: str | None = None
-    place: str | None = None
-    hint: str | None = None
-    traceback: str | None = None
-
-    @property
-    def placed(self) -> str:
-        """The message with the place, once."""
-        return (
-            self.message if not self.place or self.place in self.message else f"{self.message} ({self.place})"
-        )
 
 
 @attrs.frozen(kw_only=True)
@@ -124,6 +105,10 @@ class EvaluationResult:
     def fully_scored(self) -> bool:
         """Whether the scoring was completed and none of its metrics failed."""
         return self.status == "completed" and not self.failed_metrics
+
+
+EvalResult = EvaluationResult
+"""A shorter name of it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -313,6 +298,9 @@ class Forgetting:
 class Conclusion:
     """What may be said, made from the numbers alone. `warnings` holds whatever weakens it.
 
+    `best_arm` has the best score on the success metric, `best_score`, the mean over its repeats; whether that is more than chance is
+    what `comparisons` say.
+
     Where `comparisons` claim something about recipes, `checkpoints` say what holds of the very models that were trained; else it
     is empty. `procedure` is None where nothing was asked.
     `without_flagged` is None where no task that was scored is known to be among the rows that arms were trained on.
@@ -331,6 +319,7 @@ class Conclusion:
     baseline: str | None = None
     minimum_effect: float | None = None
     best_arm: str | None = None
+    best_score: float | None = None
     comparisons: tuple[Comparison, ...] = ()
     checkpoints: tuple[Comparison, ...] = ()
     correction: str | None = None
@@ -353,7 +342,10 @@ class Conclusion:
 
 @attrs.frozen(kw_only=True)
 class ExperimentResult:
-    """The whole experiment; `directory` is where its record lies."""
+    """The whole experiment; `directory` is where its record lies.
+
+    `failed` names the runs that didn't complete, and scorings that failed as `<run>/<benchmark>`.
+    """
 
     experiment_id: str
     name: str
@@ -366,3 +358,14 @@ class ExperimentResult:
     usage: Usage = attrs.field(factory=Usage)
     warnings: tuple[str, ...] = ()
     exit_code: int = 0
+    failed: tuple[str, ...] = ()
+
+    @property
+    def best_arm(self) -> str | None:
+        """The arm with the best score on the success metric; None where nothing was scored on one."""
+        return self.conclusion.best_arm
+
+    @property
+    def best_score(self) -> float | None:
+        """The score of the best arm on the success metric, the mean over its repeats; None where there is no best arm."""
+        return self.conclusion.best_score

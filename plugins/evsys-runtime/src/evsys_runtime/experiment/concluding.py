@@ -14,7 +14,7 @@ from evsys_runtime.experiment.arms.seed_audit import same_orders
 from evsys_runtime.experiment.chains.chain import as_arms
 from evsys_runtime.experiment.chains.forgetting import forgetting_of
 from evsys_runtime.experiment.earlier.known_before import known_before
-from evsys_runtime.experiment.outcome import outcome_of
+from evsys_runtime.experiment.outcome import failed_parts, outcome_of
 from evsys_runtime.experiment.resuming.resuming import to_resume
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
@@ -77,6 +77,7 @@ def conclude_and_write(
         usage=conclusion.usage,
         warnings=warnings,
         exit_code=exit_code,
+        failed=failed_parts(arms),
     )
     write_down(session, result, None)
     return result

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys.types import ArmResult, Conclusion, Status
 from evsys_runtime.experiment.watching.interrupts import interruption
 
-__all__ = ["outcome_of"]
+__all__ = ["failed_parts", "outcome_of"]
 
 FAILED = 1
 BUDGET = 5
@@ -25,7 +25,7 @@ def outcome_of(
     ended_by: BaseException | None = None,
     unpaid: bool | None = None,
 ) -> tuple[Status, int]:
-    """The status and exit code. A partial success is `partial` and 1, never silently `completed`.
+    """The status and exit code. An experiment is `completed` when an arm is; the code is 1 unless all is well, see `failed_parts`.
 
     Args:
         arms: those that were reached.
@@ -49,10 +49,25 @@ def outcome_of(
     if len(completed) < planned or not scored:
         if any(arm.status == "budget_stopped" for arm in arms):
             return "budget_stopped", BUDGET
-        return ("invalid" if conclusion.verdict == "INVALID" else "partial"), FAILED
+        return ("invalid" if conclusion.verdict == "INVALID" else "completed"), FAILED
     if conclusion.verdict == "INVALID":
         return "invalid", FAILED
     return "completed", 0
+
+
+def failed_parts(arms: Iterable[ArmResult]) -> tuple[str, ...]:
+    """The runs that aren't complete, and scorings that failed: as `<run>/<benchmark>`, of an API model `<benchmark>@<model>`."""
+    failed: list[str] = []
+    for arm in arms:
+        if arm.status != "completed":
+            failed.append(arm.run_id)
+            continue
+        failed += [
+            f"{arm.run_id}/{one.benchmark}" if one.model is None else f"{one.benchmark}@{one.model}"
+            for one in arm.evaluations
+            if one.status != "completed"
+        ]
+    return tuple(dict.fromkeys(failed))
 
 
 def _all_failed(arms: Sequence[ArmResult]) -> tuple[Status, int]:

@@ -216,7 +216,7 @@ class ExperimentRecord:
         if conclusion is not None:
             text = self._redactor.text(paragraph(conclusion))
             write_atomic(self.directory / "conclusion.md", text)
-        kept = ("status", "seconds", "usage", "warnings", "exit_code")
+        kept = ("status", "seconds", "usage", "warnings", "exit_code", "failed")
         not_started = {
             arm.run_id: {"status": arm.status, "reason": arm.run and arm.run.stop_reason}
             for arm in result.arms
@@ -236,6 +236,7 @@ class ExperimentRecord:
         return {
             "format": facts["format"],
             **{name: facts[name] for name in kept},
+            "failed": facts.get("failed", []),
             "directory": str(self.directory),
             "conclusion": _without_format(read_json(path)),
             "arms": [_without_format(result) for result in results],

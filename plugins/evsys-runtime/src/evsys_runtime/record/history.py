@@ -47,7 +47,7 @@ _COUNTS = (
     "(SELECT count(*) FROM run r WHERE r.experiment = e.id), "
     "(SELECT count(*) FROM run r WHERE r.experiment = e.id AND r.state = 'completed')"
 )
-_LISTS = ("tags", "algorithms", "models", "backends", "superseded", "cites")
+_LISTS = ("tags", "algorithms", "models", "backends", "superseded", "cites", "failed")
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 

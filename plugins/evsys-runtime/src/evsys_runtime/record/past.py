@@ -41,7 +41,7 @@ class PastExperiment:
     """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
     baseline with the interval of that, which is that of the winner once more where it was confirmed. `moment` is when it began, by its folder's name where its files don't tell, UTC.
 
-    `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
+    `failed` names the runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
     hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
     """
 
@@ -78,6 +78,7 @@ class PastExperiment:
     usage: Usage | None = None
     seconds: float | None = None
     exit_code: int | None = None
+    failed: tuple[str, ...] = ()
     minimum_effect: float | None = None
     settle: str | None = None
     settling: Settling | None = None

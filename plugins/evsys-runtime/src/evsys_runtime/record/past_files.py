@@ -140,6 +140,7 @@ def _experiment(folder: Path) -> ReadExperiment:
         usage=_usage(facts),
         seconds=_number(facts.get("seconds")),
         exit_code=facts.get("exit_code"),
+        failed=tuple(str(name) for name in facts.get("failed") or ()),
         confirmed=confirmed,
         minimum_effect=_number(conclusion.get("minimum_effect")),
         settle=_text(conclusion.get("settle")),

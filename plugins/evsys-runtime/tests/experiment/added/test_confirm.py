@@ -158,7 +158,7 @@ def test_a_fresh_run_that_fails_leaves_a_candidate_that_says_why(learns, monkeyp
     )
     result = confirmed(learns, text=ARMS.replace("kind: sft", "kind: shaky")).run()
 
-    assert result.status == "partial"
+    assert (result.status, result.exit_code) == ("completed", 1)
     assert result.conclusion.verdict == "CANDIDATE"
     assert "it wasn't confirmed" in result.conclusion.reason
     assert "out of luck" in result.conclusion.reason

@@ -129,7 +129,7 @@ def test_the_history_has_scores_of_which_more_is_better_and_failures_as_results(
         None,
         "algorithm 'breaks' failed: RuntimeError: no",
     )
-    assert result.status == "partial"
+    assert (result.status, result.exit_code) == ("completed", 1)
 
 
 @pytest.fixture(autouse=True)

@@ -114,7 +114,7 @@ def test_a_model_whose_service_is_down_leaves_the_arms_scored_and_the_experiment
     [evaluation] = of_models(result)
     assert (evaluation.status, evaluation.no_score) == ("invalid", 12)
     assert "the service is down" in evaluation.failure.message
-    assert (result.status, result.exit_code) == ("partial", 1)
+    assert (result.status, result.exit_code) == ("completed", 1)
     assert result.arms[0].status == "completed"
     assert result.conclusion.verdict != "INVALID"
 

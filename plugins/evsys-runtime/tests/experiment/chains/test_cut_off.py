@@ -132,7 +132,7 @@ def test_ctrl_c_while_rows_are_drawn_again_costs_nothing(lab, whole, monkeypatch
 @pytest.mark.parametrize(
     ("place", "ends"),
     [
-        (("run-s0.2-b", "checkpoints"), "partial"),
+        (("run-s0.2-b", "checkpoints"), "completed"),
         (("run-s1.1-a", "run_result.json"), None),  # a run that can't be recorded ends all
         (("run-s0.3-c", "run.json"), None),
         (("conclusion.json",), None),

@@ -131,7 +131,7 @@ def test_an_arm_ends_early_where_too_little_is_left(learning):
     assert found.values[0][3] is None
     [compared] = result.conclusion.comparisons
     assert (compared.outcome, compared.reason) == ("unscored", f"run-s0.3-c: {why}")
-    assert result.status == "partial"
+    assert (result.status, result.exit_code) == ("completed", 1)
     text = (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
     assert f"- ended early: run-s0: {why}" in text
 
@@ -189,7 +189,7 @@ def test_an_experiment_whose_arms_ended_early_has_nothing_to_resume(learning, pr
     experiment = Experiment.resume(first.directory, quiet=True)
     again = experiment.run()
 
-    assert first.status == "partial"
+    assert (first.status, first.exit_code) == ("completed", 1)
     assert experiment.nothing_to_do
     assert again.conclusion.forgetting == first.conclusion.forgetting
     assert not (Path(first.directory) / "conclusion.1.json").exists()

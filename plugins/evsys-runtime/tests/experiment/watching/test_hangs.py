@@ -370,7 +370,7 @@ def test_an_engine_from_which_no_rollout_comes_fails_its_scorings_and_the_weight
 ):
     monkeypatch.setattr(entry_rollouts.EntryRollouts, "patience", lambda self, benchmark: 0.1)
     result, arm, stacks = hangs(entry=ENTRY + "    engine: engine\n", time_passes=False)
-    assert (result.status, result.exit_code, arm.status) == ("partial", 1, "completed")
+    assert (result.status, result.exit_code, arm.status) == ("completed", 1, "completed")
     assert {e.status for e in arm.evaluations} == {"failed"}
     assert "no rollout ended for 0.1 s" in arm.evaluations[0].failure.message
     assert "no rollout ended for 0.1 s, so the scoring was given up" in stacks

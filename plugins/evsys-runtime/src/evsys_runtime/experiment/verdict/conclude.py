@@ -81,6 +81,7 @@ def conclude(
         confirming = None if confirming is None else confirming.with_noise(noise)
     decided = _decide(question, results, planned, confirming)
     trained, comparisons = decided.trained, decided.comparisons
+    best_arm, best_score = _best(question, trained)
     advice = _settle(question, decided) if decided.verdict in ("INCONCLUSIVE", "CANDIDATE") else None
     return Conclusion(
         verdict=decided.verdict,
@@ -89,7 +90,8 @@ def conclude(
         direction=question.direction,
         baseline=question.baseline,
         minimum_effect=question.minimum_effect,
-        best_arm=_best(question, trained),
+        best_arm=best_arm,
+        best_score=best_score,
         comparisons=comparisons,
         checkpoints=decided.checkpoints,
         procedure=Procedure(level=ALPHA, draws=DRAWS, seed=question.seed, numpy=np.__version__),
@@ -283,13 +285,14 @@ def _best_held(question: Question, comparisons: Sequence[Comparison]) -> Compari
     return max(held, key=lambda c: c.effect or 0.0, default=None)
 
 
-def _best(question: Question, trained: Mapping[str, ArmScore]) -> str | None:
+def _best(question: Question, trained: Mapping[str, ArmScore]) -> tuple[str, float] | tuple[None, None]:
+    """The arm with the best score, the first of several, and the score."""
     scored = [(score.value, name) for name, score in trained.items() if score.value is not None]
     if not scored:
-        return None
+        return None, None
     pick = max if question.direction == "max" else min
     best = pick(value for value, _ in scored)
-    return next(name for value, name in scored if value == best)
+    return next(name for value, name in scored if value == best), best
 
 
 def test_looks(results: Sequence[ArmResult]) -> dict[str, int]:

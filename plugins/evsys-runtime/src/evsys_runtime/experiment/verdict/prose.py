@@ -22,6 +22,7 @@ from evsys_runtime.experiment.verdict.tables import (
     score_tables,
     signed,
 )
+from evsys_runtime.listed import status_words
 
 __all__ = [
     "comparison_sentence",
@@ -187,7 +188,7 @@ def conclusion_markdown(
         lines += ["Warnings:", "", *_list(warnings), ""]
     tokens = result.usage.prompt_tokens + result.usage.completion_tokens
     lines.append(
-        f"Status {result.status}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {cost_words(result.usage)}, "
+        f"Status {status_words(result.status, result.failed)}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {cost_words(result.usage)}, "
         f"{result.seconds:.1f} s."
     )
     lines += [f"{line[0].upper()}{line[1:]}." for line in second_model_lines(result.arms)]
