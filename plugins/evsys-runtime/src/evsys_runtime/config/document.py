@@ -29,7 +29,7 @@ class Document:
 
     `positions` has the line and column (from 1) of every value, `keys` those of every key, both by path;
     `literals` the spelling of each unquoted value that isn't text (`010` is read as 10). `problems` is what could be
-    read but not accepted. `overrides` has what was set from outside: a path, and the option that set it.
+    read but not accepted. An experiment given in Python has no positions. `overrides` has what was set from outside: a path, and the option that set it.
     """
 
     tree: dict[str, Any]
@@ -46,7 +46,7 @@ class Document:
         for candidate in paths.ancestors(path) if self.overrides else ():
             if candidate in self.overrides:
                 return Problem(path=path, message=message, hint=hint, source=self.overrides[candidate])
-        line, column = self.locate(path)
+        line, column = self.locate(path) if self.positions else (None, None)
         return Problem(path=path, message=message, hint=hint, source=self.source, line=line, column=column)
 
     def locate(self, path: str) -> Position:

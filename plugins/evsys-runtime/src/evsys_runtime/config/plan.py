@@ -85,7 +85,8 @@ class ArmConfig:
 class Plan:
     """A file without problems. `arms` come repeat by repeat, so that what is cut short holds whole sets of arms.
 
-    `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side. With a `search`
+    `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side. `benchmark` took the place of
+    the file's `metadata.benchmark`. With a `search`
     there are no arms at the start but those that show how far equal ones fall apart.
     """
 
@@ -99,6 +100,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     concurrent_arms: int = 1
+    benchmark: BenchmarkConfig | None = None
 
     @property
     def looked_at(self) -> tuple[ArmConfig, ...]:

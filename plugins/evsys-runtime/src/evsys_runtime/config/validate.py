@@ -31,10 +31,18 @@ from evsys_runtime.config.chain import RECIPES, check_learned, recipe_of, recipe
 from evsys_runtime.config.confirming import check_confirm, check_control
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.expand import expand_document
+from evsys_runtime.config.from_python import document_of, scored_on
 from evsys_runtime.config.grid import MAX_ARMS
 from evsys_runtime.config.judging import Judging, check_metadata
 from evsys_runtime.config.later import NOT_YET, later_keys, older_block
-from evsys_runtime.config.model import ConfirmConfig, ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
+from evsys_runtime.config.model import (
+    BenchmarkConfig,
+    ConfirmConfig,
+    ExperimentConfig,
+    MatrixConfig,
+    PluginSpec,
+    RunConfig,
+)
 from evsys_runtime.config.monitored import check_monitored
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.project import import_project_code, project_registry
@@ -55,36 +63,48 @@ type CheckedArms = list[tuple[ArmTree, RunConfig | None]]
 
 
 def load_experiment(
-    path: str | Path,
+    cfg: str | Path | Document | Mapping[str, Any] | ExperimentConfig,
     *,
     overrides: Sequence[str] = (),
     registry: Registry | None = None,
     has_store: bool = False,
     records: bool = True,
     project_root: Path | None = None,
+    benchmark: BenchmarkConfig | None = None,
 ) -> Plan:
-    """Read and check an experiment file.
+    """Read and check an experiment.
 
     Args:
-        path: the file.
+        cfg: its file, as a path or as it was read; or what such a file holds: a mapping, or an `ExperimentConfig`.
         overrides: `path=value` texts, see `overrides`.
         registry: where plugins are looked up, and where the project's own are registered; by default a registry of the
             project: what is installed and what was registered before.
         has_store: the caller brings a data store, beside what the file names.
         records: a record is going to be written; without it, the folder of the records needn't be writable.
-        project_root: what paths of the file start from; by default that is found from where the file is.
+        project_root: what paths of the file start from; by default that is found from where the file is, without a file from
+            the working directory.
+        benchmark: what is scored in place of the file's `metadata.benchmark`.
 
     Raises:
         ConfigError: with every problem of the file and of all arms, sorted by place.
         PluginError: nothing is wrong but a plugin.
         DataError: nothing is wrong but a benchmark's file.
     """
-    document = documents.read(path)
-    root = find_project_root(path) if project_root is None else project_root
+    document = (
+        cfg
+        if isinstance(cfg, Document)
+        else documents.read(cfg)
+        if isinstance(cfg, str | Path)
+        else document_of(cfg)
+    )
+    if benchmark is not None:
+        document = scored_on(document, benchmark)
+    root = find_project_root(document.source) if project_root is None else project_root
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)
     with use_registry(registry), use_scope(DataScope(project_root=root)):
-        return _plan(document, root, registry, tuple(overrides), has_store=has_store, records=records)
+        plan = _plan(document, root, registry, tuple(overrides), has_store=has_store, records=records)
+    return plan if benchmark is None else attrs.evolve(plan, benchmark=benchmark)
 
 
 def _plan(

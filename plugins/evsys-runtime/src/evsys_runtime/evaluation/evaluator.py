@@ -32,7 +32,7 @@ from evsys_runtime.evaluation.verify import make_verify
 
 if TYPE_CHECKING:
     from evsys import Registry
-    from evsys.protocols import Log, Recorder, Renderer, SamplingClient
+    from evsys.protocols import InferenceClient, Log, Recorder, Renderer, SamplingClient
     from evsys.types import RunContext
     from evsys_runtime.evaluation.result_cache import ResultCache
 
@@ -216,6 +216,7 @@ class Evaluator:
         *,
         reason: str = "there was no snapshot to score",
         splits: Collection[str] = ("val", "test"),
+        through: InferenceClient | None = None,
     ) -> Sequence[EvaluationResult]:
         """Score every entry on the trained weights, unless it was scored at this very step; all results, by step.
 
@@ -226,8 +227,18 @@ class Evaluator:
             snapshot: those weights; closed afterwards. None records each of these scorings as missing.
             reason: why there is no snapshot.
             splits: of which entries.
+            through: generates in place of the snapshot, for entries without a client of their own. They are scored through it also
+                where the snapshot was scored at this step, and that scoring gives way.
         """
-        wanted = [b for b in self.benchmarks if b.split in splits and not self._scored(b, step)]
+        wanted = [b for b in self.benchmarks if b.split in splits]
+        if through is not None:
+            await self.drain()
+            served = {b.name for b in wanted if b.inference is None}
+            self._results = [
+                r for r in self._results if not (r.benchmark in served and r.step == step and r.model is None)
+            ]
+            wanted = [attrs.evolve(b, inference=through) if b.name in served else b for b in wanted]
+        wanted = [b for b in wanted if not self._scored(b, step)]
         if snapshot is not None:
             await self._begin(wanted, step, snapshot)
         else:

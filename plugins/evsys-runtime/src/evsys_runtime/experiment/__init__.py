@@ -5,13 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evsys_runtime.config.sweep import Sweep
+    from evsys_runtime.experiment.benchmark import Benchmark
     from evsys_runtime.experiment.experiment import Experiment
+    from evsys_runtime.experiment.injected import EvsysStore, InferenceFactory, TrainFn
     from evsys_runtime.experiment.runner import arun_experiment, run_experiment
     from evsys_runtime.experiment.schemas import schema_for
 
-__all__ = ["Experiment", "arun_experiment", "run_experiment", "schema_for"]
+__all__ = [
+    "Benchmark",
+    "EvsysStore",
+    "Experiment",
+    "InferenceFactory",
+    "Sweep",
+    "TrainFn",
+    "arun_experiment",
+    "run_experiment",
+    "schema_for",
+]
 
 _HOME = {
+    "Benchmark": "evsys_runtime.experiment.benchmark",
+    "EvsysStore": "evsys_runtime.experiment.injected",
+    "InferenceFactory": "evsys_runtime.experiment.injected",
+    "Sweep": "evsys_runtime.config.sweep",
+    "TrainFn": "evsys_runtime.experiment.injected",
     "Experiment": "evsys_runtime.experiment.experiment",
     "arun_experiment": "evsys_runtime.experiment.runner",
     "run_experiment": "evsys_runtime.experiment.runner",

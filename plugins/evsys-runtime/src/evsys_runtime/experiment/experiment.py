@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import attrs
 
@@ -15,6 +15,8 @@ from evsys import use_registry
 from evsys.errors import PLUGIN_FAILURES, StoreError
 from evsys.types import ExperimentResult
 from evsys_runtime.background import in_background, to_the_end
+from evsys_runtime.config.document import Document
+from evsys_runtime.config.model import ExperimentConfig
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
@@ -25,6 +27,7 @@ from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_c
 from evsys_runtime.experiment.checks.trained_on import flagged_tasks
 from evsys_runtime.experiment.concluding import conclude_and_write, write_down
 from evsys_runtime.experiment.earlier.preregistration import child_of
+from evsys_runtime.experiment.injected import injected_names, refuse_misfits
 from evsys_runtime.experiment.resuming.forking import branch_off
 from evsys_runtime.experiment.resuming.resuming import (
     known_grader_warnings,
@@ -59,11 +62,17 @@ class Experiment:
     """An experiment that is known to be valid and hasn't started.
 
     Args:
-        plan: what `load_experiment` made of a file.
+        cfg: what an experiment file holds, as a mapping or as an `ExperimentConfig`; its file; or a plan that `load_experiment` made.
+        project_root: what its paths start from; by default the project of its file, without a file that of the working directory.
+        registry: where plugins are looked up, by default in what is installed and the project's own.
         **options: `dry`, `fail_fast`, `quiet`, `skip_grader_check`, `no_cache`, and for tests and own runners `store`, `train_fn`, `benchmark`,
             `inference_factory`; `evsys_runtime.experiment.session.Options` says what each does.
 
+    Raises:
+        ConfigError: every problem of the experiment and of each arm, or an option that can't be used.
+
     Attributes:
+        plan: the experiment as it was checked.
         result: how it ended, as soon as that is on record; also where `run` raised, as after Ctrl-C.
         record: where it is put on record, as soon as it is.
         resumes: the experiment on record that this one goes on with; None for a new one.
@@ -76,9 +85,22 @@ class Experiment:
     resumes: Unfinished | None = None
     forks: Path | None = None
 
-    def __init__(self, plan: Plan, **options: Unpack[OptionKeys]) -> None:
-        self.plan = plan
+    def __init__(
+        self,
+        cfg: Plan | ExperimentConfig | Mapping[str, Any] | str | Path,
+        *,
+        project_root: str | Path | None = None,
+        registry: Registry | None = None,
+        **options: Unpack[OptionKeys],
+    ) -> None:
         self.options = Options(**options)
+        refuse_misfits(self.options)
+        entry = None if self.options.benchmark is None else self.options.benchmark.entry
+        if isinstance(cfg, Plan) and entry in (None, cfg.benchmark):
+            self.plan = cfg
+        else:
+            root = None if project_root is None else Path(project_root).absolute()
+            self.plan = _planned(cfg, self.options, registry, project_root=root)
         self.nothing_to_do = False
         self._log: Log | None = None
         self._flagged: Mapping[str, frozenset[str]] = {}
@@ -103,9 +125,9 @@ class Experiment:
         Raises:
             ConfigError: every problem of the file and of each arm.
         """
-        has_store = options.get("store") is not None
-        plan = load_experiment(path, overrides=overrides, registry=registry, has_store=has_store)
-        return cls(plan, **options)
+        given = Options(**options)
+        refuse_misfits(given)
+        return cls(_planned(path, given, registry, overrides=overrides), **options)
 
     @classmethod
     def resume(
@@ -172,13 +194,16 @@ class Experiment:
         forks: bool,
     ) -> tuple[Self, Unfinished]:
         """An experiment planned anew from its record, and what the record says of how it was launched."""
-        injected = options.get("train_fn") is not None
-        unfinished = Unfinished.read(Path(directory), overrides=overrides, injected=injected, forks=forks)
-        plan = load_experiment(
+        given = Options(**options)
+        refuse_misfits(given)
+        unfinished = Unfinished.read(
+            Path(directory), overrides=overrides, injected=injected_names(given), forks=forks
+        )
+        plan = _planned(
             unfinished.directory / "config.yaml",
+            given,
+            registry,
             overrides=unfinished.overrides,
-            registry=registry,
-            has_store=options.get("store") is not None,
             project_root=unfinished.project_root,
         )
         parent = unfinished.directory.name if forks else unfinished.parent
@@ -353,3 +378,27 @@ class Experiment:
             self.result = conclude_and_write(session, seconds, self._flagged, ended_by=ended_by)
         except StoreError as error:  # a full disk ends both; what came first is what to tell
             ended_by.add_note(f"How it ended couldn't be written down either: {error}")
+
+
+def _planned(
+    cfg: Plan | Document | ExperimentConfig | Mapping[str, Any] | str | Path,
+    options: Options,
+    registry: Registry | None,
+    *,
+    overrides: Sequence[str] = (),
+    project_root: Path | None = None,
+) -> Plan:
+    """The plan of an experiment that is run with these options; one that is planned already is checked once more, with them."""
+    before = None
+    if isinstance(cfg, Plan):
+        before, cfg = cfg, cfg.document
+        registry, overrides, project_root = registry or before.registry, before.overrides, before.project_root
+    plan = load_experiment(
+        cfg,
+        overrides=overrides,
+        registry=registry,
+        has_store=options.store is not None,
+        project_root=project_root,
+        benchmark=None if options.benchmark is None else options.benchmark.entry,
+    )
+    return plan if before is None else child_of(plan, before.experiment.metadata.parent_experiment_id)

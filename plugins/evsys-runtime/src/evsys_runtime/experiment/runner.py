@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from evsys.errors import BackendError, ConfigError, PluginContractError, Problem, boundary
+from evsys.errors import BackendError, ConfigError, EvsysError, PluginContractError, Problem
 from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, SamplingParams
-from evsys_runtime.background import in_background
+from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.facts import run_facts
+from evsys_runtime.experiment.injected import (
+    UnderWay,
+    called,
+    found_under_way,
+    make_client,
+    runs_config,
+    under_way,
+)
 from evsys_runtime.experiment.scheduling import run_arms
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watching.from_sync import run_to_end
 
 __all__ = ["arun_experiment", "run_experiment", "train"]
 
+type Runnable = ExperimentConfig | Plan | Mapping[str, Any] | str | Path
+"""An experiment: its config, the same as a mapping, its file, or a plan."""
 
-async def arun_experiment(cfg: Session | Plan | str | Path) -> list[RunResult]:
+
+async def arun_experiment(cfg: Runnable) -> list[RunResult]:
     """Train and score every arm; a failed arm is a result and doesn't stop the others, unless `fail_fast` says so.
 
     Args:
-        cfg: an experiment under way, as `Experiment` passes it, or a plan or file, which then gets a whole experiment.
+        cfg: an experiment, which is run as a whole and recorded. Called by a `train_fn` with the config that it got, this trains
+            that experiment's arms instead.
 
     Returns:
         One result for each arm and repeat, in the order of the plan.
+
+    Raises:
+        ConfigError: it isn't valid; with every problem.
     """
-    if not isinstance(cfg, Session):
-        from evsys_runtime.experiment.experiment import Experiment
+    found = found_under_way()
+    if found is not None and cfg is found.config:
+        return await found.results()
+    from evsys_runtime.experiment.experiment import Experiment
 
-        experiment = Experiment(cfg) if isinstance(cfg, Plan) else Experiment.from_yaml(cfg)
-        arms = (await experiment.arun()).arms
-        return [arm.run for arm in arms if arm.run is not None]
-    return await run_arms(cfg)
+    root = None if found is None or isinstance(cfg, str | Path) else found.project_root
+    arms = (await Experiment(cfg, project_root=root).arun()).arms
+    return [arm.run for arm in arms if arm.run is not None]
 
 
-def run_experiment(cfg: Session | Plan | str | Path) -> list[RunResult]:
+def run_experiment(cfg: Runnable) -> list[RunResult]:
     """`arun_experiment` for callers without an event loop.
 
     Raises:
@@ -56,7 +72,7 @@ async def train(session: Session) -> None:
     """Fill `session.results`, by the inner runner or by the `train_fn` that was injected."""
     train_fn = session.options.train_fn
     if train_fn is None:
-        await arun_experiment(session)
+        await run_arms(session)
         return
     if session.plan.search is not None:
         raise ConfigError(
@@ -68,29 +84,38 @@ async def train(session: Session) -> None:
         )
     if session.budget is not None:
         session.warnings.append("a train_fn of one's own keeps to no budget: what it spends isn't counted")
-    results = await _called(train_fn, session)
-    if len(results) != len(session.plan.arms) or not all(isinstance(result, RunResult) for result in results):
+    experiment = UnderWay(
+        config=runs_config(session.plan),
+        project_root=session.plan.project_root,
+        train=partial(run_arms, session),
+        loop=asyncio.get_running_loop(),
+    )
+    try:
+        with under_way(experiment):
+            results = await called(train_fn, experiment.config)
+    finally:
+        await experiment.end()
+    await _take(session, experiment.config, results)
+
+
+async def _take(session: Session, config: ExperimentConfig, results: Any) -> None:
+    """Score and record what a `train_fn` trained, but for arms that it had evsys train."""
+    arms, runs = session.plan.arms, config.runs or ()
+    given = list(results) if isinstance(results, Sequence) else [results]
+    if len(given) != len(arms) or not all(isinstance(result, RunResult) for result in given):
+        got = f"{len(given)} results" if isinstance(results, Sequence) else type(results).__name__
         raise PluginContractError(
-            f"train_fn returned {len(results)} results for {len(session.plan.arms)} arms; it must return one RunResult each"
+            f"train_fn returned {got} for {len(arms)} arms; it must return one RunResult each"
         )
-    for arm, result in zip(session.plan.arms, results, strict=True):
+    for arm, run, result in zip(arms, runs, given, strict=True):
         if run_id_of(arm) not in session.results:
-            await _adopt(session, arm, result)
+            await _adopt(session, arm, run, attrs.evolve(result, run_id=run_id_of(arm)))
 
 
-async def _called(function: Any, *arguments: Any) -> Any:
-    """Call a function of the user's: async in this loop, sync in a thread."""
-    with boundary("run", getattr(function, "__name__", type(function).__name__)):
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-            return await function(*arguments)
-        result = await in_background(function, *arguments)
-        return await result if inspect.isawaitable(result) else result
-
-
-async def _adopt(session: Session, arm: ArmConfig, result: RunResult) -> None:
+async def _adopt(session: Session, arm: ArmConfig, run: RunConfig, result: RunResult) -> None:
     """Score and record a run that an injected `train_fn` trained."""
-    evaluations = (*result.evaluations, *await _score(session, arm, result))
-    result = attrs.evolve(result, run_id=run_id_of(arm), evaluations=evaluations)
+    evaluations = (*result.evaluations, *await _score(session, arm, run, result))
+    result = attrs.evolve(result, evaluations=evaluations)
     record = session.record.run(run_id_of(arm), facts=run_facts(arm, dry=session.options.dry))
     record.start_attempt()
     arm_result = ArmResult(
@@ -112,24 +137,34 @@ async def _adopt(session: Session, arm: ArmConfig, result: RunResult) -> None:
     session.keep(record, arm_result)
 
 
-async def _score(session: Session, arm: ArmConfig, result: RunResult) -> Sequence[EvaluationResult]:
-    options = session.options
-    if options.benchmark is not None:
-        evaluations: Sequence[EvaluationResult] = await _called(options.benchmark, result)
-        return evaluations
-    if options.inference_factory is None or result.status != "completed":
+async def _score(
+    session: Session, arm: ArmConfig, run: RunConfig, result: RunResult
+) -> Sequence[EvaluationResult]:
+    """Score a run on its benchmarks, through the client that `inference_factory` makes; a factory that fails is missing scores."""
+    factory = session.options.inference_factory
+    benchmarks = [bound for _, bound in session.scored_on(arm)]
+    if result.status != "completed" or not benchmarks:
         return ()
-    client = options.inference_factory(result)
+    if factory is None:
+        if not result.evaluations:
+            session.warnings.append(
+                f"{result.run_id} isn't scored: its train_fn returned no evaluations, and there is no inference_factory"
+            )
+        return ()
     evaluator = Evaluator(
-        [bound for _, bound in session.scored_on(arm)],
+        benchmarks,
         None,
         seeds=session.seeds(arm),
         registry=session.plan.registry,
         log=session.log,
-        make_model=lambda _snapshot, _benchmark: client,
     )
     try:
-        return await evaluator.final(result.steps, _Elsewhere(version=result.steps))
+        client = await make_client(factory, result, run)
+    except EvsysError as error:
+        session.log.error("evaluation.missing", reason=error.message, exc_info=error)
+        return await evaluator.final(result.steps, None, reason=error.message)
+    try:
+        return await evaluator.final(result.steps, _Elsewhere(version=result.steps), through=client)
     finally:
         await evaluator.close("cut off before its end, since the experiment ended")
 

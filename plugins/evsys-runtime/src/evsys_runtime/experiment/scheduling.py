@@ -150,15 +150,17 @@ class _Arms:
             ServiceDownError: a service stays down; so all arms end.
         """
         changed = asyncio.create_task(self.outages.change(before=down))
-        if self.running or down:
-            await asyncio.wait(
-                {*self.running, changed, given_up},
-                timeout=NOTICE_SECONDS if down else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+        try:
+            if self.running or down:
+                await asyncio.wait(
+                    {*self.running, changed, given_up},
+                    timeout=NOTICE_SECONDS if down else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        finally:
+            changed.cancel()
         for reason in self.outages.reasons() if down else ():
             self.session.log.warning("service.down", reason=reason, arms_running=len(self.running))
-        changed.cancel()
         if given_up.done():
             error = self.session.down = given_up.result()
             raise error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -11,8 +11,8 @@ import attrs
 
 from evsys import HookManager, Registry
 from evsys.errors import DataError, EvsysError, PluginError, StoreError, boundary
-from evsys.protocols import InferenceClient, Log
-from evsys.types import ArmResult, EvaluationResult, RunResult
+from evsys.protocols import Log
+from evsys.types import ArmResult
 from evsys_runtime.background import in_background
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
@@ -49,6 +49,8 @@ from evsys_runtime.record.workspace import Workspace
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.added.added_arms import ArmSource
+    from evsys_runtime.experiment.benchmark import Benchmark
+    from evsys_runtime.experiment.injected import EvsysStore, InferenceFactory, TrainFn
 
 __all__ = [
     "DRY_STEPS",
@@ -83,10 +85,6 @@ HOOK_SECONDS = 300.0
 DRY_TASKS = 4
 """Tasks of each benchmark in a dry run."""
 
-type TrainFn = Callable[[Any], Sequence[RunResult] | Awaitable[Sequence[RunResult]]]
-type InferenceFactory = Callable[[RunResult], InferenceClient]
-type ScoreFn = Callable[[RunResult], Sequence[EvaluationResult] | Awaitable[Sequence[EvaluationResult]]]
-
 
 class OptionKeys(TypedDict, total=False):
     """What `Experiment` takes by keyword; see `Options`."""
@@ -96,9 +94,9 @@ class OptionKeys(TypedDict, total=False):
     quiet: bool
     skip_grader_check: bool
     no_cache: bool
-    store: Any
+    store: EvsysStore | None
     train_fn: TrainFn | None
-    benchmark: ScoreFn | None
+    benchmark: Benchmark | None
     inference_factory: InferenceFactory | None
 
 
@@ -112,10 +110,11 @@ class Options:
         quiet: nothing on standard error.
         skip_grader_check: don't try the benchmarks' verifiers before anything is trained.
         no_cache: score everything anew, and keep no result for later.
-        store: serves data by id or name; `pull(ref) -> rows`.
-        train_fn: trains all arms, sync (then in a thread) or async; by default `arun_experiment`.
-        benchmark: scores what an own `train_fn` trained.
-        inference_factory: makes the model client that such a run is scored through.
+        store: serves data by id or name, see `EvsysStore`; None means the file's `data_store`, where it has one.
+        train_fn: trains `cfg.runs` and returns a result for each, sync (then in a thread) or async; by default `run_experiment`.
+        benchmark: what arms are scored on, in place of the file's `metadata.benchmark`.
+        inference_factory: called with the result and the run of each arm that completed; makes the client that its trained model is
+            scored through.
     """
 
     dry: bool = False
@@ -123,9 +122,9 @@ class Options:
     quiet: bool = False
     skip_grader_check: bool = False
     no_cache: bool = False
-    store: Any = None
+    store: EvsysStore | None = None
     train_fn: TrainFn | None = None
-    benchmark: ScoreFn | None = None
+    benchmark: Benchmark | None = None
     inference_factory: InferenceFactory | None = None
 
 

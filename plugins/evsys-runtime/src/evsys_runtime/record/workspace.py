@@ -32,10 +32,10 @@ class Workspace:
     the cache, so a run can say by id what it used.
     """
 
-    def __init__(self, root: Path, *, tell: Callable[[str], None] = lambda _message: None) -> None:
+    def __init__(self, root: str | Path, *, tell: Callable[[str], None] = lambda _message: None) -> None:
         """Describe the workspace. `tell` hears where data is kept when the project can't be written."""
-        self.root = root
-        self.state = root / ".evsys"
+        self.root = Path(root).absolute()
+        self.state = self.root / ".evsys"
         self._tell = tell
         self._caches: dict[Kind, DatasetCache] = {}
 

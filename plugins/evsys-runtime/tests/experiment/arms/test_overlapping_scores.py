@@ -269,7 +269,9 @@ def test_an_injected_runner_that_is_cancelled_leaves_no_scoring_behind(project):
     async def cancelled():
         project.code("plugins", STUCK)
         project.tasks([(f"t{i:02d}", "say a", "a") for i in range(12)], verifier="stuck")
-        experiment = project.experiment(train_fn=train, inference_factory=lambda _result: Asked(), **ALONE)
+        experiment = project.experiment(
+            train_fn=train, inference_factory=lambda _result, _run: Asked(), **ALONE
+        )
         running = asyncio.create_task(experiment.arun())
         await asked.wait()
         running.cancel()

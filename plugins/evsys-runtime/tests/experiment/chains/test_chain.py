@@ -155,7 +155,7 @@ def test_an_arm_whose_last_stage_fails_has_no_score_of_an_earlier_one(project, s
     assert [arm.status for arm in result.arms] == ["completed", "failed"]
     [compared] = result.conclusion.comparisons
     assert (compared.outcome, compared.after) == ("unscored", None)
-    assert result.status == "partial"
+    assert (result.status, result.exit_code) == ("completed", 1)
 
 
 def test_a_stage_before_that_kept_no_weights_is_an_error_of_the_one_after(project, staged):
@@ -271,10 +271,11 @@ def test_as_many_go_on_beside_each_other_as_there_are_chains(staged):
 
 
 def test_a_runner_of_ones_own_has_the_stages_on_record(staged):
-    def trained(session):
-        return [RunResult(status="completed", run_id=arm.run_id) for arm in session.plan.arms]
+    def trained(cfg):
+        assert [run.name for run in cfg.runs] == ["run-s0.1-one", "run-s0.2-two"]
+        return [RunResult(status="completed") for run in cfg.runs]
 
-    result = staged(train_fn=trained, benchmark=lambda _: []).run()
+    result = staged(train_fn=trained).run()
     told = [facts(result, arm.run_id) for arm in result.arms]
     assert [(each["stage"], each["after"]) for each in told] == [("1-one", None), ("2-two", "run-s0.1-one")]
 

@@ -212,7 +212,7 @@ class _ArmRun:
             if self.retreat is not None:
                 await scores.left_behind(client, self.trained.steps, self.retreat.kind)
                 return self.trained
-            await scores.trained(client, self.trained.steps)
+            await scores.trained(client, self.trained.steps, result=self.trained)
             await scores.models()
         stopped = None if self.budget is None else self.budget.stopped
         return within_budget(self.trained, scores.evaluator.results, stopped)

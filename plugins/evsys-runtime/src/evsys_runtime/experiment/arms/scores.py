@@ -11,7 +11,7 @@ import attrs
 
 from evsys.errors import EvsysError, boundary
 from evsys.protocols import Log, Renderer, TrainingClient
-from evsys.types import EvaluationResult, ModelSpec
+from evsys.types import EvaluationResult, ModelSpec, RunResult
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
@@ -20,6 +20,7 @@ from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
 from evsys_runtime.evaluation.results import without_cost
 from evsys_runtime.experiment.arms.untrained import scores_untrained, untrained_key
+from evsys_runtime.experiment.injected import make_client, run_of
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.spending.charging import ScoringCharges
 from evsys_runtime.experiment.watching.watchdog import Watchdog
@@ -46,6 +47,7 @@ class ArmScores:
     benchmarks: Sequence[BoundBenchmark]
     evaluator: Evaluator
     charges: ScoringCharges
+    run_dir: Path
     log: Log
     watch: Watchdog
 
@@ -106,6 +108,7 @@ class ArmScores:
             benchmarks=benchmarks,
             evaluator=evaluator,
             charges=charges,
+            run_dir=Path(record.directory),
             log=log,
             watch=watch,
         )
@@ -141,10 +144,23 @@ class ArmScores:
         await self.evaluator.submit(step, snapshot)
 
     async def trained(
-        self, client: TrainingClient, steps: int, *, splits: Collection[str] = ("val", "test")
+        self,
+        client: TrainingClient,
+        steps: int,
+        *,
+        splits: Collection[str] = ("val", "test"),
+        result: RunResult | None = None,
     ) -> None:
-        """Score the trained weights on the entries of these splits, and wait for every scoring."""
+        """Score the trained weights on the entries of these splits, and wait for every scoring.
+
+        Of a `result` that is complete the scores come through the client that an injected `inference_factory` makes for it.
+        """
+        factory, through = self.session.options.inference_factory, None
         try:
+            if factory is not None and result is not None and result.status == "completed":
+                through = await make_client(
+                    factory, self._elsewhere(result), run_of(self.arm, self.session.plan)
+                )
             with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
                 snapshot = await client.sampling_client()
         except Exception as exc:
@@ -152,7 +168,14 @@ class ArmScores:
             self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
             await self.evaluator.final(steps, None, reason=str(exc), splits=splits)
             return
-        await self.evaluator.final(steps, snapshot, splits=splits)
+        await self.evaluator.final(steps, snapshot, splits=splits, through=through)
+
+    def _elsewhere(self, result: RunResult) -> RunResult:
+        """A result for code that doesn't know the run's folder: whose it is, and its checkpoint as a whole path."""
+        saved = result.final_checkpoint
+        if saved is not None:
+            saved = str(self.run_dir / saved)
+        return attrs.evolve(result, run_id=run_id_of(self.arm), final_checkpoint=saved)
 
     async def left_behind(self, client: TrainingClient, steps: int, how: RetreatKind) -> None:
         """Wait for the scorings of an attempt that the run goes back from; after a `branch` its last weights are scored, too.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import attrs
 from evsys.errors import ConfigError, StoreError
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.root import find_project_root
+from evsys_runtime.experiment.injected import injected_names
 from evsys_runtime.experiment.secrets import said
 from evsys_runtime.record.experiment_record import RUNNING, ExperimentRecord
 from evsys_runtime.record.lock import ExperimentLock
@@ -23,7 +24,7 @@ CONCLUDED = (COMPLETE, "partial", "invalid", "collapsed")
 """Statuses of experiments that came to their conclusion, whatever became of their runs."""
 
 _JUDGED = (COMPLETE, "invalid")
-"""Statuses of experiments that went on to their end, so that nobody has to look whether there is more to do."""
+"""Statuses of experiments that came to their end; of a complete one there is more to do only if `to_resume` names runs."""
 
 _KEPT = ("fail_fast", "skip_grader_check", "no_cache")
 """Options that a resumed experiment has as it began, unless it is told otherwise."""
@@ -51,7 +52,12 @@ class Unfinished:
 
     @classmethod
     def read(
-        cls, directory: Path, *, overrides: Sequence[str] = (), injected: bool = False, forks: bool = False
+        cls,
+        directory: Path,
+        *,
+        overrides: Sequence[str] = (),
+        injected: Collection[str] = (),
+        forks: bool = False,
     ) -> Unfinished:
         """Read a record.
 
@@ -59,7 +65,7 @@ class Unfinished:
             directory: the experiment's folder.
             overrides: `path=value` texts for what is `ADJUSTABLE`, and for those whose values the record doesn't have, since
                 they were secret.
-            injected: whoever resumes brings a `train_fn`.
+            injected: the options that replace parts of the experiment and are given again, such as `train_fn`.
             forks: a new experiment begins from it, for which `overrides` may set anything.
 
         Raises:
@@ -77,11 +83,7 @@ class Unfinished:
             raise ConfigError(
                 f"{name} doesn't say how it was launched, so it can't be resumed", hint="run it again"
             )
-        if launch["injected"] and not injected:
-            raise ConfigError(
-                f"{name} was trained by a train_fn of its own, which isn't in the record",
-                hint="resume it from Python: Experiment.resume(directory, train_fn=...)",
-            )
+        _refuse_without(name, launch, injected)
         root = Path(os.path.normpath(record.directory / launch["project_root"]))
         if not root.is_dir():
             root = find_project_root(record.directory / "config.yaml")
@@ -99,7 +101,9 @@ class Unfinished:
             adjusted=adjusted,
             parent=facts["parent_experiment_id"],
             options={option: launch["options"][option] for option in _KEPT},
-            complete=facts["status"] == COMPLETE and facts["finished"] is not None,
+            complete=facts["status"] == COMPLETE
+            and facts["finished"] is not None
+            and not facts.get("to_resume"),
         )
 
 
@@ -120,8 +124,21 @@ def launch_facts(
         "forks": None if forks is None else _way(directory, forks),
         "hidden": list(map(overrides_.option, hidden(overrides))),
         "options": {option: bool(getattr(options, option)) for option in _KEPT},
-        "injected": options.train_fn is not None,
+        "injected": options.train_fn is not None,  # what versions before `injects` read
+        "injects": injected_names(options),
     }
+
+
+def _refuse_without(name: str, launch: Mapping[str, Any], injected: Collection[str]) -> None:
+    """Refuse to go on without the functions and benchmarks that an experiment was launched with."""
+    injects = launch.get("injects", ["train_fn"] if launch["injected"] else [])
+    lacking = [option for option in injects if option not in injected]
+    if lacking:
+        given = ", ".join(f"{option}=..." for option in injects)
+        raise ConfigError(
+            f"{name} was launched with {' and '.join(lacking)}, which can't be read from the record",
+            hint=f"resume it from Python: Experiment.resume(directory, {given})",
+        )
 
 
 def _way(directory: Path, place: Path) -> str:
@@ -164,7 +181,9 @@ def newest_unfinished(
             if tell is not None:
                 tell(f"{directory.name} is passed over: {facts}")
             continue
-        if facts["dry"] or facts["status"] in _JUDGED or facts.get("launch") is None:
+        if facts["dry"] or facts.get("launch") is None:
+            continue
+        if facts["status"] in _JUDGED and not (facts["status"] == COMPLETE and facts.get("to_resume")):
             continue
         if facts["status"] in CONCLUDED and facts.get("to_resume") == []:  # an older version doesn't say
             continue

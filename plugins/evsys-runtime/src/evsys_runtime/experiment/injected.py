@@ -1,0 +1,221 @@
+"""What Python code puts in place of parts of an experiment: a store, a runner, benchmarks, model clients."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from evsys.errors import ConfigError, PluginContractError, boundary
+from evsys.protocols import InferenceClient
+from evsys.types import RunResult
+from evsys_runtime.background import in_background
+from evsys_runtime.config.model import ExperimentConfig, RunConfig
+from evsys_runtime.config.plan import ArmConfig, Plan
+
+if TYPE_CHECKING:
+    from evsys_runtime.experiment.session import Options
+
+__all__ = [
+    "EvsysStore",
+    "InferenceFactory",
+    "TrainFn",
+    "UnderWay",
+    "called",
+    "found_under_way",
+    "injected_names",
+    "make_client",
+    "refuse_misfits",
+    "require_client",
+    "run_of",
+    "runs_config",
+    "under_way",
+]
+
+
+class EvsysStore(Protocol):
+    """Where an experiment pulls datasets from that are neither in the project nor in its cache."""
+
+    def pull(self, ref: str, /) -> Iterable[Mapping[str, Any]] | Awaitable[Iterable[Mapping[str, Any]]]:
+        """Rows of a dataset by its id or name, in a stable order; plain (then called in a thread) or async."""
+
+
+type TrainFn = Callable[[ExperimentConfig], Sequence[RunResult] | Awaitable[Sequence[RunResult]]]
+"""Trains every run of the experiment and returns a result for each of `cfg.runs`, in their order."""
+
+type InferenceFactory = Callable[[RunResult, RunConfig], InferenceClient | Awaitable[InferenceClient]]
+"""Makes the client that a trained run is scored through."""
+
+
+def injected_names(options: Options) -> list[str]:
+    """What was injected that decides results, and that a record can't hold."""
+    return [name for name in ("train_fn", "benchmark", "inference_factory") if getattr(options, name)]
+
+
+def refuse_misfits(options: Options) -> None:
+    """Refuse what can't be called as it is going to be, before anything is trained.
+
+    Raises:
+        ConfigError: names the option, and how it is called.
+    """
+    from evsys_runtime.experiment.benchmark import Benchmark
+
+    _refuse_uncallable("train_fn", options.train_fn, ("cfg",))
+    _refuse_uncallable("inference_factory", options.inference_factory, ("result", "run"))
+    if options.benchmark is not None and not isinstance(options.benchmark, Benchmark):
+        raise ConfigError(
+            f"benchmark: expected a Benchmark, got {_named(options.benchmark)}",
+            hint="give Benchmark(path=..., metrics=[...]); a train_fn may return scores of its own in RunResult.evaluations",
+        )
+    if options.store is not None:
+        if not callable(getattr(options.store, "pull", None)):
+            raise ConfigError(
+                f"store: expected an object with a method `pull(ref)`, got {_named(options.store)}",
+                hint="see EvsysStore",
+            )
+        _refuse_uncallable("store.pull", options.store.pull, ("ref",))
+
+
+def _refuse_uncallable(name: str, function: Any, arguments: tuple[str, ...]) -> None:
+    call = f"{name}({', '.join(arguments)})"
+    if function is None:
+        return
+    if not callable(function):
+        raise ConfigError(
+            f"{name}: expected a function, got {_named(function)}", hint=f"it is called as {call}"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as exc:
+        raise ConfigError(
+            f"{name}: {_named(function)} can't be called as {call}: {exc}",
+            hint=f"define it with {len(arguments)} parameter{'s' * (len(arguments) > 1)}: {', '.join(arguments)}",
+        ) from exc
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "__name__", None) or f"{type(value).__name__} object")
+
+
+async def called(function: Any, *arguments: Any) -> Any:
+    """Call a function of the user's: async in this loop, sync in a thread."""
+    with boundary("run", getattr(function, "__name__", type(function).__name__)):
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            return await function(*arguments)
+        result = await in_background(function, *arguments)
+        return await result if inspect.isawaitable(result) else result
+
+
+# --- model clients ----------------------------------------------------------------------------------------------
+
+
+async def make_client(factory: InferenceFactory, result: RunResult, run: RunConfig) -> InferenceClient:
+    """The client that a trained run is scored through.
+
+    Raises:
+        PluginContractError: the factory returned something else.
+        EvsysError: it failed.
+    """
+    client: InferenceClient = await called(factory, result, run)
+    require_client(client, "inference_factory", returned=True)
+    return client
+
+
+def require_client(client: object, name: str, *, returned: bool = False) -> None:
+    """Refuse what can't generate completions.
+
+    Raises:
+        PluginContractError: names who returned it, or who was given it.
+    """
+    if not callable(getattr(client, "generate", None)):
+        raise PluginContractError(
+            f"{name} {'returned' if returned else 'got'} {_named(client)}, which has no method `generate`",
+            hint="an inference client has `async generate(messages, sampling, *, n=1, tools=())`",
+        )
+
+
+# --- the experiment that a train_fn trains ----------------------------------------------------------------------
+
+
+def run_of(arm: ArmConfig, plan: Plan) -> RunConfig:
+    """An arm at one repeat as a run. It has the arm's name, unless several runs share that: then its own."""
+    alone = plan.experiment.n_repeats == 1 and arm.stage is None and arm.purpose == "candidate"
+    return attrs.evolve(arm.run, name=arm.name if alone else arm.run_id)
+
+
+def runs_config(plan: Plan) -> ExperimentConfig:
+    """The experiment with its arms written out: `runs` has one for each arm, repeat and stage, in order."""
+    return attrs.evolve(
+        plan.experiment,
+        run=None,
+        matrix=None,
+        base_run=None,
+        continual=None,
+        stages=(),
+        control=None,
+        n_repeats=1,
+        runs=tuple(run_of(arm, plan) for arm in plan.arms),
+    )
+
+
+@attrs.define(kw_only=True, eq=False)
+class UnderWay:
+    """An experiment whose `train_fn` is being called; `config` is what that was given, and `train` trains it as evsys does.
+
+    A plain `train_fn` runs in a thread, and what it calls may have an event loop of its own there: the arms run in the
+    experiment's own `loop` all the same.
+    """
+
+    config: ExperimentConfig
+    project_root: Path
+    train: Callable[[], Awaitable[list[RunResult]]]
+    loop: asyncio.AbstractEventLoop
+    tasks: set[asyncio.Task[Any]] = attrs.field(factory=set)
+
+    async def results(self) -> list[RunResult]:
+        """Train the arms that have no result yet; the results of all."""
+        if asyncio.get_running_loop() is self.loop:
+            return await self._trained()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._trained(), self.loop))
+
+    async def _trained(self) -> list[RunResult]:
+        task = asyncio.current_task()
+        if task is not None:
+            self.tasks.add(task)
+        return await self.train()
+
+    async def end(self) -> None:
+        """Cancel what a `train_fn` that was left behind still has running in the loop."""
+        left = {task for task in self.tasks if not task.done() and task is not asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+
+_UNDER_WAY: ContextVar[UnderWay | None] = ContextVar("evsys_under_way", default=None)
+
+
+@contextmanager
+def under_way(experiment: UnderWay) -> Iterator[None]:
+    """Have `run_experiment` know the experiment whose config it is given in this block."""
+    token = _UNDER_WAY.set(experiment)
+    try:
+        yield
+    finally:
+        _UNDER_WAY.reset(token)
+
+
+def found_under_way() -> UnderWay | None:
+    """The experiment whose `train_fn` this is called by; None outside of one."""
+    return _UNDER_WAY.get()
