@@ -4,6 +4,7 @@ import ast
 import asyncio
 import json
 import sys
+from contextlib import chdir
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -118,3 +119,20 @@ def test_registries_configs_and_hooks_can_be_used_alone(ran):
     assert "evsys-algo-sft/sft" in stranger.names("algorithm")
     assert stranger.read({"rate": 0.5, "words": ["a"]}).words == ("a",)
     assert asyncio.run(stranger.hear()) == []
+
+
+def test_experiments_can_be_written_in_python(ran, tmp_path):
+    stranger = ran[0]["in_python"]
+    project = Project(tmp_path)
+    assert stranger.scored("tasks.jsonl", str(tmp_path)) == 1.0
+    assert stranger.typed() == 1
+    run = {
+        "data": {"dataset_name": "words", "transforms": [{"kind": "jsonl_to_chat"}]},
+        "model": {"name": "evsys/tiny"},
+        "algorithm": {"kind": "sft", "params": {"steps": 2, "batch_size": 4}},
+        "backend": {"kind": "mock"},
+    }
+    assert len(stranger.arms(run)) == 2
+    with chdir(project.root):
+        result = stranger.injected({"name": "trial", "run": run}, "tasks.jsonl")
+    assert (result.status, result.arms[0].evaluations[-1].metrics["mean_reward"].value) == ("completed", 0.0)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import evsys.protocols
 import evsys_sdk
+import evsys_sdk.algorithms
 
 # Public is what stands here: what leaves it, or changes its home, breaks somebody's import.
 SURFACE = {
@@ -21,18 +23,34 @@ SURFACE = {
         use_registry""",
     "evsys.errors": """BackendError BudgetExceeded ConfigError DataError EvsysError PluginError Problem RunError
         StoreError""",
-    "evsys.types": """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum
+    "evsys.protocols": "InferenceClient StepBuilder",
+    "evsys.types": """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum EvalResult
         EvaluationResult ExperimentResult HarborTask LoraSpec LossResult Message ModelSpec NoScore PromptExample Rollout
         RunContext RunResult SamplingParams Score SearchAxis ToolCall TrainingBatch Turn Usage VerifierSpec""",
     "evsys_algo_dpo": "DPO",
     "evsys_algo_rl": "RL",
     "evsys_algo_sft": "SFT",
-    "evsys_runtime.experiment": "Experiment arun_experiment run_experiment schema_for",
+    "evsys_runtime.config.model": "ExperimentConfig RunConfig",
+    "evsys_runtime.data.parse": "parse_rows",
+    "evsys_runtime.experiment": """Benchmark EvsysStore Experiment InferenceFactory Sweep TrainFn arun_experiment
+        run_experiment schema_for""",
     "evsys_runtime.losses": "loss",
     "evsys_runtime.record.workspace": "Workspace",
     "evsys_runtime.training.algorithm": "BaseAlgorithm",
     "evsys_runtime.training.loop": "TrainingLoop",
     "evsys_runtime.training.params": "TrainingParams",
+}
+SUBMODULES = {
+    "algorithms": "DPO OPD RL SDFT SFT BaseAlgorithm",
+    "algorithms.dpo": "DPO DPOParams RenderedPair preference_loss",
+    "algorithms.opd": "OPD OPDParams",
+    "algorithms.rl": "RL RLParams",
+    "algorithms.sdft": "SDFT SDFTParams",
+    "algorithms.sft": "SFT RenderReport RenderedRow SFTParams",
+    "experiment": """ArmResult Benchmark EvalResult EvsysStore Experiment ExperimentConfig ExperimentResult InferenceFactory
+        RunConfig Sweep TrainFn""",
+    "protocols": " ".join([*evsys.protocols.__all__, "RunResult"]),
+    "runner": "arun_experiment run_experiment",
 }
 NAMES = [(module, name) for module, names in SURFACE.items() for name in names.split()]
 
@@ -55,6 +73,38 @@ def test_what_type_checkers_see_is_what_is_there():
     ]
     seen = [(node.module, alias.name) for node in guarded.body for alias in node.names]
     assert sorted(seen) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(("name", "expected"), SUBMODULES.items())
+def test_the_submodules_have_these_names(name, expected):
+    module = import_module(f"evsys_sdk.{name}")
+    assert sorted(module.__all__) == sorted(expected.split())
+    assert all(hasattr(module, each) for each in module.__all__)
+
+
+def test_no_submodule_is_missing_from_the_table():
+    root = Path(evsys_sdk.__file__).parent
+    files = {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.py")}
+    modules = {name.removesuffix("/__init__").replace("/", ".") for name in files} - {"__init__"}
+    assert modules == SUBMODULES.keys()
+
+
+def test_algorithms_are_the_same_wherever_they_are_imported_from():
+    from evsys_sdk.algorithms.sft import SFT
+
+    assert SFT is evsys_sdk.SFT is evsys_sdk.algorithms.SFT
+
+
+@pytest.mark.parametrize("module", ["algorithms", "protocols"])
+def test_packages_of_contracts_and_algorithms_import_no_algorithm(module):
+    code = f"import sys, evsys_sdk.{module}; print(*sorted(m for m in ('numpy', 'evsys_runtime', 'evsys_algo_sft') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_an_unknown_algorithm_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        evsys_sdk.algorithms.no_such_thing  # noqa: B018 - the access is the test
 
 
 def test_an_unknown_name_is_an_attribute_error():

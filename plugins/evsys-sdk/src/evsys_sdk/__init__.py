@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         RunError,
         StoreError,
     )
+    from evsys.protocols import InferenceClient, StepBuilder
     from evsys.types import (
         AdamParams,
         AgentContext,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         Completion,
         Conclusion,
         Datum,
+        EvalResult,
         EvaluationResult,
         ExperimentResult,
         HarborTask,
@@ -75,7 +77,19 @@ if TYPE_CHECKING:
     from evsys_algo_dpo import DPO
     from evsys_algo_rl import RL
     from evsys_algo_sft import SFT
-    from evsys_runtime.experiment import Experiment, arun_experiment, run_experiment, schema_for
+    from evsys_runtime.config.model import ExperimentConfig, RunConfig
+    from evsys_runtime.data.parse import parse_rows
+    from evsys_runtime.experiment import (
+        Benchmark,
+        EvsysStore,
+        Experiment,
+        InferenceFactory,
+        Sweep,
+        TrainFn,
+        arun_experiment,
+        run_experiment,
+        schema_for,
+    )
     from evsys_runtime.losses import loss
     from evsys_runtime.record.workspace import Workspace
     from evsys_runtime.training.algorithm import BaseAlgorithm
@@ -89,7 +103,10 @@ register_transform register_verifier register_verifier_fn use_registry"""
 _ERRORS = (
     "BackendError BudgetExceeded ConfigError DataError EvsysError PluginError Problem RunError StoreError"
 )
-_TYPES = """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum EvaluationResult
+_PROTOCOLS = "InferenceClient StepBuilder"
+_EXPERIMENT = """Benchmark EvsysStore Experiment InferenceFactory Sweep TrainFn arun_experiment run_experiment
+schema_for"""
+_TYPES = """AdamParams AgentContext ArmResult ChatMessagesRow Checkpoint Completion Conclusion Datum EvalResult EvaluationResult
 ExperimentResult HarborTask LoraSpec LossResult Message ModelSpec NoScore PromptExample Rollout RunContext RunResult
 SamplingParams Score SearchAxis ToolCall TrainingBatch Turn Usage VerifierSpec"""
 
@@ -97,9 +114,10 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(_CORE.split(), "evsys"),
     **dict.fromkeys(_ERRORS.split(), "evsys.errors"),
     **dict.fromkeys(_TYPES.split(), "evsys.types"),
-    **dict.fromkeys(
-        ("Experiment", "arun_experiment", "run_experiment", "schema_for"), "evsys_runtime.experiment"
-    ),
+    **dict.fromkeys(_PROTOCOLS.split(), "evsys.protocols"),
+    **dict.fromkeys(_EXPERIMENT.split(), "evsys_runtime.experiment"),
+    **dict.fromkeys(("ExperimentConfig", "RunConfig"), "evsys_runtime.config.model"),
+    "parse_rows": "evsys_runtime.data.parse",
     "BaseAlgorithm": "evsys_runtime.training.algorithm",
     "TrainingLoop": "evsys_runtime.training.loop",
     "TrainingParams": "evsys_runtime.training.params",
@@ -144,6 +162,8 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
     "Problem",
     "RunError",
     "StoreError",
+    "InferenceClient",
+    "StepBuilder",
     "AdamParams",
     "AgentContext",
     "ArmResult",
@@ -152,6 +172,7 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
     "Completion",
     "Conclusion",
     "Datum",
+    "EvalResult",
     "EvaluationResult",
     "ExperimentResult",
     "HarborTask",
@@ -172,7 +193,15 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
     "Turn",
     "Usage",
     "VerifierSpec",
+    "ExperimentConfig",
+    "RunConfig",
+    "parse_rows",
+    "Benchmark",
+    "EvsysStore",
     "Experiment",
+    "InferenceFactory",
+    "Sweep",
+    "TrainFn",
     "arun_experiment",
     "run_experiment",
     "schema_for",
