@@ -74,8 +74,7 @@ def test_an_agent_that_knows_an_address_is_trained_and_scored(project, agent, mo
         assert "policy_version" not in first
         assert (line["rollout"]["error"] is not None) == (line["rollout"]["task_id"] == "t03")
     scored = lines(folder / "validation" / "rollouts.jsonl")
-    by_run = bool(agent)
-    assert {len(line["rollout"]["turns"]) for line in scored} == ({2} if by_run else {1})
+    assert {len(line["rollout"]["turns"]) for line in scored} == {2}
 
 
 def test_two_runs_over_http_come_to_the_same(project):

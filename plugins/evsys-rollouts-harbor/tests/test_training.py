@@ -93,6 +93,56 @@ class Told(OverHttp):
         return await super().ask(messages)
 
 
+class Stranger(BaseAgent):
+    """Knows nothing of evsys: it reads the model and its address where agents of Harbor's find them."""
+
+    def __init__(self, *args, api_base=None, api_key=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.api_base, self.api_key = api_base, api_key
+
+    @staticmethod
+    def name():
+        return "stranger"
+
+    def version(self):
+        return "1"
+
+    async def setup(self, environment):
+        pass
+
+    async def run(self, instruction, environment, context):
+        messages = [{"role": "user", "content": instruction.strip()}]
+        for _ in range(2):
+            body = {"model": self.model_name, "messages": messages}
+            headers = {"Authorization": f"Bearer {self.api_key}"}
+            async with (
+                aiohttp.ClientSession(headers=headers) as session,
+                session.post(f"{self.api_base}/chat/completions", json=body) as response,
+            ):
+                answer = await response.json()
+            said = answer["choices"][0]["message"]["content"]
+            messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "go on"}]
+
+
+class ByEnvironment(Stranger):
+    """The same by environment variables."""
+
+    async def run(self, instruction, environment, context):
+        env = self.extra_env
+        assert env["OPENAI_API_BASE"] == env["OPENAI_BASE_URL"]
+        self.api_base, self.api_key = env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"]
+        await super().run(instruction, environment, context)
+
+
+class InSandbox(Stranger):
+    """Leaves the asking to a program, which finds the address in its environment."""
+
+    async def run(self, instruction, environment, context):
+        said = await environment.exec("echo $OPENAI_BASE_URL $OPENAI_API_KEY")
+        self.api_base, self.api_key = said.stdout.split()
+        await super().run(instruction, environment, context)
+
+
 class WithDetails(InProcess):
     """Brings ids of its own from a model that nobody here sees."""
 
@@ -179,6 +229,57 @@ def test_an_address_that_no_model_has_is_no_score_and_says_why(scratch):
     assert "this model has no address for rollouts" in rollout.error
 
 
+@pytest.mark.parametrize("path", ["Stranger", "ByEnvironment"])
+def test_an_agent_that_knows_nothing_of_evsys_is_trained_by_its_import_path_alone(
+    scratch, tmp_path, registry, path
+):
+    client, rollouts = train(tmp_path / "run", registry, agent(f"own_agents:{path}"), ANSWERS)
+    assert [rollout["error"] for rollout in rollouts] == [None] * 8
+    assert [len(rollout["turns"]) for rollout in rollouts] == [2] * 8
+    assert trained_turns(client) == sampled_turns(client)
+
+
+@needs_sandbox
+def test_programs_of_an_agent_find_the_model_in_their_environment(scratch, tmp_path, registry):
+    native_task(tmp_path / "suite" / "greet", instruction="Say hello.", test=PASSES)
+    data = type(tasks())(load_tasks(tmp_path / "suite")[0])
+    own = agent("own_agents:InSandbox")
+    client, rollouts = train(
+        tmp_path / "run", registry, own, ANSWERS, data=data, batch_size=1, advantage="none"
+    )
+    assert [rollout["error"] for rollout in rollouts] == [None] * 4
+    assert trained_turns(client) == sampled_turns(client)
+
+
+def test_an_agent_that_is_given_a_model_is_left_to_ask_that(scratch):
+    own = agent("own_agents:Stranger", model_name="openai/other", api_base="http://127.0.0.1:9")
+    [rollout] = run(HarborEngine(), chat_tasks(1), policy(agent=own))
+    assert "127.0.0.1:9" in rollout.error or "Cannot connect" in rollout.error
+
+
+ALONE = """
+run:
+  data: {source_kind: jsonl, path: tasks.jsonl}
+  model: {name: evsys/tiny}
+  algorithm:
+    kind: rl
+    params: {agent_import_path: own_agents.Stranger, learning_rate: 0.05, steps: 2, batch_size: 2, group_size: 2, lora_rank: 4, max_tokens: 4}
+  backend: {kind: mock}
+"""
+
+
+def test_a_whole_experiment_trains_and_scores_such_an_agent_with_its_path_alone(scratch, tmp_path):
+    (tmp_path / "project").mkdir()
+    project = Project(tmp_path / "project")
+    [arm] = project.experiment(ALONE).run().arms
+    assert (arm.status, arm.run.steps) == ("completed", 2)
+    for phase in ("training", "validation"):
+        path = project.root / arm.run_dir / phase / "rollouts.jsonl"
+        rollouts = [json.loads(line)["rollout"] for line in path.read_text(encoding="utf-8").splitlines()]
+        assert {rollout["error"] for rollout in rollouts} == {None}
+        assert {len(rollout["turns"]) for rollout in rollouts} == {2}
+
+
 CONFIG = """
 run:
   data: {source_kind: jsonl, path: tasks.jsonl}
@@ -207,9 +308,19 @@ def test_a_whole_experiment_trains_and_scores_an_agent_that_is_told_an_address(s
         assert {len(rollout["turns"]) for rollout in rollouts} == {2}
 
 
+TOLD = {
+    "model_name": "openai/${rollout.model}",
+    "api_base": "${rollout.base_url}",
+    "llm_kwargs": {"api_key": "${rollout.api_key}"},
+    "record_terminal_session": False,
+}
+
+
 @needs_sandbox
 @pytest.mark.filterwarnings("ignore")  # importing LiteLLM warns of much that isn't ours
-def test_terminus_2_is_trained_on_what_the_sampler_said(scratch, tmp_path, registry):
+@pytest.mark.parametrize("params", [{}, TOLD], ids=["by its path alone", "told the address"])
+def test_terminus_2_is_trained_on_what_the_sampler_said(scratch, tmp_path, registry, monkeypatch, params):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     native_task(tmp_path / "suite" / "greet", instruction="Write hello to /app/out.txt.", test=PASSES)
     [task], _ = load_tasks(tmp_path / "suite")
     command = {"keystrokes": "echo hello > /app/out.txt\n", "duration": 0.1}
@@ -220,13 +331,7 @@ def test_terminus_2_is_trained_on_what_the_sampler_said(scratch, tmp_path, regis
         body = {"analysis": "hello ab", "plan": plan, "commands": [] if done else [command]}
         return json.dumps(body | ({"task_complete": True} if done else {}), ensure_ascii=False)
 
-    terminus = agent(
-        "harbor.agents.terminus_2:Terminus2",
-        model_name="openai/${rollout.model}",
-        api_base="${rollout.base_url}",
-        llm_kwargs={"api_key": "${rollout.api_key}"},
-        record_terminal_session=False,
-    )
+    terminus = agent("harbor.agents.terminus_2:Terminus2", **params)
     client, rollouts = train(
         tmp_path / "run",
         registry,

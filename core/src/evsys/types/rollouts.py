@@ -197,19 +197,24 @@ class Rollout:
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
 
 
+MOST_TURNS = 100
+"""Most answers of the model in a rollout if the run sets no `max_turns`."""
+
+
 @attrs.frozen(kw_only=True)
 class AgentContext:
     """What an agent may know of its rollout: how to sample, its limits, its own seed.
 
     `environment` is where it acts: `await environment.exec(command)` gives `stdout`, `stderr` and `return_code`. None is nowhere.
     `await endpoint()` gives an address of this rollout's own, at which the model answers chat completions: `base_url`,
-    `api_key` and `model`; it raises where the model has none.
+    `api_key` and `model`; it raises where the model has none. The rollout has at most `max_turns` answers; `MOST_TURNS` if the run
+    sets no limit.
     """
 
     sampling: SamplingParams
     seed: int
     sample_index: int = 0
-    max_turns: int = 1
+    max_turns: int = MOST_TURNS
     system_prompt: str | None = None
     policy_version: int | None = None
     environment: Any = None
@@ -250,7 +255,7 @@ class RolloutLimits:
 
     n_concurrent: int = 64
     timeout_seconds: float = 600.0
-    max_turns: int = 1
+    max_turns: int = MOST_TURNS
     wave: bool = False
     directory: Path | None = None
     keep: Literal["all", "errors"] = "all"

@@ -128,7 +128,7 @@ def _member(rollout: Rollout, params: RLParams, max_length: int | None) -> Membe
     return Member(
         rollout=rollout,
         trajectories=tuple(rows),
-        reward=shaped(rollout.score.value, length, params.longest, params),
+        reward=shaped(rollout.score.value, length, params.longest_of(len(rollout.turns)), params),
         length=length,
         trained=not (params.overlong == "mask" and rollout.truncated),
     )

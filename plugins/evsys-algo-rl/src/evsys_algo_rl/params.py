@@ -219,8 +219,12 @@ class RLParams(TrainingParams, RolloutParams):
 
     @property
     def longest(self) -> int:
-        """Most tokens that the model may write in one rollout."""
-        return self.max_tokens * self.max_turns
+        """Most tokens that the model may write in one rollout; of one answer if there is no `max_turns`."""
+        return self.longest_of(1)
+
+    def longest_of(self, answers: int) -> int:
+        """Most tokens of a rollout with so many answers: those of `max_turns` answers, or of its own if that is not set."""
+        return self.max_tokens * (self.max_turns or max(answers, 1))
 
     @property
     def loss_settings(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import attrs
 
 from evsys.errors import RolloutError
 from evsys.types import HarborTask, Message
-from evsys_rollouts_harbor.addresses import with_address
+from evsys_rollouts_harbor.addresses import connected, names_no_model, with_address
 from evsys_rollouts_harbor.api import (
     EnvironmentType,
     TrialAgentConfig,
@@ -22,6 +22,7 @@ from evsys_rollouts_harbor.api import (
     TrialVerifierConfig,
 )
 from evsys_rollouts_harbor.live import LiveRollout
+from evsys_runtime.config.agents import load_object
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.verify import TIMEOUT_SECONDS
 
@@ -65,7 +66,7 @@ class Settings:
             trial_name=live.name,
             trials_dir=self.trials,
             agent=self._agent(live),
-            environment=TrialEnvironmentConfig(**self.environment),
+            environment=TrialEnvironmentConfig(**self._environment(live)),
             verifier=TrialVerifierConfig(
                 import_path=f"{_HERE}.bridges:PolicyVerifier",
                 # the policy's own deadline comes first, and says more
@@ -78,6 +79,12 @@ class Settings:
             else [],
         )
 
+    def _environment(self, live: LiveRollout) -> Mapping[str, Any]:
+        """Where the agent acts; programs that it starts there find the model by the usual variables."""
+        if live.address is None or self.harness is None or not names_no_model(self.harness.params):
+            return self.environment
+        return {**self.environment, "env": {**live.address.env, **self.environment.get("env", {})}}
+
     def _agent(self, live: LiveRollout) -> Any:
         if self.harness is None:
             waiting = 60.0 if self.wave else 0.0  # for the others of its wave
@@ -86,6 +93,8 @@ class Settings:
                 override_timeout_sec=live.timeout_seconds + BACKSTOP_SECONDS + waiting,
             )
         params = with_address(self.harness.params, live.address)
+        if live.address is not None and names_no_model(self.harness.params):
+            params = connected(_class_of(self.harness), params, live.address)
         fields = {name: value for name, value in params.items() if name in _AGENT_FIELDS}
         own = _own_timeout(live.task.path)
         return TrialAgentConfig(
@@ -95,6 +104,11 @@ class Settings:
             max_timeout_sec=live.timeout_seconds,
             **fields,
         )
+
+
+def _class_of(harness: HarnessAgent) -> type:
+    found: type = load_object(*harness.import_path.split(":"))
+    return found
 
 
 @lru_cache(maxsize=4096)

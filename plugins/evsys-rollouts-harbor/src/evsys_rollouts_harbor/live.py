@@ -29,7 +29,8 @@ from evsys.types import (
     Score,
     Usage,
 )
-from evsys_rollouts_harbor.addresses import mentions_address
+from evsys.types.rollouts import MOST_TURNS
+from evsys_rollouts_harbor.addresses import mentions_address, names_no_model
 from evsys_rollouts_harbor.gate import Gate
 from evsys_rollouts_harbor.loops import OtherLoop
 from evsys_rollouts_harbor.trajectories import read_left
@@ -41,6 +42,7 @@ from evsys_runtime.evaluation.recording import (
     agent_context,
     bound_model,
     finish_rollout,
+    has_address,
     judged,
     reachable,
 )
@@ -82,7 +84,7 @@ class LiveRollout:
     timeout_seconds: float
     trials: Path
     harness: bool = False
-    max_turns: int = 1
+    max_turns: int = MOST_TURNS
     gate: Gate | None = None
     name: str = ""
     place: int = 0
@@ -241,10 +243,16 @@ class LiveRollout:
 
     @asynccontextmanager
     async def reached(self, harness: HarnessAgent | None) -> AsyncIterator[None]:
-        """Let the rollout have an address while the block goes on, on the caller's loop; `harness` may want it from the start."""
+        """Let the rollout have an address while the block goes on, on the caller's loop.
+
+        `harness` has it from the start if its params ask for it, or if they name no model and the rollout's has an address.
+        """
         async with reachable(self.policy, self.model) as self._reach:
             try:
-                if harness is not None and mentions_address(harness.params):
+                if harness is not None and (
+                    mentions_address(harness.params)
+                    or (names_no_model(harness.params) and has_address(self.policy, self.model))
+                ):
                     self.address = await self.reach()
                 yield
             finally:

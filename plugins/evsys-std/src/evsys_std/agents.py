@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys.types import Message, Rollout
+from evsys.types.rollouts import MOST_TURNS
 from evsys_std.python_tools import PythonTools
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class ChatAgentParams:
         default=None,
         metadata={
             "help": "Most answers of one conversation; above 1 each user message of an instruction is answered in its turn. "
-            "By default the engine's limit, with `tools` at least 10."
+            "By default the `max_turns` of the run, else 1; with `tools` at least 10."
         },
         validator=attrs.validators.optional(attrs.validators.ge(1)),
     )
@@ -95,9 +96,8 @@ class ChatAgent:
 
     def _most(self, ctx: AgentContext) -> int:
         """Most answers of the model."""
-        return self.max_turns or (
-            ctx.max_turns if self.tools is None else max(ctx.max_turns, MOST_WITH_TOOLS)
-        )
+        limit = ctx.max_turns if ctx.max_turns < MOST_TURNS else 1  # the general bound is no script's length
+        return self.max_turns or (limit if self.tools is None else max(limit, MOST_WITH_TOOLS))
 
     def _script(self, task: HarborTask, ctx: AgentContext) -> list[list[Message]]:
         """What is said before each answer of the model."""

@@ -22,6 +22,7 @@ from evsys_runtime.config import paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.asked_model import adapter_of, asked_model, model_spec
 from evsys_runtime.config.building import Built, Plugins, complaints
+from evsys_runtime.config.harness import Harness, harness_of
 from evsys_runtime.config.later import older_block
 from evsys_runtime.config.model import (
     AgentConfig,
@@ -85,6 +86,10 @@ class Arms:
     def backend(self, tree: Mapping[str, Any]) -> Any:
         """The backend object of a checked run."""
         return self._part("backend", tree["backend"]).built
+
+    def harness(self, tree: Mapping[str, Any], run: RunConfig) -> Harness:
+        """What a checked run acts in."""
+        return harness_of(run, self._part("algorithm", tree["algorithm"]).built)
 
     def follows(self, before: Mapping[str, Any], tree: Mapping[str, Any]) -> Problems:
         """What keeps a run from beginning with the weights that another one, `before`, ends with."""

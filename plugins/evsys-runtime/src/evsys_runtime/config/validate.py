@@ -33,6 +33,7 @@ from evsys_runtime.config.document import Document
 from evsys_runtime.config.expand import expand_document
 from evsys_runtime.config.from_python import document_of, scored_on
 from evsys_runtime.config.grid import MAX_ARMS
+from evsys_runtime.config.harness import check_harnesses
 from evsys_runtime.config.judging import Judging, check_metadata
 from evsys_runtime.config.later import NOT_YET, later_keys, older_block
 from evsys_runtime.config.model import (
@@ -161,6 +162,9 @@ def _plan(
         check_control(judging, [name for name, _ in named], reader)
     if not report.problems:
         check_learned(tree, judging.benchmarks, reader)
+        harnesses = (checks.harness(arm.tree, run) for arm, run in arms if run is not None)
+        judged = (tree.get("metadata") or {}).get("benchmark")
+        check_harnesses(harnesses, judged, judging.benchmarks, reader, plugins)
     for callback, place in callbacks:
         check_monitored(reader, callback, judging.benchmarks, place)
     _raise_what_was_found(report, plugins, judging.data_errors)

@@ -11,9 +11,11 @@ import attrs
 
 from evsys.errors import ConfigError, DataError, PluginError, Problem
 from evsys.types import HarborTask, SamplingParams
+from evsys.types.rollouts import MOST_TURNS
 from evsys_runtime.config import placeholders
 from evsys_runtime.config.benchmarks import with_clients
 from evsys_runtime.config.engines import engine_kind, engine_problems
+from evsys_runtime.config.harness import Harness
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.benchmark import load_tasks
 from evsys_runtime.data.scope import DataScope, use_scope
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import Agent, InferenceClient, RolloutEngine
 
-__all__ = ["ApiModel", "BoundBenchmark", "bind_benchmark", "load_benchmark", "with_agent"]
+__all__ = ["ApiModel", "BoundBenchmark", "bind_benchmark", "load_benchmark", "with_harness"]
 
 type Pull = Callable[[str], str | Path | Iterable[Mapping[str, Any]]]
 """Finds the tasks of a stored benchmark by its id or name: a file, a folder, or rows."""
@@ -55,7 +57,7 @@ class BoundBenchmark:
     where one doesn't. `benchmark_hash` covers the tasks that are scored, `verifier_hash` the source of every verifier that
     they name, or that those call. `warnings` are what verifiers and clients have to say of results.
     `agent_spec`, `engine_spec` and `inference_spec` are what agent, engine and client were made from; None where nobody named
-    them.
+    them. `max_turns` is how many answers agents are told that they have.
     """
 
     name: str
@@ -68,6 +70,7 @@ class BoundBenchmark:
     num_samples: int = 1
     sampling: SamplingParams = attrs.field(factory=SamplingParams)
     system_prompt: str | None = None
+    max_turns: int = MOST_TURNS
     n_concurrent: int = 64
     breakdown_keys: tuple[str, ...] = ()
     cluster_key: str | None = None
@@ -220,7 +223,7 @@ def bind_benchmark(
         run_every=entry.run_every,
         num_samples=entry.num_samples or 1,
         sampling=SamplingParams(max_tokens=entry.max_tokens, temperature=entry.temperature or 0.0),
-        system_prompt=entry.system_prompt,
+        system_prompt=entry.system_prompt or None,
         n_concurrent=entry.n_concurrent,
         breakdown_keys=entry.breakdown_keys,
         cluster_key=entry.cluster_key,
@@ -238,26 +241,47 @@ def bind_benchmark(
     )
 
 
-def with_agent(
-    bound: BoundBenchmark, entry: BenchmarkConfig, agent: AgentConfig, registry: Registry, *, path: str = "$"
+def with_harness(
+    bound: BoundBenchmark, entry: BenchmarkConfig, harness: Harness, registry: Registry, *, path: str = "$"
 ) -> BoundBenchmark:
-    """A bound entry as the agent of a run is scored on it, by the engine that can run that.
+    """A bound entry as a run that acts in `harness` is scored on it, by the engine that can run that.
+
+    Tasks with a system message of their own keep it: the harness's system prompt then does not apply to the entry, with a warning.
 
     Raises:
         ConfigError: the agent can't be made, or the engine that the entry names can't run it.
     """
-    acting = resolve_agent(agent, registry, path="$.run.agent")
-    harness = isinstance(acting, HarnessAgent)
-    spec = attrs.evolve(entry.engine_spec, kind=engine_kind(entry, bound.tasks, harness=harness))
+    if entry.system_prompt is None and harness.system_prompt and any(map(_has_system_message, bound.tasks)):
+        harness = attrs.evolve(harness, system_prompt=None)
+        told = f"benchmark {bound.name!r}: its tasks have system messages, so the system prompt of the training is not used"
+        bound = attrs.evolve(bound, warnings=(*bound.warnings, told))
+    scored = harness.scoring(entry)
+    if entry.agent is None:  # an agent of the entry's own is led by its own params
+        bound = attrs.evolve(bound, max_turns=harness.max_turns or MOST_TURNS)
+    if scored == entry:
+        return bound
+    acting = bound.agent
+    if scored.agent != bound.agent_spec:
+        acting = resolve_agent(scored.agent, registry, path="$.run.agent")
+    acts = isinstance(acting, HarnessAgent)
+    spec = attrs.evolve(entry.engine_spec, kind=engine_kind(scored, bound.tasks, harness=acts))
     engine = (
         bound.engine
         if spec == bound.engine_spec
         else _engine(entry, spec.kind, registry, path=f"{path}.engine")
     )
-    problems = list(engine_problems(engine, entry, bound.tasks, harness=harness, place=path))
+    problems = list(engine_problems(engine, scored, bound.tasks, harness=acts, place=path))
     if problems:
         raise ConfigError(problems)
-    return attrs.evolve(bound, agent=acting, agent_spec=agent, engine=engine, engine_spec=spec)
+    return attrs.evolve(
+        bound,
+        agent=acting,
+        agent_spec=scored.agent,
+        engine=engine,
+        engine_spec=spec,
+        environment=scored.environment,
+        system_prompt=placeholders.resolve(scored.system_prompt),
+    )
 
 
 def _bound(

@@ -84,6 +84,7 @@ class EntryRollouts:
         limits = RolloutLimits(
             n_concurrent=benchmark.n_concurrent,
             timeout_seconds=self.timeout_seconds,
+            max_turns=benchmark.max_turns,
             wave=self.deterministic,
             directory=self._files(benchmark, model or step),
         )

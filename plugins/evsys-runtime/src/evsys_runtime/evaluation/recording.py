@@ -27,6 +27,7 @@ from evsys.types import (
     Turn,
     Usage,
 )
+from evsys.types.rollouts import MOST_TURNS
 from evsys_runtime.accounting.spent import used_by
 from evsys_runtime.evaluation.failures import boundary_of
 from evsys_runtime.evaluation.seeds import rollout_seed, turn_seed
@@ -43,6 +44,7 @@ __all__ = [
     "agent_context",
     "bound_model",
     "finish_rollout",
+    "has_address",
     "judged",
     "reachable",
     "run_rollout",
@@ -209,13 +211,18 @@ class Acted:
     seconds: float = 0.0
 
 
+def has_address(policy: Policy, model: RecordingModel) -> bool:
+    """Whether a rollout can have an address of its own: its model is sampled here, and is no service."""
+    return policy.endpoints is not None and isinstance(model.model, Conversation)
+
+
 @asynccontextmanager
 async def reachable(policy: Policy, model: RecordingModel) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
     """What gives a rollout an address of its own, when first asked; it raises a `RolloutError` where there is none to have.
 
     The address is good for as long as the block goes on.
     """
-    endpoints = policy.endpoints if isinstance(model.model, Conversation) else None
+    endpoints = policy.endpoints if has_address(policy, model) else None
     once = asyncio.Lock()
     found: list[Any] = []
     async with AsyncExitStack() as stack:
@@ -258,7 +265,7 @@ async def run_rollout(
     policy: Policy,
     *,
     timeout_seconds: float,
-    max_turns: int = 1,
+    max_turns: int = MOST_TURNS,
 ) -> Rollout:
     """Let the policy's agent act on one task in this process, and have the result judged.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evsys.errors import PluginNotFoundError
+from evsys_runtime.config.harness import run_harness
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.resolved import Resolver
@@ -70,6 +71,13 @@ def _run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
     return {**run, "agent": run["agent"] or _known(resolver, "agent", DEFAULT_AGENT), "name": arm.name}
 
 
+def _harness(resolver: Resolver, plan: Plan, arm: ArmConfig) -> dict[str, Any]:
+    """What the run acts in, in training and in the scorings of entries that name nothing of their own."""
+    harness = run_harness(plan.registry, arm.run)
+    tree = resolver.fields(harness, skip=("trains",))
+    return {**tree, "agent": tree["agent"] or _known(resolver, "agent", DEFAULT_AGENT)}
+
+
 def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) -> dict[str, Any]:
     tree = resolver.fields(entry, skip=("tags",))
     if entry.engine_spec.kind == "auto":
@@ -90,6 +98,7 @@ def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[st
         **({} if arm.purpose == "candidate" else {"purpose": arm.purpose}),
         "base_seed": seeds.base_seed,
         "seeds": {purpose: seeds(purpose) for purpose in purposes},
+        "harness": _harness(resolver, plan, arm),
         "run": _run(resolver, arm),
     }
 

@@ -14,11 +14,12 @@ from evsys.errors import DataError, EvsysError, PluginError, StoreError, boundar
 from evsys.protocols import Log
 from evsys.types import ArmResult
 from evsys_runtime.background import in_background
+from evsys_runtime.config.harness import Harness, run_harness
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
-from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark, with_agent
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark, with_harness
 from evsys_runtime.experiment.added.confirm_entries import is_scored
 from evsys_runtime.experiment.arms.shared_scores import SharedScores
 from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
@@ -165,6 +166,7 @@ class Session:
     taken_up: Mapping[str, TakenUp] = attrs.field(factory=dict)
     datasets: dict[str, MaterializedDataset] = attrs.field(factory=dict)
     simulated: set[str] = attrs.field(factory=set)
+    scores_outside_harness: bool = False
     repeated: set[tuple[str, str]] = attrs.field(factory=set)
     watched: dict[str, Watchdog] = attrs.field(factory=dict)
     budgets: dict[str, ArmBudget] = attrs.field(factory=dict)
@@ -267,13 +269,12 @@ class Session:
         return manager
 
     def benchmarks_of(self, arm: ArmConfig) -> tuple[BoundBenchmark, ...]:
-        """The entries that this arm is scored on, as it is: one without an agent of its own uses the run's."""
-        agent = arm.run.agent
+        """The entries that this arm is scored on, each in the harness that the run trains in unless the entry names its own."""
+        harness = run_harness(self.plan.registry, arm.run)
+        if self.scores_outside_harness:
+            harness = Harness(agent=arm.run.agent)
         return tuple(
-            bound
-            if agent is None or entry.agent is not None
-            else with_agent(bound, entry, agent, self.plan.registry)
-            for entry, bound in self.scored_on(arm)
+            with_harness(bound, entry, harness, self.plan.registry) for entry, bound in self.scored_on(arm)
         )
 
     def scored_on(self, arm: ArmConfig) -> list[tuple[BenchmarkConfig, BoundBenchmark]]:

@@ -148,9 +148,9 @@ class RolloutEndpoints:
     # --- the catalogue of the server ------------------------------------------------------------------------------
 
     async def find(self, name: str, scope: Mapping[str, str]) -> ServedModel | None:
-        """The model as the rollout of a path has it, for one call."""
+        """The model as the rollout of a path has it, for one call; `openai/`, which many agents put before names, is left out."""
         rollout = self._rollout(scope)
-        if name != self.model:
+        if self.model not in (name, name.removeprefix("openai/")):
             return None
         recording = rollout.recording
         return ServedModel(

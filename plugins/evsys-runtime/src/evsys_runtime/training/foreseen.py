@@ -97,7 +97,7 @@ def foresee_rollouts(
     Args:
         tasks: of the step.
         renderer: of the model.
-        params: who acts and for how long.
+        params: who acts and for how long; without a `max_turns` a rollout is taken to be one answer.
         count: rollouts of each task.
         max_tokens: of one answer.
         limit: tokens of a rollout at most; None is no limit.
@@ -106,7 +106,7 @@ def foresee_rollouts(
     return foresee(
         [task_prompt(task, renderer, params.system_prompt) for task in tasks],
         count=count,
-        most=max_tokens * params.max_turns,
+        most=max_tokens * (params.max_turns or 1),
         limit=limit,
         at_once=params.n_concurrent,
         readings=readings,

@@ -9,6 +9,7 @@ import attrs
 
 from evsys.errors import AlgorithmError, PluginContractError
 from evsys.types import Usage
+from evsys.types.rollouts import MOST_TURNS
 from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.training.trajectories import RejectedRolloutError, Trajectory, trajectories
 
@@ -109,11 +110,11 @@ def nothing_learnable(
     )
 
 
-def out_of_turns(rollouts: Sequence[Rollout], max_turns: int) -> str | None:
+def out_of_turns(rollouts: Sequence[Rollout], max_turns: int | None) -> str | None:
     """What to tell where agents were cut short; None where none was."""
     if not any("refused_calls" in rollout.metadata for rollout in rollouts):
         return None
-    return f"agents wanted more than {max_turns} answers (max_turns), got no more, and were cut short"
+    return f"agents asked for more than {max_turns or MOST_TURNS} answers (max_turns), and were cut short"
 
 
 def shares(rollouts: Sequence[Rollout], lost: Mapping[str, int]) -> dict[str, float]:

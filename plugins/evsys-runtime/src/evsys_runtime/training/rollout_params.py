@@ -9,6 +9,7 @@ import attrs
 
 from evsys import option
 from evsys.types import RolloutLimits
+from evsys.types.rollouts import MOST_TURNS
 
 __all__ = ["RolloutParams"]
 
@@ -17,7 +18,11 @@ __all__ = ["RolloutParams"]
 class RolloutParams:
     """Who acts in a run's rollouts, where, and for how long. To inherit beside `TrainingParams`."""
 
-    max_turns: int = option(1, "Most answers of one rollout.", ge=1)
+    max_turns: int | None = option(
+        None,
+        f"Most answers of one rollout; by default as many as the agent asks for, up to {MOST_TURNS}.",
+        ge=1,
+    )
     system_prompt: str | None = option(None, "Goes before each task.")
     agent_import_path: str | None = option(
         None, "Who acts in rollouts, as `module:name`; by default `run.agent`, else a plain chat.", min_len=1
@@ -33,7 +38,7 @@ class RolloutParams:
         return RolloutLimits(
             n_concurrent=self.n_concurrent,
             timeout_seconds=self.timeout_seconds,
-            max_turns=self.max_turns,
+            max_turns=self.max_turns or MOST_TURNS,
             wave=wave,
             keep="errors",
         )

@@ -138,7 +138,7 @@ def test_a_value_that_a_plugin_refuses_is_not_shown(project, monkeypatch):
     monkeypatch.setenv("LOGIN_NAME", CANARY)
     code = CODE.replace(
         '        self.right = login == os.environ["LOGIN_NAME"]\n\n    def compute',
-        "        if os.environ.get('REFUSE'):\n            raise ValueError(f'no user {login}')\n\n    def compute",
+        "        if os.environ.get('REFUSE'):\n            raise ValueError(f'no user {login}')\n        self.right = True\n\n    def compute",
     )
     assert code != CODE
     project.code("plugins", code)

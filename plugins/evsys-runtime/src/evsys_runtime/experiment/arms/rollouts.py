@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from evsys import structure
 from evsys.errors import EvsysError
 from evsys.protocols import Algorithm, TrainingClient
-from evsys_runtime.config.model import AgentConfig, PluginSpec
+from evsys_runtime.config.harness import harness_of
+from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.agents import resolve_agent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
@@ -33,26 +32,23 @@ async def training_rollouts(
 ) -> AsyncIterator[TrainingRollouts | None]:
     """The `ctx.rollouts` of a run, for as long as the block goes on; None for an algorithm whose rows are no tasks.
 
-    Who acts is the run's `agent`, or what the algorithm's own params say: `agent_import_path`, `environment` and
-    `system_prompt` are read from them where they are there. After the block all rollouts are on record; where it failed and
+    They are made in the run's harness, see `harness_of`. After the block all rollouts are on record; where it failed and
     they can't be, `warnings` says so.
     """
     if getattr(algorithm, "shape", "chat") != "task":
         yield None
         return
-    params = getattr(algorithm, "config", None)
-    import_path = getattr(params, "agent_import_path", None)
-    agent = arm.run.agent if import_path is None else AgentConfig(import_path=import_path)
+    harness = harness_of(arm.run, algorithm)
     registry = session.plan.registry
     rollouts = TrainingRollouts(
         renderer=client.renderer,
-        agent=resolve_agent(agent, registry),
+        agent=resolve_agent(harness.agent, registry),
         registry=registry,
         seeds=session.seeds(arm),
         record=record,
         charge=None if (budget := session.budgets.get(run_id_of(arm))) is None else budget.charge,
-        environment=_environment(getattr(params, "environment", None)),
-        system_prompt=getattr(params, "system_prompt", None),
+        environment=harness.environment,
+        system_prompt=resolve(harness.system_prompt),
         endpoints=endpoints,
     )
     watch = session.watched[run_id_of(arm)]
@@ -66,10 +62,3 @@ async def training_rollouts(
             warnings.append(error.message)
         raise
     await rollouts.close()
-
-
-def _environment(named: Any) -> Any:
-    """An environment as engines take it: a name, or `kind` with `params`."""
-    if not isinstance(named, Mapping):
-        return named
-    return structure(PluginSpec, named, path="$.run.algorithm.params.environment")

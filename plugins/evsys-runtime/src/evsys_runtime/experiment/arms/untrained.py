@@ -50,7 +50,8 @@ def untrained_key(arm: ArmConfig, benchmark: BoundBenchmark, registry: Registry,
             ],
             "benchmark": [benchmark.name, benchmark.benchmark_hash, benchmark.verifier_hash],
             "sampling": [repr(benchmark.sampling), benchmark.num_samples, benchmark.system_prompt],
+            "environment": [repr(benchmark.environment), benchmark.max_turns],
             "seed": seeds(f"evaluation/{benchmark.name}", 0) if drawn else None,
-            "agent": repr(arm.run.agent),
+            "agent": repr(benchmark.agent_spec),
         }
     )

@@ -18,7 +18,7 @@ from evsys_runtime.record.ingredients import differences
 from evsys_runtime.record.provenance import collect, evsys_distributions
 from evsys_runtime.record.secrets import Redactor
 
-__all__ = ["odd_changes", "refuse", "refuse_changes", "resolved_then"]
+__all__ = ["odd_changes", "refuse", "refuse_changes", "resolved_then", "scored_outside_harness"]
 
 HINT = "put it back as it was, or begin a new experiment from its checkpoints: evsys resume --fork"
 _ALWAYS = ("evsys-core", "evsys-runtime")
@@ -56,6 +56,12 @@ def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
     except (StoreError, KeyError, TypeError, AttributeError):
         return None
     return tree
+
+
+def scored_outside_harness(record: ExperimentRecord) -> bool:
+    """Whether it began when only `run.agent` reached scorings, not what the algorithm's params name. It is finished that way."""
+    then = resolved_then(record)
+    return then is not None and not all("harness" in arm for arm in then["arms"])
 
 
 def refuse(record: ExperimentRecord, problems: Sequence[str]) -> None:
@@ -100,12 +106,15 @@ def _resolved(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     # Arms that were added on the way are made of the same file; proposals.jsonl has them.
     then = {**then, "arms": [arm for arm in then["arms"] if arm["run_id"] in planned]}
     for found in differences(_by_name(now), _by_name(then)):
+        if found.path.endswith(".max_turns") and (found.found, found.wanted) == (1, None):
+            continue  # the default was 1 answer, and runs whose agents asked for more could not train
         yield f"{found.path} was {_said(found.found)} and is {_said(found.wanted)}"
 
 
 def _by_name(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Arms by their ids, so that a difference tells which; benchmarks without their hashes, which are compared before."""
-    arms = {arm["run_id"]: arm for arm in tree["arms"]}
+    # The harness follows from the run; older records don't have it.
+    arms = {arm["run_id"]: {k: v for k, v in arm.items() if k != "harness"} for arm in tree["arms"]}
     unhashed = [{k: v for k, v in entry.items() if k != "hash"} for entry in tree["benchmarks"]]
     entries = {entry["name"]: entry for entry in unhashed}
     apart = ("format", "arms", "benchmarks", *ADJUSTABLE)

@@ -18,7 +18,13 @@ from evsys_runtime.experiment.checks.data_check import data_key, shape_of
 from evsys_runtime.experiment.checks.grading import GRADER_CHECK
 from evsys_runtime.experiment.identity import plugin_versions
 from evsys_runtime.experiment.resolved import resolved_tree
-from evsys_runtime.experiment.resuming.changed import odd_changes, refuse, refuse_changes, resolved_then
+from evsys_runtime.experiment.resuming.changed import (
+    odd_changes,
+    refuse,
+    refuse_changes,
+    resolved_then,
+    scored_outside_harness,
+)
 from evsys_runtime.experiment.resuming.forking import branch_off
 from evsys_runtime.experiment.resuming.taken_up import TakenUp, is_final, take_up
 from evsys_runtime.experiment.resuming.unfinished import CONCLUDED
@@ -72,6 +78,7 @@ def taken_up_session(
     if concluded and not still_to_come(plan, ended):
         return None
     session = Session.over(record, plan, options, benchmarks, redactor, sources=sources)
+    session.scores_outside_harness = scored_outside_harness(record)
     session.results.update(ended)
     session.taken_up = taken
     _count_once(session)
