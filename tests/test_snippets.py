@@ -213,7 +213,7 @@ def provide(folder: Path, name: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         return
-    rows = [ROW | {"task_id": f"t{number}", "prompt": f"say {number}"} for number in range(20)]
+    rows = [ROW | {"task_id": f"t{number}", "prompt": f"say {number}"} for number in range(200)]
     if path.suffix == ".csv":
         rows = [{key: value for key, value in row.items() if isinstance(value, str)} for row in rows]
         text = "".join(",".join(line) + "\n" for line in [rows[0], *(row.values() for row in rows)])
@@ -227,6 +227,11 @@ def test_experiments_and_pieces_of_them_are_valid(path: Path, folder: Path, run_
     yaml = YAML(typ="safe", pure=True)
     base = yaml.load((folder / "config.yaml").read_text(encoding="utf-8")) if example_of(path) else BASE
     registry = Registry() if example_of(path) else run_code(path)  # an example has its code in `src/` already
+    if example_of(path) is None:
+        (
+            folder / "train.jsonl"
+        ).unlink()  # the small project's has fewer rows than the batches of many a page
+        provide(folder, "train.jsonl")
     (folder / "src").mkdir(exist_ok=True)
     (folder / "src/transforms.py").touch()
     with (folder / "src/transforms.py").open("a", encoding="utf-8") as file:

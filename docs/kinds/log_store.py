@@ -2,7 +2,8 @@
 
 ## In an experiment file
 
-The key is `log_store`. Until a version of evsys takes it, a [callback](callback.md) hears the same things.
+The key is `log_store`, once for the experiment. [Log stores](../stores.md#log-stores) lists the records and when they come. A [callback](callback.md) hears
+the same events as objects, run by run.
 """
 
 import json

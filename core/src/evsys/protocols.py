@@ -320,10 +320,14 @@ class DataStore(Protocol):
 
 
 class LogStore(Protocol):
-    """A second place for records, beside the files that are always written."""
+    """A second place for what happens in an experiment, beside the record that is always written.
+
+    One object takes the records of all runs. Each has `event`, `time`, `experiment`, `run`, `arm`, `repeat`, `attempt` and, by
+    event, more; a store passes over events that it doesn't know. What it raises is logged and counted, and ends nothing.
+    """
 
     async def write(self, record: Mapping[str, Any]) -> None:
-        """Keep one record."""
+        """Keep one record, a mapping of JSON values. Training waits for it."""
 
     async def close(self) -> None:
         """Flush and release."""

@@ -5,9 +5,9 @@ import subprocess
 import sys
 import threading
 from types import SimpleNamespace
-from typing import ClassVar
 
 import pytest
+from memory_service import Service, Sink
 from small_project import METADATA, RUN, Project
 
 from evsys import Registry, current_registry, use_registry
@@ -17,38 +17,9 @@ from evsys_loggers import installed
 from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts
 from evsys_loggers.installed import require
-from evsys_loggers.logger import RunLogger
 from evsys_runtime.record.secrets import Redactor
 
 SECRET = "sk-proj-4f9a1b7c2d8e6f3a5b9c"
-
-
-class Service(RunLogger):
-    """A logger that writes into memory."""
-
-    name = "service"
-    opened: ClassVar[list] = []
-    broken = None
-
-    def open(self, run):
-        sink = Sink(run, type(self).broken)
-        self.opened.append(sink)
-        return sink
-
-
-class Sink:
-    def __init__(self, run, broken):
-        self.run, self.broken, self.records, self.end = run, broken, [], None
-        self.again = run.remembered()
-        self.id = run.lasting_id()
-
-    def write(self, records):
-        if self.broken is not None:
-            raise self.broken
-        self.records += records
-
-    def close(self, status, facts):
-        self.end = (status, dict(facts))
 
 
 @pytest.fixture
@@ -270,7 +241,7 @@ def test_what_is_not_installed_is_one_error_with_the_line_that_installs_it():
     with pytest.raises(PluginLoadError) as caught:
         require("evsys_no_such_library", "os", logger="wandb")
     assert str(caught.value) == (
-        "callback 'wandb' needs the package `evsys_no_such_library`; pip install 'evsys-loggers[wandb]'"
+        "logger 'wandb' needs the package `evsys_no_such_library`; pip install 'evsys-loggers[wandb]'"
     )
 
 

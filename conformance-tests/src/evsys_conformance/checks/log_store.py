@@ -129,11 +129,16 @@ class LogStoreConformance(PluginConformance):
 
 
 def _records() -> list[dict[str, Any]]:
+    whole = {"time": 1.5, "experiment": "e", "run": None, "arm": None, "repeat": None, "attempt": None}
+    of_run = {"time": 2.5, "experiment": "e", "run": "a-s0", "arm": "a", "repeat": 0, "attempt": 1}
     return [
-        {"event": "run.started", "run_id": "a-s0", "step": 0},
-        {"event": "step.finished", "step": 1, "loss": 0.125, "ok": True, "reason": None},
+        {"event": "experiment_started", **whole, "directory": "records/e", "runs": ["a-s0"]},
+        {"event": "metrics", **of_run, "step": 1, "group": "training", "values": {"loss": 0.125}},
+        {"event": "checkpoint", **of_run, "step": 1, "path": "records/e/runs/a-s0/checkpoints/1"},
         {
             "event": "noted",
+            **of_run,
+            "ok": True,
             "text": 'žluťoučký 四十二 🙂\u2028\n\ttab "quoted"',
             "nested": {"list": [1, [2.5, {}]]},
         },

@@ -64,6 +64,15 @@ class RunFacts:
         )
 
     @classmethod
+    def of_record(
+        cls, logger: str, params: LoggerConfig, record: Mapping[str, Any], redactor: Redactor
+    ) -> RunFacts:
+        """The facts of an attempt at a run, from the record of its start."""
+        same = ("experiment", "run", "arm", "repeat", "attempt", "from_step", "config")
+        facts = {name: record[name] for name in same}
+        return cls._made(logger, params, redactor, folder=Path(record["directory"]), **facts)
+
+    @classmethod
     def of_experiment(cls, logger: str, params: LoggerConfig, experiment: str, folder: Path) -> RunFacts:
         """The facts under which the conclusion of an experiment is logged, as if it were a run."""
         return cls._made(

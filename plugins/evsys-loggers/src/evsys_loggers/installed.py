@@ -18,7 +18,7 @@ def require(*modules: str, logger: str) -> None:
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise PluginLoadError(
-            f"callback {logger!r} needs the package {', '.join(f'`{module}`' for module in missing)}",
+            f"logger {logger!r} needs the package {', '.join(f'`{module}`' for module in missing)}",
             hint=f"pip install 'evsys-loggers[{logger}]'",
             kind="callback",
         )

@@ -16,6 +16,7 @@ from evsys_loggers.shipping import Shipper, now
 from evsys_loggers.sink import Record, Sink
 from evsys_runtime.background import in_background
 from evsys_runtime.heard import Heard
+from evsys_runtime.logged import effects_of, end_of, scores_of, verdict_of
 from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["RunLogger"]
@@ -66,8 +67,8 @@ class RunLogger:
         """Log how the run ended, and wait until all is written, within bounds."""
         self._catch_up(ctx, result.evaluations)
         shipper = self._of(ctx)
-        shipper.close(result.status, _end_of(result))
-        await self._finished(asyncio.wrap_future(shipper.done))
+        shipper.close(result.status, end_of(result))
+        await self.finished(asyncio.wrap_future(shipper.done))
         self._raise_failure()
 
     # --- the hook of the experiment -------------------------------------------------------------------------------
@@ -75,19 +76,24 @@ class RunLogger:
     async def evsys_experiment_finished(self, result: ExperimentResult) -> None:
         """Log the verdict, and each arm's outcome and effect, as a run of its own."""
         facts = RunFacts.of_experiment(self.name, self.config, result.experiment_id, Path(result.directory))
-        await self._finished(asyncio.ensure_future(in_background(self._conclude, facts, result)))
+        concluding = in_background(
+            self.conclude, facts, now(), result.status, verdict_of(result), effects_of(result)
+        )
+        await self.finished(asyncio.ensure_future(concluding))
 
-    def _conclude(self, facts: RunFacts, result: ExperimentResult) -> None:
-        sink = self.open(facts)
-        effects = {
-            f"{comparison.arm}/{key}": value
-            for comparison in result.conclusion.comparisons
-            for key in ("before", "after", "effect", "low", "high")
-            if (value := getattr(comparison, key)) is not None
-        }
-        if effects:
-            sink.write([Record(0, now(), "conclusion", effects)])
-        sink.close(result.status, _verdict_of(result))
+    def conclude(
+        self,
+        run: RunFacts,
+        time: float,
+        status: str,
+        facts: Mapping[str, str | float],
+        values: Mapping[str, float],
+    ) -> None:
+        """Write the conclusion of an experiment, as a run of its own; blocking."""
+        sink = self.open(run)
+        if values:
+            sink.write([Record(0, time, "conclusion", values)])
+        sink.close(status, facts)
 
     # --- one run --------------------------------------------------------------------------------------------------
 
@@ -105,17 +111,11 @@ class RunLogger:
 
     def _score(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
         self._heard.hear(evaluation)
-        group = (
-            evaluation.benchmark if evaluation.model is None else f"{evaluation.model}/{evaluation.benchmark}"
-        )
-        values: dict[str, float] = {}
-        for name, metric in evaluation.metrics.items():
-            found = {name: metric.value, f"{name}/low": metric.low, f"{name}/high": metric.high}
-            values |= {key: value for key, value in found.items() if value is not None}
+        group, values = scores_of(evaluation)
         if values:
             self._of(ctx).put(Record(evaluation.step, now(), group, values))
 
-    async def _finished(self, waiting: asyncio.Future[None]) -> None:
+    async def finished(self, waiting: asyncio.Future[None]) -> None:
         """Wait for the thread, which outlives a wait that is too long or cut off.
 
         Raises:
@@ -147,31 +147,3 @@ def _opener(logger: RunLogger, facts: RunFacts) -> Any:
         return found.open(facts)
 
     return opening
-
-
-def _end_of(result: ArmResult) -> dict[str, str | float]:
-    run, failure = result.run, result.failure
-    found: dict[str, str | float | None] = {
-        "status": result.status,
-        "seconds": result.seconds,
-        "steps": None if run is None else run.steps,
-        "stop_reason": None if run is None else run.stop_reason,
-        "trained_tokens": result.usage.trained_tokens,
-        "cost_usd": result.usage.cost_usd,
-        "failure": None if failure is None else failure.message,
-        "warnings": "\n".join(result.warnings) or None,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _verdict_of(result: ExperimentResult) -> dict[str, str | float]:
-    conclusion = result.conclusion
-    found: dict[str, str | None] = {
-        "status": result.status,
-        "verdict": conclusion.verdict,
-        "reason": conclusion.reason,
-        "metric": conclusion.metric,
-        "best_arm": conclusion.best_arm,
-        **{f"outcome.{comparison.arm}": comparison.outcome for comparison in conclusion.comparisons},
-    }
-    return {name: value for name, value in found.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The callback `mlflow`: runs in an MLflow tracking store, by default a SQLite file."""
+"""The callback and log store `mlflow`: runs in an MLflow tracking store, by default a SQLite file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from evsys_loggers.installed import require
 from evsys_loggers.logger import RunLogger
 from evsys_loggers.shipping import now
 from evsys_loggers.sink import Record, Sink
+from evsys_loggers.store import LoggerStore
 from evsys_runtime.config.root import enclosing_project
 
-__all__ = ["MlflowLogger"]
+__all__ = ["MlflowLogger", "MlflowStore"]
 
 _ENDS = {"completed": "FINISHED", "partial": "FINISHED", "budget_stopped": "FINISHED", "cancelled": "KILLED"}
 _REFUSED = re.compile(r"[^\w\-. :/]", re.ASCII)
@@ -94,6 +95,14 @@ class MlflowLogger(RunLogger):
         folder = run.files if self.config.directory is not None or root is None else root / ".evsys"
         folder.mkdir(parents=True, exist_ok=True)
         return f"sqlite:///{(folder / 'mlflow.db').resolve().as_posix()}"
+
+
+class MlflowStore(LoggerStore):
+    """The log store `mlflow`: what the callback of that name writes, for all runs of an experiment."""
+
+    name: ClassVar[str] = "mlflow"
+    logger: ClassVar[type[RunLogger]] = MlflowLogger
+    Config: ClassVar[type[LoggerConfig]] = MlflowLogger.Config
 
 
 class _MlflowRun:

@@ -1,4 +1,4 @@
-"""The callback `tensorboard`: event files that TensorBoard shows."""
+"""The callback and log store `tensorboard`: event files that TensorBoard shows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts
 from evsys_loggers.installed import require
 from evsys_loggers.logger import RunLogger
 from evsys_loggers.sink import Record, Sink
+from evsys_loggers.store import LoggerStore
 
-__all__ = ["TensorBoardLogger"]
+__all__ = ["TensorBoardLogger", "TensorBoardStore"]
 
 
 class TensorBoardLogger(RunLogger):
@@ -32,6 +34,14 @@ class TensorBoardLogger(RunLogger):
         """Begin an event file; each attempt has one, and hides what an earlier one logged beyond its first step."""
         own = self.config.directory is None
         return _EventFile(run, run.files / "tensorboard" if own else run.files / run.project / run.name)
+
+
+class TensorBoardStore(LoggerStore):
+    """The log store `tensorboard`: what the callback of that name writes, for all runs of an experiment."""
+
+    name: ClassVar[str] = "tensorboard"
+    logger: ClassVar[type[RunLogger]] = TensorBoardLogger
+    Config: ClassVar[type[LoggerConfig]] = TensorBoardLogger.Config
 
 
 class _EventFile:

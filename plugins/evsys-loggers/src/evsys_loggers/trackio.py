@@ -1,4 +1,4 @@
-"""The callback `trackio`: runs in trackio's local database, a Hugging Face Space or a server of your own."""
+"""The callback and log store `trackio`: runs in trackio's local database, a Hugging Face Space or a server of your own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from evsys_loggers.facts import RunFacts
 from evsys_loggers.installed import require
 from evsys_loggers.logger import RunLogger
 from evsys_loggers.sink import Record, Sink
+from evsys_loggers.store import LoggerStore
 
-__all__ = ["TrackioLogger"]
+__all__ = ["TrackioLogger", "TrackioStore"]
 
 _IMPORTING = Lock()
 
@@ -76,6 +77,14 @@ class TrackioLogger(RunLogger):
             )
         run.remember(id=made.id)
         return _TrackioRun(made, run.attempt)
+
+
+class TrackioStore(LoggerStore):
+    """The log store `trackio`: what the callback of that name writes, for all runs of an experiment."""
+
+    name: ClassVar[str] = "trackio"
+    logger: ClassVar[type[RunLogger]] = TrackioLogger
+    Config: ClassVar[type[LoggerConfig]] = TrackioLogger.Config
 
 
 class _TrackioRun:

@@ -1,4 +1,4 @@
-"""The callback `wandb`: runs at Weights & Biases, or as files that `wandb sync` uploads later."""
+"""The callback and log store `wandb`: runs at Weights & Biases, or as files that `wandb sync` uploads later."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from evsys_loggers.facts import RunFacts
 from evsys_loggers.installed import require
 from evsys_loggers.logger import RunLogger
 from evsys_loggers.sink import Record, Sink
+from evsys_loggers.store import LoggerStore
 
-__all__ = ["WandbLogger"]
+__all__ = ["WandbLogger", "WandbStore"]
 
 _WELL = ("completed", "partial", "budget_stopped")
 
@@ -85,6 +86,14 @@ class WandbLogger(RunLogger):
         )
         made.define_metric("*", step_metric="step")
         return _WandbRun(made, run.attempt)
+
+
+class WandbStore(LoggerStore):
+    """The log store `wandb`: what the callback of that name writes, for all runs of an experiment."""
+
+    name: ClassVar[str] = "wandb"
+    logger: ClassVar[type[RunLogger]] = WandbLogger
+    Config: ClassVar[type[LoggerConfig]] = WandbLogger.Config
 
 
 class _WandbRun:

@@ -822,7 +822,6 @@ def test_paths_are_relative_to_the_project_and_not_to_the_working_directory(
 # --- later versions --------------------------------------------------------------------------------------------------------
 
 LATER = {
-    "log_store": "{kind: anything}",
     "deploy": "{kind: anything}",
     "launcher": "{kind: ray}",
 }

@@ -16,14 +16,11 @@ from evsys_runtime.config import paths, trees
 __all__ = ["NOT_YET", "later_keys", "later_names", "older_block"]
 
 _EXPERIMENT = (
-    "log_store",
     "deploy",
     "launcher",
 )
 _KEYS: Mapping[str, tuple[str, ...]] = {"experiment": _EXPERIMENT, "run": (), "benchmark": ()}
-_HINTS = {
-    "log_store": "the record in output_dir is always written",
-}
+_HINTS: Mapping[str, str] = {}
 
 
 _OLDER_BLOCKS = ("eval", "validation")

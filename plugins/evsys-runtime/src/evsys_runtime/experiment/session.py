@@ -11,7 +11,7 @@ import attrs
 
 from evsys import HookManager, Registry
 from evsys.errors import DataError, EvsysError, PluginError, StoreError, boundary
-from evsys.protocols import Log
+from evsys.protocols import Log, LogStore
 from evsys.types import ArmResult
 from evsys_runtime.background import in_background
 from evsys_runtime.config.harness import Harness, run_harness
@@ -19,6 +19,7 @@ from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
+from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark, with_harness
 from evsys_runtime.experiment.added.confirm_entries import is_scored
 from evsys_runtime.experiment.arms.shared_scores import SharedScores
@@ -32,6 +33,7 @@ from evsys_runtime.experiment.earlier.preregistration import (
 )
 from evsys_runtime.experiment.earlier.runs import EarlierRuns
 from evsys_runtime.experiment.facts import experiment_facts
+from evsys_runtime.experiment.log_store import LogStoreListener
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.resuming.taken_up import TakenUp
 from evsys_runtime.experiment.secrets import redactor_of, without_secrets
@@ -172,6 +174,7 @@ class Session:
     budgets: dict[str, ArmBudget] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
     budget: ExperimentBudget | None = attrs.field(init=False)
+    log_store: LogStore | None = attrs.field(init=False)
     stopping: str | None = None
     down: EvsysError | None = None
 
@@ -264,6 +267,11 @@ class Session:
                 if self.options.quiet:
                     continue
             manager.register(self.plan.registry.build("callback", spec.kind, resolve(spec.params)), spec.kind)
+        if self.log_store is not None:
+            redactor = self.log_settings.redactor
+            manager.register(
+                LogStoreListener(self.log_store, self.record.experiment_id, redactor), "log_store"
+            )
         if _has_progress(self.plan.registry) and not (shown or self.options.quiet):
             manager.register(self.plan.registry.build("callback", PROGRESS), PROGRESS)
         return manager
@@ -281,6 +289,16 @@ class Session:
         """The entries that this arm is scored on, whoever acts, as the file has them and as they are bound."""
         entries = zip(self.plan.experiment.metadata.benchmarks, self.benchmarks, strict=True)
         return [(entry, bound) for entry, bound in entries if is_scored(self.plan, arm, entry)]
+
+    @log_store.default
+    def _log_store(self) -> LogStore | None:
+        spec, registry = self.plan.experiment.log_store, self.plan.registry
+        if spec is None:
+            return None
+        with use_scope(DataScope(project_root=self.plan.project_root)):  # its files are the project's
+            params = resolve(spec.params)
+            store: LogStore = registry.build("log_store", spec.kind, params, path="$.log_store.params")
+        return store
 
     @budget.default
     def _budget(self) -> ExperimentBudget | None:

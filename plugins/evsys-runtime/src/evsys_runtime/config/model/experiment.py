@@ -211,7 +211,11 @@ class ExperimentConfig:
     data_store: PluginSpec | None = key(
         "Where datasets and benchmarks are pulled from.", None, plugin="data_store"
     )
-    log_store: PluginSpec | None = key("A second place for records.", None, plugin="log_store")
+    log_store: PluginSpec | None = key(
+        "Where metrics, configs and results go as well; the record in `output_dir` is always written.",
+        None,
+        plugin="log_store",
+    )
     callbacks: tuple[PluginSpec, ...] = key("Listeners.", factory=tuple, plugin="callback")
     deploy: PluginSpec | None = key("Where the winner goes.", None, plugin="deployer")
     launcher: PluginSpec | None = key("Runs arms in other processes.", None, plugin="launcher")
