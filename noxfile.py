@@ -189,6 +189,14 @@ def wheels(session: nox.Session) -> None:
             session.run("evsys", "list")
             session.run("evsys", "run", "config.yaml")
             session.run("python", "-m", "pytest", "-q", "--evsys-conformance", "all")
+        documents = outside / "documents"
+        shutil.copytree(
+            ROOT / "plugins/evsys-sdk/tests/documents",
+            documents,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+        with session.chdir(documents):
+            session.run("python", "-m", "pytest", "-q")
 
 
 @nox.session(python=DEFAULT_PYTHON, reuse_venv=False)

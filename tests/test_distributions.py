@@ -78,7 +78,7 @@ def test_folder_has_the_common_files(dist: Distribution):
 @each
 def test_tests_mirror_the_sources(dist: Distribution):
     """A folder under tests/ is named like a folder under src, so that a reader finds one from the other."""
-    free = {"data", "fixtures", "support", "broken"}
+    free = {"data", "documents", "fixtures", "support", "broken"}
     folders = [
         path for path in (dist.folder / "tests").rglob("*") if path.is_dir() and any(path.glob("test_*.py"))
     ]

@@ -51,7 +51,7 @@ class Focal(SFT):
         batch = await super().build_batch(step_idx)
         assert_type(batch, TrainingBatch)
         assert_type(self.config.gamma, float)
-        assert_type(self.config.batch_size, int)
+        assert_type(self.config.batch_size, int | None)
         assert_type(self.config.train_on, str)
         batch.loss_fn = partial(focal_loss, gamma=self.config.gamma)
         return batch
