@@ -69,6 +69,7 @@ PUBLIC = {
         SampleResult SampledSequence SamplingParams Score Turn Usage Verify reaches""",
     "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",
     "evsys.types.search": "SearchAxis",
+    "evsys.types.selection": "Proof SelectedCheckpoint Selection",
     "evsys.types.training": """AdamParams Checkpoint Datum ForwardResult LoraSpec LossFn LossResult ModelSpec
         OptimResult TrainingBatch""",
 }

@@ -55,7 +55,7 @@ def test_the_model_learns_what_it_could_not_do_before(trained, score):
 def test_the_same_seed_gives_the_same_metrics(quickstart, trained, read):
     again = quickstart.run(*SHORT)
     first, second = (values(result.arms[0].run_dir, read) for result in (trained, again))
-    assert len(first) == 42
+    assert len(first) == 44
     assert first == second
     other = quickstart.run(
         *SHORT, "run.seed=1", "run.algorithm.params.steps=1", "metadata.benchmark.limit=10"
@@ -85,7 +85,7 @@ def test_a_learning_rate_of_0_changes_nothing_and_supports_nothing(quickstart, r
     outputs: dict[int, list[str]] = {0: [], 5: []}
     for line in read(Path(result.arms[0].run_dir) / "validation/rollouts.jsonl"):
         outputs[line["step"]].append(line["rollout"]["output"])
-    assert len(outputs[0]) == 200
+    assert len(outputs[0]) == 400  # the entry, and its proof on the selected weights
     assert sorted(outputs[0]) == sorted(outputs[5])
     assert (result.status, result.conclusion.verdict) == ("completed", "REFUTED")
 

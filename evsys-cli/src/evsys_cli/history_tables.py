@@ -106,12 +106,20 @@ def _run_cells(past: PastRun) -> tuple[str, ...]:
     return (
         past.status,
         "" if past.score is None else f"{number(past.score)}{interval(past.low, past.high)}",
-        "" if past.steps is None else str(past.steps),
+        _steps(past),
         (past.algorithm or "").rpartition("/")[2],
         past.model or "",
         _money(past.usage.cost_usd if past.usage else None),
         failure if len(failure) <= _LONGEST_FAILURE else f"{failure[: _LONGEST_FAILURE - 2]}..",
     )
+
+
+def _steps(past: PastRun) -> str:
+    """The steps of a run, after that of its selected checkpoint if it isn't the last."""
+    if past.steps is None:
+        return ""
+    early = past.selected_step not in (None, past.steps)
+    return f"{past.selected_step} of {past.steps}" if early else str(past.steps)
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -22,6 +22,8 @@ def next_lines(found: Next) -> Iterator[str]:
         arm = "" if step.arm is None else f"/{step.arm}"
         yield f"{place}. {step.kind} {step.experiment}{arm}: {step.learns}"
         yield f"   needs {step.needs}"
+        if step.checkpoint is not None:
+            yield f"   the selected checkpoint so far is {step.checkpoint}"
         yield f"   costs {money_words(step.cost_usd)}, {time_words(step.seconds)}; {_how(step, place)}"
     if len(found.steps) < found.total:
         yield f"{len(found.steps)} of {found.total}; --limit 0 lists all"

@@ -13,6 +13,7 @@ from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.prose import evaluation_line
 from evsys_runtime.experiment.verdict.second_models import second_model_lines
+from evsys_runtime.experiment.verdict.selection import checkpoint_words
 from evsys_runtime.experiment.verdict.tables import number
 from evsys_runtime.listed import status_words
 
@@ -172,6 +173,9 @@ def _of_result(run: ShownRun, *, verbose: bool) -> Iterator[str]:
     yield from _labelled(
         "at the end", ", ".join(f"{name} {number(value)}" for name, value in metrics.items())
     )
+    if result.run and result.run.selected_checkpoint is not None:
+        selected = result.run.selected_checkpoint
+        yield from _labelled("checkpoint", f"{selected.checkpoint}: {checkpoint_words(selected)}")
     for evaluation in result.evaluations:
         yield from _labelled("scored", evaluation_line(evaluation))
     if result.run and result.run.stop_reason:

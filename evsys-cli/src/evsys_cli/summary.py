@@ -19,6 +19,7 @@ from evsys_runtime.experiment.verdict.prose import (
     verdict_line,
 )
 from evsys_runtime.experiment.verdict.second_models import second_model_lines
+from evsys_runtime.experiment.verdict.selection import checkpoint_words
 from evsys_runtime.experiment.verdict.tables import (
     Table,
     breakdown_tables,
@@ -69,6 +70,7 @@ def summary_lines(
     wrong += [f"warning: {text}" for text in dict.fromkeys((*conclusion.warnings, *result.warnings))]
     lines += [*wrong, ""] if wrong else []
     lines.append("dry run: no verdict" if result.dry else _without_failures(verdict_line(conclusion), result))
+    lines += _worse_at_the_end(conclusion)
     once_more = confirmed_line(conclusion)
     lines += [once_more] if once_more is not None else []
     lines += [noise_line(conclusion.noise_floor)] if conclusion.noise_floor is not None else []
@@ -83,6 +85,14 @@ def summary_lines(
         f"{status_words(result.status, result.failed)} in {result.seconds:.1f} s; record: {result.directory}"
     )
     return lines
+
+
+def _worse_at_the_end(conclusion: Conclusion) -> list[str]:
+    """The selected checkpoint of each run whose last one is worse; `conclusion.md` has those of all runs."""
+    selected = {} if conclusion.selection is None else conclusion.selection.runs
+    lines = [f"{run_id}: {checkpoint_words(one)}" for run_id, one in selected.items() if one.last_is_worse]
+    more = len(lines) - MOST_RUNS
+    return [*lines[:MOST_RUNS], *([f"and {more} more in conclusion.md"] if more > 0 else [])]
 
 
 def _laid_out(table: Table, width: int, *, most: int | None = None) -> list[str]:

@@ -35,6 +35,7 @@ def why_lines(found: Why) -> Iterator[str]:
     yield from _titled("numbers", list(_numbers(found.arms, found.failed)))
     if found.confirmed is not None:
         yield from _titled("on runs that had no part in the choice", list(_numbers([found.confirmed])))
+    yield from _titled("checkpoints", found.checkpoints)
     yield from _titled("what weakens it", found.weakened)
     yield from _titled("what failed", list(_failures(found.failed)))
     if found.parent is not None:

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     from evsys.types.rollouts import *  # noqa: F403
     from evsys.types.rows import *  # noqa: F403
     from evsys.types.search import *  # noqa: F403
+    from evsys.types.selection import *  # noqa: F403
     from evsys.types.training import *  # noqa: F403
 else:
     # In this order nothing is imported for a name but what its own module needs, and `rows` and `training`, which all need.
-    _HOMES = ("rows", "training", "rollouts", "failures", "results", "context", "search")
+    _HOMES = ("rows", "training", "rollouts", "failures", "results", "context", "search", "selection")
 
     def __getattr__(name: str) -> Any:
         from importlib import import_module

@@ -9,6 +9,7 @@ import attrs
 
 from evsys.types.failures import Failure
 from evsys.types.rollouts import Usage
+from evsys.types.selection import SelectedCheckpoint, Selection
 
 __all__ = [
     "ArmResult",
@@ -115,8 +116,8 @@ EvalResult = EvaluationResult
 class RunResult:
     """What `Algorithm.train` returns: how far it came and why it ended there.
 
-    The runner fills in whose result it is, the evaluations, the failure and the best checkpoint. `roles` is what second models took
-    of `usage`, such as `teacher`.
+    The runner fills in whose result it is, the evaluations, the failure, the best and the selected checkpoint. `roles` is what second
+    models took of `usage`, such as `teacher`. `selected_checkpoint` is None if the last checkpoint counts.
     """
 
     status: Status
@@ -127,6 +128,7 @@ class RunResult:
     stop_reason: str | None = None
     final_checkpoint: str | None = None
     best_checkpoint: str | None = None
+    selected_checkpoint: SelectedCheckpoint | None = None
     metrics: Mapping[str, float] = attrs.field(factory=dict)
     usage: Usage = attrs.field(factory=Usage)
     roles: Mapping[str, Usage] = attrs.field(factory=dict)
@@ -308,6 +310,7 @@ class Conclusion:
     `test_looks` counts the scorings of each `test` entry here, `test_looks_before` those of earlier experiments with the same tasks.
     `usage` is that of what the results are made of, `cut_off` that of scorings and steps that were cut off and made again.
     `health` has by run what left the bands that its algorithm declares.
+    `selection` says which checkpoint of each run was compared; None if each was the last, with no other to select.
     `settle` says what would settle an open verdict, `settling` the numbers of it, None where no number would.
     `question_changed` says how the question differs from that of an earlier experiment whose results were there already.
     """
@@ -337,6 +340,7 @@ class Conclusion:
     without_flagged: WithoutFlagged | None = None
     forgetting: tuple[Forgetting, ...] = ()
     health: Mapping[str, tuple[OutOfBand, ...]] = attrs.field(factory=dict)
+    selection: Selection | None = None
     extra: Mapping[str, Any] = attrs.field(factory=dict)
 
 

@@ -46,22 +46,33 @@ def left_states(
 
 
 def best_states(experiments: Path) -> set[str]:
-    """The states of the best checkpoints of all runs in a folder of experiments. Blocks.
+    """The states of the best and the selected checkpoints of all runs in a folder of experiments. Blocks.
 
     A run that was cut off has its best checkpoint in `run_result.json`, too; one that is under way has none there yet, and what it
     needs is younger than what anybody deletes.
     """
-    found = set()
+    found: set[str] = set()
     for path in experiments.glob("*/runs/*/run_result*.json"):
         run = _tree(path).get("run")
-        best = run.get("best_checkpoint") if isinstance(run, Mapping) else None
-        if not isinstance(best, str):
+        if not isinstance(run, Mapping):
             continue
-        manifest = _tree(path.parent / best / "manifest.json").get("manifest")
-        state = manifest.get("state") if isinstance(manifest, Mapping) else None
-        if isinstance(state, Mapping) and isinstance(state.get("path"), str):
-            found.add(state["path"])
+        selected = run.get("selected_checkpoint")
+        kept = (
+            run.get("best_checkpoint"),
+            selected.get("checkpoint") if isinstance(selected, Mapping) else None,
+        )
+        for checkpoint in kept:
+            if isinstance(checkpoint, str):
+                found.update(_state_of(path.parent / checkpoint))
     return found
+
+
+def _state_of(checkpoint: Path) -> Iterator[str]:
+    """The address of a checkpoint's state, if it has one."""
+    manifest = _tree(checkpoint / "manifest.json").get("manifest")
+    state = manifest.get("state") if isinstance(manifest, Mapping) else None
+    if isinstance(state, Mapping) and isinstance(state.get("path"), str):
+        yield state["path"]
 
 
 def _tree(path: Path) -> Mapping[str, Any]:

@@ -286,7 +286,12 @@ def _scores_of(
     apart = {label: _apart(place, places) for label, place in places.items()}
     banded = _banded(places)
     bars = "bars: 95 % intervals over tasks; " if banded else ""
-    note = f"{over}{bars}step 0: the weights that training started from"
+    rings = (
+        "ring: the selected checkpoint; "
+        if any(_selected_steps(material, one.label) for one in lines)
+        else ""
+    )
+    note = f"{over}{bars}{rings}step 0: the weights that training started from"
     alone = len(shown) == 1
     figure, panels = sheet(
         f"Scores on {benchmark}",
@@ -306,6 +311,9 @@ def _scores_of(
             drawn = _draw_scores(axes, found[label], metric, place, apart[label], bars=bars_too)
             if drawn is not None:
                 entries.setdefault(label, drawn)
+            if place is not None:
+                points = {step: value for (step, name), value in found[label].items() if name == metric}
+                _mark_selected(axes, points, _selected_steps(material, label), place)
         for model, value in _models(material, benchmark, metric).items():
             beside = axes.axhline(value, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
             entries.setdefault(model, beside)
@@ -328,6 +336,26 @@ def _tick_scored(axes: Axes, steps: Sequence[int]) -> None:
     at = sorted({*steps})
     if 1 < len(at) <= MOST_TICKS and min(np.diff(at)) * MOST_TICKS >= at[-1] - at[0]:
         axes.set_xticks(at)
+
+
+def _selected_steps(material: Material, label: str) -> list[int]:
+    """The steps of the selected checkpoints of a line's runs."""
+    runs = [
+        run.result.run for line in material.lines if line.label == label for run in line.runs if run.result
+    ]
+    selected = [run.selected_checkpoint for run in runs if run is not None]
+    return sorted({one.step for one in selected if one is not None})
+
+
+def _mark_selected(axes: Axes, points: Mapping[int, MetricValue], steps: Sequence[int], place: int) -> None:
+    """A ring around the score of each checkpoint that counts; `points` has the scores by step."""
+    color = ink(place)["color"]
+    for step in steps:
+        value = points[step].value if step in points else None
+        if value is not None:
+            axes.plot(
+                [step], [value], color=color, marker="o", markersize=10, fillstyle="none", linestyle="none"
+            )
 
 
 def _draw_scores(

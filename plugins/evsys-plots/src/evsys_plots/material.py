@@ -10,6 +10,7 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
+from evsys_runtime.proofs import is_proof
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.result_schemas import read_as
@@ -103,7 +104,8 @@ class Material:
     @property
     def benchmarks(self) -> tuple[str, ...]:
         """The benchmark entries that were scored, in that order."""
-        return tuple(dict.fromkeys(e.benchmark for run in self.runs for e in run.evaluations))
+        scored = (e.benchmark for run in self.runs for e in run.evaluations)
+        return tuple(dict.fromkeys(name for name in scored if not is_proof(name)))
 
     @property
     def success(self) -> tuple[str, str] | None:

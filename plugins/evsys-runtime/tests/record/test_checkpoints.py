@@ -112,7 +112,7 @@ def test_changed_and_missing_files_are_found(files):
 def test_a_removed_checkpoint_is_no_longer_listed_and_its_line_stays(files, tmp_path):
     save(files, 10)
     save(files, 20)
-    files.remove(files.complete()[0])
+    files.remove(files.complete()[0].directory)
     assert [entry.step for entry in files.complete()] == [20]
     assert len(list(read_jsonl(tmp_path / "checkpoints.jsonl"))) == 2
 

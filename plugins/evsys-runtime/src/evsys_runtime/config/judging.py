@@ -27,12 +27,13 @@ _PLACE = "$.metadata.benchmark"
 
 @attrs.frozen(kw_only=True)
 class Judging:
-    """How arms are scored and compared. `data_errors` are those of task files."""
+    """How arms are scored and compared. `data_errors` are those of task files, `sizes` the numbers of tasks by entry."""
 
     benchmarks: tuple[BenchmarkConfig, ...] = ()
     success: SuccessMetric | None = None
     baseline: str = ""
     data_errors: tuple[DataError, ...] = ()
+    sizes: Mapping[str, Size] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -94,7 +95,9 @@ def check_metadata(
     if success is not None and (size := checks.sizes.get(success.benchmark)) is not None:
         compared = {name for name, _ in arms} - {baseline}
         _check_size(reader, success.benchmark, size, len(compared))
-    return Judging(benchmarks=benchmarks, success=success, baseline=baseline, data_errors=errors)
+    return Judging(
+        benchmarks=benchmarks, success=success, baseline=baseline, data_errors=errors, sizes=checks.sizes
+    )
 
 
 def _check_size(reader: Reader, label: str, size: Size, compared: int) -> None:

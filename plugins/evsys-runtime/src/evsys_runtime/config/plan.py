@@ -14,10 +14,10 @@ from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, RunCon
 
 if TYPE_CHECKING:
     from evsys import Registry
-    from evsys.types import Purpose
+    from evsys.types import Proof, Purpose
     from evsys_runtime.config.search_plan import PlannedSearch
 
-__all__ = ["ALPHA", "MIN_TASKS", "ArmConfig", "Plan", "Stage", "SuccessMetric"]
+__all__ = ["ALPHA", "MIN_TASKS", "ArmConfig", "CheckpointSelection", "Plan", "Stage", "SuccessMetric"]
 
 ALPHA = 0.05
 """A difference is significant where its p-value, corrected over the arms, is at most this."""
@@ -43,6 +43,34 @@ class SuccessMetric:
     def oriented(self, value: float) -> float:
         """A value of it so that more is better; of such a one the value."""
         return value if self.direction == "max" else -value
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointSelection:
+    """Which checkpoint of a run counts: the last, or the best by `metric` of the `val` entry `benchmark`.
+
+    `direction` is that of the success metric if that selects, else None: the metric's own. `proof` says what keeps the selection
+    out of the verdict's numbers, of the entry `proven`; both are None if nothing is decided. `reason` says why the last counts
+    although an entry is scored during training.
+    """
+
+    checkpoint: Literal["best", "last"] = "last"
+    benchmark: str = ""
+    metric: str = ""
+    direction: Literal["max", "min"] | None = None
+    proof: Proof | None = None
+    proven: str | None = None
+    reason: str | None = None
+
+    @property
+    def by(self) -> str | None:
+        """`<benchmark>.<metric>`; None for the last checkpoint."""
+        return f"{self.benchmark}.{self.metric}" if self.checkpoint == "best" else None
+
+    @property
+    def scored_again(self) -> str | None:
+        """The entry that is scored again on the selected weights alone, since it selected them; None if there is none."""
+        return self.proven if self.proof in ("fresh_samples", "held_out_tasks") else None
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -85,6 +113,7 @@ class ArmConfig:
 class Plan:
     """A file without problems. `arms` come repeat by repeat, so that what is cut short holds whole sets of arms.
 
+    `selection` says which checkpoint of each run counts.
     `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side. `benchmark` took the place of
     the file's `metadata.benchmark`. With a `search`
     there are no arms at the start but those that show how far equal ones fall apart.
@@ -96,6 +125,7 @@ class Plan:
     project_root: Path
     registry: Registry
     success: SuccessMetric | None = None
+    selection: CheckpointSelection = attrs.field(factory=CheckpointSelection)
     search: PlannedSearch | None = None
     warnings: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ from evsys_runtime.config.arms import Arms
 from evsys_runtime.config.budgeting import budget_warnings, first_arm_warnings, known_steps
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.chain import RECIPES, check_learned, recipe_of, recipe_values
+from evsys_runtime.config.checkpoint_selection import check_select
 from evsys_runtime.config.confirming import check_confirm, check_control
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.expand import expand_document
@@ -165,6 +166,16 @@ def _plan(
         harnesses = (checks.harness(arm.tree, run) for arm, run in arms if run is not None)
         judged = (tree.get("metadata") or {}).get("benchmark")
         check_harnesses(harnesses, judged, judging.benchmarks, reader, plugins)
+    trained = [(arm, run) for arm, run in arms if run is not None]
+    selection = check_select(
+        values.get("select"),
+        judging,
+        reader,
+        plugins,
+        backends=[(run.backend.kind, checks.backend(arm.tree)) for arm, run in trained],
+        steps=[known_steps(run) for _, run in trained],
+        continual="continual" in tree,
+    )
     for callback, place in callbacks:
         check_monitored(reader, callback, judging.benchmarks, place)
     _raise_what_was_found(report, plugins, judging.data_errors)
@@ -189,6 +200,7 @@ def _plan(
         project_root=root,
         registry=registry,
         success=judging.success,
+        selection=selection,
         search=searched,
         warnings=tuple(
             dict.fromkeys(

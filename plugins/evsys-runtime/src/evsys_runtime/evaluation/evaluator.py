@@ -71,6 +71,7 @@ class Evaluator:
         log: gets an event for each scoring.
         deterministic: sample in fixed waves, so that each scoring has the same bits.
         score_untrained: score every entry at step 0 too.
+        selecting: the entry by whose scores a checkpoint is going to be selected; None if the last one counts.
         known: scorings made before: of shared starting weights, or by the attempts that this one goes on from.
         expected_seconds: how long a scoring of an entry took elsewhere.
         make_model: makes the model client of a scoring; by default the snapshot behind the renderer.
@@ -98,6 +99,7 @@ class Evaluator:
         log: Log | None = None,
         deterministic: bool = False,
         score_untrained: bool = False,
+        selecting: str | None = None,
         known: Iterable[EvaluationResult] = (),
         expected_seconds: Mapping[str, float] | None = None,
         make_model: MakeModel | None = None,
@@ -117,6 +119,7 @@ class Evaluator:
         self._keep_whole = keep
         self._log = log
         self._score_untrained = score_untrained
+        self._selecting = selecting
         self._hung = hung
         self._charge = charge or _for_free
         self._share = share
@@ -156,6 +159,11 @@ class Evaluator:
     def due(self, step: int) -> bool:
         """True when an entry wants scoring after `step` optimiser steps, and neither was nor is being scored there."""
         return bool(self._due(step))
+
+    def selects(self, step: int) -> bool:
+        """True if the weights after `step` steps may be selected, and so have to be saved."""
+        every = next((b.run_every for b in self.benchmarks if b.name == self._selecting), None)
+        return every is not None and step > 0 and step % every == 0
 
     async def submit(self, step: int, snapshot: SamplingClient) -> None:
         """Start to score what is due at `step`, and return; the snapshot is closed when all of it is scored.
@@ -215,10 +223,10 @@ class Evaluator:
         snapshot: SamplingClient | None,
         *,
         reason: str = "there was no snapshot to score",
-        splits: Collection[str] = ("val", "test"),
+        entries: Collection[str] | None = None,
         through: InferenceClient | None = None,
     ) -> Sequence[EvaluationResult]:
-        """Score every entry on the trained weights, unless it was scored at this very step; all results, by step.
+        """Score entries on the trained weights, unless one was scored at this very step; all results, by step.
 
         Waits for what was submitted before, too.
 
@@ -226,11 +234,11 @@ class Evaluator:
             step: optimiser steps behind the weights.
             snapshot: those weights; closed afterwards. None records each of these scorings as missing.
             reason: why there is no snapshot.
-            splits: of which entries.
+            entries: their names; None for all.
             through: generates in place of the snapshot, for entries without a client of their own. They are scored through it also
                 where the snapshot was scored at this step, and that scoring gives way.
         """
-        wanted = [b for b in self.benchmarks if b.split in splits]
+        wanted = [b for b in self.benchmarks if entries is None or b.name in entries]
         if through is not None:
             await self.drain()
             served = {b.name for b in wanted if b.inference is None}

@@ -9,7 +9,7 @@ exact interval. Any other metric gets its interval by bootstrap over tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
@@ -24,7 +24,7 @@ from evsys_runtime.evaluation.ranges import Range, declared_range, range_of, see
 if TYPE_CHECKING:
     from evsys import Registry
 
-__all__ = ["BoundMetric", "Scores", "bind_metric", "breakdown", "rewards_by_task", "score"]
+__all__ = ["BoundMetric", "Scores", "bind_metric", "breakdown", "rewards_by_task", "score", "value_of_tasks"]
 
 Direction = Literal["max", "min"]
 
@@ -184,6 +184,17 @@ def score(
                 value=None, direction=metric.direction, method="failed", reason=reason
             )
     return values, failures
+
+
+def value_of_tasks(
+    metric: BoundMetric, rewards: Mapping[str, Sequence[float]], tasks: Collection[str]
+) -> float | None:
+    """A metric of rewards on some of their tasks; None if it isn't available there, or needs whole rollouts."""
+    part = {task: values for task, values in rewards.items() if task in tasks}
+    usable = {task: values for task, values in part.items() if len(values) >= metric.needs_samples}
+    if metric.over_rollouts or not usable:
+        return None
+    return _finite(metric, usable)
 
 
 def breakdown(

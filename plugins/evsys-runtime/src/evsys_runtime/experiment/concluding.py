@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES
-from evsys.types import ArmResult, Conclusion, ExperimentResult, NoiseFloor, Usage
+from evsys.types import ArmResult, Conclusion, ExperimentResult, NoiseFloor, Selection, Usage
 from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
 from evsys_runtime.experiment.added.search import without_arm
 from evsys_runtime.experiment.arms.seed_audit import same_orders
@@ -112,7 +112,7 @@ def _as_it_ran(
     """With what went on in the runs; without a verdict where they can't carry one."""
     health = {arm.run_id: arm.health for arm in arms if arm.health}
     cut_off = sum((arm.cut_off for arm in arms), Usage())
-    conclusion = attrs.evolve(conclusion, health=health, cut_off=cut_off)
+    conclusion = attrs.evolve(conclusion, health=health, cut_off=cut_off, selection=_selection(session, arms))
     if session.options.dry:
         conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
     elif alike:
@@ -121,6 +121,21 @@ def _as_it_ran(
         extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
         conclusion = attrs.evolve(conclusion, extra=extra)
     return conclusion
+
+
+def _selection(session: Session, arms: Sequence[ArmResult]) -> Selection | None:
+    """Which checkpoint of each run counts; None if each was the last, and no entry was scored during training."""
+    plan = session.plan.selection
+    if session.options.dry or (plan.checkpoint == "last" and plan.reason is None):
+        return None
+    selected = {arm.run_id: arm.run.selected_checkpoint for arm in arms if arm.run is not None}
+    return Selection(
+        checkpoint=plan.checkpoint,
+        by=plan.by,
+        proof=plan.proof,
+        reason=plan.reason,
+        runs={run_id: one for run_id, one in selected.items() if one is not None},
+    )
 
 
 def _warnings(

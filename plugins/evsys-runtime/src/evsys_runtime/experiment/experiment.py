@@ -28,6 +28,7 @@ from evsys_runtime.experiment.checks.trained_on import flagged_tasks
 from evsys_runtime.experiment.concluding import conclude_and_write, write_down
 from evsys_runtime.experiment.earlier.preregistration import child_of
 from evsys_runtime.experiment.injected import injected_names, refuse_misfits
+from evsys_runtime.experiment.resuming.changed import as_it_began
 from evsys_runtime.experiment.resuming.forking import branch_off
 from evsys_runtime.experiment.resuming.resuming import (
     known_grader_warnings,
@@ -152,6 +153,7 @@ class Experiment:
             ConfigError: it can't be resumed, or its file isn't valid any more.
         """
         experiment, unfinished = cls._of_record(directory, overrides, registry, options, forks=False)
+        experiment.plan = as_it_began(experiment.plan, unfinished.directory)
         experiment.resumes = unfinished
         return experiment
 

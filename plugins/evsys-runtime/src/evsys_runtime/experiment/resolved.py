@@ -40,6 +40,7 @@ def resolved_tree(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str,
     names = [bound.name for bound in benchmarks]
     return {
         **resolver.fields(experiment, skip=(*_ARMS, "metadata")),
+        "select": {"by": plan.selection.by, "checkpoint": plan.selection.checkpoint},
         "metadata": {**resolver.fields(metadata, skip=("benchmark",)), **judged},
         "benchmarks": entries,
         "arms": [_arm(resolver, plan, arm, names) for arm in plan.arms],

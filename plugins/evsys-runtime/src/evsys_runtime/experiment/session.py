@@ -17,11 +17,12 @@ from evsys_runtime.background import in_background
 from evsys_runtime.config.harness import Harness, run_harness
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
-from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.plan import ArmConfig, CheckpointSelection, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark, with_harness
-from evsys_runtime.experiment.added.confirm_entries import is_scored
+from evsys_runtime.evaluation.proof import proof_entry
+from evsys_runtime.experiment.added.confirm_entries import deciding_entry, is_scored
 from evsys_runtime.experiment.arms.shared_scores import SharedScores
 from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
 from evsys_runtime.experiment.earlier.preregistration import (
@@ -277,13 +278,27 @@ class Session:
         return manager
 
     def benchmarks_of(self, arm: ArmConfig) -> tuple[BoundBenchmark, ...]:
-        """The entries that this arm is scored on, each in the harness that the run trains in unless the entry names its own."""
+        """The entries that this arm is scored on, each in the harness that the run trains in unless the entry names its own.
+
+        The proof of an entry that both selects and decides comes last.
+        """
+        selection = self.selection_of(arm)
         harness = run_harness(self.plan.registry, arm.run)
         if self.scores_outside_harness:
             harness = Harness(agent=arm.run.agent)
-        return tuple(
+        scored = tuple(
             with_harness(bound, entry, harness, self.plan.registry) for entry, bound in self.scored_on(arm)
         )
+        proven = selection.scored_again
+        if arm.purpose == "confirm" and deciding_entry(self.plan) != proven:
+            return scored
+        held_out = selection.proof == "held_out_tasks"
+        return (*scored, *(proof_entry(each, held_out=held_out) for each in scored if each.name == proven))
+
+    def selection_of(self, arm: ArmConfig) -> CheckpointSelection:
+        """Which checkpoint of a run counts: the last of a dry run, and of one that trains nothing."""
+        last = self.options.dry or arm.weights_of is not None
+        return CheckpointSelection() if last else self.plan.selection
 
     def scored_on(self, arm: ArmConfig) -> list[tuple[BenchmarkConfig, BoundBenchmark]]:
         """The entries that this arm is scored on, whoever acts, as the file has them and as they are bound."""

@@ -176,11 +176,11 @@ class CheckpointFiles:
                     self._list(_entry(path))
         return torn
 
-    def remove(self, entry: CheckpointEntry) -> None:
+    def remove(self, directory: Path) -> None:
         """Delete a checkpoint's files; its line stays, and readers pass it over."""
-        doomed = temporary_name(entry.directory)
-        with storing(entry.directory, "remove"):
-            entry.directory.rename(doomed)
+        doomed = temporary_name(directory)
+        with storing(directory, "remove"):
+            directory.rename(doomed)
             shutil.rmtree(doomed)
 
     def _list(self, entry: CheckpointEntry) -> None:

@@ -92,8 +92,9 @@ class PastExperiment:
 
 @attrs.frozen(kw_only=True)
 class PastRun:
-    """A run (an arm at a repeat) on record, as its newest attempt left it. `score` is the success metric of what it ended
-    with, with its interval; None unless it completed. `label` is the arm's name, with the stage of it that this is. `diverged`: its loss rose and stayed up, though it may have completed.
+    """A run (an arm at a repeat) on record, as its newest attempt left it. `score` is the success metric of the checkpoint that
+    counts, with its interval; None unless it completed. `selected_step` and `selected_checkpoint`, from the run's folder
+    on, are None if the last checkpoint counts. `label` is the arm's name, with the stage of it that this is. `diverged`: its loss rose and stayed up, though it may have completed.
     """
 
     experiment_id: str
@@ -111,6 +112,8 @@ class PastRun:
     data_hash: str | None = None
     attempts: int = 0
     steps: int | None = None
+    selected_step: int | None = None
+    selected_checkpoint: str | None = None
     score: float | None = None
     low: float | None = None
     high: float | None = None

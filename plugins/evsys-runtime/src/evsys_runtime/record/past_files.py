@@ -13,6 +13,7 @@ import attrs
 from evsys.errors import StoreError
 from evsys.types.results import Comparison, Settling
 from evsys.types.rollouts import Usage
+from evsys_runtime.proofs import proof_name
 from evsys_runtime.record.attempts import Attempt, superseded
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.leaves import short_leaves
@@ -232,7 +233,7 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
     status = str(result.get("status", STARTED))
     why = failure.get("message") or (run.get("stop_reason") if status != "completed" else None)
     data = facts.get("data") or {}
-    score = _score(result, experiment.past.metric)
+    score, selected = _score(result, experiment.past.metric), run.get("selected_checkpoint") or {}
     past = PastRun(
         experiment_id=experiment.past.experiment_id,
         run_id=run_id,
@@ -247,6 +248,8 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
         data_hash=_text(data.get("fingerprint")),
         attempts=len(attempts),
         steps=run.get("steps"),
+        selected_step=selected.get("step"),
+        selected_checkpoint=_text(selected.get("checkpoint")),
         score=_number(score.get("value")),
         low=_number(score.get("low")),
         high=_number(score.get("high")),
@@ -286,16 +289,18 @@ def planned_run(run_id: str, experiment: ReadExperiment) -> PastRun:
 
 
 def _score(result: Tree, metric: str | None) -> Tree:
-    """The success metric in the last scoring after training; what an unfinished run scored on the way isn't its result."""
+    """The success metric of the checkpoint that counts; what an unfinished run scored on the way isn't its result."""
     if metric is None or result.get("status") != "completed":
         return {}
     evaluations = [e for e in result["evaluations"] if e["model"] is None and e["step"] > 0]
     # A dot may be part of a name: of two entries that fit, the longer is meant.
     labels = [e["benchmark"] for e in evaluations if metric.startswith(f"{e['benchmark']}.")]
     label = max(labels, key=len, default="")
-    last = max(
-        (e for e in evaluations if e["benchmark"] == label), key=lambda e: int(e["step"]), default=None
-    )
+    selected = ((result.get("run") or {}).get("selected_checkpoint") or {}).get("step")
+    counted = [e for e in evaluations if e["benchmark"] == proof_name(label)]
+    counted = counted or [e for e in evaluations if e["benchmark"] == label]
+    counted = [e for e in counted if selected in (None, e["step"])]
+    last = max(counted, key=lambda e: int(e["step"]), default=None)
     if last is None or last["status"] != "completed":
         return {}
     value: Tree = last["metrics"].get(metric.removeprefix(f"{label}."), {})

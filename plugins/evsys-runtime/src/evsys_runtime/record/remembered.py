@@ -217,7 +217,7 @@ class WhyParent:
 class Why:
     """What `evsys why --json` prints: why an experiment, or one arm of it, ended as it did.
 
-    `weakened` is whatever speaks against what was concluded. `parent_verdict`, `parent_retracted` (why) and `changed` are about its parent, as
+    `checkpoints` says which checkpoint of each run was compared. `weakened` is whatever speaks against what was concluded. `parent_verdict`, `parent_retracted` (why) and `changed` are about its parent, as
     far as that is on record.
     """
 
@@ -233,6 +233,7 @@ class Why:
     arms: tuple[WhyArm, ...] = ()
     confirmed: WhyArm | None = None
     settle: str | None = None
+    checkpoints: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
     failed: tuple[WhyFailed, ...] = ()
     parent: str | None = None
@@ -246,7 +247,8 @@ class NextStep:
     """Something to do next: what it would tell, what it needs, what that costs by what such runs took, and how to do it.
 
     `worth` is how much it is expected to tell, in bits. `runs` are training runs, None where it needs something else. `config` is a whole
-    experiment file as JSON, where one is to be run; `command` is None where somebody has to do something first.
+    experiment file as JSON, where one is to be run; `command` is None where somebody has to do something first. `checkpoint` is the
+    selected one of the arm's first run, from the folder of the experiment on; None if its last one counts.
     """
 
     kind: Literal["resume", "confirm", "settle", "neighbour"]
@@ -259,6 +261,7 @@ class NextStep:
     cost_usd: float | None = None
     seconds: float | None = None
     command: str | None = None
+    checkpoint: str | None = None
     config: Mapping[str, Any] | None = None
 
 

@@ -95,10 +95,12 @@ def _run(folder: Path, past: PastRun, *, files: bool) -> ShownRun:
 
 
 def _scores(result: ArmResult) -> Iterator[Scored]:
-    """Of each benchmark entry the first scoring, of the weights that the run started from, and the last one."""
+    """Of each benchmark entry the first scoring, of the weights that the run started from, and that of those that count."""
+    selected = None if result.run is None else result.run.selected_checkpoint
     own: dict[str, list[EvaluationResult]] = {}
     for evaluation in result.evaluations:
-        if evaluation.model is None and evaluation.status == "completed":
+        counts = selected is None or evaluation.step in (0, selected.step)
+        if evaluation.model is None and evaluation.status == "completed" and counts:
             own.setdefault(evaluation.benchmark, []).append(evaluation)
     for evaluations in own.values():
         for evaluation in _ends(evaluations):

@@ -257,10 +257,23 @@ class TrainingLoop:
         Scorings come first, and end whenever they do: a checkpoint says which of them were still under way, its own step's
         among them, so that a run that is killed meanwhile knows what it lacks.
         """
-        every = self.algorithm.config.save_every
         await self._score(progress.step)
-        if every and progress.step % every == 0:
+        if self._saves(progress.step):
             await self._save(progress)
+
+    def _saves(self, step: int) -> bool:
+        every = self.algorithm.config.save_every
+        return bool(every and step % every == 0) or self._may_be_selected(step)
+
+    def _only_to_select(self, step: int) -> bool:
+        """True for a checkpoint that nobody asked for: it may go once a better one is known."""
+        every = self.algorithm.config.save_every
+        return self._may_be_selected(step) and not (every and step % every == 0) and step != self._limit
+
+    def _may_be_selected(self, step: int) -> bool:
+        """True for weights that are scored to select a checkpoint, so that they can be loaded again."""
+        selects = getattr(self.ctx.evaluate, "selects", None)
+        return selects is not None and selects(step)
 
     async def _send(self, index: int) -> _Sent:
         """A step whose intent is on record; it is submitted when its outcome is awaited."""
@@ -284,7 +297,6 @@ class TrainingLoop:
         somebody asks for then comes after the same step whatever trains it.
         """
         ctx, algorithm, step = self.ctx, self.algorithm, index + 1
-        every = algorithm.config.save_every
         return (
             algorithm.prefetch
             and getattr(ctx.clients.policy, "submits_ahead", False)
@@ -292,7 +304,7 @@ class TrainingLoop:
             and not ctx.deterministic
             and ctx.stop_requested is None
             and ctx.budget is None
-            and not (every and step % every == 0)
+            and not self._saves(step)
             and not (ctx.evaluate is not None and ctx.evaluate.due(step))
             and not self._measures(step)
         )
@@ -422,6 +434,7 @@ class TrainingLoop:
             "trend": self._trend.state(),
             "stop": ctx.stop_requested,
             "scorings": list(getattr(ctx.evaluate, "pending", ())),
+            "only_to_select": self._only_to_select(progress.step),
         }
         with boundary("backend", self._backend, ctx.run_id):
             checkpoint = await ctx.checkpoints.save(progress.step, ctx.clients.policy, loop)

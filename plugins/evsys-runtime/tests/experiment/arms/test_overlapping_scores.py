@@ -19,6 +19,7 @@ from evsys_runtime.record.checkpoints import MANIFEST
 ALONE = {"no_cache": True, "skip_grader_check": True}
 """Nothing is asked of a verifier but the scores of a run, and nothing but the run gives them."""
 
+LAST = "select: {checkpoint: last}\n"
 EVERY_5 = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 5\n    temperature: 1.0")
 
 HELD = """
@@ -80,7 +81,7 @@ def trained(project):
         project.tasks([(f"t{i:02d}", f"say {c}", c) for i, c in enumerate("abcdefghijkl")], verifier="held")
         text = RUN.replace("steps: 6", "steps: 12, save_every: 5").replace("kind: mock", f"kind: {backend}")
         experiment = project.experiment(
-            f"run:{text}", metadata=EVERY_5, extra="callbacks: [{kind: releases}]\n", **ALONE
+            f"run:{text}", metadata=EVERY_5, extra=f"callbacks: [{{kind: releases}}]\n{LAST}", **ALONE
         )
         return experiment, experiment.run()
 

@@ -181,7 +181,7 @@ def test_a_stage_before_that_kept_no_weights_is_an_error_of_the_one_after(projec
 def test_weights_that_were_damaged_meanwhile_are_not_begun_with(staged, monkeypatch):
     from evsys_runtime.experiment.chains import chain
 
-    real = chain.last_weights
+    real = chain.resulting_weights
 
     def damage(record, result):
         entry = real(record, result)
@@ -189,7 +189,7 @@ def test_weights_that_were_damaged_meanwhile_are_not_begun_with(staged, monkeypa
         path.write_bytes(path.read_bytes()[:-1])
         return entry
 
-    monkeypatch.setattr(chain, "last_weights", damage)
+    monkeypatch.setattr(chain, "resulting_weights", damage)
     result = staged().run()
     assert "has changed since it was saved" in result.arms[1].failure.message
 

@@ -14,6 +14,7 @@ from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
 
+LAST = ("select={checkpoint: last}",)
 CONFIG = """version: 1
 name: trial
 metadata:
@@ -139,6 +140,17 @@ def test_without_rows_what_follows_from_them_is_unknown_and_says_why(config):
     )  # it is scored at the ends only, however many steps there are
 
 
+def test_tasks_that_select_a_checkpoint_have_no_part_in_the_design(config):
+    lines = [
+        {"task_id": f"t{i}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        for i in range(51)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (config.parent / "tasks.jsonl").write_text(text, encoding="utf-8")
+    assert planned(config).design.tasks == 26
+    assert planned(config, *LAST).design.tasks == 51
+
+
 def test_the_smallest_effect_is_that_of_the_published_table(config):
     """Pass rates near 0.6, paired with a correlation of 0.5: 0.19 with 50 tasks, 0.14 with 100, 0.10 with 200, 0.06 with 500."""
     for tasks, effect in ((50, 0.19), (100, 0.14), (200, 0.10), (500, 0.06)):
@@ -148,7 +160,7 @@ def test_the_smallest_effect_is_that_of_the_published_table(config):
         ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (config.parent / "tasks.jsonl").write_text(text, encoding="utf-8")
-        single = ("matrix.axes={algorithm.params.learning_rate: [0.05]}",)
+        single = (*LAST, "matrix.axes={algorithm.params.learning_rate: [0.05]}")
         design = planned(config, *single).design
         assert (design.comparisons, design.level, design.tasks) == (1, 0.05, tasks)
         assert design.smallest_detectable_effect == pytest.approx(effect, abs=0.01)
@@ -410,7 +422,7 @@ def test_the_error_of_clusters_on_record_is_that_of_clusters_and_not_of_tasks(co
 
 
 def test_an_error_of_single_tasks_on_record_is_no_error_of_clusters(config):
-    one = in_groups(config)
+    one = (*LAST, *in_groups(config))
     (comparison,) = ran(config, *one).conclusion.comparisons
     error = (comparison.high - comparison.low) / 2 / 1.959964
     design = planned(config, *one, "metadata.benchmark[0].cluster_key=group").design

@@ -49,6 +49,7 @@ STATEMENTS = {
     "run_dir",
     "final_checkpoint",
     "best_checkpoint",
+    "checkpoint",
     "experiment_id",
     "directory",
 }

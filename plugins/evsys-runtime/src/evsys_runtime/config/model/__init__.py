@@ -14,6 +14,7 @@ from evsys_runtime.config.model.experiment import (
     MatrixConfig,
     MetadataConfig,
     SearchConfig,
+    SelectConfig,
     StageConfig,
     WatchdogConfig,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "RoleConfig",
     "RunConfig",
     "SearchConfig",
+    "SelectConfig",
     "SourceKind",
     "Split",
     "StageConfig",

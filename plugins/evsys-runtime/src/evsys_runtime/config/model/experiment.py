@@ -24,6 +24,7 @@ __all__ = [
     "MatrixConfig",
     "MetadataConfig",
     "SearchConfig",
+    "SelectConfig",
     "StageConfig",
     "WatchdogConfig",
 ]
@@ -118,6 +119,20 @@ class ConfirmConfig:
 
 
 @attrs.frozen(kw_only=True)
+class SelectConfig:
+    """Which checkpoint of each run is tested, continued and deployed."""
+
+    by: str | None = key(
+        "`<val entry>.<metric>` that selects; by default the success metric, or the first metric of the first `val` entry that has `run_every`.",
+        None,
+    )
+    checkpoint: Literal["best", "last"] | None = key(
+        "`best` of those that `by` scored during training, or `last`; by default `best` if a `val` entry has `run_every`.",
+        None,
+    )
+
+
+@attrs.frozen(kw_only=True)
 class LearnedConfig(SourceConfig):
     """One dataset of a sequence that is learnt: the keys of a `data` block, and these."""
 
@@ -196,6 +211,7 @@ class ExperimentConfig:
     )
     control: ControlConfig | None = key("A noise floor.", None)
     confirm: ConfirmConfig | None = key("A second trial of the winner, which decides.", None)
+    select: SelectConfig | None = key("Which checkpoint of each run counts.", None)
     max_concurrent_arms: int | None = key(
         "Arms side by side; by default what their backends suggest, 1 on `local` and 4 elsewhere.", None, ge=1
     )

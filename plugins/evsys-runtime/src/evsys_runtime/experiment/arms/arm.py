@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -22,8 +22,8 @@ from evsys.types import (
     ModelSpec,
     RunContext,
     RunResult,
+    SelectedCheckpoint,
     Status,
-    StopFlag,
 )
 from evsys_runtime.background import in_background
 from evsys_runtime.config.asked_model import asked_model
@@ -33,7 +33,6 @@ from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
-from evsys_runtime.evaluation.rollouts import TrainingRollouts
 from evsys_runtime.experiment.added.search_scores import register_judge
 from evsys_runtime.experiment.arms.backend import ArmBackend
 from evsys_runtime.experiment.arms.best_checkpoint import BestCheckpoint
@@ -44,15 +43,17 @@ from evsys_runtime.experiment.arms.listening import LAST_WORD_SECONDS, Listening
 from evsys_runtime.experiment.arms.result import arm_result, kept_rollouts, within_budget
 from evsys_runtime.experiment.arms.roles import ArmRole, roles_of
 from evsys_runtime.experiment.arms.rollouts import training_rollouts
+from evsys_runtime.experiment.arms.run_context import run_context
 from evsys_runtime.experiment.arms.score_only import taken_as_trained
 from evsys_runtime.experiment.arms.scores import ArmScores
+from evsys_runtime.experiment.arms.select_checkpoint import select_checkpoint
 from evsys_runtime.experiment.arms.so_far import so_far
 from evsys_runtime.experiment.arms.untrained import untrained_keys
 from evsys_runtime.experiment.chains.chain import start_of
 from evsys_runtime.experiment.facts import run_facts
 from evsys_runtime.experiment.resuming.taken_up import TakenUp, note_trained
 from evsys_runtime.experiment.secrets import without_secrets
-from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
+from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.spending.budget import ArmBudget
 from evsys_runtime.experiment.spending.charging import ScoringCharges, left_of
 from evsys_runtime.experiment.watching.interrupts import asked_to_stop, interruption
@@ -61,7 +62,6 @@ from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import context
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
-from evsys_runtime.training.checkpoints import RunCheckpoints
 from evsys_runtime.training.floating_point import floating_point_in
 from evsys_runtime.training.retreat import Retreat
 
@@ -128,6 +128,7 @@ class _ArmRun:
     lost: RunResult | None = None
     restore: Checkpoint | None = None
     retreat: Retreat | None = None
+    selected: SelectedCheckpoint | None = None
     best: BestCheckpoint = attrs.field(factory=BestCheckpoint)
     rows: ArmData | None = None
     charges: list[ScoringCharges] = attrs.field(factory=list)
@@ -167,7 +168,8 @@ class _ArmRun:
         algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
         begins = await in_background(start_of, self.session, arm, asked_model(arm.run.model, algorithm))
         model, self.restore = begins.model, begins.checkpoint
-        self.best = await in_background(BestCheckpoint.of, self.record, success, self.benchmarks)
+        chosen_by = self.session.selection_of(arm)
+        self.best = await in_background(BestCheckpoint.of, self.record, success, self.benchmarks, chosen_by)
         self.hooks.register(self.best, "best checkpoint")
         self.scored, self.trained = self.taken.scored, self.taken.trained
         self.warnings += self.taken.odd
@@ -183,23 +185,13 @@ class _ArmRun:
         )
         roles = roles_of(arm, algorithm, self.session.plan.project_root)
         data = await self.rows.load(algorithm, begins, roles)
-        gone = {}
-        for step in self._lost():
-            try:
-                start = self.restore if step == 0 else self.taken.snapshot(step)
-            except StoreError as error:
-                gone[step] = error.message
-                continue
-            async with self._prepared(algorithm, model, data, start) as (client, scores, _):
-                await scores.at(client, step)
-                await scores.evaluator.drain()
-                self.scored = scores.evaluator.results
+        gone = await self._make_up(algorithm, model, data)
         start = self.taken.restored or self.restore
         if self.trained is not None:  # scoring alone needs nobody beside the model
             roles = ()
         async with self._prepared(algorithm, model, data, start, roles) as (client, scores, ctx):
-            rows, dropped = len(data), dict(data.dropped)
-            await self.hooks.emit("evsys_data_prepared", ctx=ctx, rows=rows, dropped=dropped)
+            told = {"rows": len(data), "dropped": dict(data.dropped)}
+            await self.hooks.emit("evsys_data_prepared", ctx=ctx, **told)
             for step, why in gone.items():
                 await scores.evaluator.give_up(step, why)
             if self.taken.checkpoint is None:
@@ -212,8 +204,13 @@ class _ArmRun:
             if self.retreat is not None:
                 await scores.left_behind(client, self.trained.steps, self.retreat.kind)
                 return self.trained
-            await scores.trained(client, self.trained.steps, result=self.trained)
-            await scores.models()
+            chosen = await self._select(client, scores, self.trained)
+            if chosen is None:
+                await scores.results(client, self.trained.steps, self.trained)
+        if chosen is not None:
+            self.scored = scores.evaluator.results
+            async with self._prepared(algorithm, model, data, chosen) as (client, scores, _):
+                await scores.results(client, chosen.step)
         stopped = None if self.budget is None else self.budget.stopped
         return within_budget(self.trained, scores.evaluator.results, stopped)
 
@@ -233,6 +230,37 @@ class _ArmRun:
             result = await trained(algorithm, ctx, kind)
         await in_background(note_trained, self.record, result)
         return result
+
+    async def _make_up(
+        self, algorithm: Algorithm, model: ModelSpec, data: MaterializedDataset
+    ) -> Mapping[int, str]:
+        """Make up the scores that earlier attempts lack; why that can't be done, by step."""
+        gone = {}
+        for step in self._lost():
+            try:
+                start = self.restore if step == 0 else self.taken.snapshot(step)
+            except StoreError as error:
+                gone[step] = error.message
+                continue
+            async with self._prepared(algorithm, model, data, start) as (client, scores, _):
+                await scores.at(client, step)
+                await scores.evaluator.drain()
+                self.scored = scores.evaluator.results
+        return gone
+
+    async def _select(
+        self, client: TrainingClient, scores: ArmScores, trained: RunResult
+    ) -> Checkpoint | None:
+        """Select the checkpoint that counts; None if its weights are those that the client has."""
+        if self.session.selection_of(self.arm).checkpoint == "last":
+            return None
+        await scores.to_select(client, trained.steps)
+        place = self.record.directory
+        self.selected = await in_background(select_checkpoint, self.best, trained, scores.evaluator, place)
+        if self.selected is None or self.selected.step == trained.steps:
+            return None
+        self.log.info("checkpoint.selected", step=self.selected.step, by=self.selected.by)
+        return self.best.selected
 
     def _lost(self) -> list[int]:
         """Steps before the one from which this attempt goes on whose scores are still to be made."""
@@ -269,7 +297,23 @@ class _ArmRun:
         ):
             scores = self._scores(client, model, endpoints)
             clients = Clients(policy=client, **beside)
-            ctx = self.ctx = self._context(clients, model, data, scores.evaluator, rollouts)
+            ctx = self.ctx = run_context(
+                self.session,
+                self.arm,
+                self.taken,
+                record=self.record,
+                attempt=self.attempt,
+                model=model,
+                data=data,
+                clients=clients,
+                hooks=self.hooks,
+                log=self.log,
+                evaluate=scores.evaluator,
+                rollouts=rollouts,
+                budget=self.budget,
+                heartbeat=self.watch.beat,
+                warn=self.warnings.append,
+            )
             before, self.listening = self.listening, Listening(hooks=self.hooks, ctx=ctx)
             await before.followed()
             scores.evaluator.bind(ctx)
@@ -308,51 +352,6 @@ class _ArmRun:
         self.evaluator = scores.evaluator
         self.charges.append(scores.charges)
         return scores
-
-    def _context(
-        self,
-        clients: Clients,
-        model: ModelSpec,
-        data: MaterializedDataset,
-        evaluator: Evaluator,
-        rollouts: TrainingRollouts | None,
-    ) -> RunContext:
-        session, arm = self.session, self.arm
-        seeds = session.seeds(arm)
-        restored = self.taken.restored
-        # Where the training was over when that was saved, as somebody had asked for, it still is.
-        over = None if restored is None else restored.loop.get("stop")
-        return RunContext(
-            run_id=run_id_of(arm),
-            arm=arm.name,
-            repeat=arm.repeat,
-            attempt=self.attempt,
-            run_dir=self.record.directory,
-            config=arm.tree,
-            model=model,
-            seeds=seeds,
-            data=data,
-            clients=clients,
-            record=self.record,
-            checkpoints=RunCheckpoints(
-                self.record.checkpoints,
-                model,
-                attempt=self.attempt,
-                attempts=self.record.attempts,
-                restored=restored,
-            ),
-            stop=StopFlag(reason=over),
-            hooks=self.hooks,
-            log=self.log,
-            evaluate=evaluator,
-            rollouts=rollouts,
-            deterministic=arm.deterministic,
-            max_steps=DRY_STEPS if session.options.dry else None,
-            retreats=self.taken.retreats,
-            budget=self.budget,
-            heartbeat=self.watch.beat,
-            warn=self.warnings.append,
-        )
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -442,6 +441,7 @@ class _ArmRun:
             run_id=run_id_of(self.arm),
             evaluations=evaluations,
             best_checkpoint=self.best.place(self.record.directory),
+            selected_checkpoint=self.selected,
         )
         return arm_result(
             self.session,

@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is the best: by the success metric on an entry that isn't kept for the test, else by the reward."""
+"""Which checkpoint of a run is the best: by what the experiment selects by, by the success metric, else by the reward."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from pathlib import Path
 import attrs
 
 from evsys.types import Checkpoint, EvaluationResult, RunContext
-from evsys_runtime.config.plan import SuccessMetric
+from evsys_runtime.background import in_background
+from evsys_runtime.config.plan import CheckpointSelection, SuccessMetric
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.metrics import BoundMetric, value_of_tasks
+from evsys_runtime.evaluation.proof import selecting_tasks
 from evsys_runtime.experiment.verdict.scores import value_of
+from evsys_runtime.record.checkpoints import CheckpointFiles
 from evsys_runtime.record.result_schemas import read_as
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
@@ -20,6 +24,8 @@ __all__ = ["BestCheckpoint"]
 
 REWARD = "reward"
 """The metric of a step that counts where nothing is scored."""
+
+LAST = CheckpointSelection()
 
 WINDOW = 10
 """Steps that a mean of the reward is taken over: that of one step is mostly noise."""
@@ -30,17 +36,22 @@ class BestCheckpoint:
     """Follows one run, as a listener, and knows its best checkpoint so far.
 
     A backend whose client has `keep_state(state)` is told of each new one, so that it doesn't let go of it, and at the beginning of an
-    attempt which it is by then, so that it can let go of that once there is a better one.
+    attempt which it is by then, so that it can let go of that once there is a better one. Checkpoints that were saved for the
+    selection alone are removed once they are neither the best nor the last.
 
     Attributes:
         entry: the benchmark entry whose scores count; None leaves the rewards.
         metric: its metric.
         sign: -1 where less is better.
+        tasks: the metric and the tasks of the entry that count; None for all.
+        files: where checkpoints are removed; None removes none.
     """
 
     entry: str | None = None
     metric: str = ""
     sign: float = 1.0
+    tasks: tuple[BoundMetric, frozenset[str]] | None = None
+    files: CheckpointFiles | None = None
     _rewards: dict[int, float] = attrs.field(factory=dict)
     _scores: dict[int, float] = attrs.field(factory=dict)
     _saved: dict[int, Checkpoint] = attrs.field(factory=dict)
@@ -52,18 +63,21 @@ class BestCheckpoint:
         record: RunRecord,
         success: SuccessMetric | None,
         benchmarks: Sequence[BoundBenchmark],
+        selection: CheckpointSelection = LAST,
     ) -> BestCheckpoint:
         """It as an attempt finds it that goes on with a run: from the live lines of the record. Blocking.
 
         Raises:
             StoreError: the record can't be read.
         """
-        entry = None if success is None else _entry(success, benchmarks)
-        found = cls(
-            entry=entry,
-            metric="" if success is None else success.metric,
-            sign=-1.0 if success is not None and success.direction == "min" else 1.0,
-        )
+        if selection.checkpoint == "best":
+            found = cls._by(selection, benchmarks, record.checkpoints)
+        else:
+            found = cls(
+                entry=None if success is None else _entry(success, benchmarks),
+                metric="" if success is None else success.metric,
+                sign=-1.0 if success is not None and success.direction == "min" else 1.0,
+            )
         attempts = record.attempts
         if len(attempts) < 2:
             return found
@@ -74,6 +88,21 @@ class BestCheckpoint:
         for saved in record.checkpoints.complete(attempts):
             found._saved[saved.step] = restorable(saved)
         return found
+
+    @classmethod
+    def _by(
+        cls, selection: CheckpointSelection, benchmarks: Sequence[BoundBenchmark], files: CheckpointFiles
+    ) -> BestCheckpoint:
+        bound = next(one for one in benchmarks if one.name == selection.benchmark)
+        metric = bound.metric(selection.metric)
+        part = (metric, selecting_tasks(bound)) if selection.proof == "held_out_tasks" else None
+        return cls(
+            entry=bound.name,
+            metric=metric.name,
+            sign=-1.0 if (selection.direction or metric.direction) == "min" else 1.0,
+            tasks=part,
+            files=files,
+        )
 
     # --- what it is told ------------------------------------------------------------------------------------------
 
@@ -89,11 +118,13 @@ class BestCheckpoint:
         """A hook: weights are scored."""
         self._scored(evaluation)
         await self._keep(ctx)
+        await self._remove_worse(ctx)
 
     async def evsys_checkpoint_saved(self, ctx: RunContext, checkpoint: Checkpoint) -> None:
         """A hook: there is another one."""
         self._saved[checkpoint.step] = checkpoint
         await self._keep(ctx)
+        await self._remove_worse(ctx)
 
     # --- what it knows --------------------------------------------------------------------------------------------
 
@@ -101,6 +132,18 @@ class BestCheckpoint:
     def best(self) -> Checkpoint | None:
         """The best checkpoint; None where nothing says how good any of them is."""
         return next((one for one in self.ranked() if self._is_known(one.step)), None)
+
+    @property
+    def looks(self) -> dict[int, float]:
+        """The scores of trained weights, by step, as the metric has them; those of removed checkpoints too."""
+        return {step: self.sign * self._scores[step] for step in sorted(self._scores) if step > 0}
+
+    @property
+    def selected(self) -> Checkpoint | None:
+        """The checkpoint with the best score; None without one. Of equals the later one is taken."""
+        saved = self._scores.keys() & self._saved.keys()
+        step = max(saved, key=lambda one: (self._scores[one], one), default=None)
+        return None if step is None else self._saved[step]
 
     def ranked(self, at_most: int | None = None) -> list[Checkpoint]:
         """The checkpoints of at most so many steps, the best first; those of which nothing is known come last, the latest first.
@@ -122,10 +165,13 @@ class BestCheckpoint:
     def place(self, directory: Path) -> str | None:
         """Where the best checkpoint is, from the run's folder on."""
         best = self.best
-        if best is None:
-            return None
-        inside = best.directory.is_relative_to(directory)
-        return (best.directory.relative_to(directory) if inside else best.directory).as_posix()
+        return None if best is None else self.place_of(best, directory)
+
+    @staticmethod
+    def place_of(checkpoint: Checkpoint, directory: Path) -> str:
+        """Where a checkpoint is, from the run's folder on."""
+        inside = checkpoint.directory.is_relative_to(directory)
+        return (checkpoint.directory.relative_to(directory) if inside else checkpoint.directory).as_posix()
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -138,6 +184,9 @@ class BestCheckpoint:
         if evaluation.benchmark != self.entry or evaluation.model is not None:
             return
         value = value_of(evaluation, self.metric)
+        if value is not None and self.tasks is not None:
+            metric, tasks = self.tasks
+            value = value_of_tasks(metric, evaluation.task_rewards, tasks)
         if value is not None:
             self._scores[evaluation.step] = self.sign * value
 
@@ -147,6 +196,20 @@ class BestCheckpoint:
 
     def _is_known(self, step: int) -> bool:
         return step in self._scores or self._reward(step) is not None
+
+    async def _remove_worse(self, ctx: RunContext) -> None:
+        """Remove what was saved for the selection alone, is scored, and can't be needed any more.
+
+        A step whose scorings are still under way is needed if the run is killed before they end.
+        """
+        selected = self.selected
+        if self.files is None or selected is None:
+            return
+        pending = {one["step"] for one in getattr(ctx.evaluate, "pending", ())}
+        kept = {selected.step, max(self._saved), *pending}
+        for step in sorted(self._scores.keys() & self._saved.keys() - kept):
+            if self._saved[step].loop.get("only_to_select"):
+                await in_background(self.files.remove, self._saved.pop(step).directory)
 
     async def _keep(self, ctx: RunContext) -> None:
         best, keep = self.best, getattr(ctx.clients.policy, "keep_state", None)

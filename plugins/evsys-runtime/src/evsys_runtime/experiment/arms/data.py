@@ -25,6 +25,7 @@ from evsys_runtime.experiment.resuming.forking import BRANCH
 from evsys_runtime.experiment.secrets import refuse_secret_rows
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watching.watchdog import Watchdog
+from evsys_runtime.proofs import is_proof
 from evsys_runtime.record.cache import CachedData
 from evsys_runtime.record.run_record import RunRecord
 
@@ -121,7 +122,9 @@ class ArmData:
             seed=session.seeds(arm)("run"),
             data_hash=data.fingerprint,
             weights=start.weights if branch is None else branch["files"],
-            benchmark_hashes={b.name: b.benchmark_hash or "" for b in self.benchmarks},
+            benchmark_hashes={
+                b.name: b.benchmark_hash or "" for b in self.benchmarks if not is_proof(b.name)
+            },
             plugin_versions=versions,
             roles={role.name: role.files for role in roles if role.files is not None},
         )

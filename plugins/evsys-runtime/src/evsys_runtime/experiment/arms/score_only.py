@@ -8,7 +8,7 @@ from evsys.errors import RunError
 from evsys.types import RunResult
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.chains.chain import last_weights
+from evsys_runtime.experiment.chains.chain import resulting_weights
 from evsys_runtime.experiment.resuming.taken_up import TakenUp
 from evsys_runtime.experiment.session import Session
 
@@ -29,7 +29,7 @@ def taken_as_trained(session: Session, arm: ArmConfig, taken: TakenUp) -> TakenU
     if arm.weights_of == BASE_MODEL:
         return attrs.evolve(taken, trained=RunResult(status="completed", run_id=arm.run_id))
     record = session.record.find_run(arm.weights_of)
-    entry = None if record is None else last_weights(record, session.results[arm.weights_of])
+    entry = None if record is None else resulting_weights(record, session.results[arm.weights_of])
     if entry is None:
         raise RunError(
             f"{arm.run_id} scores the weights that {arm.weights_of} ended with, and that run kept none",

@@ -24,6 +24,7 @@ from evsys_runtime.experiment.injected import make_client, run_of
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.spending.charging import ScoringCharges
 from evsys_runtime.experiment.watching.watchdog import Watchdog
+from evsys_runtime.proofs import is_proof
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 from evsys_runtime.training.retreat import RetreatKind
@@ -90,6 +91,7 @@ class ArmScores:
             log=log,
             deterministic=arm.deterministic,
             score_untrained=untrained,
+            selecting=session.selection_of(arm).benchmark or None,
             known=[*map(without_cost, known.values()), *scored],
             expected_seconds=took,
             share=lambda benchmark, make: shared.score(keys[benchmark.name], run_id, make, watch.elsewhere),
@@ -143,15 +145,20 @@ class ArmScores:
             snapshot = await client.sampling_client()
         await self.evaluator.submit(step, snapshot)
 
+    async def results(self, client: TrainingClient, steps: int, result: RunResult | None = None) -> None:
+        """Score the weights that count on every entry, and the API models beside them; see `trained`."""
+        await self.trained(client, steps, result=result)
+        await self.models()
+
     async def trained(
         self,
         client: TrainingClient,
         steps: int,
         *,
-        splits: Collection[str] = ("val", "test"),
+        entries: Collection[str] | None = None,
         result: RunResult | None = None,
     ) -> None:
-        """Score the trained weights on the entries of these splits, and wait for every scoring.
+        """Score the weights that the client has on these entries, or on all, and wait for every scoring.
 
         Of a `result` that is complete the scores come through the client that an injected `inference_factory` makes for it.
         """
@@ -166,9 +173,9 @@ class ArmScores:
         except Exception as exc:
             # The weights are trained and kept; that they can't be scored is recorded as such.
             self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
-            await self.evaluator.final(steps, None, reason=str(exc), splits=splits)
+            await self.evaluator.final(steps, None, reason=str(exc), entries=entries)
             return
-        await self.evaluator.final(steps, snapshot, splits=splits, through=through)
+        await self.evaluator.final(steps, snapshot, entries=entries, through=through)
 
     def _elsewhere(self, result: RunResult) -> RunResult:
         """A result for code that doesn't know the run's folder: whose it is, and its checkpoint as a whole path."""
@@ -177,13 +184,19 @@ class ArmScores:
             saved = str(self.run_dir / saved)
         return attrs.evolve(result, run_id=run_id_of(self.arm), final_checkpoint=saved)
 
+    async def to_select(self, client: TrainingClient, steps: int) -> None:
+        """Score the last weights on the entries that are scored during training, so that they can be selected, too."""
+        entries = [one.name for one in self.benchmarks if one.split == "val" and one.run_every is not None]
+        await self.trained(client, steps, entries=entries)
+
     async def left_behind(self, client: TrainingClient, steps: int, how: RetreatKind) -> None:
         """Wait for the scorings of an attempt that the run goes back from; after a `branch` its last weights are scored, too.
 
         The test isn't for that: it is looked at once, with what the run ends with.
         """
         if how == "branch":
-            await self.trained(client, steps, splits=("val",))
+            entries = [one.name for one in self.benchmarks if one.split == "val" and not is_proof(one.name)]
+            await self.trained(client, steps, entries=entries)
         else:
             await self.evaluator.drain()
 

@@ -15,14 +15,14 @@ from evsys_runtime.record.checkpoints import CheckpointEntry
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import find_checkpoint
 
-__all__ = ["Start", "as_arms", "last_weights", "start_of"]
+__all__ = ["Start", "as_arms", "resulting_weights", "start_of"]
 
 
 @attrs.frozen(kw_only=True)
 class Start:
     """Where a run begins: its model, and the checkpoint that its weights are loaded from, None for those of the base model.
 
-    `follows` is, of a later stage, the run whose last weights these are, with the hashes of their files.
+    `follows` is, of a later stage, the run whose selected or last weights these are, with the hashes of their files.
     """
 
     model: ModelSpec
@@ -54,7 +54,7 @@ def start_of(session: Session, arm: ArmConfig, model: ModelSpec) -> Start:
     if arm.stage is None or arm.stage.first or arm.after is None:
         return Start(model=model, checkpoint=find_checkpoint(model, root))
     record = session.record.find_run(arm.after)
-    entry = None if record is None else last_weights(record, session.results[arm.after])
+    entry = None if record is None else resulting_weights(record, session.results[arm.after])
     if entry is None:
         raise RunError(
             f"stage {arm.stage.label} begins with the weights that {arm.after} ended with, and that run kept none",
@@ -108,9 +108,12 @@ def _warnings(stages: Iterable[ArmResult]) -> Iterable[str]:
     return (warning for stage in stages for warning in stage.warnings)
 
 
-def last_weights(record: RunRecord, result: ArmResult) -> CheckpointEntry | None:
-    """The checkpoint that a run said it ended with."""
-    name = None if result.run is None else result.run.final_checkpoint
+def resulting_weights(record: RunRecord, result: ArmResult) -> CheckpointEntry | None:
+    """The checkpoint that counts of a run: the selected one, else the last."""
+    run = result.run
+    selected = None if run is None else run.selected_checkpoint
+    last = None if run is None else run.final_checkpoint
+    name = last if selected is None else selected.checkpoint
     if name is None:
         return None
     folder = (record.directory / name).resolve()

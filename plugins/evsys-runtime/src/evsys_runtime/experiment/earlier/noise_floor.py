@@ -69,7 +69,12 @@ def _identity(session: Session, question: Question) -> str | None:
         return None
     first = wanted[0]
     benchmark = next(b for b in session.benchmarks_of(first) if b.name == question.benchmark)
-    scored = [question.metric, untrained_key(first, benchmark, session.plan.registry, Seeds())]
+    scored: list[object] = [
+        question.metric,
+        untrained_key(first, benchmark, session.plan.registry, Seeds()),
+    ]
+    selection = session.plan.selection
+    scored += [] if selection.by is None else [selection.by, selection.proof]
     if question.baseline == BASE_MODEL:
         return digest([BASE_MODEL, *scored])
     made_of = [_made_of(session, arm) for arm in wanted if arm.repeat == first.repeat]

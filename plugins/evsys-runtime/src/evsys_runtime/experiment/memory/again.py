@@ -17,7 +17,7 @@ __all__ = ["Resolved"]
 _MADE = frozenset({"hash", "tasks", "allow_test_selection"})
 """What resolved.json knows of an entry beyond the file."""
 
-_KEPT = ("version", "data_store", "deterministic", "max_concurrent_arms", "budget", "watchdog")
+_KEPT = ("version", "data_store", "deterministic", "select", "max_concurrent_arms", "budget", "watchdog")
 _SEED_STEP = 1000
 """How far the seeds of a repetition are from those of what it repeats."""
 

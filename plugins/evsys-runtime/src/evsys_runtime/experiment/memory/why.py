@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
+import attrs
+
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, NoiseFloor
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart
 from evsys_runtime.experiment.verdict.noise import noise_words
+from evsys_runtime.experiment.verdict.selection import selection_lines
 from evsys_runtime.experiment.verdict.tables import number
 from evsys_runtime.record.differing import differences
 from evsys_runtime.record.experiment_names import run_called
@@ -79,6 +82,7 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
             says=outcome_words(again.comparison, minimum, level, noise),
         ),
         settle=conclusion.settle,
+        checkpoints=tuple(_checkpoints(conclusion, runs)),
         weakened=tuple(dict.fromkeys(_weakened(found, conclusion, runs))),
         failed=tuple(_failed(index, runs, on_record)),
         parent=past.parent,
@@ -86,6 +90,15 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         parent_retracted=None if parent is None else parent.retracted,
         changed=() if parent is None else tuple(_changed(index, past, parent, named, on_record())),
     )
+
+
+def _checkpoints(conclusion: Conclusion, runs: Sequence[ShownRun]) -> Iterator[str]:
+    """How checkpoints were selected, and the selected ones of some runs."""
+    selection = conclusion.selection
+    if selection is not None:
+        named = {run.past.run_id for run in runs}
+        selected = {run_id: one for run_id, one in selection.runs.items() if run_id in named}
+        yield from selection_lines(attrs.evolve(selection, runs=selected))
 
 
 def _arm_called(text: str, found: Shown) -> str:

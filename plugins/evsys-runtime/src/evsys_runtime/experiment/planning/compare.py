@@ -17,6 +17,7 @@ from evsys_runtime.experiment.planning.evidence import Evidence, PastArm
 from evsys_runtime.experiment.verdict.comparing import NOT_A_MEAN, aligned, finite, largest_difference
 from evsys_runtime.experiment.verdict.paired import paired_difference
 from evsys_runtime.experiment.verdict.scores import arm_score, final_scoring
+from evsys_runtime.proofs import is_proof
 from evsys_runtime.record.differing import differences
 from evsys_runtime.record.experiment_names import run_called
 from evsys_runtime.record.files import read_json
@@ -209,7 +210,8 @@ def _metrics(
 
 def _scored(results: Sequence[ArmResult]) -> dict[str, EvaluationResult]:
     """The last scoring of each entry by the first run that has one."""
-    names = dict.fromkeys(e.benchmark for result in results for e in result.evaluations if e.model is None)
+    own = [e for result in results for e in result.evaluations if e.model is None]
+    names = dict.fromkeys(e.benchmark for e in own if not is_proof(e.benchmark))
     found: dict[str, EvaluationResult] = {}
     for name in names:
         scorings = (final_scoring(result, name) for result in results)

@@ -11,6 +11,7 @@ import numpy as np
 
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.proof import proof_entry
 from evsys_runtime.experiment.added.confirm import planned_repeats
 from evsys_runtime.experiment.added.confirm_entries import deciding_entry
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, PastScoring
@@ -57,7 +58,8 @@ def design_of(
         return None
     arms = planned_repeats(plan, "candidate")
     compared = sum(1 for name in arms if name != question.baseline)
-    return _design(question, benchmarks, resolved, evidence, compared=compared, runs=min(arms.values()))
+    deciding = _deciding(plan, benchmarks, question)
+    return _design(question, deciding, resolved, evidence, compared=compared, runs=min(arms.values()))
 
 
 def confirming_design(
@@ -68,12 +70,20 @@ def confirming_design(
     question = None if entry is None else question_of(plan, tuple(benchmarks), entry=entry)
     if question is None or not runs:
         return None
-    return _design(question, benchmarks, resolved, evidence, compared=1, runs=runs)
+    return _design(question, _deciding(plan, benchmarks, question), resolved, evidence, compared=1, runs=runs)
+
+
+def _deciding(plan: Plan, benchmarks: Sequence[BoundBenchmark], question: Question) -> BoundBenchmark:
+    """The entry that decides, with the tasks that do: those that select a checkpoint have no part in it."""
+    benchmark = next(b for b in benchmarks if b.name == question.benchmark)
+    if plan.selection.proof != "held_out_tasks" or plan.selection.proven != benchmark.name:
+        return benchmark
+    return attrs.evolve(benchmark, tasks=proof_entry(benchmark, held_out=True).tasks)
 
 
 def _design(
     question: Question,
-    benchmarks: Sequence[BoundBenchmark],
+    benchmark: BoundBenchmark,
     resolved: Mapping[str, Any],
     evidence: Evidence,
     *,
@@ -81,7 +91,6 @@ def _design(
     runs: int,
 ) -> Design:
     """What a question can be answered to, with so many arms beside the baseline and so many runs of each."""
-    benchmark = next(b for b in benchmarks if b.name == question.benchmark)
     baseline = _stored_baseline(question, benchmark, resolved, evidence)
     expected = _expected(question, benchmark, resolved, evidence, baseline=baseline, runs=runs)
     paired, low, high = expected.paired, *_ends(question)

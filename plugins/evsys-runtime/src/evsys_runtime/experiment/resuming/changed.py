@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import attrs
+
 from evsys.errors import ConfigError, Problem, StoreError
-from evsys_runtime.config.plan import Plan
+from evsys_runtime.config.plan import CheckpointSelection, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.resuming.unfinished import ADJUSTABLE
@@ -18,7 +21,17 @@ from evsys_runtime.record.ingredients import differences
 from evsys_runtime.record.provenance import collect, evsys_distributions
 from evsys_runtime.record.secrets import Redactor
 
-__all__ = ["odd_changes", "refuse", "refuse_changes", "resolved_then", "scored_outside_harness"]
+__all__ = [
+    "as_it_began",
+    "odd_changes",
+    "refuse",
+    "refuse_changes",
+    "resolved_then",
+    "scored_outside_harness",
+]
+
+OLDER = {"select": {"by": None, "checkpoint": "last"}}
+"""What an experiment was that began before there was a key for it."""
 
 HINT = "put it back as it was, or begin a new experiment from its checkpoints: evsys resume --fork"
 _ALWAYS = ("evsys-core", "evsys-runtime")
@@ -43,6 +56,15 @@ def refuse_changes(
         problems += [f"resolved.json: {line}" for line in _resolved(then, now)]
         problems += _versions(facts["provenance"]["evsys"], then)
     refuse(record, problems)
+
+
+def as_it_began(plan: Plan, directory: Path) -> Plan:
+    """The plan of an experiment on record, without what a key selects by default that was added after it began."""
+    try:
+        tree = read_json(directory / "resolved.json")
+    except StoreError:  # `refuse_changes` and `odd_changes` say what can't be compared
+        return plan
+    return plan if "select" in tree else attrs.evolve(plan, selection=CheckpointSelection())
 
 
 def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
@@ -104,7 +126,7 @@ def _benchmarks(then: Mapping[str, Any], benchmarks: Sequence[BoundBenchmark]) -
 def _resolved(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     planned = {arm["run_id"] for arm in now["arms"]}
     # Arms that were added on the way are made of the same file; proposals.jsonl has them.
-    then = {**then, "arms": [arm for arm in then["arms"] if arm["run_id"] in planned]}
+    then = {**OLDER, **then, "arms": [arm for arm in then["arms"] if arm["run_id"] in planned]}
     for found in differences(_by_name(now), _by_name(then)):
         if found.path.endswith(".max_turns") and (found.found, found.wanted) == (1, None):
             continue  # the default was 1 answer, and runs whose agents asked for more could not train

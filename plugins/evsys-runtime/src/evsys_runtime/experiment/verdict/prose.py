@@ -15,6 +15,7 @@ from evsys_runtime.experiment.verdict.forgetting_table import forgetting_lines
 from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.experiment.verdict.second_models import second_model_lines
+from evsys_runtime.experiment.verdict.selection import checkpoint_words, selection_lines
 from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
     markdown_table,
@@ -111,6 +112,8 @@ def run_markdown(arm: ArmResult) -> str:
         lines += [f"{arm.failure.boundary}: {arm.failure.placed}", ""]
     if arm.run is not None and arm.run.stop_reason:
         lines += [f"Ended early: {arm.run.stop_reason}", ""]
+    if arm.run is not None and arm.run.selected_checkpoint is not None:
+        lines += [f"Selected checkpoint: {checkpoint_words(arm.run.selected_checkpoint)}.", ""]
     lines += _list([evaluation_line(evaluation) for evaluation in arm.evaluations])
     for table in breakdown_tables([arm]):
         lines += ["", *markdown_table(table)]
@@ -165,6 +168,9 @@ def conclusion_markdown(
         metric = (conclusion.metric or "").rpartition(".")[2]
         told = attrs.evolve(conclusion, metric=f"{conclusion.without_flagged.benchmark}.{metric}")
         lines += [*_list([comparison_sentence(told, c) for c in rest]), ""] if rest else []
+    if selected := list(selection_lines(conclusion.selection)):
+        lines += [f"Checkpoints: {selected[0]}.", "", *_list(selected[1:])]
+        lines += [""] if selected[1:] else []
     for matrix in conclusion.forgetting:
         lines += [*forgetting_lines(matrix), ""]
     for table in (*score_tables(result.arms), *breakdown_tables(result.arms, conclusion.metric)):

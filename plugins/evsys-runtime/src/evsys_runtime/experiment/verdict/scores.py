@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 import attrs
 
 from evsys.types import ArmResult, EvaluationResult, MetricValue
+from evsys_runtime.proofs import proof_name
 
 __all__ = [
     "ArmScore",
@@ -138,18 +139,29 @@ def _why(result: ArmResult, evaluation: EvaluationResult | None, metric: str) ->
 
 
 def final_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:
-    """The scoring of what a completed run ended with. What an unfinished run scored on the way isn't its result."""
+    """The scoring of the weights that count of a completed run: those of its selected checkpoint, else its last ones.
+
+    If the entry selected them itself, that of its proof. What an unfinished run scored on the way isn't its result.
+    """
     if result.status != "completed":
         return None
-    scored = [e for e in result.evaluations if e.benchmark == benchmark and e.model is None and e.step > 0]
+    selected = None if result.run is None else result.run.selected_checkpoint
+    scored = [e for e in _scorings(result, benchmark) if e.step > 0]
+    if selected is not None:
+        scored = [e for e in scored if e.step == selected.step]
     return max(scored, key=lambda e: e.step, default=None)
 
 
 def untrained_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:
-    """The scoring of what a run started from."""
-    return next(
-        (e for e in result.evaluations if e.benchmark == benchmark and e.model is None and e.step == 0), None
-    )
+    """The scoring of what a run started from, on the tasks that `final_scoring` has."""
+    return next((e for e in _scorings(result, benchmark) if e.step == 0), None)
+
+
+def _scorings(result: ArmResult, benchmark: str) -> list[EvaluationResult]:
+    """The scorings of a run's own weights on an entry; on its proof alone if there is one."""
+    own = [e for e in result.evaluations if e.model is None]
+    proof = [e for e in own if e.benchmark == proof_name(benchmark)]
+    return proof or [e for e in own if e.benchmark == benchmark]
 
 
 def arm_score(
@@ -162,9 +174,7 @@ def arm_score(
     planned: int | None = None,
     left_out: Set[str] = frozenset(),
 ) -> ArmScore:
-    """The trained score of an arm over its repeats, without the tasks `left_out`; its last scoring counts, fixed in advance,
-    never the best one.
-    """
+    """The trained score of an arm over its repeats, without the tasks `left_out`: by `final_scoring`, never the best one that was seen."""
     if not results:
         return ArmScore(arm=arm, planned=planned or 1, reasons=(f"{arm}: it never ran",))
     found = [(result, final_scoring(result, benchmark)) for result in results]

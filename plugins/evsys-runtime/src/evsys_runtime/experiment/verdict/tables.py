@@ -9,6 +9,7 @@ import attrs
 
 from evsys.types import ArmResult, Conclusion, EvaluationResult, MetricValue
 from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring
+from evsys_runtime.proofs import is_proof
 
 __all__ = [
     "Table",
@@ -105,7 +106,8 @@ class _Line:
 
 def _entries(arms: Sequence[ArmResult]) -> dict[str, str]:
     """The benchmark entries with their splits, in the order in which they were scored."""
-    return {e.benchmark: e.split for arm in arms for e in arm.evaluations if e.model is None}
+    scored = [e for arm in arms for e in arm.evaluations if e.model is None]
+    return {e.benchmark: e.split for e in scored if not is_proof(e.benchmark)}
 
 
 def _lines(

@@ -1,0 +1,17 @@
+"""Names of proofs: entries that are scored again on the selected checkpoint alone."""
+
+from __future__ import annotations
+
+__all__ = ["is_proof", "proof_name"]
+
+_SUFFIX = "@selected"
+
+
+def proof_name(benchmark: str) -> str:
+    """What results call the proof of an entry."""
+    return benchmark + _SUFFIX
+
+
+def is_proof(benchmark: str) -> bool:
+    """True for the name of a proof."""
+    return benchmark.endswith(_SUFFIX)
