@@ -189,3 +189,34 @@ def test_what_cannot_be_scored_as_it_is_asked_is_refused_and_leaves_no_record(
     assert outcome.code == (3 if "nowhere" in arguments else 2)
     assert said in outcome.err
     assert not (project / ".evsys/evaluations").exists()
+
+
+@pytest.mark.parametrize("by_folder", [False, True])
+def test_a_run_stands_for_its_selected_checkpoint(evsys, tmp_path, by_folder):
+    project = Project(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool.evsys]\n", encoding="utf-8")
+    project.tasks([(f"t{i:02d}", "say a", "a") for i in range(24)])
+    metadata = "metadata:\n  benchmark: {name: val, path: tasks.jsonl, max_tokens: 4, run_every: 2}\n"
+    arm = project.experiment(metadata=metadata).run().arms[0]
+    result = Path(arm.run_dir) / "run_result.json"
+    tree = json.loads(result.read_text(encoding="utf-8"))
+    tree["run"]["selected_checkpoint"] |= {"step": 6, "checkpoint": "checkpoints/4"}
+    (Path(arm.run_dir) / "checkpoints/6").rename(Path(arm.run_dir) / "checkpoints/4")
+    result.write_text(json.dumps(tree), encoding="utf-8")
+    named = str(arm.run_dir) if by_folder else "last/run-s0"
+    outcome = evsys("eval", named, "tasks.jsonl", "--max-tokens", "4", "-q", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["run_id"].startswith("run-s0")
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [("last/run-s9", "has no run 'run-s9'"), ("nothing/of-the-kind", "for an API model there is no address")],
+)
+def test_what_is_no_run_is_said(evsys, tmp_path, monkeypatch, named, message):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    (tmp_path / "pyproject.toml").write_text("[tool.evsys]\n", encoding="utf-8")
+    Project(tmp_path).experiment().run()
+    outcome = evsys("eval", named, "tasks.jsonl", "-q")
+    assert outcome.code != 0
+    assert message in outcome.err

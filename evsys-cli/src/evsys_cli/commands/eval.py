@@ -87,9 +87,9 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def evaluate(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
     """Score MODEL on each BENCHMARK, without training.
 
-    MODEL is the folder of a checkpoint (.evsys/experiments/.../runs/<run>/checkpoints/<step>), the name of an API
-    model, or with --backend a base model: `evsys eval smollm2-135m tasks.jsonl --backend local`. A BENCHMARK
-    is a file or folder of tasks, or the id or name of a stored one. The record goes to
+    MODEL is EXPERIMENT/RUN, whose selected or last checkpoint is scored, the folder of a checkpoint
+    (.evsys/experiments/.../runs/<run>/checkpoints/<step>), the name of an API model, or with --backend a base model:
+    `evsys eval smollm2-135m tasks.jsonl --backend local`. A BENCHMARK is a file or folder of tasks, or the id or name of a stored one. The record goes to
     `.evsys/evaluations/` in the project.
     """
     return _score(model, benchmarks, **options)
@@ -161,9 +161,10 @@ def _target(model: str, options: Mapping[str, Any]) -> SavedModel | BaseModel | 
     if options["backend"] is not None:
         _refuse(options, of_api_models, "a base model on a backend")
         return _base_model(model, PluginSpec(kind=options["backend"], params=params), options["renderer"])
-    if Path(model).is_dir():
+    saved = _checkpoint(model, options)
+    if saved is not None:
         _refuse(options, (*of_api_models, *of_base_models, "params"), "a checkpoint")
-        return find_saved_model(Path(model))
+        return find_saved_model(saved)
     _refuse(options, of_base_models, "an API model")
     client = options["client"] or _CLIENT
     if client.rpartition("/")[2] == _CLIENT:
@@ -176,6 +177,16 @@ def _target(model: str, options: Mapping[str, Any]) -> SavedModel | BaseModel | 
         address = options["base_url"] or f"${{{_BASE_URL}}}"
         params = {"model": model, "base_url": address, "api_key_env": key, **params}
     return NamedClient(label=model, client=PluginSpec(kind=client, params=params))
+
+
+def _checkpoint(model: str, options: Mapping[str, Any]) -> Path | None:
+    """The folder of the checkpoint that is meant, or that of the run; None for an API model."""
+    from evsys_runtime.command_records import records_folder
+    from evsys_runtime.record.run_checkpoint import checkpoint_named
+
+    if any(options[name] for name in ("client", "base_url", "api_key_env")) and not Path(model).is_dir():
+        return None
+    return checkpoint_named(model, records_folder(None)) or (Path(model) if Path(model).is_dir() else None)
 
 
 def _refuse(options: Mapping[str, Any], names: Sequence[str], what: str) -> None:

@@ -123,11 +123,15 @@ def export_command(
 ) -> None:
     """Write a Hugging Face folder: SOURCE with what was trained merged into its base model.
 
-    SOURCE is a checkpoint of a run (.../runs/RUN/checkpoints/STEP), an adapter that peft wrote, or a base model.
+    SOURCE is EXPERIMENT/RUN, whose selected or last checkpoint is meant, a checkpoint of a run
+    (.../runs/RUN/checkpoints/STEP), an adapter that peft wrote, or a base model.
     """
     from evsys_backend_local.models.export import export_model
     from evsys_backend_local.models.fetch import print_progress
+    from evsys_runtime.command_records import records_folder
+    from evsys_runtime.record.run_checkpoint import checkpoint_named
 
+    source = str(checkpoint_named(source, records_folder(None)) or source)
     exported = export_model(source, folder, base=base, dtype=dtype, force=force, progress=print_progress)
     if as_json:
         print_json({**attrs.asdict(exported), "folder": str(exported.folder)})

@@ -59,6 +59,7 @@ def trial(project):
         until=8,
         backend="mock",
         rate=0.1,
+        kind="spoils",
         extra="",
         success="val.mean_reward",
         **options,
@@ -70,6 +71,7 @@ def trial(project):
             .replace("UNTIL", str(until))
             .replace("BACKEND", backend)
             .replace("RATE", str(rate))
+            .replace("kind: spoils", f"kind: {kind}")
         )
         return project.experiment(text, metadata=metadata, extra=extra, **options)
 
@@ -173,3 +175,53 @@ def test_of_equal_checkpoints_the_later_one_is_selected(trial):
     (arm,) = trial(until=99, every=3, steps=8).run().arms
     selected = arm.run.selected_checkpoint
     assert (selected.step, selected.last_is_worse, selected.p_value) == (8, False, None)
+
+
+def test_the_next_stage_begins_with_the_selected_checkpoint(project, trial):
+    trial()  # writes the files
+    spoils = "{kind: spoils, params: {learning_rate: 0.1, steps: 16, until: 8, batch_size: 8, lora_rank: 4, save_every: 0, lr_schedule: constant}}"
+    data = "{path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}"
+    text = (
+        "run:\n  model: {name: evsys/tiny}\n  backend: {kind: mock}\n"
+        "stages:\n"
+        f"  - {{name: one, data: {data}, algorithm: {spoils}}}\n"
+        f"  - {{name: two, data: {data}, algorithm: {spoils}}}\n"
+    )
+    metadata = (
+        f"metadata:\n  success_metric: val.mean_reward\n  benchmark:\n    - {VAL.replace('EVERY', '2')}\n"
+    )
+    result = project.experiment(text, metadata=metadata).run()
+    first, second = result.arms
+    selected = first.run.selected_checkpoint
+    assert selected.step < 16
+    facts = json.loads((Path(second.run_dir) / "run.json").read_text(encoding="utf-8"))
+    assert facts["begins_with"]["step"] == selected.step
+    assert set(result.conclusion.selection.runs) == {first.run_id, second.run_id}
+
+
+def test_every_text_names_the_selected_checkpoint_and_how_much_worse_the_last_is(trial):
+    result = trial(every=40, steps=160, until=120).run()
+    words = "step 120 of 160 (val.mean_reward"
+    for path in (Path(result.directory) / "conclusion.md", Path(result.arms[0].run_dir) / "conclusion.md"):
+        text = path.read_text(encoding="utf-8")
+        assert words in text
+        assert "worse by more than noise" in text
+        assert "not worse" not in text
+
+
+def test_a_custom_algorithm_that_saves_nothing_on_the_way_keeps_its_last_weights(trial, project):
+    project.code(
+        "late",
+        "from evsys_sdk import register_algorithm\n"
+        "from src.plugins import Spoils\n\n"
+        '@register_algorithm("saves_late")\n'
+        "class SavesLate(Spoils):\n"
+        "    '''Hides from the loop which steps may be selected.'''\n"
+        "    async def setup(self, ctx):\n"
+        "        ctx.evaluate.selects = lambda step: False\n"
+        "        await super().setup(ctx)\n",
+    )
+    experiment = trial(kind="saves_late")
+    (arm,) = experiment.run().arms
+    assert arm.run.selected_checkpoint.step == 16
+    assert scores(arm)["final", 16] == 0.0
