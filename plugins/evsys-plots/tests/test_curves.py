@@ -1,11 +1,13 @@
 import math
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 
+from evsys.types import RunResult, SelectedCheckpoint
 from evsys_plots.curves import MOST_BANDS, MOST_POINTS, curve_of, scores, training
 from evsys_plots.style import FAINT
 
@@ -212,3 +214,16 @@ def test_an_api_model_is_a_line_across(run, material, scoring):
 
 def test_nothing_scored_is_no_plot(run, material):
     assert list(scores(material(run("a")))) == []
+
+
+def test_a_ring_marks_the_selected_checkpoint(run, material, scoring):
+    scorings = [scoring(step, {"t": value}) for step, value in ((0, 0.0), (5, 1.0), (10, 0.2))]
+    made = run("a", evaluations=[*scorings, scoring(5, {"t": 1.0}, benchmark="val@selected")])
+    chosen = SelectedCheckpoint(
+        step=5, checkpoint="checkpoints/5", by="val.mean_reward", score=1.0, last_step=10
+    )
+    ended = attrs.evolve(made.result, run=RunResult(status="completed", steps=10, selected_checkpoint=chosen))
+    (plot,) = scores(material(attrs.evolve(made, result=ended)))
+    (axes,) = plot.figure.axes
+    rings = [line for line in axes.lines if line.get_fillstyle() == "none"]
+    assert [(ring.get_xdata()[0], ring.get_ydata()[0]) for ring in rings] == [(5, 1.0)]
