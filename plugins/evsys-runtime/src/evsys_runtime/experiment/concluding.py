@@ -124,18 +124,15 @@ def _as_it_ran(
 
 
 def _selection(session: Session, arms: Sequence[ArmResult]) -> Selection | None:
-    """Which checkpoint of each run counts; None if each was the last, and no entry was scored during training."""
-    plan = session.plan.selection
-    if session.options.dry or (plan.checkpoint == "last" and plan.reason is None):
+    """Which checkpoint of each run counts; None if there was none to select."""
+    plan = session.selection
+    if plan.checkpoint == "last" and plan.reason is None:
         return None
     selected = {arm.run_id: arm.run.selected_checkpoint for arm in arms if arm.run is not None}
-    return Selection(
-        checkpoint=plan.checkpoint,
-        by=plan.by,
-        proof=plan.proof,
-        reason=plan.reason,
-        runs={run_id: one for run_id, one in selected.items() if one is not None},
-    )
+    runs = {run_id: one for run_id, one in selected.items() if one is not None}
+    if plan.checkpoint == "best" and not runs:
+        return None
+    return Selection(checkpoint=plan.checkpoint, by=plan.by, proof=plan.proof, reason=plan.reason, runs=runs)
 
 
 def _warnings(

@@ -295,10 +295,18 @@ class Session:
         held_out = selection.proof == "held_out_tasks"
         return (*scored, *(proof_entry(each, held_out=held_out) for each in scored if each.name == proven))
 
+    @property
+    def selection(self) -> CheckpointSelection:
+        """Which checkpoint of a run counts here: in a dry run, and where a client of the caller's own serves it, the last."""
+        if self.options.dry:
+            return CheckpointSelection()
+        if self.options.inference_factory is not None and self.plan.selection.checkpoint == "best":
+            return CheckpointSelection(reason="an inference_factory serves the last one")
+        return self.plan.selection
+
     def selection_of(self, arm: ArmConfig) -> CheckpointSelection:
-        """Which checkpoint of a run counts: the last of a dry run, and of one that trains nothing."""
-        last = self.options.dry or arm.weights_of is not None
-        return CheckpointSelection() if last else self.plan.selection
+        """Which checkpoint of this run counts: the last of one that trains nothing."""
+        return CheckpointSelection() if arm.weights_of is not None else self.selection
 
     def scored_on(self, arm: ArmConfig) -> list[tuple[BenchmarkConfig, BoundBenchmark]]:
         """The entries that this arm is scored on, whoever acts, as the file has them and as they are bound."""

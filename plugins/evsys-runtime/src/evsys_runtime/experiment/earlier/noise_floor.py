@@ -73,7 +73,7 @@ def _identity(session: Session, question: Question) -> str | None:
         question.metric,
         untrained_key(first, benchmark, session.plan.registry, Seeds()),
     ]
-    selection = session.plan.selection
+    selection = session.selection
     scored += [] if selection.by is None else [selection.by, selection.proof]
     if question.baseline == BASE_MODEL:
         return digest([BASE_MODEL, *scored])
