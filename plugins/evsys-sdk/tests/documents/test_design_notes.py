@@ -193,6 +193,26 @@ def test_datasets_and_benchmarks_are_pulled_by_name_into_the_cache(routes):
     assert workspace.pull_dataset(rows.id).path == rows.path
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_workspace_pulls_what_it_lacks_from_a_store_once(lab, is_async):
+    asked = []
+
+    class Plain:
+        def pull(self, ref):
+            asked.append(ref)
+            return [{"query": ref, "tool": "mail"}]
+
+    class Async(Plain):
+        async def pull(self, ref):
+            return super().pull(ref)
+
+    workspace = Workspace(".", store=Async() if is_async else Plain())
+    first, again = workspace.pull_dataset("remote-1"), Workspace(".").pull_dataset("remote-1")
+    assert list(again.rows()) == list(first.rows()) == [{"query": "remote-1", "tool": "mail"}]
+    assert workspace.pull_benchmark("remote-2").path.is_relative_to(lab.root / ".evsys/cache/benchmarks")
+    assert asked == ["remote-1", "remote-2"]
+
+
 def test_a_path_beside_a_name_is_the_offline_fallback(routes):
     entry = "benchmark: {id: not-pulled-yet, path: data/test, metrics: [pass@1], breakdown_keys: [tool]}"
     [arm] = routes.run(f"metadata:\n  {entry}\n{RUN}").arms

@@ -104,6 +104,37 @@ class MadeUp:
     assert lab.run(text(data=data, more="data_store: {kind: made_up}\n")).status == "completed"
 
 
+def test_a_log_store_gets_what_happens(lab):
+    assert (
+        lab.run(text(more="log_store: {kind: local, params: {path: logs/all.jsonl}}\n")).status == "completed"
+    )
+    assert {line["event"] for line in lab.rows(lab.root / "logs/all.jsonl")} >= {"metrics"}
+
+
+def test_a_log_store_of_the_project_gets_what_happens(lab):
+    lab.write(
+        "src/logs.py",
+        """
+from pathlib import Path
+from evsys_sdk import register_log_store
+
+
+@register_log_store("counts")
+class Counts:
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def write(self, record) -> None:
+        self.count += 1
+
+    async def close(self) -> None:
+        Path("count.txt").write_text(str(self.count))
+""",
+    )
+    assert lab.run(text(more="log_store: {kind: counts}\n")).status == "completed"
+    assert int((lab.root / "count.txt").read_text(encoding="utf-8")) > 2
+
+
 def test_an_experiment_is_one_file(lab):
     path = lab.config(text())
     assert Experiment.from_yaml(path, quiet=True).run().status == "completed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,6 +18,7 @@ from evsys.types import RunResult
 from evsys_runtime.background import in_background
 from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.record.workspace import Store
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Options
@@ -39,11 +40,11 @@ __all__ = [
 ]
 
 
-class EvsysStore(Protocol):
-    """Where an experiment pulls datasets from that are neither in the project nor in its cache."""
+class EvsysStore(Store, Protocol):
+    """Where an experiment pulls datasets from that are neither in the project nor in its cache.
 
-    def pull(self, ref: str, /) -> Iterable[Mapping[str, Any]] | Awaitable[Iterable[Mapping[str, Any]]]:
-        """Rows of a dataset by its id or name, in a stable order; plain (then called in a thread) or async."""
+    Nothing is written to it: the record of an experiment is local.
+    """
 
 
 type TrainFn = Callable[[ExperimentConfig], Sequence[RunResult] | Awaitable[Sequence[RunResult]]]

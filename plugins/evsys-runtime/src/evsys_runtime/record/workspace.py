@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from evsys.errors import DataError
+from evsys.errors import DataError, boundary
 from evsys_runtime.data.readers import ReadReport, read_rows
 from evsys_runtime.data.stored import (
     Kind,
@@ -21,21 +22,41 @@ from evsys_runtime.record.cache import CachedData, DatasetCache
 from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.result_store import ResultStore
 
-__all__ = ["Workspace"]
+__all__ = ["Store", "Workspace"]
+
+
+class Store(Protocol):
+    """Where datasets and benchmarks are pulled from that are neither in the project nor in its cache."""
+
+    def pull(self, ref: str, /) -> Iterable[Mapping[str, Any]] | Awaitable[Iterable[Mapping[str, Any]]]:
+        """Rows of a dataset or benchmark by its id or name, in a stable order; plain or async."""
 
 
 class Workspace:
     """A project's folder.
 
     A name is looked for in the project's own data first (`data/datasets/<name>/v<N>/`, `data/benchmark/<name>/`,
-    `data/validation/<name>/`), then among what was pulled into the cache. What is read from the project is put into
-    the cache, so a run can say by id what it used.
+    `data/validation/<name>/`), then among what was pulled into the cache, then in the store. What is read from the project or pulled
+    is put into the cache, so a run can say by id what it used.
     """
 
-    def __init__(self, root: str | Path, *, tell: Callable[[str], None] = lambda _message: None) -> None:
-        """Describe the workspace. `tell` hears where data is kept when the project can't be written."""
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        store: Store | None = None,
+        tell: Callable[[str], None] = lambda _message: None,
+    ) -> None:
+        """Describe the workspace.
+
+        Args:
+            root: the project's folder.
+            store: serves what is neither in the project nor in the cache.
+            tell: hears where data is kept when the project can't be written.
+        """
         self.root = Path(root).absolute()
         self.state = self.root / ".evsys"
+        self._store = store
         self._tell = tell
         self._caches: dict[Kind, DatasetCache] = {}
 
@@ -76,9 +97,12 @@ class Workspace:
 
         Raises:
             DataError: there is no such dataset, a line can't be read, or a version's rows have changed.
-            StoreError: the cache can't be written, or is corrupt.
+            StoreError: the cache can't be written or is corrupt, or the store failed.
         """
-        found = find_dataset(self.root, name_or_id, split=split)
+        try:
+            found = find_dataset(self.root, name_or_id, split=split)
+        except DataError as error:
+            return self._pull(name_or_id, "datasets", error)
         cache = self.cache("datasets")
         if found.in_cache:
             return _entry(cache, found)
@@ -102,9 +126,12 @@ class Workspace:
 
         Raises:
             DataError: there is no such benchmark, two have this name, or a line can't be read.
-            StoreError: the cache can't be written, or is corrupt.
+            StoreError: the cache can't be written or is corrupt, or the store failed.
         """
-        found = find_benchmark(self.root, name_or_id)
+        try:
+            found = find_benchmark(self.root, name_or_id)
+        except DataError as error:
+            return self._pull(name_or_id, "benchmarks", error)
         cache = self.cache("benchmarks")
         if found.in_cache:
             return _entry(cache, found)
@@ -114,6 +141,20 @@ class Workspace:
     def datasets(self) -> list[str]:
         """Names of the project's own datasets."""
         return own_datasets(self.root)
+
+    def _pull(self, ref: str, kind: Kind, error: DataError) -> CachedData:
+        """What the store has by this id or name; `error` is that it isn't here."""
+        if self._store is None or not error.facts.get("unknown"):
+            raise error
+        with boundary("store", type(self._store).__name__):
+            rows = self._store.pull(ref)
+            if inspect.isawaitable(rows):
+                import asyncio
+                from concurrent.futures import ThreadPoolExecutor
+
+                with ThreadPoolExecutor(1) as thread:  # this one may have an event loop
+                    rows = thread.submit(asyncio.run, _awaited(rows)).result()
+            return self.cache(kind).put(ref, rows, {"source": "store", "ref": ref})
 
     def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
         return read_rows(path, report=ReadReport(source=path.relative_to(self.root).as_posix()))
@@ -126,6 +167,10 @@ class Workspace:
             "file": file_digest(path),
             "metadata": file_digest(metadata) if metadata.is_file() else None,
         }
+
+
+async def _awaited(rows: Awaitable[Iterable[Mapping[str, Any]]]) -> Iterable[Mapping[str, Any]]:
+    return await rows
 
 
 def _entry(cache: DatasetCache, found: Stored) -> CachedData:
