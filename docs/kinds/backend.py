@@ -99,6 +99,8 @@ class Client:
     def forward_backward(
         self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
     ) -> Awaitable[ForwardResult]:
+        if loss_fn != "cross_entropy":
+            raise ValueError(f"bigrams computes cross_entropy only, not {loss_fn!r}")
         logprobs, loss = self.of_targets(data), 0.0
         for datum, values in zip(data, logprobs, strict=True):
             targets, weights = datum.loss_inputs["target_tokens"], datum.loss_inputs["weights"]
@@ -119,10 +121,13 @@ class Client:
     def optim_step(self, params: AdamParams) -> Awaitable[OptimResult]:
         self.steps += 1
         norm = float(np.linalg.norm(self.gradient))
+        if 0 < params.grad_clip < norm:
+            self.gradient *= params.grad_clip / norm
         for moment, beta, power in zip(self.moments, (params.beta1, params.beta2), (1, 2), strict=True):
             moment += (1 - beta) * (self.gradient**power - moment)
         first = self.moments[0] / (1 - params.beta1**self.steps)
         second = self.moments[1] / (1 - params.beta2**self.steps)
+        self.table *= 1 - params.learning_rate * params.weight_decay
         self.table -= params.learning_rate * first / (np.sqrt(second) + params.eps)
         self.gradient[:] = 0
         return done(OptimResult(grad_norm=norm))
@@ -133,8 +138,9 @@ class Client:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         with np.load(checkpoint.directory / checkpoint.state["file"]) as saved:
-            self.table, self.moments = saved["table"], saved["moments"]
-        self.steps = checkpoint.state["steps"]
+            self.table = saved["table"]
+            if checkpoint.with_optimizer:
+                self.moments, self.steps = saved["moments"], checkpoint.state["steps"]
 
     async def sampling_client(self) -> SamplingClient:
         return Snapshot(self.table, self.steps)

@@ -57,6 +57,7 @@ metadata:
       path: tasks.jsonl
       engine: try
       max_tokens: 4
+      agent: {kind: chat}
       inference: {kind: any, params: {answers: {"3": "It is 3."}}}
 run:
   data:

@@ -53,9 +53,9 @@ class Trial:
         optim = client.optim_step(AdamParams(learning_rate=rate))
         return await forward, await optim
 
-    async def save(self, client: Any, step: int) -> Checkpoint:
+    async def save(self, client: Any, step: int, name: str = "checkpoint") -> Checkpoint:
         """Save its state in a new folder."""
-        folder = self.folder / f"checkpoint-{step}"
+        folder = self.folder / f"{name}-{step}"
         folder.mkdir()
         return Checkpoint(step=step, directory=folder, state=dict(await client.save_state(folder)))
 

@@ -6,13 +6,14 @@ from itertools import count
 
 import attrs
 
-from evsys.types import LossResult
+from evsys.types import ForwardResult, LossResult
 from evsys_backend_mock import MockBackend
 from evsys_backend_mock.state import Saved
 from evsys_runtime.losses import compute_loss, stop_gradient
 
 DRAWS = count()
 OPEN = []
+KEPT = []
 
 
 class _Named(MockBackend):
@@ -312,3 +313,135 @@ class HasNoTopPromptLogprobs(_Changed):
         class sampler(_Sampler):
             async def sample(self, prompt, params, n=1):
                 return await self.inner.sample(prompt, attrs.evolve(params, top_prompt_logprobs=0), n)
+
+
+class TrainsLowRankAnyway(_Named):
+    capabilities = MockBackend.capabilities | {"full_finetune"}
+
+    async def prepare(self, model, run_dir, seed, restore=None):
+        lora = attrs.evolve(model.lora, rank=model.lora.rank or 8)
+        return await super().prepare(attrs.evolve(model, lora=lora), run_dir, seed, restore)
+
+
+class _OwnAdam(_Changed):
+    own: dict
+
+    class client(_Client):
+        def optim_step(self, params):
+            return self.inner.optim_step(attrs.evolve(params, **self.own))
+
+
+def _own_adam(name, **own):
+    client = type("client", (_OwnAdam.client,), {"own": own})
+    return type(name, (_OwnAdam,), {"client": client, "__module__": __name__})
+
+
+OwnEps = _own_adam("OwnEps", eps=1e-8)
+NeverClips = _own_adam("NeverClips", grad_clip=0.0)
+OwnBeta1 = _own_adam("OwnBeta1", beta1=0.9)
+OwnBeta2 = _own_adam("OwnBeta2", beta2=0.95)
+NeverDecays = _own_adam("NeverDecays", weight_decay=0.0)
+
+
+class NormAfterClipping(_Changed):
+    class client(_Client):
+        def optim_step(self, params):
+            submitted = self.inner.optim_step(params)
+
+            async def clipped():
+                result = await submitted
+                most = params.grad_clip or result.grad_norm
+                return attrs.evolve(result, grad_norm=min(result.grad_norm, most))
+
+            return clipped()
+
+
+class AlwaysRestoresTheOptimizer(_Named):
+    async def prepare(self, model, run_dir, seed, restore=None):
+        restore = restore and attrs.evolve(restore, with_optimizer=True)
+        return await super().prepare(model, run_dir, seed, restore)
+
+
+class OwnRank(_Named):
+    async def prepare(self, model, run_dir, seed, restore=None):
+        return await super().prepare(
+            attrs.evolve(model, lora=attrs.evolve(model.lora, rank=4)), run_dir, seed, restore
+        )
+
+
+class OwnAlpha(_Named):
+    async def prepare(self, model, run_dir, seed, restore=None):
+        return await super().prepare(
+            attrs.evolve(model, lora=attrs.evolve(model.lora, alpha=32.0)), run_dir, seed, restore
+        )
+
+
+class StartsUntrained(_Named):
+    async def prepare(self, model, run_dir, seed, restore=None):
+        restore = None if model.init_from_checkpoint else restore
+        return await super().prepare(attrs.evolve(model, init_from_checkpoint=None), run_dir, seed, restore)
+
+
+class OwnLossParams(_Changed):
+    class client(_Client):
+        def forward_backward(self, data, loss_fn, loss_params=None):
+            own = {
+                "ppo": {"clip_low": 0.2, "clip_high": 0.28},
+                "cispo": {"clip_high": 0.28},
+                "dro": {"beta": 0.05},
+            }
+            known = own.get(loss_fn, loss_params) if isinstance(loss_fn, str) else loss_params
+            return self.inner.forward_backward(data, loss_fn, known)
+
+
+class SwallowsErrors(_Changed):
+    class client(_Client):
+        def forward_backward(self, data, loss_fn, loss_params=None):
+            try:
+                submitted = self.inner.forward_backward(data, loss_fn, loss_params)
+            except Exception:
+                submitted = None
+
+            async def swallowed():
+                try:
+                    return await submitted
+                except Exception:
+                    return ForwardResult(loss=0.0, logprobs=[])
+
+            return swallowed()
+
+
+class KeepsBatches(_Changed):
+    class client(_Client):
+        def forward_backward(self, data, loss_fn, loss_params=None):
+            KEPT.append([datum.tokens.repeat(100) for datum in data])
+            return self.inner.forward_backward(data, loss_fn, loss_params)
+
+
+class OneSampleRepeated(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            def changed(self, result):
+                return attrs.evolve(result, sequences=[result.sequences[0]] * len(result.sequences))
+
+
+class SamplesLive(_Changed):
+    class client(_Client):
+        async def sampling_client(self):
+            return _SamplesLive(self.inner, await self.inner.sampling_client())
+
+
+class _SamplesLive(_Client):
+    def __init__(self, client, inner):
+        super().__init__(inner)
+        self.client = client
+
+    async def sample(self, prompt, params, n=1):
+        return await (await self.client.sampling_client()).sample(prompt, params, n)
+
+
+class HalfPrecision(_Changed):
+    class client(_Sampling):
+        class sampler(_Sampler):
+            async def compute_logprobs(self, tokens):
+                return (await self.inner.compute_logprobs(tokens)).astype("float16").astype("float32")

@@ -10,6 +10,8 @@ import pytest
 
 from evsys.types import Checkpoint, LoraSpec, ModelSpec
 from evsys_conformance import toy
+from evsys_conformance.checks.model_options import ModelOptionsConformance
+from evsys_conformance.checks.optimizer import OptimizerConformance
 from evsys_conformance.checks.sampling_client import SamplingClientConformance
 from evsys_conformance.checks.training_client import TrainingClientConformance
 from evsys_conformance.declare import check
@@ -26,7 +28,9 @@ _KNOWN = {
 }
 
 
-class BackendConformance(TrainingClientConformance, SamplingClientConformance):
+class BackendConformance(
+    TrainingClientConformance, SamplingClientConformance, OptimizerConformance, ModelOptionsConformance
+):
     """Checks of the kind `backend`. Override `model` for one that it has, `learning_rate` for one that suits it."""
 
     kind: ClassVar[str | None] = "backend"

@@ -57,6 +57,56 @@ class SamplingClientConformance(PluginConformance):
             )
 
     @check()
+    def test_samples_of_one_call_differ(self, trial: Trial) -> None:
+        """At temperature 1 the samples of one call are draws of their own."""
+
+        async def ask() -> Any:
+            async with trial.client() as client:
+                sampler = await client.sampling_client()
+                params = SamplingParams(max_tokens=8, seed=3)
+                return await sampler.sample(await trial.prompt(client), params, 6)
+
+        drawn = [tuple(sequence.tokens) for sequence in run(ask()).sequences]
+        require(
+            len(set(drawn)) > 1,
+            "six samples of one call at temperature 1 are all the same",
+            seen=drawn[0],
+            wanted="draws of their own: sample i uses a stream derived from (seed, i)",
+        )
+
+    @check()
+    def test_logprobs_have_the_precision_of_float32(self, trial: Trial) -> None:
+        """Logprobs are not rounded to 16 bits: differences between sampler and trainer are measured by them."""
+
+        async def ask() -> dict[str, Any]:
+            async with trial.client() as client:
+                data = toy.datums(client.renderer)
+                prompt = await trial.prompt(client)
+                sampler = await client.sampling_client()
+                sample = await sampler.sample(prompt, SamplingParams(max_tokens=6, seed=3), 2)
+                return {
+                    "forward": np.concatenate(
+                        [np.ravel(one) for one in (await client.forward(data)).logprobs]
+                    ),
+                    "compute_logprobs": np.asarray(await sampler.compute_logprobs(prompt))[1:],
+                    "sample": np.concatenate([np.ravel(one.logprobs) for one in sample.sequences]),
+                }
+
+        for name, found in run(ask()).items():
+            exact = np.asarray(found, dtype=np.float32)
+            exact = exact[np.isfinite(exact) & (exact < -1e-4)]
+            for bits, rounded in (
+                ("float16", exact.astype(np.float16).astype(np.float32)),
+                ("bfloat16", _bfloat16(exact)),
+            ):
+                require(
+                    not len(exact) or np.any(rounded != exact),
+                    f"every logprob of `{name}` is a {bits} number",
+                    seen=exact[:4],
+                    wanted="logprobs computed and given in float32",
+                )
+
+    @check()
     def test_stop_tokens_end_a_sample(self, trial: Trial) -> None:
         """A sample ends at one of `stop_token_ids`, and says that it stopped there."""
 
@@ -140,9 +190,11 @@ class SamplingClientConformance(PluginConformance):
                 tokens = await trial.prompt(client)
                 early = await client.sampling_client()
                 before = await early.compute_logprobs(tokens)
+                sampled.append((await _greedy(early, tokens)).logprobs)
                 for _ in range(3):
                     await trial.step(client, data)
                 late = await client.sampling_client()
+                sampled.append((await _greedy(early, tokens)).logprobs)
                 found = (before, await early.compute_logprobs(tokens), await late.compute_logprobs(tokens))
                 versions = late.version - early.version
                 await early.close()
@@ -150,7 +202,10 @@ class SamplingClientConformance(PluginConformance):
                 await late.close()
                 return *found, versions
 
+        sampled: list[Any] = []
         before, still, trained, versions = run(around())
+        wrong = "after three steps a snapshot from before them samples with other logprobs: it isn't frozen"
+        require_close(sampled[1][:1], sampled[0][:1], wrong, rtol=1e-5, atol=1e-5)
         wrong = "after three steps a snapshot from before them gives other logprobs: it isn't frozen"
         require_close(still[1:], before[1:], wrong, rtol=1e-5, atol=1e-5)
         require(
@@ -260,6 +315,11 @@ class SamplingClientConformance(PluginConformance):
             "it declares deterministic, and a second run with the same seed ends with other bits",
             wanted="the same logprobs, bit by bit",
         )
+
+
+def _bfloat16(values: Any) -> Any:
+    """Float32 values cut off to the upper 16 of their bits."""
+    return (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def _holds_the_likeliest(top: Any, k: int) -> None:

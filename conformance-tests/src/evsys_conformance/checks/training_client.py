@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
@@ -12,12 +15,15 @@ from evsys.types import AdamParams, LoraSpec, ModelSpec
 from evsys_conformance import oracles, toy
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
-from evsys_conformance.findings import breach, require, require_close, require_equal
+from evsys_conformance.findings import Words, breach, require, require_close, require_equal
 from evsys_conformance.places import told_of
 from evsys_conformance.running import run
 from evsys_conformance.trial import CLOSE, Trial
 
 __all__ = ["TrainingClientConformance"]
+
+MOST_GROWTH = 8 * 1024
+"""Bytes that a step may leave behind, for logs and counters: less than any batch, gradient or copy of weights."""
 
 
 class TrainingClientConformance(PluginConformance):
@@ -104,6 +110,97 @@ class TrainingClientConformance(PluginConformance):
             require_close(
                 said, wanted, f"the loss {name} isn't what its formula gives: a sum over tokens", **CLOSE
             )
+
+    @check()
+    def test_loss_params_are_those_of_the_call(self, trial: Trial, loaded: Any) -> None:
+        """Other `loss_params` give another loss or another gradient."""
+
+        async def tried(name: str, params: dict[str, float]) -> tuple[float, float | None]:
+            async with trial.client() as client:
+                data = toy.datums(client.renderer)
+                before = await client.forward(data)
+                data = toy.with_policy_inputs(data, before.logprobs)
+                forward, optim = await trial.step(client, data, name, params)
+                return forward.loss, optim.grad_norm
+
+        for name in _losses(loaded):
+            if not oracles.PARAMS[name]:
+                continue
+            usual = dict(oracles.PARAMS[name])
+            others = {key: value / 100 if key != "beta" else value * 100 for key, value in usual.items()}
+            one, other = run(tried(name, usual)), run(tried(name, others))
+            require(
+                not np.allclose(np.asarray(one, dtype=float), np.asarray(other, dtype=float), rtol=1e-4),
+                f"loss_params make no difference to the loss {name}",
+                seen={"loss_params": others, "loss and gradient norm": other},
+                wanted=f"another loss or gradient than with {usual}",
+            )
+
+    @check()
+    def test_bad_input_fails(self, trial: Trial) -> None:
+        """An unknown loss, a token outside the vocabulary and targets of another length fail the call that brings them."""
+
+        async def tried(bad: str) -> bool:
+            async with trial.client() as client:
+                (datum, *_) = toy.datums(client.renderer)
+                loss, inputs = "cross_entropy", dict(datum.loss_inputs)
+                tokens = datum.tokens
+                match bad:
+                    case "a loss that isn't there":
+                        loss = "no_such_loss"
+                    case "a token outside the vocabulary":
+                        tokens = tokens.copy()
+                        tokens[-1] = 2**31 - 1
+                    case _:
+                        inputs["target_tokens"] = inputs["target_tokens"][:-2]
+                try:
+                    await client.forward_backward(
+                        [attrs.evolve(datum, tokens=tokens, loss_inputs=inputs)], loss
+                    )
+                except Exception:  # in its own words
+                    return True
+                return False
+
+        for bad in ("a loss that isn't there", "a token outside the vocabulary", "two targets too few"):
+            require(
+                run(tried(bad)),
+                f"forward_backward takes {bad} without an error",
+                wanted="an exception when the call is made or awaited",
+            )
+
+    @check()
+    def test_memory_does_not_grow_with_the_steps(self, trial: Trial) -> None:
+        """Steps and snapshots that were closed leave nothing behind."""
+
+        async def grown() -> float:
+            async with trial.client() as client:
+                data = toy.datums(client.renderer)
+                prompt = await trial.prompt(client)
+
+                async def rounds(count: int) -> int:
+                    for _ in range(count):
+                        await trial.step(client, data)
+                        snapshot = await client.sampling_client()
+                        await snapshot.compute_logprobs(prompt)
+                        await snapshot.close()
+                    gc.collect()
+                    return tracemalloc.get_traced_memory()[0]
+
+                tracemalloc.start()
+                try:
+                    await rounds(4)
+                    before = await rounds(4)
+                    return (await rounds(12) - before) / 12
+                finally:
+                    tracemalloc.stop()
+
+        growth = run(grown())
+        require(
+            growth < MOST_GROWTH,
+            "each step and closed snapshot leaves memory behind",
+            seen=Words(f"{growth / 1024:.0f} KiB a step"),
+            wanted=f"less than {MOST_GROWTH / 1024:.0f} KiB a step",
+        )
 
     @check(needs="custom_loss")
     def test_gradient_of_a_built_in_is_that_of_the_callable(self, trial: Trial, loaded: Any) -> None:
@@ -338,21 +435,29 @@ class TrainingClientConformance(PluginConformance):
     def test_trains_all_weights(self, trial: Trial) -> None:
         """With rank None it trains the model itself, and the loss falls."""
 
-        async def train() -> list[float]:
-            whole = ModelSpec(name=trial.model.name, lora=LoraSpec(rank=None))
-            async with trial.client(model=whole) as client:
+        async def train(rank: int | None) -> tuple[list[float], list[float | None]]:
+            spec = ModelSpec(name=trial.model.name, lora=LoraSpec(rank=rank))
+            async with trial.client(model=spec) as client:
                 data = toy.datums(client.renderer)
                 rate = trial.learning_rate / 10
-                return [(await trial.step(client, data, learning_rate=rate))[0].loss for _ in range(3)]
+                steps = [await trial.step(client, data, learning_rate=rate) for _ in range(3)]
+                return [forward.loss for forward, _ in steps], [optim.grad_norm for _, optim in steps]
 
         try:
-            losses = run(train())
+            losses, norms = run(train(None))
         except Exception as exc:
             breach(
                 f"it declares full_finetune, and can't train with rank None: {told_of(exc)}",
                 wanted="ModelSpec(lora=LoraSpec(rank=None)) trains all weights",
             )
         require(losses[-1] < losses[0], "trained whole, the loss doesn't fall", seen=losses)
+        for rank in (4, 8, 16, 32):
+            require(
+                norms[0] is None or norms != run(train(rank))[1],
+                f"it declares full_finetune, and with rank None it trains an adapter of rank {rank}",
+                seen=norms,
+                wanted="other gradient norms: those of all weights",
+            )
 
 
 def _losses(loaded: Any) -> list[str]:
