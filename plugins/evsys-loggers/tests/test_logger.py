@@ -52,7 +52,7 @@ def test_steps_scores_and_the_end_of_each_run_are_logged_and_the_conclusion_as_o
         steps = [record for record in sink.records if record.group == "training"]
         assert [record.step for record in steps] == [1, 2, 3, 4, 5, 6]
         assert steps[-1].values == arm.run.metrics
-        scores = {record.step: record.values for record in sink.records if record.group == "val"}
+        scores = {record.step: record.values for record in sink.records if record.group == "val/val"}
         assert sorted(scores) == [0, 2, 4, 6]
         for evaluation in arm.evaluations:
             metric = evaluation.metrics["mean_reward"]
@@ -191,7 +191,7 @@ def test_scorings_without_scores_and_api_models_do_not_pass_for_scores_of_the_ru
     )
     asyncio.run(logger.evsys_run_finished(ctx, ended("failed")))
     assert [(r.step, r.named()) for r in Service.opened[0].records] == [
-        (0, {"gpt/val/m": 0.5, "gpt/val/m/high": 1.0})
+        (0, {"val/val@gpt/m": 0.5, "val/val@gpt/m/high": 1.0})
     ]
 
 

@@ -35,7 +35,7 @@ def test_a_run_holds_metrics_scores_params_tags_and_its_end(tmp_path, store):
     attempt(logger, context(tmp_path), range(1, 6), [(0, 0.25), (3, 0.5)])
     client, (run,) = runs(store, "whole")
     assert history(client, run, "training/loss") == [(step, float(step)) for step in range(1, 6)]
-    assert history(client, run, "val/pass_1") == [(0, 0.25), (3, 0.5)]
+    assert history(client, run, "val/val/pass_1") == [(0, 0.25), (3, 0.5)]
     assert history(client, run, "run/steps") == [(0, 5.0)]
     assert run.data.params["algorithm.params.learning_rate"] == "0.01"
     assert run.data.params["tags"] == '["t"]'

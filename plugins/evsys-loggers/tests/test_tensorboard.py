@@ -29,8 +29,8 @@ def test_a_run_is_read_back_with_its_scores_its_config_and_its_end(tmp_path):
     attempt(TensorBoardLogger(tags=("one",)), ctx, range(1, 6), [(0, 0.25), (3, 0.5)])
     scalars, texts = read(ctx.run_dir / "loggers" / "tensorboard")
     assert scalars["training/loss"] == [(step, float(step)) for step in range(1, 6)]
-    assert scalars["val/pass@1"] == [(0, 0.25), (3, 0.5)]
-    assert scalars["val/pass@1/low"] == [(0, 0.25), (3, 0.25)]
+    assert scalars["val/val/pass@1"] == [(0, 0.25), (3, 0.5)]
+    assert scalars["val/val/pass@1/low"] == [(0, 0.25), (3, 0.25)]
     assert '"learning_rate": 0.01' in texts["config/text_summary"]
     assert '"run": "a-s0"' in texts["config/text_summary"]
     assert texts["tags/text_summary"] == "    one"

@@ -41,7 +41,7 @@ def test_a_run_holds_metrics_scores_config_and_its_end_and_nothing_is_printed(tm
     assert [(row["step"], row["training/loss"]) for row in logs if "training/loss" in row] == [
         (step, float(step)) for step in range(1, 6)
     ]
-    assert [(row["step"], row["val/pass@1"]) for row in logs if "val/pass@1" in row] == [(3, 0.5)]
+    assert [(row["step"], row["val/val/pass@1"]) for row in logs if "val/val/pass@1" in row] == [(3, 0.5)]
     assert [row["evsys/stop_reason"] for row in logs if "evsys/stop_reason" in row] == [
         "early_stopping: enough"
     ]

@@ -70,7 +70,10 @@ def test_an_offline_run_holds_metrics_scores_config_and_end(tmp_path):
     assert [(h["step"], h["training/loss"]) for h in history if "training/loss" in h] == [
         (step, float(step)) for step in range(1, 6)
     ]
-    assert [(h["step"], h["val/pass@1"]) for h in history if "val/pass@1" in h] == [(0, 0.25), (3, 0.5)]
+    assert [(h["step"], h["val/val/pass@1"]) for h in history if "val/val/pass@1" in h] == [
+        (0, 0.25),
+        (3, 0.5),
+    ]
     assert summary["evsys/stop_reason"] == "early_stopping: enough"
 
 

@@ -98,6 +98,14 @@ class EvaluationResult:
     warnings: tuple[str, ...] = ()
 
     @property
+    def curve(self) -> str:
+        """Where its values stand in records and loggers: `<split>/<entry>`, with `@<model>` if an API model was scored.
+
+        The name of a metric follows after another `/`.
+        """
+        return f"{self.split}/{self.benchmark}" + ("" if self.model is None else f"@{self.model}")
+
+    @property
     def failed_metrics(self) -> dict[str, str]:
         """The metrics that raised an error or gave no finite number, each with its reason. The others hold."""
         return {name: metric.reason for name, metric in self.metrics.items() if metric.reason is not None}

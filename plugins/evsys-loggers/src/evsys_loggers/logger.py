@@ -59,7 +59,7 @@ class RunLogger:
         self._raise_failure()
 
     def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
-        """Log scores as `<benchmark>/<metric>`, with `/low` and `/high`, at the step of their weights."""
+        """Log scores as `val/<entry>/<metric>` or `test/<entry>/<metric>`, with `/low` and `/high`, at the step of their weights."""
         self._score(ctx, evaluation)
         self._raise_failure()
 

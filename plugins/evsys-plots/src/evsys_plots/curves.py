@@ -294,7 +294,7 @@ def _scores_of(
     note = f"{over}{bars}{rings}step 0: the weights that training started from"
     alone = len(shown) == 1
     figure, panels = sheet(
-        f"Scores on {benchmark}",
+        f"Scores on {_curve(material, benchmark)}",
         note=note,
         panels=len(shown),
         columns=1 if alone else 2,
@@ -323,6 +323,11 @@ def _scores_of(
     if len(entries) > 1:
         key(figure, legend(entries, places))
     return Plot(name=f"scores-{slug(benchmark)}", figure=figure)
+
+
+def _curve(material: Material, benchmark: str) -> str:
+    """What loggers call the scores of an entry: `val/<entry>` or `test/<entry>`."""
+    return next(e.curve for run in material.runs for e in _own(run.evaluations, benchmark))
 
 
 def _apart(place: int | None, places: Mapping[str, int | None]) -> float:

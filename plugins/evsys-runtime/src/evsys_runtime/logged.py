@@ -11,12 +11,11 @@ __all__ = ["effects_of", "end_of", "scores_of", "verdict_of"]
 
 def scores_of(evaluation: EvaluationResult) -> tuple[str, dict[str, float]]:
     """The group that a scoring belongs to, and its values: each metric, with `/low` and `/high` of its interval."""
-    group = evaluation.benchmark if evaluation.model is None else f"{evaluation.model}/{evaluation.benchmark}"
     values: dict[str, float] = {}
     for name, metric in evaluation.metrics.items():
         found = {name: metric.value, f"{name}/low": metric.low, f"{name}/high": metric.high}
         values |= {key: value for key, value in found.items() if value is not None}
-    return group, values
+    return evaluation.curve, values
 
 
 def end_of(result: ArmResult) -> dict[str, str | float]:

@@ -87,8 +87,8 @@ def test_rollouts_and_metrics_go_on_record_in_the_phase_of_the_split(make, scrip
     assert len(notes.rollouts) == 3 + 6
     step, values, phase = notes.lines[1]
     assert (step, phase) == (5, "test")
-    assert values["goal/mean_reward"] == 1.0
-    assert (values["goal/scored"], values["goal/no_score"]) == (6.0, 0.0)
+    assert values["test/goal/mean_reward"] == 1.0
+    assert (values["test/goal/scored"], values["test/goal/no_score"]) == (6.0, 0.0)
     assert [event for event, _ in notes.events] == ["evaluation.started", "evaluation.finished"] * 2
 
 
@@ -123,8 +123,8 @@ def test_the_mean_of_each_component_of_the_scores_goes_on_record(make, script, t
     tasks = [task(f"t{i}", verifier="judged", expected=i) for i in range(3)]
     score(make(tasks=tasks), script())
     [(_, values, _)] = notes.lines
-    assert values["val/components/format"] == 1.0
-    assert values["val/components/tone"] == 0.5
+    assert values["val/val/components/format"] == 1.0
+    assert values["val/val/components/tone"] == 0.5
 
 
 def test_listeners_hear_of_rollouts_and_result_once_bound(make, script, notes):

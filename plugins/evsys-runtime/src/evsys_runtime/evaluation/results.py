@@ -112,15 +112,15 @@ def require_each_once(benchmark: BoundBenchmark, rollouts: Sequence[Rollout]) ->
 
 def recorded_values(result: EvaluationResult, rollouts: Sequence[Rollout]) -> dict[str, float]:
     """A scoring as a line of metrics, with the mean of each component; a metric that isn't available is left out."""
-    scored = result.benchmark if result.model is None else f"{result.benchmark}@{result.model}"
-    values = {f"{scored}/{name}": value.value for name, value in result.metrics.items()}
+    curve = result.curve
+    values = {f"{curve}/{name}": value.value for name, value in result.metrics.items()}
     numbers = {name: value for name, value in values.items() if value is not None}
     return {
         **numbers,
-        **{f"{scored}/components/{name}": mean for name, mean in _components(rollouts).items()},
-        f"{scored}/scored": float(result.scored),
-        f"{scored}/no_score": float(result.no_score),
-        f"{scored}/seconds": result.seconds,
+        **{f"{curve}/components/{name}": mean for name, mean in _components(rollouts).items()},
+        f"{curve}/scored": float(result.scored),
+        f"{curve}/no_score": float(result.no_score),
+        f"{curve}/seconds": result.seconds,
     }
 
 

@@ -81,7 +81,7 @@ def test_its_scores_are_on_record_under_its_name(result):
     run = Path(result.directory) / "runs/run-s0/validation"
     rollouts = [json.loads(line) for line in (run / "rollouts.jsonl").read_text("utf-8").splitlines()]
     assert sum(line["facts"].get("model") == "sage" for line in rollouts) == 12
-    assert "val@sage/mean_reward" in (run / "metrics.jsonl").read_text("utf-8")
+    assert "val/val@sage/mean_reward" in (run / "metrics.jsonl").read_text("utf-8")
 
 
 def test_it_is_shown_beside_the_arms(result):
