@@ -82,6 +82,7 @@ def test_a_version_that_changed_is_refused(workspace):
     dataset(workspace, '{"a": 2}\n')
     with pytest.raises(DataError, match=r"faq/v1/train isn't what it was.*put the changed rows into faq/v2/"):
         workspace.pull_dataset("faq")
+    assert [each.id for each in workspace.cache("datasets").entries()] == [entry.id]
     assert list(workspace.pull_dataset(entry.id).rows()) == [{"a": 1}]
     dataset(workspace, '{"a": 1}\n')
     assert workspace.pull_dataset("faq") == entry

@@ -150,6 +150,7 @@ class DatasetCache:
         label: str = "rows",
         id: str | None = None,
         ingredients: Mapping[str, Any] | None = None,
+        accept: Callable[[str], None] = lambda _content_hash: None,
     ) -> CachedData:
         """Store rows, streaming; the same rows under the same label are stored once.
 
@@ -160,6 +161,7 @@ class DatasetCache:
             id: the id that a store gave them, instead.
             ingredients: all that decided what the rows are (source hash, transforms, tokenizer, ...), so that a miss
                 can be explained; `find` looks for them.
+            accept: receives the hash of the rows before anything is kept; if it raises, nothing is.
 
         Raises:
             StoreError: this id has other bytes, or the cache can't be written.
@@ -171,6 +173,7 @@ class DatasetCache:
         try:
             with storing(self.directory):
                 facts = _write_rows(temporary / ROWS, rows)
+            accept(facts["content_hash"])
             facts["id"] = id or _id_of(label, facts["content_hash"])
             return self._publish(temporary, label, facts, lineage, ingredients)
         finally:

@@ -110,14 +110,17 @@ class Workspace:
         if entry := _same_file(cache, found.ref, lineage):
             return entry
         known = cache.get(found.ref, verify=False)
-        entry = cache.store(self._rows(found.path), lineage, label=found.ref)
-        if known is not None and known.content_hash != entry.content_hash:
-            following = f"{found.ref.partition('/')[0]}/v{found.newest + 1}/"
-            raise DataError(
-                f"{found.ref} isn't what it was when it was first used ({known.id})",
-                source=str(found.path),
-                hint=f"versions never change: put the changed rows into {following}",
-            )
+
+        def refuse_changes(content_hash: str) -> None:
+            if known is not None and known.content_hash != content_hash:
+                following = f"{found.ref.partition('/')[0]}/v{found.newest + 1}/"
+                raise DataError(
+                    f"{found.ref} isn't what it was when it was first used ({known.id})",
+                    source=str(found.path),
+                    hint=f"versions never change: put the changed rows into {following}",
+                )
+
+        entry = cache.store(self._rows(found.path), lineage, label=found.ref, accept=refuse_changes)
         cache.name(found.ref, entry.id)
         return entry
 
