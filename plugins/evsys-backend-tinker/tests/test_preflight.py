@@ -44,6 +44,12 @@ def test_a_server_of_ours_tells_whether_its_samples_depend_on_company(told, dete
     assert look({})[0].deterministic is None
 
 
+@pytest.mark.parametrize(("told", "simulated"), [(True, True), (False, False), (None, False), ("yes", False)])
+def test_a_server_of_ours_tells_whether_it_only_imitates_a_model(told, simulated):
+    assert look({SERVES: (200, {**MODELS, "evsys_simulated": told})})[0].simulated is simulated
+    assert look({})[0].simulated is False
+
+
 @pytest.mark.parametrize(
     ("answers", "model", "message"),
     [

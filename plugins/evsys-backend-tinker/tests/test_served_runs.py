@@ -161,3 +161,20 @@ def test_states_that_are_left_can_be_deleted(mock_server, tmp_path: Path):
     assert states() == []
     gone, _ = run(folder, *common, f"run.model.init_from_checkpoint={path}")
     assert "can't be loaded" in gone.arms[0].failure.message
+
+
+def test_a_run_on_a_server_that_only_imitates_a_model_is_marked_as_one_in_process_is(
+    mock_server, tmp_path: Path
+):
+    folder = example("quickstart", tmp_path)
+    result, _ = run(folder, "run.algorithm.params.steps=2", *over(mock_server.base_url))
+    assert result.conclusion.extra["simulated_by"] == ["tinker"]
+    assert any("'tinker' only imitates a model" in warning for warning in result.warnings)
+    page = Path(result.directory, "conclusion.md").read_text(encoding="utf-8")
+    assert f"{result.conclusion.verdict} (a model simulated by tinker)" in page
+
+
+def test_a_run_on_a_server_with_a_model_has_no_such_mark(local_server, tmp_path: Path):
+    folder = example("quickstart", tmp_path)
+    result, _ = run(folder, "run.algorithm.params.steps=2", *over(local_server.base_url))
+    assert "simulated_by" not in result.conclusion.extra

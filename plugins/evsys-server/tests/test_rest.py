@@ -196,6 +196,16 @@ def test_capabilities_say_whether_bits_are_the_same_each_time(with_server, monke
     assert with_server(work, deterministic=asked)["evsys_deterministic"] is told
 
 
+@pytest.mark.parametrize("simulated", [True, False])
+def test_capabilities_say_whether_a_model_is_only_imitated(with_server, monkeypatch, simulated):
+    monkeypatch.setattr(MockBackend, "simulated", simulated)
+
+    async def work(client):
+        return await client.call("GET", "get_server_capabilities")
+
+    assert with_server(work)["evsys_simulated"] is simulated
+
+
 def test_capabilities_name_what_is_served(with_server):
     async def work(client):
         return await client.call("GET", "get_server_capabilities")

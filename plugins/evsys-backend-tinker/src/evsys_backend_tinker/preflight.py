@@ -38,6 +38,7 @@ class Server:
         models: names that it serves, each with its longest sequence where it tells; None where it lists none.
         untrainable: names of those that it says can't be trained.
         deterministic: the bits of a sample don't depend on what else is asked; None where it doesn't tell.
+        simulated: its backend only imitates a model.
     """
 
     base: JsonApi
@@ -45,6 +46,7 @@ class Server:
     models: Mapping[str, int | None] | None
     untrainable: frozenset[str] = frozenset()
     deterministic: bool | None = None
+    simulated: bool = False
 
     def api(self) -> JsonApi:
         """The way to it for the next few calls; blocks where it wants a token for the key.
@@ -148,8 +150,11 @@ def _server(api: JsonApi, wants_token: bool, tree: Any) -> Server:
     told = tree if isinstance(tree, Mapping) else {}
     rows, fixed = told.get("supported_models"), told.get("evsys_deterministic")
     deterministic = fixed if isinstance(fixed, bool) else None
+    simulated = told.get("evsys_simulated") is True
     if not isinstance(rows, Sequence):
-        return Server(base=api, wants_token=wants_token, models=None, deterministic=deterministic)
+        return Server(
+            base=api, wants_token=wants_token, models=None, deterministic=deterministic, simulated=simulated
+        )
     models, untrainable = {}, set()
     for row in rows:
         name = row.get("model_name") if isinstance(row, Mapping) else None
@@ -164,6 +169,7 @@ def _server(api: JsonApi, wants_token: bool, tree: Any) -> Server:
         models=models,
         untrainable=frozenset(untrainable),
         deterministic=deterministic,
+        simulated=simulated,
     )
 
 

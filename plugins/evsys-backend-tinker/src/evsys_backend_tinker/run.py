@@ -281,6 +281,7 @@ class Run:
             "session": None if self._session is None else self._session.id,
             "model": str(made.model_id),
             "deterministic": deterministic and server.deterministic is not False,
+            "simulated": server.simulated,
             "served": None if server.models is None else sorted(server.models),
         }
 

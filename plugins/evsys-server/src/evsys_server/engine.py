@@ -86,6 +86,11 @@ class Engine:
         return self.deterministic and "deterministic" in self.capabilities
 
     @property
+    def simulated(self) -> bool:
+        """Whether the backend only imitates a model."""
+        return bool(getattr(self._class, "simulated", False))
+
+    @property
     def training(self) -> AbstractAsyncContextManager[None]:
         """Held while one model computes: where a single run keeps a machine busy, models take turns."""
         return self._training

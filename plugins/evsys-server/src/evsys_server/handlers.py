@@ -199,7 +199,11 @@ class Handlers:
             for base in self.service.engine.bases.values()
         ]
         return document_response(
-            {"supported_models": models, "evsys_deterministic": self.service.engine.same_bits}
+            {
+                "supported_models": models,
+                "evsys_deterministic": self.service.engine.same_bits,
+                "evsys_simulated": self.service.engine.simulated,
+            }
         )
 
     async def _rendering(self, request: web.Request) -> web.StreamResponse:

@@ -78,6 +78,8 @@ class ArmBackend:
         async with made_ready(
             backend, name, preparing, watch=self.watch, log=self.log, warnings=self.warnings
         ) as client:
+            if _facts(client).get("simulated"):  # on a server, which says so once it is asked
+                self._mark_simulated(name, model)
             if self.arm.deterministic and _facts(client).get("deterministic") is False:
                 self.record.note(deterministic=False)  # whatever was asked for
             yield client
@@ -91,7 +93,9 @@ class ArmBackend:
 
 
 def _facts(client: TrainingClient) -> dict[str, object]:
-    """What a backend says of what it has made, for the record; `deterministic` says whether the bits are those that were asked for."""
+    """What a backend says of what it has made, for the record; `deterministic` says whether the bits are those that were asked for,
+    `simulated` whether a server's backend only imitates a model.
+    """
     return dict(getattr(client, "facts", None) or {})
 
 

@@ -232,6 +232,14 @@ def _loaded(session: Session, arm: ArmConfig, loaded: dict[str, MaterializedData
     return loaded[key]
 
 
+def _simulated(session: Session, arm: ArmConfig) -> bool:
+    """Whether a run's backend only imitates a model, or its server's does, as the run's record says."""
+    run = session.record.find_run(run_id_of(arm))
+    made = (run.facts.get("backend") if run is not None else None) or {}
+    plugin = session.plan.registry.get("backend", arm.run.backend.kind)
+    return bool(getattr(plugin, "simulated", False) or made.get("simulated"))
+
+
 def _share(session: Session) -> None:
     """Let the other runs have the scores that are on record and that runs share."""
     for arm in session.plan.arms:
@@ -240,7 +248,7 @@ def _share(session: Session) -> None:
             continue
         done = taken.ended is not None
         scored: Sequence[EvaluationResult] = taken.ended.evaluations if taken.ended else taken.scored
-        if done and getattr(session.plan.registry.get("backend", arm.run.backend.kind), "simulated", False):
+        if done and _simulated(session, arm):
             session.simulated.add(arm.run.backend.kind)
         by_name = {benchmark.name: benchmark for benchmark in session.benchmarks_of(arm)}
         for result in scored:
