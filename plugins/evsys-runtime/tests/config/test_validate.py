@@ -932,3 +932,15 @@ def test_an_explicit_batch_that_the_rows_cannot_fill_is_a_problem(load, problems
     assert "2 rows are fewer" in only(problems(text(3, "{rows: [{a: 1}, {a: 2}, {a: 3}]}")))
     # A project's own transform may make more rows of these.
     load(text(9, "{path: data/five.jsonl, transforms: [{kind: jsonl_to_chat}]}"))
+
+
+def test_a_verifier_class_without_a_config_takes_the_params_of_tasks(load, registry, project: Path):
+    class Plain:
+        def __call__(self, model_output, expected, params):
+            return params["scale"]
+
+    registry.register("verifier", "plain_class", Plain)
+    verifier = {"name": "plain_class", "expected": "x", "params": {"scale": 0.5}}
+    write_tasks(project / "data" / "val.jsonl", [task(name, verifier=verifier) for name in "abcdefghijkl"])
+    metadata = "metadata:\n  benchmark: {name: val, path: data/val.jsonl}\n"
+    assert load(HEAD + metadata + RUN).experiment.metadata.benchmarks[0].label == "val"

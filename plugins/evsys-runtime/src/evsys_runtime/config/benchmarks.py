@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,18 @@ import attrs
 
 from evsys import Registry
 from evsys._plugins.refusals import closest
-from evsys.errors import PLUGIN_FAILURES, DataError, PluginConflictError, PluginNotFoundError, Problem
+from evsys.errors import (
+    PLUGIN_FAILURES,
+    DataError,
+    PluginConflictError,
+    PluginError,
+    PluginNotFoundError,
+    Problem,
+)
 from evsys.types import HarborTask
 from evsys_runtime.config import files, paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
-from evsys_runtime.config.building import Plugins
+from evsys_runtime.config.building import Plugins, made_from
 from evsys_runtime.config.engines import engine_kind, engine_problems, why_harbor
 from evsys_runtime.config.later import NOT_YET, later_keys
 from evsys_runtime.config.metrics import over_rollouts, try_metric
@@ -313,6 +321,8 @@ class Benchmarks:
             self._task_problem(found, told[_MOST_TOLD][1][0], more, name, where)
 
     def _verifier(self, name: str, params: Mapping[str, Any]) -> tuple[Any, str | None]:
+        with suppress(PluginError):  # reported where it is built
+            params = made_from(self.plugins.registry, name, params)
         built = self.plugins.build("verifier", name, params, "$")
         if built.problems:
             texts = [

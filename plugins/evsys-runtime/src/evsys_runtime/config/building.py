@@ -22,7 +22,19 @@ from evsys.errors import (
 from evsys_runtime.config import paths, placeholders, trees
 from evsys_runtime.config.templates import Template
 
-__all__ = ["Built", "Plugins", "complaints"]
+__all__ = ["Built", "Plugins", "complaints", "made_from"]
+
+
+def made_from(registry: Registry, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The params that a verifier is made from: those of its task if it has a `Config` or is a function, else none.
+
+    It receives them with each call in any case.
+
+    Raises:
+        PluginError: there is no such verifier, or it can't be loaded.
+    """
+    plain = isinstance(registry.get("verifier", name), type) and registry.config_of("verifier", name) is None
+    return {} if plain else params
 
 
 @attrs.define(kw_only=True, eq=False)

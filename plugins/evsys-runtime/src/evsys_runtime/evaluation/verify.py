@@ -18,6 +18,7 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, PluginError
 from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
 from evsys_runtime.background import in_background
+from evsys_runtime.config.building import made_from
 from evsys_runtime.evaluation.ranges import Range, declared_range, range_of
 
 if TYPE_CHECKING:
@@ -93,9 +94,8 @@ def bind_verifier(spec: VerifierSpec, registry: Registry, *, path: str = "$") ->
         ConfigError: wrong params.
         PluginError: no such verifier, or it can't be loaded or called.
     """
-    plugin = registry.get("verifier", spec.name)
-    takes_params = registry.config_of("verifier", spec.name) is not None or not isinstance(plugin, type)
-    call = registry.build("verifier", spec.name, spec.params if takes_params else None, path=f"{path}.params")
+    params = made_from(registry, spec.name, spec.params)
+    call = registry.build("verifier", spec.name, params, path=f"{path}.params")
     try:
         arguments = inspect.signature(call).parameters
     except (TypeError, ValueError) as exc:
