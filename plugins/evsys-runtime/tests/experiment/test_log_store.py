@@ -60,7 +60,7 @@ def test_a_store_gets_what_happens_to_each_run_and_to_the_experiment(stored, pro
         steps = [each for each in own if each["event"] == "metrics" and each["group"] == "training"]
         assert [each["step"] for each in steps] == list(range(1, arm.run.steps + 1))
         assert steps[-1]["values"] == arm.run.metrics
-        scores = {each["step"]: each["values"] for each in own if each.get("group") == "val"}
+        scores = {each["step"]: each["values"] for each in own if each.get("group") == "val/val"}
         for evaluation in arm.evaluations:
             assert scores[evaluation.step]["mean_reward"] == evaluation.metrics["mean_reward"].value
         assert any(Path(each["path"]).is_dir() for each in own if each["event"] == "checkpoint")
