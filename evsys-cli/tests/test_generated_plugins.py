@@ -42,6 +42,7 @@ EXPERIMENT = """
 version: 1
 name: generated
 data_store: {kind: csv-folder, params: {folder: data}}
+log_store: {kind: log-store, params: {path: all-records.jsonl}}
 callbacks: [{kind: patience, params: {benchmark: val, metric: share_solved, patience: 4}}]
 metadata:
   success_metric: val.share_solved
@@ -188,6 +189,8 @@ def test_an_experiment_runs_with_them(lab: Lab, tmp_path: Path):
     (arm,) = result["arms"]
     assert arm["status"] == "completed", arm
     assert arm["warnings"] == []
+    records = (tmp_path / "all-records.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(records[-1])["event"] == "experiment_finished"
     assert "hasn't got better" in arm["run"]["stop_reason"]
     last = {one["benchmark"]: one["metrics"] for one in arm["evaluations"]}
     assert last["val"]["share_solved"]["value"] > 0
