@@ -28,11 +28,10 @@ def test_one_line_switches_the_backend(lab):
     assert lab.run(text(backend="{kind: local}")).status == "completed"
 
 
-@pytest.mark.parametrize("provider", ["tinker", "skyrl", "fireworks"])
+@pytest.mark.parametrize("provider", ["tinker", "skyrl"])
 def test_one_line_switches_the_provider(lab, provider, monkeypatch):
     pytest.importorskip("tinker")
-    for name in ("TINKER_API_KEY", "FIREWORKS_API_KEY"):
-        monkeypatch.setenv(name, "k")
+    monkeypatch.setenv("TINKER_API_KEY", "k")
     backend = f'{{kind: tinker, params: {{provider: {provider}, base_url: "http://127.0.0.1:9"}}}}'
     assert lab.experiment(text(backend=backend)).plan.arms[0].run.backend.params["provider"] == provider
 
