@@ -175,6 +175,20 @@ def test_tags_and_run_every_tell_validation_from_the_final_test(routes):
     assert steps[("full_test", "test")][-1] == 4
 
 
+def test_curves_are_called_by_split_entry_and_metric(routes):
+    [arm] = routes.run(METADATA + RUN).arms
+    names = {
+        phase: {
+            name
+            for line in routes.rows(Path(arm.run_dir) / phase / "metrics.jsonl")
+            for name in line["values"]
+        }
+        for phase in ("validation", "test")
+    }
+    assert "val/val_set/pass@1" in names["validation"]
+    assert "test/full_test/mean_reward" in names["test"]
+
+
 def test_a_test_entry_steers_nothing(routes):
     with pytest.raises(ConfigError, match="test"):
         routes.experiment(METADATA.replace("val_set.pass@1", "full_test.mean_reward") + RUN)

@@ -112,6 +112,25 @@ def test_the_common_verifiers_come_with_the_sdk(name, params, output, expected):
     assert verifier(output, expected, {}) == 1.0
 
 
+def test_a_verifier_class_takes_the_params_of_a_task(lab):
+    lab.write(
+        "src/verifiers.py",
+        """
+from evsys_sdk import register_verifier
+
+
+@register_verifier("at_least")
+class AtLeast:
+    def __call__(self, model_output, expected, params) -> float:
+        return params["least"]
+""",
+    )
+    task = {"instruction": "x", "verifier": {"name": "at_least", "params": {"least": 0.25}}}
+    lab.write("data/tasks.jsonl", [{"task_id": f"t{n}", **task} for n in range(12)])
+    [arm] = lab.run("metadata: {benchmark: {name: val, path: data/tasks.jsonl, max_tokens: 4}}\n" + RUN).arms
+    assert arm.evaluations[-1].metrics["mean_reward"].value == 0.25
+
+
 def test_a_verifier_is_a_function_that_scores_rewards_and_benchmarks(lab):
     lab.write("src/verifiers.py", HALF)
     task = {"instruction": "say much", "verifier": {"name": "says_e", "params": {"least": 0.25}}}
