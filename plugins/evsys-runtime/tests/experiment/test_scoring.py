@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from small_project import METADATA, RUN
 
 from evsys import Registry, use_registry
 from evsys.errors import ConfigError
@@ -125,6 +126,37 @@ def test_a_checkpoint_says_what_its_run_said(scored, checkpoint):
     run = checkpoint.parent.parent
     assert outputs(Path(result.run_dir), 6) == outputs(run, 6)
     assert outputs(run, 6) != outputs(run, 0)
+
+
+ASKING = """
+from evsys.types import Message
+
+async def asks_twice(task, model, ctx):
+    messages = [Message(role="user", content=task.instruction)]
+    for _ in range(2):
+        [completion] = await model.generate(messages, ctx.sampling)
+        messages += [completion.message, Message(role="user", content="sure?")]
+    return completion.message.content
+"""
+
+
+def messages_of(run: Path) -> list[list[str]]:
+    lines = (run / "validation/rollouts.jsonl").read_text("utf-8").splitlines()
+    return [[said["content"] for said in json.loads(line)["rollout"]["messages"]] for line in lines]
+
+
+def test_a_checkpoint_is_scored_in_what_its_run_was_scored_in(scored, project):
+    project.code("agents", ASKING)
+    own = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    system_prompt: be brief")
+    more = "\n  agent: {import_path: src.agents.asks_twice}\n"
+    result = project.experiment(f"run:{RUN}{more}", metadata=own).run()
+    saved = find_saved_model(max((Path(result.directory) / "runs/run-s0/checkpoints").iterdir()))
+    assert saved.harness.system_prompt == "be brief"
+    again = scored(saved)
+    plain = scored(saved, attrs.evolve(ENTRY, agent=AgentConfig(kind="chat"), system_prompt=""))
+    assert all(len(said) == 4 for said in messages_of(Path(again.run_dir)))
+    assert any("the agent 'src.agents.asks_twice', the system prompt 'be brief'" in w for w in again.warnings)
+    assert all(len(said) == 2 and "be brief" not in said for said in messages_of(Path(plain.run_dir)))
 
 
 def test_a_base_model_says_what_a_run_said_before_its_training(scored, checkpoint):

@@ -44,6 +44,16 @@ class Harness:
             system_prompt=prompt or None,
         )
 
+    @property
+    def parts(self) -> str:
+        """What it has beside defaults, in words; empty if nothing."""
+        told = [
+            "" if self.agent is None else f"the agent {_agent(self.agent)}",
+            "" if self.environment is None else _place(self.environment),
+            "" if self.system_prompt is None else f"the system prompt {self.system_prompt[:60]!r}",
+        ]
+        return ", ".join(filter(None, told))
+
     def departures(self, entry: BenchmarkConfig) -> Iterator[str]:
         """How an entry is scored otherwise than this harness trains, in words."""
         if not self.trains:

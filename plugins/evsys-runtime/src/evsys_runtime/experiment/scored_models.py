@@ -11,7 +11,9 @@ import attrs
 from evsys import structure
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ModelSpec
-from evsys_runtime.config.model import PluginSpec
+from evsys_runtime.config.harness import Harness
+from evsys_runtime.config.model import AgentConfig, PluginSpec
+from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.record.checkpoints import MANIFEST
 from evsys_runtime.record.files import read_json
 
@@ -20,12 +22,16 @@ __all__ = ["BaseModel", "NamedClient", "SavedModel", "find_saved_model", "is_che
 
 @attrs.frozen(kw_only=True)
 class SavedModel:
-    """A checkpoint of the record: its folder, its step, the model that it belongs to, and the backend that made it."""
+    """A checkpoint of the record: its folder, its step, the model that it belongs to, and the backend that made it.
+
+    `harness` is what its run was scored in.
+    """
 
     folder: Path
     step: int
     model: ModelSpec
     backend: PluginSpec
+    harness: Harness = attrs.field(factory=Harness)
 
     @property
     def label(self) -> str:
@@ -35,7 +41,11 @@ class SavedModel:
     @property
     def asked(self) -> Mapping[str, Any]:
         """It as JSON values."""
-        return {"checkpoint": str(self.folder), "backend": attrs.asdict(self.backend)}
+        return {
+            "checkpoint": str(self.folder),
+            "backend": attrs.asdict(self.backend),
+            "harness": attrs.asdict(self.harness),
+        }
 
 
 @attrs.frozen(kw_only=True)
@@ -87,16 +97,44 @@ def find_saved_model(folder: Path) -> SavedModel:
     try:
         manifest = read_json(folder / MANIFEST)
         run_id = read_json(run_dir / "run.json")["run_id"]
-        arms = read_json(run_dir.parent.parent / "resolved.json")["arms"]
-        [tree] = [arm["run"] for arm in arms if arm["run_id"] == run_id]
+        resolved = read_json(run_dir.parent.parent / "resolved.json")
+        [arm] = [arm for arm in resolved["arms"] if arm["run_id"] == run_id]
         return SavedModel(
             folder=folder,
             step=int(manifest["step"]),
             model=structure(ModelSpec, manifest["manifest"]["model"]),
-            backend=structure(PluginSpec, tree["backend"]),
+            backend=structure(PluginSpec, arm["run"]["backend"]),
+            harness=_scored_in(resolved, arm),
         )
     except (StoreError, KeyError, ValueError) as exc:
         raise ConfigError(
             f"{folder} is no complete checkpoint of a run ({exc})",
             hint="name a folder like .evsys/experiments/<experiment>/runs/<run>/checkpoints/<step>; for a base model, its backend, too",
         ) from exc
+
+
+def _scored_in(resolved: Mapping[str, Any], arm: Mapping[str, Any]) -> Harness:
+    """What a run was scored in on the entry of its success metric, or on its only one: the entry's own parts before those of the run.
+
+    Records from before runs had a harness know the run's agent.
+    """
+    run: Mapping[str, Any] = arm.get("harness") or {"agent": arm["run"].get("agent")}
+    entries, success = resolved["benchmarks"], resolved["metadata"].get("success_metric") or ""
+    named = [entry for entry in entries if success.startswith(f"{entry['name']}.")]
+    named = named or (entries if len(entries) == 1 else [])
+    entry: Mapping[str, Any] = max(named, key=lambda one: len(one["name"]), default={})
+    tree = {key: entry.get(key) or run.get(key) for key in ("agent", "environment", "system_prompt")}
+    return Harness(
+        agent=None if _is_chat(tree["agent"]) else structure(AgentConfig, tree["agent"]),
+        environment=None if tree["environment"] is None else structure(PluginSpec, tree["environment"]),
+        system_prompt=tree["system_prompt"],
+        max_turns=run.get("max_turns"),
+    )
+
+
+def _is_chat(agent: Mapping[str, Any] | None) -> bool:
+    """Whether that is the agent that acts if none is named: `chat` with its defaults."""
+    if agent is None:
+        return True
+    name = str(agent.get("kind") or "").rpartition("/")[2]
+    return name == DEFAULT_AGENT and not any(agent["params"].values())

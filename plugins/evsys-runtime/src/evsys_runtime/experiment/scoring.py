@@ -19,7 +19,7 @@ from evsys_runtime.config.building import complaints
 from evsys_runtime.config.model import BenchmarkConfig, WatchdogConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.data.scope import DataScope, use_scope
-from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark, load_benchmark
+from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark, load_benchmark, with_harness
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.grader_check import GraderCheck
@@ -85,6 +85,9 @@ async def ascore(
     """
     started = time.monotonic()
     benchmarks = await in_background(_bound, entries, registry, project_root)
+    if isinstance(scored, SavedModel):
+        pairs = zip(benchmarks, entries, strict=True)
+        benchmarks = tuple(with_harness(bound, entry, scored.harness, registry) for bound, entry in pairs)
     if isinstance(scored, NamedClient):
         _api_model(scored, registry, project_root)  # before anything is recorded: its key may be missing
     if isinstance(scored, BaseModel):
@@ -127,6 +130,10 @@ async def ascore(
             seed=seed,
             results=None if no_cache else Workspace(project_root).results(),
         )
+        if isinstance(scored, SavedModel) and scored.harness.parts:
+            work.told.append(
+                f"scored in what its run was scored in, unless you name another: {scored.harness.parts}"
+            )
         try:
             result = await work.result(label)
             warnings = (*(w for check in checks or () for w in check.warnings), *result.warnings, *work.told)
