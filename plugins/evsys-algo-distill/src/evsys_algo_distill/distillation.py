@@ -15,6 +15,7 @@ from evsys_algo_distill.params import DistillationParams
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.asking import used
 from evsys_runtime.training.bands import STEEP, Band
+from evsys_runtime.training.retreat import OTHER_SAMPLES
 from evsys_runtime.training.role_usage import RoleUsage
 
 if TYPE_CHECKING:
@@ -114,10 +115,11 @@ class Distillation(BaseAlgorithm):
 
         ctx, config = self.ctx, self.config
         prompts = [self._prompts[row] for row in self.take_rows(step_idx)]
+        first = step_idx * config.batch_size + ctx.retreats * OTHER_SAMPLES
         answers, truncated = await answers_to(
             student,
             prompts,
-            seeds=[ctx.seeds("answers", step_idx * config.batch_size + i) for i in range(len(prompts))],
+            seeds=[ctx.seeds("answers", first + i) for i in range(len(prompts))],
             count=self.answers_each,
             max_tokens=config.max_tokens,
             stops=ctx.clients.policy.renderer.stop_token_ids,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from evsys.types import SamplingParams, Score
 from evsys_algo_distill.answers import Answer, Answers
+from evsys_runtime.training.retreat import OTHER_SAMPLES
 from evsys_runtime.training.rollout_groups import (
     learnable,
     nothing_learnable,
@@ -59,7 +60,10 @@ async def answers_in_turns(
         tasks,
         params.group_size,
         snapshot=student,
-        sampling=SamplingParams(max_tokens=params.max_tokens),
+        # Without a seed of its own in a first attempt, as it always was.
+        sampling=SamplingParams(
+            max_tokens=params.max_tokens, seed=ctx.retreats * OTHER_SAMPLES if ctx.retreats else None
+        ),
         limits=params.limits(wave=ctx.deterministic),
         step=step_idx,
     )

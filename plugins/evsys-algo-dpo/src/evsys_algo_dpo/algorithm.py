@@ -19,7 +19,7 @@ from evsys_algo_dpo.losses import preference_loss
 from evsys_algo_dpo.pairs import RenderedPair, render_pairs
 from evsys_algo_dpo.reference import References, ask, from_text, to_text
 from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.bands import STEEP, UNLIKELY, Band
+from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams
 from evsys_runtime.training.role_usage import RoleUsage
 from evsys_runtime.training.trained_by import kind_of
@@ -90,7 +90,7 @@ class DPO(BaseAlgorithm):
             lasting=10,
         ),
         "chosen_nll": UNLIKELY,
-        "grad_norm": STEEP,
+        "grad_norm": GRADIENT,
     }
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 

@@ -21,6 +21,7 @@ from evsys_algo_rl.bands import BANDS
 from evsys_algo_rl.params import BUILTIN_SETTINGS, RLParams
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.bands import Band
+from evsys_runtime.training.retreat import HEALTHY, OTHER_SAMPLES
 
 if TYPE_CHECKING:
     from evsys.errors import AlgorithmError
@@ -29,21 +30,8 @@ if TYPE_CHECKING:
     from evsys_algo_rl.groups import TaskGroup
     from evsys_algo_rl.pipeline import Taken
     from evsys_runtime.training.foreseen import Foreseen
-    from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["RL"]
-
-HEALTHY = "collapse/healthy_steps"
-"""In the result of a run that collapsed: how many of its steps were done before the trouble began."""
-
-NOT_FINITE = "collapse/not_finite"
-"""In the result of a run that collapsed since its loss or gradient isn't finite: its last weights can't be scored."""
-
-OTHER_SAMPLES = 1 << 32
-"""Calls that no run makes so many of: a run that went back samples with seeds that it hasn't used."""
-
-_GOES_BACK = ("rollback", "branch")
-"""Values of `on_collapse` with which the run goes on from an earlier checkpoint."""
 
 
 class RL(BaseAlgorithm):
@@ -294,33 +282,10 @@ class RL(BaseAlgorithm):
         result = attrs.evolve(result, usage=result.usage + self._used)
         if self._reference is not None:
             result = self._reference.usage.counted_in(result)
-        if result.status == "collapsed":  # a loss that isn't finite, of weights that the step before made
-            metrics = {**result.metrics, HEALTHY: float(max(0, result.steps - 1)), NOT_FINITE: 1.0}
-            return attrs.evolve(result, metrics=metrics)
-        if self._collapsed is None:
+        if result.status == "collapsed" or self._collapsed is None:
             return result
         metrics = {**result.metrics, HEALTHY: float(self._healthy)}
         return attrs.evolve(result, status="collapsed", stop_reason=self._collapsed, metrics=metrics)
-
-    @property
-    def goes_back(self) -> bool:
-        """Whether a run whose numbers are no longer finite goes back: not in a dry run, and not too often."""
-        asked = self.config.on_collapse in _GOES_BACK and self.ctx.max_steps is None
-        return asked and self.ctx.retreats < self.config.max_rollbacks
-
-    def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
-        """Back to the best checkpoint from before the trouble, where that is asked for and wasn't done too often yet."""
-        from evsys_runtime.training.retreat import Retreat
-
-        kind = self.config.on_collapse
-        if kind not in _GOES_BACK or retreats >= self.config.max_rollbacks:
-            return None
-        scored = kind == "branch" and NOT_FINITE not in result.metrics
-        return Retreat(kind="branch" if scored else "rollback", before=round(result.metrics[HEALTHY]))
-
-    def peak_learning_rate(self) -> float:
-        """The highest learning rate, which is lower after each collapse that the run went back from."""
-        return super().peak_learning_rate() * self.config.rollback_lr_factor**self.ctx.retreats
 
     async def _close(self) -> None:
         for part in (getattr(self, "_pipeline", None), getattr(self, "_reference", None)):

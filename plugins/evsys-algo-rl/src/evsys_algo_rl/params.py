@@ -34,7 +34,6 @@ BUILTIN_SETTINGS: Mapping[str, tuple[str, ...]] = {
 """The built-in policy losses with what they can be told. Any other name is a registered loss's."""
 
 KL_ESTIMATORS = ("k1", "k2", "k3")
-ON_COLLAPSE = ("stop", "rollback", "branch", "warn")
 
 
 def _bounds(_instance: Any, field: attrs.Attribute[Any], value: tuple[float, float] | None) -> None:
@@ -186,18 +185,6 @@ class RLParams(TrainingParams, RolloutParams):
     # --- when it is over ---
     max_flat_steps: int = option(
         10, "The run stops after so many steps in which no group had anything to learn from.", ge=1
-    )
-    on_collapse: str = option(
-        "stop",
-        "Where training collapses: stop the run; go on from its best checkpoint with a lower learning rate and other samples "
-        "(rollback); score what collapsed first (branch); or only tell of it (warn).",
-        choices=ON_COLLAPSE,
-    )
-    max_rollbacks: int = option(
-        3, "With `rollback` and `branch`, the run has collapsed for good after so many of them.", ge=1
-    )
-    rollback_lr_factor: float = option(
-        0.5, "What the learning rate is multiplied with at each of them.", gt=0, le=1
     )
 
     def __attrs_post_init__(self) -> None:

@@ -19,7 +19,7 @@ from evsys import option
 from evsys.types import ChatMessagesRow, TrainingBatch
 from evsys_algo_sft.sequences import RenderedRow, RenderReport, mean_nll, render_rows
 from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.bands import STEEP, UNLIKELY, Band
+from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SFT(BaseAlgorithm):
     health: ClassVar[Mapping[str, Band]] = {
         "nll": UNLIKELY,
         "held_out_nll": UNLIKELY,
-        "grad_norm": STEEP,
+        "grad_norm": GRADIENT,
     }
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 

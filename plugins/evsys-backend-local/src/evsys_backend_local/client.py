@@ -317,7 +317,9 @@ class LocalTrainingClient:
                 raise torn_down() from None
             except FloatingPointError as exc:
                 raise BackendError(
-                    str(exc), hint="lower the learning rate, or look at the data of this step"
+                    str(exc),
+                    hint="lower the learning rate, or look at the data of this step",
+                    not_finite="training",
                 ) from exc
 
         if self._abort.is_set():

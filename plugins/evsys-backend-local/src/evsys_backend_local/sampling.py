@@ -155,7 +155,8 @@ def _attributed(error: BaseException) -> BaseException:
     if isinstance(error, AbortedError):
         return torn_down()
     if isinstance(error, FloatingPointError):
-        return BackendError(str(error), hint="lower the learning rate, or go back to an earlier checkpoint")
+        hint = "lower the learning rate, or go back to an earlier checkpoint"
+        return BackendError(str(error), hint=hint, not_finite="logits")
     return error
 
 

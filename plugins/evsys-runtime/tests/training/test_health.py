@@ -7,6 +7,7 @@ from evsys.errors import AlgorithmError, DataError, PluginContractError
 from evsys.types import Datum, ForwardResult, OptimResult, TrainingBatch
 from evsys_runtime.training.health import (
     LossTrend,
+    VanishedGradient,
     check_batch,
     check_result,
     check_rows,
@@ -146,3 +147,28 @@ def test_a_trend_goes_on_after_a_resume():
     unknown = LossTrend()
     unknown.load(LossTrend().state())
     assert unknown.state() == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "collapsed"),
+    [
+        ([(5.5, 0.0, 4)] * 5, True),
+        ([(5.5, 0.0, 4)] * 4, False),
+        ([(5.5, 0.0, 4)] * 4 + [(5.5, 1e-9, 4)] + [(5.5, 0.0, 4)] * 4, False),
+        ([(5.5 + i, 0.0, 4) for i in range(9)], False),  # not flat
+        ([(0.0, 0.0, 4)] * 9, False),  # learnt
+        ([(5.5, None, 4)] * 9, False),  # the backend reports no norm
+        ([(5.5, 0.0, 0)] * 9, False),  # batches without signal
+        ([(5.5, 0.0, 4), (5.5, 0.0, 0)] * 5, True),
+        ([(1.0, 2.0, 4)] * 3 + [(0.6931, 0.0, 4)] * 5, True),
+    ],
+)
+def test_weights_are_dead_if_the_gradient_stays_0_at_one_loss(steps, collapsed):
+    detector = VanishedGradient()
+    for number, step in enumerate(steps):
+        detector.add(*step)
+        if number == 2:
+            resumed = VanishedGradient()
+            resumed.load(detector.state())
+            detector = resumed
+    assert (detector.reason is not None) is collapsed

@@ -8,7 +8,7 @@ from evsys.errors import ConfigError, DataError, EvsysError, PluginError, RunErr
 from evsys.types import Failure
 from evsys_runtime.places import place_of, root_of
 
-__all__ = ["boundary_of", "failure_of"]
+__all__ = ["boundary_of", "failure_of", "is_not_finite"]
 
 _BOUNDARIES: tuple[tuple[type[EvsysError], str], ...] = (
     (DataError, "data"),
@@ -23,6 +23,11 @@ def boundary_of(error: BaseException, default: str) -> str:
     if isinstance(error, RunError):
         return error.boundary
     return next((name for cls, name in _BOUNDARIES if isinstance(error, cls)), default)
+
+
+def is_not_finite(error: BaseException) -> bool:
+    """True for an error caused by a number that isn't finite: it has the fact `not_finite`, or a `FloatingPointError` caused it."""
+    return "not_finite" in getattr(error, "facts", {}) or isinstance(error.__cause__, FloatingPointError)
 
 
 def failure_of(error: BaseException, default: str = "evaluation") -> Failure:

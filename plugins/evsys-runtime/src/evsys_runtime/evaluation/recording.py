@@ -29,7 +29,7 @@ from evsys.types import (
 )
 from evsys.types.rollouts import MOST_TURNS
 from evsys_runtime.accounting.spent import used_by
-from evsys_runtime.evaluation.failures import boundary_of
+from evsys_runtime.evaluation.failures import boundary_of, is_not_finite
 from evsys_runtime.evaluation.seeds import rollout_seed, turn_seed
 from evsys_runtime.rendering.history import Conversation
 from evsys_runtime.rendering.policy_client import PolicyClient
@@ -69,6 +69,7 @@ class RecordingModel:
         messages: the conversation of the last call, with its answer.
         usage: what all calls took.
         overflowed: a conversation was longer than the model's context.
+        not_finite: the model's numbers aren't finite, so it can't be sampled.
         refused: calls that were refused, since the rollout had had its answers.
     """
 
@@ -89,6 +90,7 @@ class RecordingModel:
         self.messages: tuple[Message, ...] = ()
         self.usage = Usage()
         self.overflowed = False
+        self.not_finite = False
         self.refused = 0
         self._asked: list[int] = []
 
@@ -133,8 +135,7 @@ class RecordingModel:
         try:
             completions = await self.model.generate(messages, sampling, n=n, tools=tools)
         except BackendError as exc:
-            self.overflowed |= _is_overflow(exc)
-            self.lost(call)
+            self.lost(call, exc)
             raise
         self.take(call, messages, completions)
         return completions
@@ -158,8 +159,10 @@ class RecordingModel:
         self._asked.append(n)
         return call, turn_seed(self._seed, call) if chosen is None else rollout_seed(self._seed, chosen, 0)
 
-    def lost(self, call: int) -> None:
-        """A call that had begun has failed: it may be made once more."""
+    def lost(self, call: int, error: BackendError) -> None:
+        """A call that had begun failed; it may be made again."""
+        self.overflowed |= _is_overflow(error)
+        self.not_finite |= is_not_finite(error)
         self._asked[call] = 0
 
     def allowed(self, asked: SamplingParams) -> SamplingParams:
@@ -334,7 +337,11 @@ def finish_rollout(
         timed_out=timed_out or (own is not None and own.timed_out),
         policy_version=version,
         usage=attrs.evolve(model.usage if turns or own is None else own.usage, seconds=seconds),
-        metadata={**(own.metadata if own else {}), **({"refused_calls": refused} if refused else {})},
+        metadata={
+            **(own.metadata if own else {}),
+            **({"refused_calls": refused} if refused else {}),
+            **({"not_finite": True} if model.not_finite else {}),
+        },
     )
 
 

@@ -204,18 +204,19 @@ def _checked(
 ) -> LossResult:
     """The result with plain numbers and arrays in it, or an error that says what is wrong with it."""
 
-    def wrong(what: str, hint: str | None = None) -> EvsysError:
-        return AlgorithmError(f"the loss {name!r} {what}", hint=hint, plugin=name)
+    def wrong(what: str, hint: str | None = None, **facts: str) -> EvsysError:
+        return AlgorithmError(f"the loss {name!r} {what}", hint=hint, plugin=name, **facts)
 
-    def infinite() -> str:
-        """What to do about a number that isn't finite: the model's own, or made by the loss."""
-        return DIVERGED if built_in or not all(np.isfinite(lp).all() for lp in logprobs) else FORMULA
+    def infinite(what: str, number: str) -> EvsysError:
+        """The error of a number that isn't finite; its hint depends on whether the model or the formula made it."""
+        model = built_in or not all(np.isfinite(lp).all() for lp in logprobs)
+        return wrong(what, DIVERGED if model else FORMULA, not_finite=number)
 
     value = np.asarray(stop_gradient(result.loss))
     if value.size != 1:
         raise wrong(f"must be a scalar, its shape is {list(value.shape)}", "sum it over all tokens")
     if not np.isfinite(value).all():
-        raise wrong(f"is {value.item()}", infinite())
+        raise infinite(f"is {value.item()}", "loss")
     if len(result.grads) != len(logprobs):
         raise wrong(f"brought gradients for {len(result.grads)} of {len(logprobs)} data")
     grads = []
@@ -227,7 +228,9 @@ def _checked(
             )
         if not np.isfinite(array).all():
             where = tuple(int(index) for index in np.argwhere(~np.isfinite(array))[0])
-            raise wrong(f"has a gradient of {array[where]} in datum {i} at position {where[0]}", infinite())
+            raise infinite(
+                f"has a gradient of {array[where]} in datum {i} at position {where[0]}", "gradient"
+            )
         grads.append(array.astype(values.dtype, copy=False))
     metrics = {key: float(stop_gradient(number)) for key, number in result.metrics.items()}
     return LossResult(loss=float(value.item()), grads=grads, metrics=metrics)

@@ -75,8 +75,8 @@ class Recording(Protocol):
             RolloutError: the rollout has had its answers.
         """
 
-    def lost(self, call: int) -> None:
-        """A call that had begun has failed."""
+    def lost(self, call: int, error: BackendError) -> None:
+        """A call that had begun failed."""
 
     def allowed(self, asked: SamplingParams) -> SamplingParams:
         """What is sampled where a request asks for this."""
@@ -262,8 +262,7 @@ class _Call:
                 raise _over() from None
             raise
         except BackendError as exc:
-            recording.overflowed |= "limit" in exc.facts
-            recording.lost(self._number)
+            recording.lost(self._number, exc)
             raise
         finally:
             rollout.asking.discard(task)

@@ -11,6 +11,7 @@ from evsys.errors import PluginContractError
 from evsys_runtime.training.bands import Band
 from evsys_runtime.training.order import DataOrder
 from evsys_runtime.training.params import TrainingParams, lora_spec, resolve_batch_size, resolve_steps
+from evsys_runtime.training.retreat import GOES_BACK, HEALTHY, NOT_FINITE, Retreat
 from evsys_runtime.training.schedule import recommended_learning_rate
 from evsys_runtime.training.warning_counts import WarningCounts
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from evsys.errors import ConfigError
     from evsys.types import ForwardResult, LoraSpec, ModelSpec, RunContext, RunResult, TrainingBatch
     from evsys_runtime.training.foreseen import Foreseen
-    from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["BaseAlgorithm"]
 
@@ -195,22 +195,29 @@ class BaseAlgorithm:
 
     @property
     def goes_back(self) -> bool:
-        """True where a loss or gradient that isn't finite is a collapse that `after_collapse` goes back from, and no failure.
+        """True if a number that isn't finite is a collapse to go back from, and not a failure: not in a dry run, and not too often.
 
-        The result says `collapsed` then, its steps are those before that one, and these weights are neither saved nor scored.
+        The result then has the status `collapsed` and the steps before that one, and these weights are neither saved nor scored.
         """
-        return False
+        asked = self.config.on_collapse in GOES_BACK and self.ctx.max_steps is None
+        return asked and self.ctx.retreats < self.config.max_rollbacks
 
     def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
-        """What is done where `train` gave the status `collapsed`; None ends the run there.
+        """What to do after `train` returned the status `collapsed`; None ends the run there.
 
-        Asked without `setup` as well, where a run is resumed that was cut off just then: all that it may know is the result.
+        By default back to the best checkpoint from before the trouble, if `on_collapse` asks for that and it wasn't done too
+        often. Also called without `setup`, when resuming a run that was interrupted at that moment: use the result only.
 
         Args:
             result: of the training.
             retreats: how often this run went back before.
         """
-        return None
+        kind = self.config.on_collapse
+        if kind not in GOES_BACK or retreats >= self.config.max_rollbacks:
+            return None
+        scored = kind == "branch" and NOT_FINITE not in result.metrics
+        before = round(result.metrics.get(HEALTHY, result.steps))
+        return Retreat(kind="branch" if scored else "rollback", before=before)
 
     def warn(self, message: str) -> None:
         """Tell of something odd: it is counted and stands once in the run's result."""

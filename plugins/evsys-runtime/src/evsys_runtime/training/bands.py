@@ -16,7 +16,7 @@ from evsys.errors import PluginContractError
 if TYPE_CHECKING:
     from evsys.types import OutOfBand
 
-__all__ = ["STEEP", "UNLIKELY", "Band", "bands_of", "out_of_bands"]
+__all__ = ["GRADIENT", "STEEP", "UNLIKELY", "Band", "bands_of", "out_of_bands"]
 
 
 @attrs.frozen
@@ -55,7 +55,15 @@ STEEP = Band(
     1e3,
     "gradients this large are clipped to a direction without a size: lower the learning rate, or look at the rows",
 )
-"""The band of `grad_norm` that algorithms share."""
+"""The band of `grad_norm` of algorithms whose batches may have no signal."""
+
+GRADIENT = Band(
+    1e-12,
+    1e3,
+    "far above, gradients are clipped to a direction without a size; at 0 nothing is trained, and if the loss hasn't reached 0 the "
+    "weights are dead: lower the learning rate, or look at the rows",
+)
+"""The band of `grad_norm` of algorithms that learn from every batch."""
 
 UNLIKELY = Band(
     None,

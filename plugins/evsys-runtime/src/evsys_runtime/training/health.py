@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LossTrend",
+    "VanishedGradient",
     "check_batch",
     "check_result",
     "check_rows",
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 _LOSSES_KEPT = 5
+_DEAD_STEPS = 5
+_LEARNT = 1e-3
+_FLAT = 1e-3
 _ROSE = 1.5
 _LARGEST_SHARE = 0.98
 _SMALLEST_SHARE = 0.005
@@ -168,6 +172,57 @@ def check_result(step: int, forward: ForwardResult, optim: OptimResult) -> None:
                 hint="lower the learning rate, or look at the loss and its inputs; checkpoints up to here are kept",
                 not_finite=what,
             )
+
+
+class VanishedGradient:
+    """Detects dead weights: a gradient norm of 0 in several steps in a row while the loss stays at one value well above 0.
+
+    A learning rate that is much too high does that: activations saturate, every token gets the same logit, and the loss stays at
+    ln(vocabulary). A loss near 0 is one that was learnt, and a batch without signal has no gradient to begin with.
+    """
+
+    def __init__(self) -> None:
+        self._losses: list[float] = []
+
+    def state(self) -> list[float]:
+        """The losses of the dead steps so far; JSON values for a checkpoint."""
+        return list(self._losses)
+
+    def load(self, state: Sequence[float]) -> None:
+        """Continue from a checkpoint's state."""
+        self._losses = list(state)
+
+    def add(self, loss: float | None, grad_norm: float | None, loss_tokens: int) -> None:
+        """Add a step.
+
+        Args:
+            loss: of the step.
+            grad_norm: L2 norm of its gradient; None if the backend doesn't report it.
+            loss_tokens: positions with a loss.
+        """
+        if loss is None or loss_tokens == 0:
+            return
+        if grad_norm != 0.0 or abs(loss) < _LEARNT:
+            self._losses.clear()
+            return
+        if self._losses and abs(loss - self._losses[0]) > _FLAT * abs(self._losses[0]):
+            self._losses.clear()
+        self._losses.append(loss)
+
+    @property
+    def reason(self) -> str | None:
+        """Why training has collapsed; None if it hasn't."""
+        if len(self._losses) < _DEAD_STEPS:
+            return None
+        return (
+            f"the gradient norm was 0 and the loss stayed at {self._losses[-1]:.4g} for {len(self._losses)} steps, "
+            "so nothing is trained any more; lower the learning rate"
+        )
+
+    @property
+    def lasted(self) -> int:
+        """Steps since it began."""
+        return len(self._losses)
 
 
 class LossTrend:

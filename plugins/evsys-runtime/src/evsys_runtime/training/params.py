@@ -9,6 +9,7 @@ import attrs
 
 from evsys import option
 from evsys.types import AdamParams, LoraSpec
+from evsys_runtime.training.retreat import ON_COLLAPSE
 
 __all__ = ["TrainingParams", "adam_params", "lora_spec", "resolve_batch_size", "resolve_steps"]
 
@@ -89,6 +90,16 @@ class TrainingParams:
     log_every: int = option(
         10, "Steps between lines in the run's log; metrics are recorded at every step.", ge=1
     )
+    on_collapse: str = option(
+        "stop",
+        "If training collapses: stop the run; resume from its best checkpoint with a lower learning rate (rollback); "
+        "score the collapsed weights first (branch); or only report it (warn).",
+        choices=ON_COLLAPSE,
+    )
+    max_rollbacks: int = option(
+        3, "With `rollback` and `branch`: after this many, the next collapse ends the run.", ge=1
+    )
+    rollback_lr_factor: float = option(0.5, "Multiplies the learning rate at each of them.", gt=0, le=1)
 
     def __attrs_post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:

@@ -99,15 +99,20 @@ def nothing_learnable(
         rollouts: of the batch.
         lost: how many of them can't be learnt from, by reason.
         step_idx: of the batch, counted from 0.
-        example: a reason that stands in no rollout.
+        example: a reason that is in none of the rollouts.
+
+    Returns:
+        The error; it has the fact `not_finite` if the model's own numbers aren't finite.
     """
     told = ", ".join(f"{number} {reason}" for reason, number in sorted(lost.items()))
     reasons = (rollout.error or getattr(rollout.score, "reason", None) for rollout in rollouts)
     found = next((text for text in reasons if text is not None), None) or example
     hint = "the agent never called the model" if lost.get("no_turns") == len(rollouts) else found
-    return AlgorithmError(
-        f"none of the {len(rollouts)} rollouts of step {step_idx + 1} can be learnt from: {told}", hint=hint
-    )
+    message = f"none of the {len(rollouts)} rollouts of step {step_idx + 1} can be learnt from: {told}"
+    if lost.get("bad_logprob") == len(rollouts) or any("not_finite" in one.metadata for one in rollouts):
+        message = f"sampling for step {step_idx + 1} met numbers that aren't finite ({told})"
+        return AlgorithmError(message, hint=hint, not_finite="sampling")
+    return AlgorithmError(message, hint=hint)
 
 
 def out_of_turns(rollouts: Sequence[Rollout], max_turns: int | None) -> str | None:
