@@ -197,6 +197,12 @@ def wheels(session: nox.Session) -> None:
         )
         with session.chdir(documents):
             session.run("python", "-m", "pytest", "-q")
+        with session.chdir(outside):
+            session.run("evsys", "init-project", "lab")
+            session.install("pip", env=constraints)
+            session.run("python", "-m", "pip", "install", "--quiet", "--no-deps", "--editable", "lab")
+            session.run("python", "-c", "import src, src.metrics")
+            session.run("evsys", "run", next((outside / "lab/experiments").glob("*/config.yaml")))
 
 
 @nox.session(python=DEFAULT_PYTHON, reuse_venv=False)

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -144,7 +145,8 @@ UNTIL_TOLD = """
         flush = sys.stderr.flush
 
     sys.stderr = Heard()
-    told.wait(30)
+    while not told.is_set():
+        sum(range(10_000))
 
     def Thing(rows):
         return rows
@@ -157,6 +159,32 @@ def test_a_slow_import_is_named_while_it_lasts_and_once(site, told):
     registry.get("transform", "thing")
     registry.get("transform", "thing")
     assert told == ["still importing transform evsys-test-a/thing (2.3) (site_a:Thing), which takes long"]
+
+
+@pytest.mark.skipif(
+    not hasattr(time, "pthread_getcpuclockid"), reason="threads have no clocks of their own here"
+)
+def test_what_other_threads_compute_does_not_make_an_import_slow():
+    clock, spent = loading._cpu_clock(), []
+    before = clock()
+
+    def work():
+        began = time.thread_time()
+        while time.thread_time() - began < 0.2:
+            sum(range(1000))
+        spent.append(time.thread_time() - began)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    assert clock() - before < spent[0] / 2
+
+
+def test_an_import_that_waits_for_long_is_reported_though_it_takes_no_cpu_time(site, told, monkeypatch):
+    monkeypatch.setattr(loading, "SLOW_SECONDS", 1000.0)
+    monkeypatch.setattr(loading, "SILENT_SECONDS", 0.0)
+    installed(site, SLOW).get("transform", "thing")
+    assert told == ["still importing transform evsys-test-a/thing (1.0) (site_a:Thing), which takes long"]
 
 
 def test_a_slow_plugin_that_nobody_uses_is_neither_waited_for_nor_told(site, told):

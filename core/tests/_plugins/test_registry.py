@@ -200,6 +200,28 @@ def test_a_local_plugin_wins_over_an_installed_one_with_a_warning(site):
     assert registry.get("metric", "project/m") is Mean
 
 
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_hidden_plugin_of_any_kind_is_reported_once_however_often_its_name_is_looked_up(site, kind):
+    site.install("evsys-test-a", {KINDS[kind]: {"m": "site_a:Mean"}})
+    registry = Registry()
+    for plugin in (Mean, Mean):
+        registry.register(kind, "m", plugin)
+        assert registry.find(kind, "m").local
+    assert registry.warnings == [f"{kind} 'm' is the project's own and hides {kind} evsys-test-a/m (1.0)"]
+
+
+@pytest.mark.parametrize("own", ["pass@2", "pass@k"])
+def test_a_plugin_that_hides_a_member_of_a_family_is_reported(site, own):
+    site.install("evsys-test-a", {"evsys.metrics": {"pass@k": "site_a:PassAtK"}})
+    registry = Registry(allow=["evsys-test-a"])
+    registry.register("metric", own, Mean)
+    assert registry.find("metric", "pass@2").local
+    assert registry.warnings == [
+        "metric 'pass@2' is the project's own and hides metric evsys-test-a/pass@2 (1.0)"
+    ]
+    assert registry.find("metric", "pass@3").local is (own == "pass@k")
+
+
 def test_registering_one_object_twice_is_no_clash(registry):
     registry.register("metric", "m", Mean)
     registry.register("metric", "m", Mean)
@@ -354,7 +376,7 @@ def test_check_reads_the_params_too(registry):
 def test_check_says_which_took_long_to_import_and_how_long(site, monkeypatch):
     clock = types.SimpleNamespace(now=0.0)
     monkeypatch.setitem(sys.modules, "site_clock", clock)
-    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(time, "process_time", lambda: clock.now)
     for name, seconds in {"a": 2.46, "b": 0.9}.items():
         module = f"    import site_clock\n    site_clock.now += {seconds}\n{A_METRIC}"
         site.install(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,60 @@ def test_a_new_project_runs_and_is_never_overwritten(evsys, tmp_path):
 def test_a_new_project_has_every_folder_that_its_readme_names(evsys, tmp_path):
     evsys("init-project", "lab")
     assert {name for name in TREE if not (tmp_path / "lab" / name).exists()} == set()
+
+
+QUICK = (("kind: local", "kind: mock"), ("steps: 150", "steps: 2"), ("batch_size: 32", "batch_size: 4"))
+REGISTERED = """
+from evsys import current_registry
+print("registered", sorted(entry.name for entry in current_registry().entries() if entry.local), src.__file__)
+"""
+
+
+@pytest.mark.parametrize("at", ["lab", "lab/experiments/*", "/"])
+def test_import_src_in_a_script_of_the_project_registers_its_plugins_though_it_is_not_installed(
+    evsys, tmp_path, at
+):
+    evsys("init-project", "lab")
+    [script] = (tmp_path / "lab/experiments").glob("*/run.py")
+    text = script.read_text(encoding="utf-8")
+    script.write_text(text.replace("if __name__", f"{REGISTERED}\nif __name__"), encoding="utf-8")
+    config = script.with_name("config.yaml")
+    text = config.read_text(encoding="utf-8")
+    for old, new in QUICK:
+        assert old in text
+        text = text.replace(old, new)
+    config.write_text(text, encoding="utf-8")
+    folder = Path("/") if at == "/" else next(tmp_path.glob(at))
+    done = subprocess.run(
+        [sys.executable, os.path.relpath(script, folder)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"registered ['only_short', 'same_letters', 'share_solved'] {tmp_path}" in done.stdout
+    assert "hides" not in done.stderr
+
+
+def test_outside_of_a_project_src_is_not_found(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", "import evsys_sdk, src"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'src'"
+
+
+def test_only_src_is_packaged(evsys, tmp_path):
+    evsys("init-project", "lab")
+    settings = tomllib.loads((tmp_path / "lab/pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["build-system"]["build-backend"] == "setuptools.build_meta"
+    assert settings["tool"]["setuptools"]["packages"]["find"]["include"] == ["src", "src.*"]
 
 
 def test_dumps_stay_out_of_git_and_their_folder_stays_in(evsys, tmp_path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import reduce
 from importlib import import_module
 from inspect import getattr_static
-from threading import Lock, Timer
+from threading import Event, Lock, Thread, get_ident
 from types import FunctionType
 from typing import Any
 
@@ -26,8 +27,13 @@ __all__ = ["SLOW_SECONDS", "check_contract", "importing", "load"]
 # Kinds whose plugin may be a bare function.
 _FUNCTIONS = frozenset({"agent", "loss", "transform", "verifier"})
 
-SLOW_SECONDS = 1.0
-"""An import that takes longer is told of while it lasts."""
+SLOW_SECONDS = 2.0
+"""CPU time of an import that is reported while it lasts. Not wall time, which on a loaded machine is long for any import."""
+
+SILENT_SECONDS = 15.0
+"""Wall time after which an import is reported whatever it does: one that waits, for the network say, takes no CPU time."""
+
+_LOOK_SECONDS = 0.25
 
 
 def load(entry: PluginEntry) -> Any:
@@ -65,22 +71,38 @@ _one_at_a_time = Lock()
 def importing(what: str) -> Iterator[None]:
     """Around an import of somebody's code: nobody waits before a silent terminal, or finds its words among an answer's.
 
-    What takes long is told while it lasts, and what is printed goes to standard error. Unlike after
+    An import that takes long is reported while it lasts, and what is printed goes to standard error. Unlike after
     `contextlib.redirect_stdout`, standard output is what it was where several threads import.
     """
-    timer = Timer(SLOW_SECONDS, _tell, (f"still importing {what}, which takes long",))
-    timer.daemon = True
-    timer.start()
+    done = Event()
+    Thread(target=_watch, args=(what, done, _cpu_clock()), daemon=True).start()
     with _one_at_a_time:
         _aside.append(sys.stdout)
         sys.stdout = sys.stderr
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
         with _one_at_a_time:
             first = _aside.pop()
             sys.stdout = sys.stderr if _aside else first
+
+
+def _cpu_clock() -> Callable[[], float]:
+    """Seconds of CPU time that this thread has used, for any thread to read; of the process on systems without such a clock."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.process_time
+    clock = time.pthread_getcpuclockid(get_ident())
+    return lambda: time.clock_gettime(clock)
+
+
+def _watch(what: str, done: Event, used: Callable[[], float]) -> None:
+    """Report an import that takes long, once."""
+    before, began = used(), time.monotonic()
+    while not done.wait(min(_LOOK_SECONDS, SLOW_SECONDS)):
+        if used() - before >= SLOW_SECONDS or time.monotonic() - began >= SILENT_SECONDS:
+            _tell(f"still importing {what}, which takes long")
+            return
 
 
 def _tell(text: str) -> None:

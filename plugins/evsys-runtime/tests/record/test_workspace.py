@@ -228,3 +228,16 @@ def test_a_corrupt_cache_is_told(workspace):
     for name in ("faq", entry.id):
         with pytest.raises(StoreError, match="is corrupt"):
             workspace.pull_benchmark(name)
+
+
+def test_an_entry_that_is_incomplete_says_what_to_remove(workspace):
+    dataset(workspace, '{"a": 1}\n')
+    entry = workspace.pull_dataset("faq")
+    assert entry.ingredients == {"file": entry.lineage["file"], "version": 1, "split": "train"}
+    manifest = entry.directory / "manifest.json"
+    manifest.write_text(
+        manifest.read_text(encoding="utf-8").replace('"complete": true', '"complete": false'),
+        encoding="utf-8",
+    )
+    with pytest.raises(StoreError, match=f"{entry.id} is incomplete or was removed; remove .*{entry.id}"):
+        workspace.pull_dataset(entry.id)

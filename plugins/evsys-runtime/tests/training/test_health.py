@@ -166,9 +166,16 @@ def test_a_trend_goes_on_after_a_resume():
 def test_weights_are_dead_if_the_gradient_stays_0_at_one_loss(steps, collapsed):
     detector = VanishedGradient()
     for number, step in enumerate(steps):
-        detector.add(*step)
+        detector.add(TrainingBatch(data=[datum(weights=[1.0] * 3)]), *step)
         if number == 2:
             resumed = VanishedGradient()
             resumed.load(detector.state())
             detector = resumed
     assert (detector.reason is not None) is collapsed
+
+
+def test_a_policy_loss_never_makes_weights_dead():
+    detector = VanishedGradient()
+    for _ in range(9):
+        detector.add(TrainingBatch(data=[datum(advantages=[1.0] * 3)]), -1.0, 0.0, 3)
+    assert detector.reason is None

@@ -1,8 +1,13 @@
-"""evsys_sdk: what a project imports. Re-exports only; names resolve lazily, so importing it costs nothing."""
+"""evsys_sdk: what a project imports. Re-exports only; names resolve lazily, so importing it costs nothing.
+
+Importing it lets a script of a project `import src` though the project isn't installed.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from evsys_sdk._project import ProjectFinder
 
 if TYPE_CHECKING:
     from evsys import (
@@ -95,6 +100,8 @@ if TYPE_CHECKING:
     from evsys_runtime.training.algorithm import BaseAlgorithm
     from evsys_runtime.training.loop import TrainingLoop
     from evsys_runtime.training.params import TrainingParams
+
+ProjectFinder.install()
 
 _CORE = """Registry current_registry hookimpl option register_agent register_algorithm register_backend register_callback
 register_data_store register_deployer register_environment register_inference register_inference_client register_launcher

@@ -15,8 +15,9 @@ from typing import Any
 from evsys import Registry, current_registry, use_registry
 from evsys._plugins.loading import importing
 from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginLoadError
+from evsys_runtime.config.root import enclosing_project
 
-__all__ = ["import_project_code", "project_registry"]
+__all__ = ["import_project_code", "project_registry", "spec_of_script"]
 
 _PACKAGE = "src"
 
@@ -129,19 +130,33 @@ def _module_names(folder: Path) -> Iterator[str]:
             yield f"{_PACKAGE}.{path.stem}"
 
 
+def spec_of_script(script: str | None) -> ModuleSpec | None:
+    """How to import `src` of the project that a script is in, or else that of the working directory; None outside of projects."""
+    for folder in (*((Path(script).resolve().parent,) if script else ()), Path.cwd()):
+        root = enclosing_project(folder)
+        if root is not None and (root / _PACKAGE).is_dir():
+            return _spec_of(root / _PACKAGE)
+    return None
+
+
+def _spec_of(folder: Path) -> ModuleSpec:
+    """Made by hand, because a folder without __init__.py would lose to any other `src` on the path."""
+    init = folder / "__init__.py"
+    if not init.is_file():
+        spec = ModuleSpec(_PACKAGE, None, is_package=True)
+        spec.submodule_search_locations = [str(folder)]
+        return spec
+    found = spec_from_file_location(_PACKAGE, init, submodule_search_locations=[str(folder)])
+    if found is None:
+        raise ImportError(f"{init} can't be imported")
+    return found
+
+
 def _import(name: str, folder: Path) -> None:
     if name != _PACKAGE:
         import_module(name)
         return
-    # Made by hand, because a folder without __init__.py would lose to any other `src` on the path.
-    init = folder / "__init__.py"
-    if init.is_file():
-        spec = spec_from_file_location(_PACKAGE, init, submodule_search_locations=[str(folder)])
-    else:
-        spec = ModuleSpec(_PACKAGE, None, is_package=True)
-        spec.submodule_search_locations = [str(folder)]
-    if spec is None:
-        raise ImportError(f"{init} can't be imported")
+    spec = _spec_of(folder)
     module = sys.modules[_PACKAGE] = module_from_spec(spec)
     if spec.loader is not None:
         spec.loader.exec_module(module)

@@ -358,7 +358,9 @@ def _raise_what_was_found(report: Report, plugins: Plugins, data_errors: Sequenc
     if problems and all(
         any(message in problem.message for message in plugins.broken) for problem in problems
     ):
-        raise next(iter(plugins.broken.values()))
+        message, error = next(iter(plugins.broken.items()))
+        problem = next(problem for problem in problems if message in problem.message)
+        raise type(error)(str(attrs.evolve(problem, hint=None)), hint=error.hint, **error.facts) from error
     damaged = {error.source for error in data_errors}
     if data_errors and all(problem.source in damaged for problem in problems):
         raise data_errors[0]

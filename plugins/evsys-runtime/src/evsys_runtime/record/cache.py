@@ -180,9 +180,14 @@ class DatasetCache:
             shutil.rmtree(temporary, ignore_errors=True)  # gone already when it was published
 
     def keep(
-        self, rows: KnownRows, lineage: Mapping[str, Any] | None = None, *, label: str = "rows"
+        self,
+        rows: KnownRows,
+        lineage: Mapping[str, Any] | None = None,
+        *,
+        label: str = "rows",
+        ingredients: Mapping[str, Any] | None = None,
     ) -> CachedData:
-        """Store rows whose hash is known, as they are: what is here already isn't written again.
+        """Store rows whose hash is known, as they are: what is here already isn't written again, and keeps its manifest.
 
         Raises:
             StoreError: the cache can't be written, or the entry is corrupt.
@@ -201,7 +206,7 @@ class DatasetCache:
                 size = path.stat().st_size
             facts = {"content_hash": rows.fingerprint, "row_count": len(rows), "size": size}
             facts["id"] = _id_of(label, rows.fingerprint)
-            return self._publish(temporary, label, facts, lineage, None)
+            return self._publish(temporary, label, facts, lineage, ingredients)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 

@@ -287,14 +287,19 @@ class RunRecord:
         write_atomic(path, f"{known}{now()} {self._redactor.text(paragraph(text))}")
 
     def write_training_data(
-        self, rows: KnownRows, cache: DatasetCache, lineage: Mapping[str, Any] | None = None
+        self,
+        rows: KnownRows,
+        cache: DatasetCache,
+        lineage: Mapping[str, Any] | None = None,
+        ingredients: Mapping[str, Any] | None = None,
     ) -> CachedData:
         """Keep the rows that this run trains on: once by content in the cache, and a hard link here.
 
+        The manifest of a new entry gets `lineage`, where the rows come from, and `ingredients`, what decided them.
         Where links fail (another disk, a file system without them) a pointer file says where the rows are.
         """
         self._refuse_sealed()
-        entry = cache.keep(rows, lineage, label="training-data")
+        entry = cache.keep(rows, lineage, label="training-data", ingredients=ingredients)
         path = make_directory(self.directory / "data") / "training_data.jsonl"
         with storing(path):
             path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from evsys.errors import DataError, boundary
+from evsys.errors import DataError, StoreError, boundary
 from evsys_runtime.data.readers import ReadReport, read_rows
 from evsys_runtime.data.stored import (
     Kind,
@@ -120,7 +120,14 @@ class Workspace:
                     hint=f"versions never change: put the changed rows into {following}",
                 )
 
-        entry = cache.store(self._rows(found.path), lineage, label=found.ref, accept=refuse_changes)
+        decided = {name: lineage[name] for name in ("file", "version", "split")}
+        entry = cache.store(
+            self._rows(found.path),
+            lineage,
+            label=found.ref,
+            ingredients=decided,
+            accept=refuse_changes,
+        )
         cache.name(found.ref, entry.id)
         return entry
 
@@ -139,7 +146,9 @@ class Workspace:
         if found.in_cache:
             return _entry(cache, found)
         lineage = self._lineage(found.path)
-        return _same_file(cache, found.ref, lineage) or cache.put(found.ref, self._rows(found.path), lineage)
+        return _same_file(cache, found.ref, lineage) or cache.put(
+            found.ref, self._rows(found.path), lineage, ingredients={"file": lineage["file"]}
+        )
 
     def datasets(self) -> list[str]:
         """Names of the project's own datasets."""
@@ -179,7 +188,11 @@ async def _awaited(rows: Awaitable[Iterable[Mapping[str, Any]]]) -> Iterable[Map
 def _entry(cache: DatasetCache, found: Stored) -> CachedData:
     entry = cache.get(found.ref)
     if entry is None:
-        raise DataError(f"{found.ref} went away while it was read", source=str(found.path))
+        raise StoreError(
+            f"cache entry {found.path.parent.name} is incomplete or was removed",
+            hint=f"remove {found.path.parent} and pull the data again",
+            path=str(found.path),
+        )
     return entry
 
 

@@ -179,9 +179,13 @@ class VanishedGradient:
 
     A learning rate that is much too high does that: activations saturate, every token gets the same logit, and the loss stays at
     ln(vocabulary). A loss near 0 is one that was learnt, and a batch without signal has no gradient to begin with.
+
+    Args:
+        stops: whether dead weights end the run, and aren't only reported.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, stops: bool = True) -> None:
+        self._stops = stops
         self._losses: list[float] = []
 
     def state(self) -> list[float]:
@@ -192,15 +196,18 @@ class VanishedGradient:
         """Continue from a checkpoint's state."""
         self._losses = list(state)
 
-    def add(self, loss: float | None, grad_norm: float | None, loss_tokens: int) -> None:
-        """Add a step.
+    def add(
+        self, batch: TrainingBatch, loss: float | None, grad_norm: float | None, loss_tokens: int
+    ) -> None:
+        """Add a step. Batches with advantages are ignored, because the size of a policy loss means nothing.
 
         Args:
+            batch: of the step.
             loss: of the step.
             grad_norm: L2 norm of its gradient; None if the backend doesn't report it.
             loss_tokens: positions with a loss.
         """
-        if loss is None or loss_tokens == 0:
+        if loss is None or loss_tokens == 0 or any("advantages" in one.loss_inputs for one in batch.data):
             return
         if grad_norm != 0.0 or abs(loss) < _LEARNT:
             self._losses.clear()
@@ -218,6 +225,11 @@ class VanishedGradient:
             f"the gradient norm was 0 and the loss stayed at {self._losses[-1]:.4g} for {len(self._losses)} steps, "
             "so nothing is trained any more; lower the learning rate"
         )
+
+    @property
+    def ends(self) -> bool:
+        """True if the run ends here."""
+        return self._stops and self.reason is not None
 
     @property
     def lasted(self) -> int:

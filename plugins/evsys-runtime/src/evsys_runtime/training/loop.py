@@ -19,12 +19,13 @@ import attrs
 from evsys.errors import BudgetExceeded, DataError, EvsysError, PluginContractError, boundary
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
 from evsys_runtime.background import in_background
+from evsys_runtime.cancelling import abandon
 from evsys_runtime.evaluation.failures import is_not_finite
 from evsys_runtime.training.health import LossTrend, VanishedGradient, check_batch, check_result
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
 from evsys_runtime.training.precision import in_float32
-from evsys_runtime.training.retreat import HEALTHY, NOT_FINITE
+from evsys_runtime.training.retreat import HEALTHY, NOT_FINITE, rate_factor
 from evsys_runtime.training.schedule import learning_rate_at
 from evsys_runtime.training.trained_by import capabilities_of, kind_of, training_cost
 from evsys_runtime.training.two_pass import forward_backward
@@ -84,7 +85,7 @@ class TrainingLoop:
         self._behind: asyncio.Task[_Sent] | None = None
         self._submitted = asyncio.Event()
         self._trend = LossTrend()
-        self._dead = VanishedGradient()
+        self._dead = VanishedGradient(stops=getattr(algorithm.config, "on_collapse", "stop") != "warn")
 
     async def run(self, ctx: RunContext) -> RunResult:
         """Train to the end, to `ctx.max_steps`, or until a stop is asked for; resumes where `ctx.checkpoints` says so.
@@ -112,7 +113,7 @@ class TrainingLoop:
         with self._attributed():
             await algorithm.setup(ctx)
             total = algorithm.total_steps()
-            self._peak = algorithm.peak_learning_rate() * self._slowdown()
+            self._peak = algorithm.peak_learning_rate() * rate_factor(algorithm.config, ctx.retreats)
         self._total = total
         self._limit = total if ctx.max_steps is None else min(total, ctx.max_steps)
         progress = self._resumed()
@@ -131,7 +132,9 @@ class TrainingLoop:
         reason: str | None = None
         try:
             # What is submitted already is waited for: the weights are those behind it.
-            while progress.step < self._limit and not (self._ends() and self._behind is None):
+            while progress.step < self._limit and not (
+                (ctx.stop_requested is not None or self._dead.ends) and self._behind is None
+            ):
                 await self._step(progress)
                 await asyncio.sleep(0)  # a backend whose calls are done at once would never let others run
         except BudgetExceeded as error:
@@ -144,32 +147,15 @@ class TrainingLoop:
             progress.metrics |= {HEALTHY: float(max(0, progress.step - 1)), NOT_FINITE: 1.0}
             return self._result(progress, "collapsed", error.message)
         if self._dead.reason is not None:
-            status, reason = self._collapsed(progress, self._dead.reason)
+            self._warn(f"training collapsed: {self._dead.reason}")
+        if self._dead.ends:
+            status, reason = "collapsed", self._dead.reason
+            progress.metrics |= {HEALTHY: float(max(0, progress.step - self._dead.lasted))}
         if diverged := self._trend.warning():
             self._warn(diverged)
         if progress.saved != progress.step:
             await self._save(progress)
         return self._result(progress, status, reason)
-
-    def _slowdown(self) -> float:
-        """What the learning rate is multiplied by, since the run went back after a collapse."""
-        factor: float = getattr(self.algorithm.config, "rollback_lr_factor", 1.0)
-        return factor**self.ctx.retreats
-
-    def _ends(self) -> bool:
-        """True if a stop was requested, or if nothing is trained any more and that isn't merely to be reported."""
-        return self.ctx.stop_requested is not None or (self._dead.reason is not None and self._stops_dead())
-
-    def _stops_dead(self) -> bool:
-        return getattr(self.algorithm.config, "on_collapse", "stop") != "warn"
-
-    def _collapsed(self, progress: _Progress, reason: str) -> tuple[Status, str | None]:
-        """The status of a run whose weights are dead."""
-        self._warn(f"training collapsed: {reason}")
-        if not self._stops_dead():
-            return "completed", None
-        progress.metrics |= {HEALTHY: float(max(0, progress.step - self._dead.lasted))}
-        return "collapsed", reason
 
     def _warn_of_standstill(self, start: int) -> None:
         """A learning rate of 0 is allowed, as a control, and must not pass for a training that had no effect."""
@@ -248,10 +234,7 @@ class TrainingLoop:
         check_result(index + 1, forward, optim)
         if batch.loss_fn == "cross_entropy":
             self._trend.add(forward.loss)
-        if not any(
-            "advantages" in datum.loss_inputs for datum in batch.data
-        ):  # whose loss says nothing by its size
-            self._dead.add(forward.loss, optim.grad_norm, built.loss_positions)
+        self._dead.add(batch, forward.loss, optim.grad_norm, built.loss_positions)
         progress.step = index + 1
         progress.tokens += forward.tokens
         progress.metrics = self._metrics(built, forward, optim, adam, index) | await self._measured(index + 1)
@@ -391,7 +374,7 @@ class TrainingLoop:
                 )
             except BaseException:
                 for pending in stepping:
-                    _abandon(pending)
+                    abandon(pending)
                 raise
             return forward, await stepping[0]
 
@@ -526,7 +509,7 @@ class TrainingLoop:
             task.cancel()
             outcome = (await asyncio.gather(task, return_exceptions=True))[0]
             if isinstance(outcome, _Sent):
-                _abandon(outcome.outcome)
+                abandon(outcome.outcome)
             elif isinstance(outcome, Exception):
                 self.ctx.log.warning("batch.discarded", reason=str(outcome))
 
@@ -535,12 +518,3 @@ def _relative(checkpoint: Checkpoint, ctx: RunContext) -> str:
     directory = checkpoint.directory
     inside = directory.is_relative_to(ctx.run_dir)
     return (directory.relative_to(ctx.run_dir) if inside else directory).as_posix()
-
-
-def _abandon(pending: Awaitable[Any]) -> None:
-    """Let go of something submitted whose outcome nobody will look at, so that nothing complains about it later."""
-    if inspect.iscoroutine(pending):
-        pending.close()
-    elif isinstance(pending, asyncio.Future):
-        pending.add_done_callback(lambda future: future.cancelled() or future.exception())
-        pending.cancel()

@@ -14,6 +14,7 @@ __all__ = [
     "OTHER_SAMPLES",
     "Retreat",
     "RetreatKind",
+    "rate_factor",
 ]
 
 RetreatKind = Literal["rollback", "branch"]
@@ -42,3 +43,9 @@ class Retreat:
 
     kind: RetreatKind
     before: int
+
+
+def rate_factor(config: object, retreats: int) -> float:
+    """What the learning rate of a run is multiplied by that went back so often; 1 if its params say nothing of that."""
+    factor: float = getattr(config, "rollback_lr_factor", 1.0)
+    return factor**retreats

@@ -148,7 +148,14 @@ class ArmData:
         )
         await self._look_back()
         await in_background(refuse_secret_rows, data.lines(), session.log_settings.redactor)
-        await in_background(self.record.write_training_data, data, session.workspace.cache("datasets"))
+        origin = {"source": data.lineage[0], "transforms": list(data.lineage[1:])}
+        await in_background(
+            self.record.write_training_data,
+            data,
+            session.workspace.cache("datasets"),
+            origin,
+            {**origin, "seed": session.seeds(arm)("data")},
+        )
         return data
 
     async def _pull(self, reference: str) -> CachedData:
