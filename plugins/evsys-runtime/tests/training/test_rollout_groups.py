@@ -119,4 +119,4 @@ def test_a_batch_of_which_nothing_is_left_tells_what_became_of_it():
 def test_agents_that_were_cut_short_are_told_of():
     assert out_of_turns([rollout()], 3) is None
     cut = rollout(metadata={"refused_calls": 1})
-    assert "agents wanted more than 3 answers" in out_of_turns([rollout(), cut], 3)
+    assert "agents asked for more than 3 answers" in out_of_turns([rollout(), cut], 3)
