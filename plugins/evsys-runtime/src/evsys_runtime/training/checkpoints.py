@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
     from evsys_runtime.record.attempts import Attempt
 
-__all__ = ["RunCheckpoints", "find_checkpoint", "restorable"]
+__all__ = ["RunCheckpoints", "find_checkpoint", "place_of", "restorable"]
 
 PEFT_CONFIG = "adapter_config.json"
 """What makes a folder an adapter in the layout of PEFT."""
@@ -150,3 +150,9 @@ def find_checkpoint(model: ModelSpec, project_root: Path) -> Checkpoint | None:
                 f"use the same {what}, or another checkpoint",
             )
     return Checkpoint(step=0, directory=folder, state=state, with_optimizer=key == "load_checkpoint_path")
+
+
+def place_of(checkpoint: Checkpoint, run_dir: Path) -> str:
+    """The folder of a checkpoint: relative to the run's if it is in there, else whole."""
+    directory = checkpoint.directory
+    return (directory.relative_to(run_dir) if directory.is_relative_to(run_dir) else directory).as_posix()

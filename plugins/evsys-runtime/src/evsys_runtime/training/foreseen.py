@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evsys.types import HarborTask
     from evsys_runtime.training.rollout_params import RolloutParams
 
-__all__ = ["Foreseen", "foresee", "foresee_rollouts", "task_prompt"]
+__all__ = ["Foreseen", "foresee", "foresee_rollouts", "scoring_seconds", "task_prompt"]
 
 _DIGIT = 16  # every model has so many tokens
 
@@ -130,3 +130,11 @@ def _made_up(prompt: Sequence[int], room: int, number: int) -> Datum:
     weights = np.zeros(len(tokens) - 1, np.float32)
     weights[len(prompt) - 1 :] = 1
     return Datum(tokens=tokens[:-1], loss_inputs={"target_tokens": tokens[1:], "weights": weights})
+
+
+def scoring_seconds(evaluate: object, start: int, limit: int) -> float | None:
+    """Seconds that the scorings from step `start` to `limit` take; None if that isn't known."""
+    if evaluate is None:
+        return 0.0
+    estimate = getattr(evaluate, "estimate", None)
+    return None if estimate is None else estimate(start, limit)

@@ -21,6 +21,8 @@ from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Statu
 from evsys_runtime.background import in_background
 from evsys_runtime.cancelling import abandon
 from evsys_runtime.evaluation.failures import is_not_finite
+from evsys_runtime.training.checkpoints import place_of
+from evsys_runtime.training.foreseen import scoring_seconds
 from evsys_runtime.training.health import LossTrend, VanishedGradient, check_batch, check_result
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
@@ -185,15 +187,9 @@ class TrainingLoop:
             if foreseen is None:
                 return None
             expected = await in_background(estimate, foreseen.data, steps, foreseen.sampling)
-        scoring = self._scoring_seconds(progress.step)
+        scoring = scoring_seconds(self.ctx.evaluate, progress.step, self._limit)
         told = {**expected, "steps": steps}
         return told if scoring is None else {**told, "scoring_seconds": scoring}
-
-    def _scoring_seconds(self, start: int) -> float | None:
-        if self.ctx.evaluate is None:
-            return 0.0
-        estimate = getattr(self.ctx.evaluate, "estimate", None)
-        return None if estimate is None else estimate(start, self._limit)
 
     def _result(self, progress: _Progress, status: Status, reason: str | None) -> RunResult:
         ctx = self.ctx
@@ -208,7 +204,7 @@ class TrainingLoop:
             steps=progress.step,
             run_id=ctx.run_id,
             stop_reason=reason,
-            final_checkpoint=None if saved is None else _relative(saved, ctx),
+            final_checkpoint=None if saved is None else place_of(saved, ctx.run_dir),
             metrics=progress.metrics,
             usage=Usage(
                 trained_tokens=progress.tokens,
@@ -512,9 +508,3 @@ class TrainingLoop:
                 abandon(outcome.outcome)
             elif isinstance(outcome, Exception):
                 self.ctx.log.warning("batch.discarded", reason=str(outcome))
-
-
-def _relative(checkpoint: Checkpoint, ctx: RunContext) -> str:
-    directory = checkpoint.directory
-    inside = directory.is_relative_to(ctx.run_dir)
-    return (directory.relative_to(ctx.run_dir) if inside else directory).as_posix()
