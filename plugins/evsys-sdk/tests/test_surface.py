@@ -82,7 +82,7 @@ def test_the_submodules_have_these_names(name, expected):
     assert all(hasattr(module, each) for each in module.__all__)
 
 
-def test_no_submodule_is_missing_from_the_table():
+def test_no_public_submodule_is_missing_from_the_table():
     root = Path(evsys_sdk.__file__).parent
     files = {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.py")}
     modules = {name.removesuffix("/__init__").replace("/", ".") for name in files} - {"__init__"}

@@ -112,6 +112,36 @@ def test_the_common_verifiers_come_with_the_sdk(name, params, output, expected):
     assert verifier(output, expected, {}) == 1.0
 
 
+def test_validation_selects_the_checkpoint_that_the_test_scores(lab):
+    lab.write(
+        "src/metrics.py",
+        """
+from evsys_sdk import register_metric
+
+
+@register_metric("fading")
+class Fading:
+    calls = 0
+
+    def compute(self, task_rewards) -> float:
+        Fading.calls += 1
+        return 1.0 / Fading.calls
+""",
+    )
+    metadata = """
+metadata:
+  benchmark:
+    - {name: val, path: data/val, run_every: 2, metrics: [fading], max_tokens: 4, temperature: 1.0}
+    - {name: final, path: data/test, split: test, max_tokens: 4}
+select: {by: val.fading, checkpoint: best}
+"""
+    text = metadata + RUN.replace("max_steps: 2", "max_steps: 6")
+    [arm] = lab.run(text, skip_grader_check=True).arms
+    selected = arm.run.selected_checkpoint
+    assert (selected.by, selected.step, selected.last_step) == ("val.fading", 2, 6)
+    assert [e.step for e in arm.evaluations if e.benchmark == "final"][-1] == 2
+
+
 def test_a_verifier_class_takes_the_params_of_a_task(lab):
     lab.write(
         "src/verifiers.py",
