@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["is_proof", "proof_name"]
+__all__ = ["is_proof", "proof_name", "proven_name"]
 
 _SUFFIX = "@selected"
 
@@ -15,3 +15,8 @@ def proof_name(benchmark: str) -> str:
 def is_proof(benchmark: str) -> bool:
     """True for the name of a proof."""
     return benchmark.endswith(_SUFFIX)
+
+
+def proven_name(benchmark: str) -> str:
+    """The entry that a proof is of; of any other entry its own name."""
+    return benchmark.removesuffix(_SUFFIX)

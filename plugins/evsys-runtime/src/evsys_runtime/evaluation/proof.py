@@ -7,14 +7,26 @@ temperature 0 those would be the same answers, so it has the half of the tasks t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import attrs
 
+from evsys_runtime.config.plan import CheckpointSelection
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.proofs import proof_name
 from evsys_runtime.record.hashing import digest
 
-__all__ = ["proof_entry", "selecting_tasks"]
+__all__ = ["proof_entry", "proofs_of", "selecting_tasks"]
+
+
+def proofs_of(
+    selection: CheckpointSelection, benchmarks: Sequence[BoundBenchmark]
+) -> tuple[BoundBenchmark, ...]:
+    """The proofs that a selection needs: one, or none if the entry that decides isn't among those, or selects nothing."""
+    held_out = selection.proof == "held_out_tasks"
+    return tuple(
+        proof_entry(each, held_out=held_out) for each in benchmarks if each.name == selection.scored_again
+    )
 
 
 def proof_entry(bound: BoundBenchmark, *, held_out: bool) -> BoundBenchmark:

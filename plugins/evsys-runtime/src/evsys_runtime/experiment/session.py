@@ -21,7 +21,7 @@ from evsys_runtime.config.plan import ArmConfig, CheckpointSelection, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark, with_harness
-from evsys_runtime.evaluation.proof import proof_entry
+from evsys_runtime.evaluation.proof import proofs_of
 from evsys_runtime.experiment.added.confirm_entries import deciding_entry, is_scored
 from evsys_runtime.experiment.arms.shared_scores import SharedScores
 from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
@@ -289,11 +289,9 @@ class Session:
         scored = tuple(
             with_harness(bound, entry, harness, self.plan.registry) for entry, bound in self.scored_on(arm)
         )
-        proven = selection.scored_again
-        if arm.purpose == "confirm" and deciding_entry(self.plan) != proven:
+        if arm.purpose == "confirm" and deciding_entry(self.plan) != selection.scored_again:
             return scored
-        held_out = selection.proof == "held_out_tasks"
-        return (*scored, *(proof_entry(each, held_out=held_out) for each in scored if each.name == proven))
+        return (*scored, *proofs_of(selection, scored))
 
     @property
     def selection(self) -> CheckpointSelection:

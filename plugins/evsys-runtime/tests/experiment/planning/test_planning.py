@@ -85,7 +85,7 @@ def test_a_run_takes_the_steps_and_scorings_that_were_foretold(config, overrides
             if e.benchmark == scoring.benchmark
         }
         assert scoring.scorings == len(made)
-        assert scoring.rollouts == len(made) * 20
+        assert scoring.rollouts == len(made) * (10 if scoring.benchmark == "val@selected" else 20)
 
 
 def test_whole_epochs_take_exactly_the_tokens_that_were_foretold(config):
@@ -261,11 +261,11 @@ def test_the_document_is_as_published(config):
 
 
 def test_scoring_is_free_where_nobody_is_paid_and_never_with_a_judge(config, monkeypatch):
-    assert [scoring.cost_usd for scoring in planned(config).scorings] == [0.0, 0.0]
+    assert [scoring.cost_usd for scoring in planned(config).scorings] == [0.0, 0.0, 0.0]
     from evsys_verifiers_std.verifiers import ExactMatch
 
     monkeypatch.setattr(ExactMatch, "free", False, raising=False)
-    assert [scoring.cost_usd for scoring in planned(config).scorings] == [None, None]
+    assert [scoring.cost_usd for scoring in planned(config).scorings] == [None, None, None]
 
 
 def test_an_algorithm_that_samples_on_the_way_has_steps_and_no_tokens_and_no_price(config):

@@ -162,6 +162,18 @@ def test_a_run_without_a_checkpoint_starts_over_and_keeps_the_scores_of_its_untr
     )  # six looks, and the proof of the first and of the selected weights
 
 
+def test_a_record_from_before_select_goes_on_with_its_last_checkpoints(lab):
+    cut = lab.run("interrupt-run-s0-5")
+    path = Path(cut.directory) / "resolved.json"
+    tree = read_json(path)
+    assert tree.pop("select") == {"by": "val.mean_reward", "checkpoint": "best"}
+    write_json(path, tree)
+    result = lab.resume(cut.directory)
+    assert (result.status, result.arms[0].run.selected_checkpoint) == ("completed", None)
+    assert result.conclusion.selection is None
+    assert not [e for e in result.arms[0].evaluations if e.benchmark == "val@selected" and e.step > 0]
+
+
 def test_a_run_may_be_cut_off_again_and_again(lab, whole):
     cut = lab.run("interrupt-run-s0-3")
     for place in (4, 5, 8):

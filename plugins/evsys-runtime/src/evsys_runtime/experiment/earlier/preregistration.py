@@ -40,6 +40,7 @@ def preregistered(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str,
         "minimum_effect": metadata.minimum_effect,
         "baseline": metadata.baseline,
         "confirm": None if confirm is None else attrs.asdict(confirm),
+        "checkpoint": plan.selection.by or "last",
         "benchmarks": {
             b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
             for b in benchmarks
@@ -87,6 +88,7 @@ def question_changed(
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """What was asked in other words, each in a line."""
+    before = {"checkpoint": "last", **before}  # records of earlier versions compared the last ones
     for key in sorted((before.keys() | now.keys()) - {"arms", "digest", "benchmarks"}):
         if before.get(key) != now.get(key):
             yield f"{key} was {_said(before.get(key))} and is {_said(now.get(key))}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,6 +14,7 @@ from evsys_runtime.accounting.prices import load_prices
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.evaluation.proof import proofs_of
 from evsys_runtime.experiment.added.confirm_entries import is_scored
 from evsys_runtime.experiment.arms.untrained import scores_untrained, untrained_key
 from evsys_runtime.experiment.memory.known_bad import known_bad
@@ -26,6 +27,7 @@ from evsys_runtime.experiment.planning.training import Trainings
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.experiment.session import Options, bound_benchmarks
+from evsys_runtime.proofs import proven_name
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.plans import Planned, PlannedArm, PlannedScoring
 
@@ -52,7 +54,8 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         runs = {arm_label(arm): arm["run"] for arm in resolved["arms"]}
         trainings = Trainings(plan, runs, evidence, prices, read_rows=read_rows)
         arms = trainings.arms()
-        scorings = [_scoring(plan, benchmark, arms, runs, evidence) for benchmark in benchmarks]
+        scored = (*benchmarks, *_proofs(plan, benchmarks))
+        scorings = [_scoring(plan, benchmark, arms, runs, evidence) for benchmark in scored]
         found = as_one(plan, arms)
         doubts = [
             doubt for model in dict.fromkeys(arm.model for arm in arms) for doubt in prices.doubts(model)
@@ -155,9 +158,17 @@ def _is_free(plan: Plan, benchmark: BoundBenchmark) -> bool:
     return backends_free and all(getattr(verifier, "free", True) for verifier in verifiers)
 
 
+def _proofs(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Iterator[BoundBenchmark]:
+    """What the selection of checkpoints scores besides; a rollout of it takes as much as one of the entry that it proves."""
+    hashes = {benchmark.name: benchmark.benchmark_hash for benchmark in benchmarks}
+    for proof in proofs_of(plan.selection, benchmarks):
+        yield attrs.evolve(proof, benchmark_hash=hashes[proven_name(proof.name)])
+
+
 def _scored_arms(plan: Plan, benchmark: BoundBenchmark) -> list[ArmConfig]:
     """The runs that are scored on an entry: none where it is kept for those that confirm a winner."""
-    entry = next(entry for entry in plan.experiment.metadata.benchmarks if entry.label == benchmark.name)
+    name = proven_name(benchmark.name)
+    entry = next(entry for entry in plan.experiment.metadata.benchmarks if entry.label == name)
     return [arm for arm in plan.arms if is_scored(plan, arm, entry)]
 
 
