@@ -62,9 +62,10 @@ PUBLIC = {
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
     "evsys.types.failures": "Failure",
-    "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvalResult EvaluationResult
+    "evsys.types.results": """ArmResult Claim ClaimOutcome ClaimResult Comparison Conclusion Confirmed EvalResult EvaluationResult
         ExperimentResult Forgetting
-        MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunResult Settling Status Verdict WithoutFlagged""",
+        MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunDeviation RunResult Settling Status
+        Subject Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy REWARD_TOLERANCE Rollout RolloutLimits
         SampleResult SampledSequence SamplingParams Score Turn Usage Verify reaches""",
     "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",

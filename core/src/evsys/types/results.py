@@ -13,6 +13,9 @@ from evsys.types.selection import SelectedCheckpoint, Selection
 
 __all__ = [
     "ArmResult",
+    "Claim",
+    "ClaimOutcome",
+    "ClaimResult",
     "Comparison",
     "Conclusion",
     "Confirmed",
@@ -26,9 +29,11 @@ __all__ = [
     "Outcome",
     "Procedure",
     "Purpose",
+    "RunDeviation",
     "RunResult",
     "Settling",
     "Status",
+    "Subject",
     "Verdict",
     "WithoutFlagged",
 ]
@@ -46,6 +51,9 @@ Status = Literal[
 ]
 Outcome = Literal["win", "tie", "loss", "inconclusive", "unscored"]
 Verdict = Literal["INVALID", "SUPPORTED", "CANDIDATE", "REFUTED", "INCONCLUSIVE"]
+Claim = Literal["better", "no_worse", "equal", "worse"]
+Subject = Literal["checkpoint", "recipe"]
+ClaimOutcome = Literal["supported", "refuted", "undecided"]
 Purpose = Literal["candidate", "control", "confirm"]
 Direction = Literal["max", "min"]
 
@@ -195,6 +203,7 @@ class Comparison:
     A claim about a `checkpoint` holds of the very models that were trained, one about a `recipe` of another training run of it, too.
     `n_seeds` runs of the arm were scored, and `n_baseline_seeds` of the baseline. `n_missing` tasks were scored in one of both only, and
     don't count.
+    `shrunken_effect` is the effect expected of the next measurement, None where the arm wasn't chosen among several.
     """
 
     arm: str
@@ -208,12 +217,51 @@ class Comparison:
     p_corrected: float | None = None
     smallest_detectable_effect: float | None = None
     method: str | None = None
-    claim: Literal["checkpoint", "recipe"] | None = None
+    claim: Subject | None = None
     n_tasks: int = 0
     n_seeds: int = 0
     n_baseline_seeds: int = 0
     n_missing: int = 0
     reason: str | None = None
+    shrunken_effect: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RunDeviation:
+    """How far training runs of one recipe differ: the standard deviation of a run's score, known from earlier runs.
+
+    `freedom` are the degrees of freedom behind it, `runs` the runs, `experiments` whose they are (empty: this one's).
+    """
+
+    standard_deviation: float
+    freedom: float
+    runs: int
+    experiments: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ClaimResult:
+    """What the numbers say of one claim about one subject.
+
+    The claim `better` is that the effect of `arm` against `against` exceeds `margin`; `worse` that it is below `-margin`, `no_worse`
+    that it is above `-margin`, and `equal` that it lies between `-margin` and `margin`. The subject is this `checkpoint`, which was trained
+    and scored, or its `recipe`, and so any other training run of it. `p_value` is two-sided and tests the effect against the margin;
+    of `equal` it is the larger of two. `deviation` is the run-to-run deviation in the error, where it was known from earlier runs.
+    """
+
+    claim: Claim
+    arm: str
+    against: str
+    margin: float
+    subject: Subject
+    outcome: ClaimOutcome
+    effect: float
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    p_corrected: float | None = None
+    test: str | None = None
+    deviation: RunDeviation | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -310,7 +358,8 @@ class Conclusion:
 
     `best_arm` has the best score on the success metric, `best_score`, the mean over its repeats; whether that is more than chance is
     what `comparisons` say.
-
+    `claim` with its `margin` is what was asked, and `subject` what the verdict is about: the `checkpoint` that was trained, or its
+    `recipe`. `claims` has what holds of each arm, as a checkpoint and, as far as it can be known, as a recipe.
     Where `comparisons` claim something about recipes, `checkpoints` say what holds of the very models that were trained; else it
     is empty. `procedure` is None where nothing was asked.
     `without_flagged` is None where no task that was scored is known to be among the rows that arms were trained on.
@@ -329,6 +378,10 @@ class Conclusion:
     direction: Direction | None = None
     baseline: str | None = None
     minimum_effect: float | None = None
+    claim: Claim | None = None
+    margin: float | None = None
+    subject: Subject | None = None
+    claims: tuple[ClaimResult, ...] = ()
     best_arm: str | None = None
     best_score: float | None = None
     comparisons: tuple[Comparison, ...] = ()

@@ -605,3 +605,56 @@ def test_a_score_or_what_may_be_a_training_metric_can_be_monitored(load, monitor
     entry = "{benchmark: {path: data/val.jsonl, run_every: 5}}"
     callback = f"callbacks: [{{kind: watching, params: {{monitor: {monitor}}}}}]\n"
     load(file(entry) + callback)
+
+
+# --- the claim -------------------------------------------------------------------------------------------------------------
+
+TWO_RUNS = "runs:\n" + "".join(
+    f"  - {{name: {name}, seed: {seed}, data: {{path: data/train.jsonl}}, model: {{name: evsys/tiny}}, "
+    "algorithm: {kind: sft}, backend: {kind: mock}}\n"
+    for name, seed in (("wide", 3), ("deep", 4))
+)
+
+
+def claimed(metadata: str) -> str:
+    return f"version: 1\nname: x\nmetadata: {{benchmark: {VAL}, {metadata}}}\n{TWO_RUNS}"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "claim", "margin"),
+    [
+        ("baseline: wide", "better", 0.0),
+        ("minimum_effect: 0.1", "better", 0.1),
+        ("margin: 0.1", "better", 0.1),
+        ("claim: no_worse, margin: 0.05", "no_worse", 0.05),
+        ("claim: equal, margin: 0.05", "equal", 0.05),
+        ("claim: worse", "worse", 0.0),
+    ],
+)
+def test_a_claim_has_a_margin(load, metadata: str, claim: str, margin: float):
+    made = load(claimed(metadata)).experiment.metadata
+    assert (made.claim, made.claimed_margin) == (claim, margin)
+
+
+def test_a_contrast_names_the_baseline_and_the_arm_that_is_compared(load):
+    made = load(claimed("contrast: {arm: deep, against: wide}")).experiment.metadata
+    assert (made.baseline, made.contrast.arm, made.contrast.against) == ("wide", "deep", "wide")
+    made = load(claimed("contrast: {arm: deep}")).experiment.metadata
+    assert (made.baseline, made.contrast.against) == (BASE_MODEL, BASE_MODEL)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ("claim: equal", "needs a margin above 0"),
+        ("claim: no_worse, margin: 0", "needs a margin above 0"),
+        ("claim: worse, minimum_effect: 0.1", "'minimum_effect' belongs to the claim 'better'"),
+        ("margin: 0.2, minimum_effect: 0.1", "'margin' is 0.2 and 'minimum_effect' is 0.1"),
+        ("contrast: {arm: depe}", "no arm is called 'depe'"),
+        ("contrast: {arm: deep, against: wied}", "no arm is called 'wied'"),
+        ("contrast: {arm: deep, against: deep}", "compared with itself"),
+        ("baseline: wide, contrast: {arm: deep, against: base_model}", "'baseline' is 'wide'"),
+    ],
+)
+def test_a_claim_that_cannot_be_tested_is_refused(problems, metadata: str, words: str):
+    assert words in only(problems(claimed(metadata)))

@@ -17,11 +17,14 @@ __all__ = ["check_confirm", "check_control"]
 _PLACE = "$.confirm"
 
 
-def check_confirm(confirm: ConfirmConfig, judging: Judging, compared: int | None, reader: Reader) -> None:
+def check_confirm(
+    confirm: ConfirmConfig, claim: str, judging: Judging, compared: int | None, reader: Reader
+) -> None:
     """Report what keeps a winner from being confirmed.
 
     Args:
         confirm: the block.
+        claim: what the experiment claims.
         judging: the benchmark entries and what is decided by them, as far as that could be made.
         compared: the arms beside the baseline; None where that isn't known beforehand.
         reader: takes the problems.
@@ -31,6 +34,9 @@ def check_confirm(confirm: ConfirmConfig, judging: Judging, compared: int | None
             hint = "add metadata.success_metric, or leave 'confirm' out"
             reader.add(_PLACE, "nothing is decided, so there is no winner to confirm", hint)
         return
+    if claim != "better":
+        message = f"a winner is chosen and confirmed under the claim 'better' only, not {claim!r}"
+        reader.add("$.metadata.claim", message, "leave 'confirm' or 'search' out, or claim 'better'")
     entries = {entry.label: entry for entry in judging.benchmarks}
     chosen = entries[judging.success.benchmark]
     if chosen.split == "test":

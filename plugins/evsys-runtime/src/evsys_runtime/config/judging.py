@@ -14,7 +14,7 @@ from evsys.errors import ConfigError, DataError
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.benchmarks import Benchmarks, Size, drawn, with_clients
 from evsys_runtime.config.building import Plugins
-from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
+from evsys_runtime.config.model import BenchmarkConfig, ContrastConfig, MetadataConfig
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, SuccessMetric
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
@@ -32,6 +32,7 @@ class Judging:
     benchmarks: tuple[BenchmarkConfig, ...] = ()
     success: SuccessMetric | None = None
     baseline: str = ""
+    contrast: ContrastConfig | None = None
     data_errors: tuple[DataError, ...] = ()
     sizes: Mapping[str, Size] = attrs.field(factory=dict)
 
@@ -84,19 +85,26 @@ def check_metadata(
     values = reader.fields(MetadataConfig, given, "$.metadata", skip=("benchmark",))
     made = tuple(entry.made for entry in entries if entry.made is not None)
     selection = Selection(reader=reader, plugins=plugins, metadata=MetadataConfig(**values, benchmark=made))
+    selection.check_claim()
     baseline = selection.baseline(arms) if arms else ""
+    contrast = selection.contrast([name for name, _ in arms], baseline) if arms else None
     errors = tuple(checks.data_errors)
     if len(made) < len(entries):  # which entry is meant can't be told while one is unreadable
-        return Judging(baseline=baseline, data_errors=errors)
+        return Judging(baseline=baseline, contrast=contrast, data_errors=errors)
     success = selection.success_metric()
     benchmarks = selection.filled(success, confirm)
     if success is not None and confirm is not None and (size := checks.sizes.get(confirm)) is not None:
         _check_size(reader, confirm, size, 1)
     if success is not None and (size := checks.sizes.get(success.benchmark)) is not None:
-        compared = {name for name, _ in arms} - {baseline}
+        compared = {contrast.arm} if contrast else {name for name, _ in arms} - {baseline}
         _check_size(reader, success.benchmark, size, len(compared))
     return Judging(
-        benchmarks=benchmarks, success=success, baseline=baseline, data_errors=errors, sizes=checks.sizes
+        benchmarks=benchmarks,
+        success=success,
+        baseline=baseline,
+        contrast=contrast,
+        data_errors=errors,
+        sizes=checks.sizes,
     )
 
 

@@ -87,6 +87,10 @@ def check_baseline(tree: Mapping[str, Any], reader: Reader) -> bool:
     """Whether the baseline is one that a search can have: its arms are named while it goes on."""
     metadata = tree.get("metadata")
     asked = metadata.get("baseline", BASE_MODEL) if isinstance(metadata, Mapping) else BASE_MODEL
+    if isinstance(metadata, Mapping) and metadata.get("contrast") is not None:
+        message = "a search names its arms as it goes on, so none of them can be named beforehand"
+        reader.add("$.metadata.contrast", message, f"leave it out, which compares all with {BASE_MODEL!r}")
+        return False
     if asked == BASE_MODEL:
         return True
     message = f"a search names its arms as it goes on, so {asked!r} can't be known to be one"

@@ -14,7 +14,7 @@ from evsys_runtime.config import trees
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.benchmarks import drawn, samples_needed, too_few, with_clients, wrong_direction
 from evsys_runtime.config.building import Plugins
-from evsys_runtime.config.model import BenchmarkConfig, MetadataConfig
+from evsys_runtime.config.model import BenchmarkConfig, ContrastConfig, MetadataConfig
 from evsys_runtime.config.names import slug
 from evsys_runtime.config.plan import SuccessMetric
 from evsys_runtime.config.reading import Reader
@@ -35,7 +35,7 @@ SEARCH_BY = (
 
 @attrs.define(kw_only=True, eq=False)
 class Selection:
-    """Resolves `success_metric`, `direction` and `baseline`."""
+    """Resolves `success_metric`, `direction`, `baseline` and `contrast`, and checks the claim."""
 
     reader: Reader
     plugins: Plugins
@@ -140,8 +140,11 @@ class Selection:
         return direction
 
     def baseline(self, arms: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-        """The name of the baseline, as the arms are called."""
+        """The name of the baseline, as the arms are called: what a contrast compares with, if there is one."""
+        contrast, place = self.metadata.contrast, "$.metadata.baseline"
         asked = self.metadata.baseline
+        if contrast is not None and contrast.against is not None:
+            asked, place = contrast.against, "$.metadata.contrast.against"
         if asked == BASE_MODEL:
             models = {id(tree.get("model")): tree.get("model") for _, tree in arms}
             different = len({trees.canonical(model) for model in models.values()})
@@ -150,19 +153,62 @@ class Selection:
                 self._add(
                     f"the arms start from {different} different models, so 'base_model' is no common baseline",
                     f"name an arm: {', '.join(name for name, _ in list(arms)[:8])}",
-                    "$.metadata.baseline",
+                    place,
                 )
             return BASE_MODEL
-        names = [name for name, _ in arms]
-        if asked in names:
-            return asked
-        if slug(asked) in names:
-            return slug(asked)
+        return self._arm_called(asked, [name for name, _ in arms], place, f"; or {BASE_MODEL}")
+
+    def contrast(self, arms: Sequence[str], baseline: str) -> ContrastConfig | None:
+        """The comparison that decides, as the arms are called; None where every arm is compared.
+
+        Args:
+            arms: the names of the arms.
+            baseline: what `baseline` gave.
+        """
+        contrast = self.metadata.contrast
+        if contrast is None:
+            return None
+        arm = self._arm_called(contrast.arm, arms, "$.metadata.contrast.arm", "")
+        if arm == baseline:
+            self._add(
+                f"{arm!r} is compared with itself",
+                "name another arm in contrast.against",
+                "$.metadata.contrast",
+            )
+        return attrs.evolve(contrast, arm=arm, against=baseline)
+
+    def _arm_called(self, asked: str, names: Sequence[str], place: str, other: str) -> str:
+        for name in (asked, slug(asked)):
+            if name in names:
+                return name
         near = get_close_matches(slug(asked), names, n=1, cutoff=0.5)
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        hint = f"did you mean {near[0]!r}?" if near else f"arms: {shown}; or {BASE_MODEL}"
-        self._add(f"no arm is called {asked!r}", hint, "$.metadata.baseline")
+        hint = f"did you mean {near[0]!r}?" if near else f"arms: {shown}{other}"
+        self._add(f"no arm is called {asked!r}", hint, place)
         return asked
+
+    def check_claim(self) -> None:
+        """Report a claim that its margin doesn't fit, or that contradicts another key."""
+        metadata = self.metadata
+        if metadata.minimum_effect is not None:
+            if metadata.claim != "better":
+                message = (
+                    f"'minimum_effect' belongs to the claim 'better', and the claim is {metadata.claim!r}"
+                )
+                self._add(message, "set metadata.margin instead", "$.metadata.minimum_effect")
+            elif metadata.margin is not None and metadata.margin != metadata.minimum_effect:
+                message = (
+                    f"'margin' is {metadata.margin:g} and 'minimum_effect' is {metadata.minimum_effect:g}"
+                )
+                self._add(message, "set one of them", "$.metadata.margin")
+        elif metadata.claim in ("equal", "no_worse") and not metadata.margin:
+            message = f"the claim {metadata.claim!r} needs a margin above 0"
+            hint = "set metadata.margin to the largest difference that doesn't matter"
+            self._add(message, hint, "$.metadata.margin" if metadata.margin == 0 else "$.metadata.claim")
+        contrast, baseline = metadata.contrast, metadata.baseline
+        if contrast is not None and baseline != BASE_MODEL and contrast.against not in (None, baseline):
+            message = f"'contrast' compares with {contrast.against!r}, and 'baseline' is {baseline!r}"
+            self._add(message, "leave one of them out", "$.metadata.contrast.against")
 
     def filled(
         self, success: SuccessMetric | None, confirm: str | None = None

@@ -158,7 +158,9 @@ def _plan(
     search, size = check_search(values.get("search"), space, judging, reader, plugins, probes=arms)
     if confirm is not None and whole:
         compared = None if space is not None else len({name for name, _ in named} - {judging.baseline})
-        check_confirm(confirm, judging, compared, reader)
+        compared = 1 if judging.contrast is not None else compared
+        claim = values["metadata"].claim if "metadata" in values else "better"
+        check_confirm(confirm, claim, judging, compared, reader)
     if values.get("control") is not None and whole:
         check_control(judging, [name for name, _ in named], reader)
     if not report.problems:
@@ -380,7 +382,12 @@ def _experiment(
         form["matrix"] = structure(MatrixConfig, tree["matrix"], path="$.matrix")
         form["base_run"] = tree.get("base_run")
     experiment = ExperimentConfig(**values, **recipe_values(tree), **form)
-    metadata = attrs.evolve(experiment.metadata, benchmark=judging.benchmarks, baseline=judging.baseline)
+    metadata = attrs.evolve(
+        experiment.metadata,
+        benchmark=judging.benchmarks,
+        baseline=judging.baseline,
+        contrast=judging.contrast,
+    )
     return attrs.evolve(experiment, metadata=metadata)
 
 

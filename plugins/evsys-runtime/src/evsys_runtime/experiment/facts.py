@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.resuming.unfinished import launch_facts
@@ -34,6 +36,9 @@ def experiment_facts(
         "direction": plan.success.direction if plan.success else None,
         "baseline": metadata.baseline,
         "minimum_effect": metadata.minimum_effect,
+        "claim": metadata.claim,
+        "margin": metadata.claimed_margin,
+        "contrast": None if metadata.contrast is None else attrs.asdict(metadata.contrast),
         "base_seed": plan.experiment.base_seed,
         "overrides": list(map(said, plan.overrides)),
         "benchmarks": {

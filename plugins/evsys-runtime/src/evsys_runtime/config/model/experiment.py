@@ -18,6 +18,7 @@ __all__ = [
     "BudgetConfig",
     "ConfirmConfig",
     "ContinualConfig",
+    "ContrastConfig",
     "ControlConfig",
     "ExperimentConfig",
     "LearnedConfig",
@@ -28,6 +29,16 @@ __all__ = [
     "StageConfig",
     "WatchdogConfig",
 ]
+
+
+@attrs.frozen(kw_only=True)
+class ContrastConfig:
+    """The one comparison that decides."""
+
+    arm: str = key("The arm that the claim is about.", min_len=1)
+    against: str | None = key(
+        "The arm it is compared with, or `base_model`; by default `metadata.baseline`.", None
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -45,11 +56,27 @@ class MetadataConfig:
     baseline: str = key(
         "An arm's name, or `base_model`: the untrained model, scored at step 0.", "base_model"
     )
-    minimum_effect: float | None = key("Smallest difference worth acting on.", None, ge=0)
+    claim: Literal["better", "no_worse", "equal", "worse"] = key(
+        "What is claimed of the arms: better or worse by more than `margin`, no worse by `margin` or more, "
+        "or equal within `margin`.",
+        "better",
+    )
+    margin: float | None = key("The difference that the claim is about, in units of the metric.", None, ge=0)
+    minimum_effect: float | None = key(
+        "Smallest difference worth acting on: `margin` of the claim `better`.", None, ge=0
+    )
+    contrast: ContrastConfig | None = key(
+        "The one comparison that the claim is about; by default each arm is compared with the baseline.", None
+    )
     allow_test_selection: bool = key("Let the success metric read a `test` entry.", False)
     benchmark: BenchmarkConfig | tuple[BenchmarkConfig, ...] = key(
         "What the models are scored on: one entry or a list.", factory=tuple
     )
+
+    @property
+    def claimed_margin(self) -> float:
+        """The margin of the claim, under either name; 0 where none is set."""
+        return self.margin or self.minimum_effect or 0.0
 
     @property
     def benchmarks(self) -> tuple[BenchmarkConfig, ...]:

@@ -47,6 +47,13 @@ def preregistered(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str,
         },
     }
     recipes = sorted({arm.digest for arm in plan.arms if arm.purpose == "candidate"})
+    # Keys that are asked for only: the digest of a question that was asked before they existed stays what it was.
+    if metadata.claim != "better":
+        asked["claim"] = metadata.claim
+    if metadata.margin is not None:
+        asked["margin"] = metadata.margin
+    if metadata.contrast is not None:
+        asked["contrast"] = attrs.asdict(metadata.contrast)
     return {**asked, "arms": digest(recipes) if recipes else None, "digest": digest(asked)}
 
 
