@@ -113,6 +113,7 @@ def _as_it_ran(
     health = {arm.run_id: arm.health for arm in arms if arm.health}
     cut_off = sum((arm.cut_off for arm in arms), Usage())
     conclusion = attrs.evolve(conclusion, health=health, cut_off=cut_off, selection=_selection(session, arms))
+    conclusion = attrs.evolve(conclusion, settle=_settled_by(conclusion))
     if session.options.dry:
         conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
     elif alike:
@@ -121,6 +122,14 @@ def _as_it_ran(
         extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
         conclusion = attrs.evolve(conclusion, extra=extra)
     return conclusion
+
+
+def _settled_by(conclusion: Conclusion) -> str | None:
+    """What would settle it; of tasks that are split in two only one half decides."""
+    selection, settling = conclusion.selection, conclusion.settling
+    if selection is None or selection.proof != "held_out_tasks" or settling is None or settling.tasks is None:
+        return conclusion.settle
+    return f"{conclusion.settle}; only the half that doesn't select a checkpoint counts"
 
 
 def _selection(session: Session, arms: Sequence[ArmResult]) -> Selection | None:

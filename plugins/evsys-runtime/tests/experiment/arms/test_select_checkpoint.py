@@ -225,3 +225,17 @@ def test_a_custom_algorithm_that_saves_nothing_on_the_way_keeps_its_last_weights
     (arm,) = experiment.run().arms
     assert arm.run.selected_checkpoint.step == 16
     assert scores(arm)["final", 16] == 0.0
+
+
+def test_what_would_settle_it_counts_the_tasks_that_decide(project):
+    project.tasks([(f"t{i:02d}", f"say {'abcdefgh'[i % 8]}", "a" if i % 3 else "h") for i in range(48)])
+    metadata = (
+        "metadata:\n  success_metric: val.mean_reward\n  minimum_effect: 0.1\n"
+        f"  benchmark: {VAL.replace('max_tokens: 2', 'max_tokens: 4').replace('EVERY', '2')}\n"
+    )
+    conclusion = project.experiment(metadata=metadata).run().conclusion
+    assert conclusion.verdict == "INCONCLUSIVE"
+    assert conclusion.settling.tasks > 24
+    assert conclusion.settle.endswith(
+        "(24 were scored); only the half that doesn't select a checkpoint counts"
+    )
