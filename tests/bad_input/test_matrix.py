@@ -113,7 +113,7 @@ def test_params_of_one_algorithm_only_are_refused_in_the_arms_of_another(lab):
 
 def test_ten_thousand_arms_are_counted_and_a_hundred_thousand_refused_before_they_are_built(lab):
     hundred = ", ".join(map(str, range(1, 101)))
-    axes = "".join(f"    algorithm.params.{key}: [{hundred}]\n" for key in ("steps", "save_every"))
+    axes = "".join(f"    algorithm.params.{key}: [{hundred}]\n" for key in ("steps", "log_every"))
     assert len(set(arms(lab, grid(axes)))) == 10_000
     lab.config(text=grid(axes + f"    algorithm.params.save_every: [{hundred}]\n"))
     lab.run().refused(2, r"\$\.matrix\.axes: the axes give 1,000,000 arms; at most 100,000 are accepted")
