@@ -304,3 +304,43 @@ def test_a_key_that_holds_a_secret_goes_too(redactor):
 def test_what_is_known_goes_by_its_value_alone(redactor):
     state = {"session_token": "abcdefgh", "place": "tinker://user:x@run", "said": ["hunter-22", 3]}
     assert redactor.known(state) == {**state, "said": [REDACTED, 3]}
+
+
+PIECES = [
+    "sk-",
+    "tml-",
+    "sk-1",
+    "://",
+    "://a@",
+    "http://a:b@",
+    "authorization: ",
+    "bearer ",
+    "basic ",
+    "?a=b&",
+    "hf_",
+    "a-",
+    "@",
+    "\\",
+]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_long_texts_are_redacted_within_the_time_limit(piece: str):
+    """In quadratic time each of these would take minutes."""
+    redactor = Redactor()
+    for other in ("", "://", "@"):
+        for text in ((piece + other) * 30_000, piece * 30_000 + other * 30_000):
+            assert len(redactor.text(text)) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("sk-ant-api03-abcdefghijklmnopqrstuvwxyz", False),
+        ("sk-proj-abcdefghijklmnopqrst1", False),
+        ("task sk-learn-is-a-library-of-many-words", True),
+        ("tml-abcdefghijklmnopqrst9", False),
+    ],
+)
+def test_keys_of_words_and_digits_are_told_from_words(text: str, kept: bool):
+    assert (Redactor().text(text) == text) is kept

@@ -60,15 +60,17 @@ _ISSUED = re.compile(
     hf_[A-Za-z0-9]{30,}                                # Hugging Face
     |gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{30,}     # GitHub
     |glpat-[\w-]{20,}                                  # GitLab
-    |sk-(?:[a-z]+[0-9]*-)*(?=[\w-]*\d)[\w-]{20,}       # OpenAI, Anthropic and those who do as they do
-    |tml-(?=[\w-]*\d)[\w-]{20,}                       # Tinker
+    |(?P<words>(?:sk|tml)-[\w-]{20,})                 # OpenAI, Anthropic, Tinker, if a digit is in it
     |xox[abeoprs]-[A-Za-z0-9-]{10,}                    # Slack
     |A(?:KI|SI)A[A-Z0-9]{16}                           # Amazon Web Services
     |AIza[\w-]{35}                                     # Google
     |pypi-[\w-]{50,}
     )(?![A-Za-z0-9])"""
 )
-"""Keys that tell by how they begin whose they are. Each is too long, and too random, to be a word."""
+"""Keys that tell by how they begin whose they are. Each is too long, and too random, to be a word.
+
+Each alternative takes all that could belong to it and is never tried again inside it, so that searching takes linear time.
+"""
 
 _ISSUERS = (
     "hf_",
@@ -89,6 +91,9 @@ _ISSUERS = (
 )
 _MARKS = re.compile(r"(?i)uthorization|bearer |basic ")
 _RANDOM = re.compile(r"(?=\D*\d)(?=[^a-zA-Z]*[a-zA-Z])\S{16,}")
+MOST_NESTED = 10
+"""Addresses inside addresses that are looked for: without a bound, a text of many `://` takes quadratic time."""
+
 _SHORTEST = 8
 """Values shorter than this aren't looked for: `1` or `true` would be found everywhere."""
 
@@ -108,8 +113,12 @@ def issued_key(text: str) -> int | None:
     """Where the first key stands that tells by how it begins who issued it (`hf_...`); None where there is none."""
     if not any(mark in text for mark in _ISSUERS):
         return None
-    found = _ISSUED.search(text)
-    return None if found is None else found.start()
+    return next((found.start() for found in _ISSUED.finditer(text) if _is_key(found)), None)
+
+
+def _is_key(found: re.Match[str]) -> bool:
+    """False for words in a row that begin like a key."""
+    return found["words"] is None or any(map(str.isdigit, found["words"]))
 
 
 class Redactor:
@@ -172,7 +181,7 @@ class Redactor:
         if "=" in text and ("?" in text or "&" in text or ";" in text):
             text = _QUERY.sub(_without_value, text)
         if issued_key(text) is not None:
-            text = _ISSUED.sub(REDACTED, text)
+            text = _ISSUED.sub(lambda found: REDACTED if _is_key(found) else found[0], text)
         return _without_credentials(text) if _MARKS.search(text) else text
 
     def tree(self, obj: Any, name: str = "") -> Any:
@@ -198,8 +207,8 @@ class Redactor:
 
 
 def _without_user_info(text: str) -> str:
-    """`text` whose addresses name no user; what a cut leaves may be an address in turn, so this goes on to the end."""
-    for _ in range(text.count("://")):
+    """`text` whose addresses name no user. What a cut leaves may be an address in turn, so this is repeated a few times."""
+    for _ in range(MOST_NESTED):
         shorter = _USER_INFO.sub(f"{REDACTED}@", text)
         if shorter == text:
             break
