@@ -66,8 +66,9 @@ PUBLIC = {
         ExperimentResult Forgetting
         MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunDeviation RunResult Settling Status
         Subject Verdict WithoutFlagged""",
-    "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy REWARD_TOLERANCE Rollout RolloutLimits
-        SampleResult SampledSequence SamplingParams Score Turn Usage Verify reaches""",
+    "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits
+        SampleResult SampledSequence SamplingParams Score Turn Usage Verify""",
+    "evsys.types.rewards": "REWARD_TOLERANCE reaches",
     "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",
     "evsys.types.search": "SearchAxis",
     "evsys.types.selection": "Proof SelectedCheckpoint Selection",

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from evsys.protocols import Agent, InferenceClient
 
 __all__ = [
-    "REWARD_TOLERANCE",
     "AgentContext",
     "Completion",
     "FinishReason",
@@ -29,7 +28,6 @@ __all__ = [
     "Turn",
     "Usage",
     "Verify",
-    "reaches",
 ]
 
 FinishReason = Literal["stop", "length", "tool_calls", "error"]
@@ -148,18 +146,6 @@ class Score:
     components: Mapping[str, float] = attrs.field(factory=dict)
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     usage: Usage | None = None
-
-
-REWARD_TOLERANCE = 1e-9
-"""Rewards this close are equal, relative to rewards above 1."""
-
-
-def reaches(reward: float, threshold: float) -> bool:
-    """True if a reward is at least a threshold, up to rounding: the weighted mean of right parts may be 0.8999999999999999.
-
-    Compare rewards with a bound through this function only.
-    """
-    return reward >= threshold - REWARD_TOLERANCE * max(1.0, abs(threshold))
 
 
 @attrs.frozen(kw_only=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evsys.errors import PLUGIN_FAILURES, Problem
-from evsys.types import Message, Rollout, Score, Turn, Usage
 from evsys_runtime.places import place_of
+
+if TYPE_CHECKING:
+    from evsys.types import Rollout
 
 __all__ = ["measure", "number_of", "over_rollouts", "try_metric"]
 
@@ -88,6 +90,8 @@ def try_metric(
 
 
 def _rollout(task: str, index: int, reward: float) -> Rollout:
+    from evsys.types import Message, Rollout, Score, Turn, Usage
+
     answer = Message(role="assistant", content="an answer")
     return Rollout(
         task_id=task,
