@@ -288,9 +288,9 @@ def test_choosing_by_a_test_set_is_refused_unless_it_is_said_aloud(lab):
     [
         (
             "pass@3",
-            r"metrics\[0\]: pass@3 needs 3 samples of each task, and 'num_samples' is 1; set num_samples: 3",
+            r"metrics\[0\]: pass@3 needs 3 samples of each task, and 'num_samples' is 2; set num_samples: 3",
         ),
-        ("pass^2", r"pass\^2 needs 2 samples"),
+        ("pass^4", r"pass\^4 needs 4 samples"),
         ("pass@0", r"'k' must be >= 1: 0"),
         (f"'pass@{'9' * 5000}'", r"no metric is called 'pass@9+'"),
         ("pass_at_1", r"no metric is called 'pass_at_1'; did you mean 'pass_rate'\?"),
@@ -298,7 +298,7 @@ def test_choosing_by_a_test_set_is_refused_unless_it_is_said_aloud(lab):
     ],
 )
 def test_a_metric_that_can_not_be_computed_is_refused(lab, metrics, said):
-    lab.config(("max_tokens: 4", f"max_tokens: 4, metrics: [{metrics}]"))
+    lab.config(("max_tokens: 4", f"max_tokens: 4, num_samples: 2, metrics: [{metrics}]"))
     lab.run().refused(2, said)
 
 

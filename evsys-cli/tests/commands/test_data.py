@@ -65,6 +65,9 @@ def leaked(config):
         {"row_id": "leak", "prompt": "say c twice", "completion": "2!"},
         {"prompt": f"Hello. {questions[0]} Thanks.", "completion": "dunno"},
     ]
+    config.write_text(
+        config.read_text(encoding="utf-8").replace("batch_size: 4", "batch_size: 1"), encoding="utf-8"
+    )
     for name, lines in (("train.jsonl", rows), ("tasks.jsonl", tasks)):
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (config.parent / name).write_text(text, encoding="utf-8")

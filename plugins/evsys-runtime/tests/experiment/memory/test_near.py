@@ -37,7 +37,7 @@ def plan(tmp_path):
         {"task_id": f"t{i:02d}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
         for i in range(12)
     ]
-    rows = [{"prompt": "say a", "completion": "a"}]
+    rows = [{"prompt": "say a", "completion": "a"}] * 8
     for name, lines in (("train.jsonl", rows), ("other.jsonl", rows), ("tasks.jsonl", tasks)):
         (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     path = tmp_path / "config.yaml"
