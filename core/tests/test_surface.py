@@ -62,10 +62,9 @@ PUBLIC = {
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
     "evsys.types.failures": "Failure",
-    "evsys.types.results": """ArmResult Claim ClaimOutcome ClaimResult Comparison Conclusion Confirmed EvalResult EvaluationResult
-        ExperimentResult Forgetting
-        MetricValue NoiseFloor OutOfBand Outcome Procedure Purpose RunDeviation RunResult Settling Status
-        Subject Verdict WithoutFlagged""",
+    "evsys.types.evidence": "Claim ClaimOutcome ClaimResult Forgetting NoiseFloor Procedure RunDeviation Settling Subject",
+    "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvalResult EvaluationResult ExperimentResult
+        MetricValue OutOfBand Outcome Purpose RunResult Status Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits
         SampleResult SampledSequence SamplingParams Score Turn Usage Verify""",
     "evsys.types.rewards": "REWARD_TOLERANCE reaches",

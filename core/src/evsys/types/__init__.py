@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evsys.types.context import *  # noqa: F403
+    from evsys.types.evidence import *  # noqa: F403
     from evsys.types.failures import *  # noqa: F403
     from evsys.types.results import *  # noqa: F403
     from evsys.types.rewards import *  # noqa: F403
@@ -17,15 +18,8 @@ if TYPE_CHECKING:
 else:
     # In this order nothing is imported for a name but what its own module needs, and `rows` and `training`, which all need.
     _HOMES = (
-        "rows",
-        "training",
-        "rewards",
-        "selection",
-        "failures",
-        "rollouts",
-        "results",
-        "context",
-        "search",
+        *("rows", "training", "rewards", "selection", "failures", "evidence"),
+        *("rollouts", "results", "context", "search"),
     )
 
     def __getattr__(name: str) -> Any:

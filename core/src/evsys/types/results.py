@@ -7,33 +7,25 @@ from typing import Any, Literal
 
 import attrs
 
+from evsys.types.evidence import Claim, ClaimResult, Forgetting, NoiseFloor, Procedure, Settling, Subject
 from evsys.types.failures import Failure
 from evsys.types.rollouts import Usage
 from evsys.types.selection import SelectedCheckpoint, Selection
 
 __all__ = [
     "ArmResult",
-    "Claim",
-    "ClaimOutcome",
-    "ClaimResult",
     "Comparison",
     "Conclusion",
     "Confirmed",
     "EvalResult",
     "EvaluationResult",
     "ExperimentResult",
-    "Forgetting",
     "MetricValue",
-    "NoiseFloor",
     "OutOfBand",
     "Outcome",
-    "Procedure",
     "Purpose",
-    "RunDeviation",
     "RunResult",
-    "Settling",
     "Status",
-    "Subject",
     "Verdict",
     "WithoutFlagged",
 ]
@@ -51,9 +43,6 @@ Status = Literal[
 ]
 Outcome = Literal["win", "tie", "loss", "inconclusive", "unscored"]
 Verdict = Literal["INVALID", "SUPPORTED", "CANDIDATE", "REFUTED", "INCONCLUSIVE"]
-Claim = Literal["better", "no_worse", "equal", "worse"]
-Subject = Literal["checkpoint", "recipe"]
-ClaimOutcome = Literal["supported", "refuted", "undecided"]
 Purpose = Literal["candidate", "control", "confirm"]
 Direction = Literal["max", "min"]
 
@@ -227,44 +216,6 @@ class Comparison:
 
 
 @attrs.frozen(kw_only=True)
-class RunDeviation:
-    """How far training runs of one recipe differ: the standard deviation of a run's score, known from earlier runs.
-
-    `freedom` are the degrees of freedom behind it, `runs` the runs, `experiments` whose they are (empty: this one's).
-    """
-
-    standard_deviation: float
-    freedom: float
-    runs: int
-    experiments: tuple[str, ...] = ()
-
-
-@attrs.frozen(kw_only=True)
-class ClaimResult:
-    """What the numbers say of one claim about one subject.
-
-    The claim `better` is that the effect of `arm` against `against` exceeds `margin`; `worse` that it is below `-margin`, `no_worse`
-    that it is above `-margin`, and `equal` that it lies between `-margin` and `margin`. The subject is this `checkpoint`, which was trained
-    and scored, or its `recipe`, and so any other training run of it. `p_value` is two-sided and tests the effect against the margin;
-    of `equal` it is the larger of two. `deviation` is the run-to-run deviation in the error, where it was known from earlier runs.
-    """
-
-    claim: Claim
-    arm: str
-    against: str
-    margin: float
-    subject: Subject
-    outcome: ClaimOutcome
-    effect: float
-    low: float | None = None
-    high: float | None = None
-    p_value: float | None = None
-    p_corrected: float | None = None
-    test: str | None = None
-    deviation: RunDeviation | None = None
-
-
-@attrs.frozen(kw_only=True)
 class WithoutFlagged:
     """The verdict once more, without the scored `tasks` of the success metric's entry that are among training rows."""
 
@@ -273,25 +224,6 @@ class WithoutFlagged:
     verdict: Verdict
     reason: str
     comparisons: tuple[Comparison, ...] = ()
-
-
-@attrs.frozen(kw_only=True)
-class Settling:
-    """What would decide on `arm`: so many `tasks` and training `runs` a side, None where what there is would do."""
-
-    arm: str
-    tasks: int | None = None
-    runs: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Procedure:
-    """With what the numbers of a conclusion were made: the level of significance, the draws of the bootstrap and their seed."""
-
-    level: float
-    draws: int
-    seed: int
-    numpy: str
 
 
 @attrs.frozen(kw_only=True)
@@ -306,50 +238,6 @@ class Confirmed:
     seeds: int
     runs: tuple[str, ...]
     comparison: Comparison
-
-
-@attrs.frozen(kw_only=True)
-class NoiseFloor:
-    """How far equal runs of the baseline fall apart on the success metric.
-
-    `runs` maps each equal run to its score. `largest` is the largest difference between two of them, `standard_deviation` that of
-    the difference of two such runs. An effect has to exceed `largest`, that of means over n and m runs `largest` times the root of (1/n + 1/m) / 2.
-    `identity` tells whether another experiment has the same baseline and tasks; `experiment_id` is the experiment that the runs are
-    of, None for this one.
-    """
-
-    baseline: str
-    metric: str
-    runs: Mapping[str, float]
-    largest: float
-    standard_deviation: float
-    identity: str | None = None
-    experiment_id: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Forgetting:
-    """What an arm that learns dataset after dataset scores on the benchmark of each of them, after each of them.
-
-    `values` has a row a benchmark and a column a stage, before the first one that of the starting weights: means over the seeds of
-    the arm, `low` and `high` their 95 % intervals, None where nothing was scored. `scored` says how many of the `seeds` each value is of, since those
-    that ended early are in no later column; it is empty where a record doesn't tell. `own` is the column of the stage that a benchmark
-    belongs to, `retention` what is left of the score that it had there. `stopped` says which seeds ended early for want of it.
-    """
-
-    arm: str
-    benchmarks: tuple[str, ...]
-    metrics: tuple[str, ...]
-    stages: tuple[str, ...]
-    own: tuple[int, ...]
-    values: tuple[tuple[float | None, ...], ...]
-    low: tuple[tuple[float | None, ...], ...]
-    high: tuple[tuple[float | None, ...], ...]
-    retention: tuple[tuple[float | None, ...], ...]
-    seeds: int = 1
-    scored: tuple[tuple[int, ...], ...] = ()
-    minimum_retention: float | None = None
-    stopped: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

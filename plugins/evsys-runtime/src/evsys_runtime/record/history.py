@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 import attrs
 
 from evsys.errors import ConfigError
-from evsys.types.results import Comparison, Outcome, Settling, Verdict
+from evsys.types.evidence import Settling
+from evsys.types.results import Comparison, Outcome, Verdict
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.index_tables import full_text

@@ -6,7 +6,8 @@ from typing import Literal, get_args
 
 import attrs
 
-from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, Settling, Status
+from evsys.types.evidence import Settling
+from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, Status
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.attempts import Attempt
 from evsys_runtime.record.differing import Difference

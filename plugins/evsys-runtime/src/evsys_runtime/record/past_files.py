@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 
 from evsys.errors import StoreError
-from evsys.types.results import Comparison, Settling
+from evsys.types.evidence import Settling
+from evsys.types.results import Comparison
 from evsys.types.rollouts import Usage
 from evsys_runtime.proofs import proof_name
 from evsys_runtime.record.attempts import Attempt, superseded
