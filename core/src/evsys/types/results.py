@@ -190,8 +190,10 @@ class Comparison:
     """An arm against the baseline on the success metric; positive `effect` is better in the metric's direction.
 
     A claim about a `checkpoint` holds of the very models that were trained, one about a `recipe` of another training run of it, too.
-    `n_seeds` runs of the arm were scored, and `n_baseline_seeds` of the baseline. `n_missing` tasks were scored in one of both only, and
-    don't count.
+    `n_seeds` runs of the arm were scored, and `n_baseline_seeds` of the baseline. Of `n_missing` tasks at least one
+    sample of either side has no score: `missing_samples` of the arm and `baseline_missing_samples` of the baseline in all; null in records of
+    versions that didn't count them. A task that only one side has a score of doesn't count. `effect_bounds` are the smallest and the largest effect
+    that missing samples allow; `missing_decides` says why the outcome is `inconclusive` where it hangs on them.
     `shrunken_effect` is the effect expected of the next measurement, None where the arm wasn't chosen among several.
     """
 
@@ -211,6 +213,10 @@ class Comparison:
     n_seeds: int = 0
     n_baseline_seeds: int = 0
     n_missing: int = 0
+    missing_samples: int | None = None
+    baseline_missing_samples: int | None = None
+    effect_bounds: tuple[float, float] | None = None
+    missing_decides: str | None = None
     reason: str | None = None
     shrunken_effect: float | None = None
 

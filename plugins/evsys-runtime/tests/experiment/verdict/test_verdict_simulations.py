@@ -317,3 +317,42 @@ def test_the_order_of_tasks_changes_no_bit(seed, repeats):
     one, two = conclude(QUESTION, results), conclude(QUESTION, mixed)
     assert one.comparisons == two.comparisons
     assert one.checkpoints == two.checkpoints
+
+
+@pytest.mark.parametrize("trials", share(2000, fast=60))
+@pytest.mark.parametrize(("tasks", "samples"), [(200, 1), (100, 4)])
+def test_equal_arms_of_which_one_loses_its_wrong_answers_are_supported_in_at_most_5_of_100(
+    trials, tasks, samples
+):
+    """5 % of one side's rollouts have no score, and all of those were wrong."""
+    rng = np.random.default_rng(tasks)
+    wrong = 0
+    for _ in range(trials):
+        hardness = rng.random((tasks, 1)) * np.ones((tasks, samples))
+        before, after = (outcomes(rng, hardness, (tasks, samples)) for _ in range(2))
+        wrong += conclude(QUESTION, [without_wrong_ones(rng, trained("a", before, after), 0.05)]).verdict == (
+            "SUPPORTED"
+        )
+    assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
+
+
+def without_wrong_ones(rng, result, share):
+    """The same run without the scores of `share` of its trained model's rollouts, wrong ones."""
+    before, after = result.evaluations
+    wrong = [(t, i) for t, rewards in after.task_rewards.items() for i, r in enumerate(rewards) if r == 0.0]
+    count = min(len(wrong), int(share * sum(map(len, after.task_rewards.values()))))
+    lost = {wrong[int(place)] for place in rng.choice(len(wrong), count, replace=False)}
+    rewards = {
+        t: tuple(r for i, r in enumerate(values) if (t, i) not in lost)
+        for t, values in after.task_rewards.items()
+    }
+    left = {t: values for t, values in rewards.items() if values}
+    mean = float(np.mean([np.mean(values) for values in left.values()]))
+    metrics = {"mean_reward": MetricValue(value=mean)}
+    return attrs.evolve(
+        result,
+        evaluations=(
+            before,
+            attrs.evolve(after, task_rewards=left, metrics=metrics, no_score=len(lost)),
+        ),
+    )

@@ -16,7 +16,7 @@ from evsys_runtime.experiment.verdict.paired import Pair, Paired, holm, paired_d
 from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, recipe_claim
-from evsys_runtime.experiment.verdict.scores import ArmScore, untrained_score
+from evsys_runtime.experiment.verdict.scores import ArmScore, Padding, untrained_score
 from evsys_runtime.listed import listed
 
 __all__ = [
@@ -56,6 +56,26 @@ class Compared:
     uncomparable: str | None = None
 
     @property
+    def scored(self) -> tuple[str, ...]:
+        """Tasks of which at least one side has a score."""
+        return tuple(sorted(self.arm.values.keys() | self.base.values.keys()))
+
+    @property
+    def missing_samples(self) -> tuple[int, int]:
+        """Samples of these tasks without a score, of the arm and of the baseline."""
+        arm, base = (
+            sum(max(0, side.drawn - side.samples.get(task, 0)) for task in self.scored)
+            for side in (self.arm, self.base)
+        )
+        return arm, base
+
+    @property
+    def tasks_with_missing(self) -> int:
+        """Tasks of which either side lacks a sample."""
+        sides = (self.arm, self.base)
+        return sum(any(side.samples.get(task, 0) < side.drawn for side in sides) for task in self.scored)
+
+    @property
     def strongest(self) -> Paired | None:
         """What the outcome hangs on: the claim about the recipe where one can be made."""
         return self.recipe or self.paired
@@ -70,7 +90,10 @@ class Aligned:
 
 
 def compare_arms(
-    question: Question, arms: Mapping[str, Sequence[ArmResult]], trained: Mapping[str, ArmScore]
+    question: Question,
+    arms: Mapping[str, Sequence[ArmResult]],
+    trained: Mapping[str, ArmScore],
+    padding: Padding | None = None,
 ) -> list[Compared]:
     """Compare each arm but the baseline with it.
 
@@ -80,8 +103,13 @@ def compare_arms(
         question: what is asked.
         arms: each arm's results by its name.
         trained: each arm's score.
+        padding: rewards for missing samples of untrained weights; None leaves them out.
     """
-    found = [_side_by_side(question, arms[name], trained, name) for name in arms if name != question.baseline]
+    found = [
+        _side_by_side(question, arms[name], trained, name, padding)
+        for name in arms
+        if name != question.baseline
+    ]
     sides = [_aligned(question, one) if _is_comparable(one) else None for one in found]
     pairs = [each.pair for each in sides if each is not None]
     binary = all(one.arm.binary and one.base.binary for one, each in zip(found, sides, strict=True) if each)
@@ -104,7 +132,11 @@ def _is_comparable(one: Compared) -> bool:
 
 
 def _side_by_side(
-    question: Question, group: Sequence[ArmResult], trained: Mapping[str, ArmScore], name: str
+    question: Question,
+    group: Sequence[ArmResult],
+    trained: Mapping[str, ArmScore],
+    name: str,
+    padding: Padding | None,
 ) -> Compared:
     """An arm and its baseline, and why nothing can be said of them."""
     arm = trained[name]
@@ -112,7 +144,12 @@ def _side_by_side(
         # Only repeats that were trained and scored: their starting weights are what they are compared with.
         counted = [result for result in group if result.run_id in arm.runs] or group
         base = untrained_score(
-            counted, question.benchmark, question.metric, question.task_value, left_out=question.left_out
+            counted,
+            question.benchmark,
+            question.metric,
+            question.task_value,
+            left_out=question.left_out,
+            padding=padding,
         )
     else:
         base = trained.get(question.baseline) or ArmScore(
@@ -298,7 +335,9 @@ def _comparison(
         n_tasks=claim.n,
         n_seeds=len(arm.runs),
         n_baseline_seeds=len(base.runs),
-        n_missing=len(compared.missing),
+        n_missing=compared.tasks_with_missing,
+        missing_samples=compared.missing_samples[0],
+        baseline_missing_samples=compared.missing_samples[1],
         reason="; ".join(filter(None, (_runs(question, compared), _powerless(claim, family)))),
     )
 

@@ -25,16 +25,14 @@ from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.verdict.comparing import (
     DRAWS,
     Compared,
-    checkpoint_claims,
-    compare_arms,
     lost_repeats,
-    strongest_claims,
 )
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
-from evsys_runtime.experiment.verdict.noise import above_noise, held_by_noise, noise_words, runs_above
+from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
+from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words, runs_above
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS
-from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
+from evsys_runtime.experiment.verdict.scores import ArmScore
 from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
 from evsys_runtime.experiment.verdict.tables import number, signed
 from evsys_runtime.listed import listed
@@ -185,21 +183,9 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
     arms: dict[str, list[ArmResult]] = {name: [] for name in planned or ()}
     for result in results:
         arms.setdefault(result.arm, []).append(result)
-    trained = {
-        name: arm_score(
-            name,
-            group,
-            question.benchmark,
-            question.metric,
-            question.task_value,
-            planned=None if planned is None else planned.get(name),
-            left_out=question.left_out,
-        )
-        for name, group in arms.items()
-    }
-    compared = compare_arms(question, arms, trained)
-    comparisons = _above_noise(question, strongest_claims(question, compared))
-    checkpoints = _above_noise(question, checkpoint_claims(question, compared))
+    found = compare_with_baseline(question, arms, planned)
+    trained, compared = found.trained, found.compared
+    comparisons, checkpoints = found.comparisons, found.checkpoints
     verdict, reason = _verdict(question, comparisons, compared, trained)
     if verdict == "INCONCLUSIVE":
         reason += _of_these_runs_alone(question, checkpoints)
@@ -211,10 +197,6 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
         comparisons=comparisons,
         checkpoints=checkpoints,
     )
-
-
-def _above_noise(question: Question, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    return tuple(above_noise(question, comparison) for comparison in comparisons)
 
 
 def _of_these_runs_alone(question: Question, checkpoints: Sequence[Comparison]) -> str:
@@ -264,6 +246,9 @@ def _verdict(
 
 def _undecided(question: Question, comparisons: Sequence[Comparison]) -> str:
     """Why nothing follows although something was compared."""
+    missing = next((c.missing_decides for c in comparisons if c.missing_decides), None)
+    if missing is not None:
+        return missing
     held = _best_held(question, comparisons)
     if held is not None and question.noise is not None:
         return f"the effect of {held.arm}, {noise_words(question.noise, held)}"
@@ -320,6 +305,7 @@ def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
         if score.reasons and score.value is not None
     ]
     lines += [_missing(one) for one in decided.compared if one.missing]
+    lines += [line for one in decided.compared if (line := missing_warning(one)) is not None]
     lines += dict.fromkeys(
         line
         for comparison, one in zip(decided.comparisons, decided.compared, strict=True)
@@ -370,6 +356,11 @@ def _settle(question: Question, decided: _Decided) -> Advice | None:
 
 
 def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequence[str]) -> Advice | None:
+    missing = next((c for c in decided.comparisons if c.missing_decides), None)
+    if missing is not None and not winners:
+        return Advice(
+            words=f"the scores of the samples of {missing.arm} and {question.baseline} that have none"
+        )
     held = None if winners else _best_held(question, decided.comparisons)
     if held is not None and held.effect and question.noise is not None:
         runs = runs_above(question.noise, held.effect)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
 import attrs
@@ -11,6 +12,7 @@ from evsys_runtime.proofs import proof_name
 
 __all__ = [
     "ArmScore",
+    "Padding",
     "TaskValue",
     "arm_score",
     "final_scoring",
@@ -25,12 +27,34 @@ type TaskValue = Callable[[Sequence[float]], float | None]
 
 
 @attrs.frozen(kw_only=True)
+class Padding:
+    """Rewards for the missing samples of `tasks`, so that the metric of each task comes out `highest` or lowest.
+
+    The metric has to be monotonic in the rewards: it is computed with all missing samples at either end of `rewards`.
+    """
+
+    tasks: frozenset[str]
+    rewards: tuple[float, float]
+    highest: bool
+
+    def value(self, rewards: Sequence[float], samples: int, task_value: TaskValue) -> float | None:
+        """The metric of a task of which `samples` were drawn and `rewards` are known."""
+        missing = samples - len(rewards)
+        if missing <= 0:
+            return task_value(rewards)
+        ends = (task_value((*rewards, *[end] * missing)) for end in self.rewards)
+        known = [value for value in ends if value is not None]
+        return (max if self.highest else min)(known) if known else None
+
+
+@attrs.frozen(kw_only=True)
 class ArmScore:
     """The success metric of one arm, averaged over its repeats.
 
     `values` maps a task to its mean over the repeats that scored it, `by_run` has them run by run, `value` is the metric as the evaluations gave it,
     averaged. `is_mean`: the metric is the mean of its values of single tasks. `zero_one`: every reward is 0 or 1. `runs` are the runs that count, `planned`
-    how many should; `reasons` says why some don't, `invalid` why nothing may be said at all.
+    how many should; `reasons` says why some don't, `invalid` why nothing may be said at all. `drawn` samples of each task were drawn in
+    all runs together, and `samples` of them have a score.
     """
 
     arm: str
@@ -43,6 +67,8 @@ class ArmScore:
     binary: bool = False
     is_mean: bool = True
     zero_one: bool = False
+    drawn: int = 0
+    samples: Mapping[str, int] = attrs.field(factory=dict)
     hashes: frozenset[tuple[str | None, str | None]] = frozenset()
     reasons: tuple[str, ...] = ()
     invalid: str | None = None
@@ -55,7 +81,14 @@ type _Found = Sequence[tuple[ArmResult, EvaluationResult | None]]
 
 
 def _collect(
-    arm: str, found: _Found, metric: str, task_value: TaskValue, planned: int, *, left_out: Set[str]
+    arm: str,
+    found: _Found,
+    metric: str,
+    task_value: TaskValue,
+    planned: int,
+    *,
+    left_out: Set[str],
+    padding: Padding | None,
 ) -> ArmScore:
     per_task: dict[str, list[float]] = {}
     clusters: dict[str, str] = {}
@@ -65,6 +98,8 @@ def _collect(
     reasons: list[str] = []
     hashes: set[tuple[str | None, str | None]] = set()
     invalid: str | None = None
+    samples: Counter[str] = Counter()
+    drawn = 0
     single = is_mean = zero_one = True
     for result, evaluation in found:
         if evaluation is not None and evaluation.status == "invalid":
@@ -81,6 +116,9 @@ def _collect(
             if not (is_mean and known):
                 reasons.append(f"{result.run_id}: {NOTHING_LEFT if is_mean else NOT_BY_TASK}")
                 continue
+        if padding is not None:
+            known = _padded(evaluation, known, padding, left_out, task_value)
+        if left_out or padding is not None:
             value = sum(known.values()) / len(known)
         values.append(value)
         by_run.append(known)
@@ -91,6 +129,8 @@ def _collect(
         zero_one = zero_one and all(
             set(rewards) <= {0.0, 1.0} for rewards in evaluation.task_rewards.values()
         )
+        drawn += evaluation.num_samples
+        samples.update({task: len(rewards) for task, rewards in evaluation.task_rewards.items()})
         for task, one in known.items():
             per_task.setdefault(task, []).append(one)
     means = {task: sum(ones) / len(ones) for task, ones in per_task.items()}
@@ -105,10 +145,29 @@ def _collect(
         binary=single and len(values) == 1 and all(mean in (0.0, 1.0) for mean in means.values()),
         is_mean=is_mean,
         zero_one=zero_one,
+        drawn=drawn,
+        samples=samples,
         hashes=frozenset(hashes),
         reasons=tuple(reasons),
         invalid=invalid,
     )
+
+
+def _padded(
+    evaluation: EvaluationResult,
+    known: Mapping[str, float],
+    padding: Padding,
+    left_out: Set[str],
+    task_value: TaskValue,
+) -> dict[str, float]:
+    """The metric of each task with its missing samples padded; of tasks that have none, that of the padding alone."""
+    found = dict(known)
+    for task in sorted(padding.tasks - left_out):
+        rewards = evaluation.task_rewards.get(task, ())
+        value = padding.value(rewards, evaluation.num_samples, task_value)
+        if value is not None and len(rewards) < evaluation.num_samples:
+            found[task] = value
+    return found
 
 
 def metric_of(evaluation: EvaluationResult | None, metric: str) -> MetricValue | None:
@@ -173,13 +232,17 @@ def arm_score(
     *,
     planned: int | None = None,
     left_out: Set[str] = frozenset(),
+    padding: Padding | None = None,
 ) -> ArmScore:
-    """The trained score of an arm over its repeats, without the tasks `left_out`: by `final_scoring`, never the best one that was seen."""
+    """The trained score of an arm over its repeats, without the tasks `left_out`: by `final_scoring`, never the best one that was seen.
+
+    With a `padding` missing samples have a reward.
+    """
     if not results:
         return ArmScore(arm=arm, planned=planned or 1, reasons=(f"{arm}: it never ran",))
     found = [(result, final_scoring(result, benchmark)) for result in results]
     count = len(results) if planned is None else planned
-    return _collect(arm, found, metric, task_value, count, left_out=left_out)
+    return _collect(arm, found, metric, task_value, count, left_out=left_out, padding=padding)
 
 
 def untrained_score(
@@ -189,6 +252,7 @@ def untrained_score(
     task_value: TaskValue,
     *,
     left_out: Set[str] = frozenset(),
+    padding: Padding | None = None,
 ) -> ArmScore:
     """The score of an arm's starting weights. Repeats that share one scoring count once."""
     found = [(result, untrained_scoring(result, benchmark)) for result in results]
@@ -198,4 +262,4 @@ def untrained_score(
     rewards = [evaluation.task_rewards for _, evaluation in scorings.values()]
     if rewards and all(other == rewards[0] for other in rewards[1:]):
         found = [next(iter(scorings.values()))]
-    return _collect("base_model", found, metric, task_value, len(found), left_out=left_out)
+    return _collect("base_model", found, metric, task_value, len(found), left_out=left_out, padding=padding)
