@@ -10,7 +10,7 @@ def search(example):
 
 @pytest.fixture(scope="module")
 def result(search):
-    return search.run("search.params.arms=6", "run.algorithm.params.steps=24")
+    return search.run("search.params.arms=6", "run.algorithm.params.steps=24", "metadata.minimum_effect=0.05")
 
 
 def test_its_script_writes_the_data_that_is_there(search):

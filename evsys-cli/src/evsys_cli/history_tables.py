@@ -92,8 +92,9 @@ def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
 
 
 def _verdict(past: PastExperiment) -> str:
-    """With a mark where it was taken back, where it rests on one that was, and where another stood before it."""
+    """With what it is about, and a mark where it was taken back, where it rests on one that was, and where another stood before it."""
     marks = [
+        *([f"this {past.subject}"] if past.subject is not None else []),
         *(["retracted"] if past.retracted is not None else []),
         *(["rests on retracted"] if past.rests_on else []),
         *([f"was {past.superseded[-1]}"] if past.superseded and past.superseded[-1] != past.verdict else []),

@@ -26,7 +26,9 @@ MOST_ARMS = 20
 
 def why_lines(found: Why) -> Iterator[str]:
     """Verdict, numbers, doubts, failures, what differs from the parent, what would settle it. What holds of several is told once."""
-    yield f"{found.experiment_id}{f'/{found.arm}' if found.arm else ''}: {found.verdict or found.status}"
+    about = f" (this {found.subject})" if found.subject and found.verdict in ("SUPPORTED", "REFUTED") else ""
+    name = f"{found.experiment_id}{f'/{found.arm}' if found.arm else ''}"
+    yield f"{name}: {found.verdict or found.status}{about}"
     yield f"  {found.reason}"
     if found.metric is not None:
         aim = f", minimum effect {found.minimum_effect:g}" if found.minimum_effect else ""

@@ -90,6 +90,15 @@ class PastExperiment:
     rests_on: tuple[str, ...] = ()
     problem: str | None = None
 
+    @property
+    def subject(self) -> str | None:
+        """What a verdict that was reached is about, `checkpoint` or `recipe`: the runs that decided tell, in old records, too."""
+        if self.verdict not in ("SUPPORTED", "REFUTED"):
+            return None
+        deciding = self.comparisons if self.confirmed is None else (self.confirmed,)
+        claims = {each.claim for each in deciding if each.claim is not None}
+        return None if not claims else "recipe" if claims == {"recipe"} else "checkpoint"
+
 
 @attrs.frozen(kw_only=True)
 class PastRun:

@@ -217,6 +217,7 @@ class WhyParent:
 class Why:
     """What `evsys why --json` prints: why an experiment, or one arm of it, ended as it did.
 
+    `subject` is what the verdict is about, a checkpoint or a recipe.
     `checkpoints` says which checkpoint of each run was compared. `weakened` is whatever speaks against what was concluded. `parent_verdict`, `parent_retracted` (why) and `changed` are about its parent, as
     far as that is on record.
     """
@@ -230,6 +231,7 @@ class Why:
     direction: str | None
     baseline: str | None
     minimum_effect: float | None
+    subject: str | None = None
     arms: tuple[WhyArm, ...] = ()
     confirmed: WhyArm | None = None
     settle: str | None = None

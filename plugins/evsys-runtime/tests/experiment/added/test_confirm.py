@@ -64,7 +64,10 @@ def test_a_confirmed_winner_is_supported_by_its_fresh_runs_alone(learns):
     assert conclusion.confirmed.comparison.outcome == "win"
     assert conclusion.confirmed.comparison.n_seeds == 2
     assert [c.n_seeds for c in conclusion.comparisons] == [1, 1, 1]
-    assert conclusion.reason == f"{BEST}, the best of 3 arms, beats base_model when trained anew"
+    assert conclusion.reason == (
+        f"{BEST}, the best of 3 arms, beats base_model when trained anew; "
+        "nothing is claimed about another training run of its recipe"
+    )
 
 
 def test_the_record_says_what_was_decided_and_the_page_says_it_in_words(learns):
@@ -212,7 +215,10 @@ def test_without_seeds_nothing_is_trained_and_the_trained_models_are_scored_once
     assert {(e.benchmark, e.step) for arm in again.values() for e in arm.evaluations} == {("final", 8)}
     assert len({arm.identity for arm in result.arms}) == len(result.arms)
     assert result.conclusion.verdict == "SUPPORTED"
-    assert result.conclusion.reason == f"{BEST}, the best of 2 arms, beats {WORST} when scored once more"
+    assert result.conclusion.reason == (
+        f"{BEST}, the best of 2 arms, beats {WORST} when scored once more; "
+        "nothing is claimed about another training run of its recipe"
+    )
 
 
 def test_without_seeds_untrained_weights_are_scored_once_more_too_with_seeds_of_their_own(learns):

@@ -40,7 +40,7 @@ def changed(run, **params):
         (
             {"outcome": "win", "effect": 0.3, "p_corrected": 0.004},
             0.1,
-            "better by at least the minimum_effect 0.1: p 0.004 after correction, at most 0.05",
+            "better by more than the minimum_effect 0.1: p 0.004 after correction, at most 0.05",
         ),
         (
             {"outcome": "loss", "effect": -0.3, "p_corrected": 0.004},
@@ -79,7 +79,7 @@ def changed(run, **params):
             },
             0.0,
             (
-                "[0.100, 0.600] holds no effect as well as one worth having: p 0.07 after correction, "
+                "[0.100, 0.600] excludes no effect, but p 0.07 after correction, "
                 "above 0.05; this design sees effects from 0.300 on, of one arm alone"
             ),
         ),

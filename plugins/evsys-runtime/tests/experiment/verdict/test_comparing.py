@@ -10,7 +10,7 @@ from evsys import current_registry
 from evsys.errors import ConfigError
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.planning.compare import NOTHING_IN_COMMON, Named, compare
-from evsys_runtime.experiment.verdict.paired import mcnemar
+from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
 

@@ -67,14 +67,14 @@ def test_a_single_arm_that_wins_is_supported():
 
 
 def test_an_arm_that_changed_nothing_is_refuted_when_the_wanted_effect_is_excluded():
-    question = attrs.evolve(QUESTION, minimum_effect=0.2)
+    question = attrs.evolve(QUESTION, margin=0.2)
     conclusion = conclude(question, [arm("a", ZEROS, ZEROS)])
     assert (conclusion.verdict, conclusion.comparisons[0].outcome) == ("REFUTED", "tie")
 
 
 def test_an_undecided_verdict_says_what_it_hangs_on():
     failed = attrs.evolve(arm("b", ZEROS, None), status="failed")
-    wanted = attrs.evolve(QUESTION, minimum_effect=0.25)
+    wanted = attrs.evolve(QUESTION, margin=0.25)
     unscored = conclude(wanted, [arm("a", ZEROS, ZEROS), failed])
     assert verdict_line(unscored) == (
         "INCONCLUSIVE: no arm that was scored beats base_model, but b was not scored"
@@ -83,7 +83,9 @@ def test_an_undecided_verdict_says_what_it_hangs_on():
     assert both.reason == "no arm that was scored beats base_model, but b, c were not scored"
     some = [1.0] * 7 + [0.0] * 23  # significant, and its interval holds the minimum
     open_ = conclude(wanted, [arm("a", ZEROS, some), failed])
-    assert open_.reason == "the numbers neither show nor exclude an effect of 0.25 against base_model"
+    assert (
+        open_.reason == "the numbers neither show nor exclude an effect of more than 0.25 against base_model"
+    )
     chance = conclude(QUESTION, [arm("a", ZEROS, [1.0, *ZEROS[1:]])])
     assert chance.reason == "no arm differs from base_model beyond what chance explains"
 
@@ -111,7 +113,7 @@ def test_a_small_gain_on_few_tasks_is_inconclusive_and_names_the_tasks_needed():
 
 
 def test_a_significant_gain_below_the_minimum_effect_is_no_win():
-    question = attrs.evolve(QUESTION, minimum_effect=0.9)
+    question = attrs.evolve(QUESTION, margin=0.9)
     assert conclude(question, [arm("a", ZEROS, [1.0] * 15 + [0.0] * 15)]).comparisons[0].outcome == "tie"
 
 
@@ -295,7 +297,7 @@ def tasks_named(conclusion):
 
 def test_tasks_that_all_agree_are_no_perfect_evidence_and_a_minimum_effect_gives_the_tasks_to_aim_at():
     """134 tasks: at 5 % of them differing in one direction, 5 or more do with a probability of 80 %."""
-    conclusion = conclude(attrs.evolve(QUESTION, minimum_effect=0.05), [arm("a", ZEROS, ZEROS)])
+    conclusion = conclude(attrs.evolve(QUESTION, margin=0.05), [arm("a", ZEROS, ZEROS)])
     assert conclusion.verdict == "INCONCLUSIVE"
     assert conclusion.comparisons[0].smallest_detectable_effect == pytest.approx(0.2137, abs=1e-3)
     assert conclusion.settle == "about 134 tasks would show an effect of 0.05 for a (30 were scored)"
@@ -305,8 +307,7 @@ def test_tasks_that_all_agree_are_no_perfect_evidence_and_a_minimum_effect_gives
 def test_a_minimum_effect_is_aimed_at_and_not_the_effect_that_happened_to_come_up():
     some = [1.0, 1.0, 1.0, *ZEROS[3:]]
     free, set_ = (
-        conclude(attrs.evolve(QUESTION, minimum_effect=minimum), [arm("a", ZEROS, some)])
-        for minimum in (0.0, 0.02)
+        conclude(attrs.evolve(QUESTION, margin=minimum), [arm("a", ZEROS, some)]) for minimum in (0.0, 0.02)
     )
     assert "an effect of 0.1 for a" in free.settle
     assert "an effect of 0.02 for a" in set_.settle
@@ -316,8 +317,8 @@ def test_a_minimum_effect_is_aimed_at_and_not_the_effect_that_happened_to_come_u
 
 def test_an_effect_that_is_real_but_perhaps_too_small_asks_for_the_tasks_that_place_it():
     some = [1.0] * 7 + [0.0] * 23
-    conclusion = conclude(attrs.evolve(QUESTION, minimum_effect=0.3), [arm("a", ZEROS, some)])
-    assert conclusion.comparisons[0].p_value < 0.05
+    conclusion = conclude(attrs.evolve(QUESTION, margin=0.3), [arm("a", ZEROS, some)])
+    assert conclusion.comparisons[0].p_value == 1.0  # it isn't more than the margin
     assert re.fullmatch(
         r"about \d+ tasks would tell whether a's effect of 0\.233 reaches the minimum_effect of 0\.3 \(30 were scored\)",
         conclusion.settle,
@@ -327,7 +328,7 @@ def test_an_effect_that_is_real_but_perhaps_too_small_asks_for_the_tasks_that_pl
 
 def test_an_effect_right_at_the_minimum_is_not_told_to_be_settled_by_tasks():
     some = [1.0] * 7 + [0.0] * 23
-    conclusion = conclude(attrs.evolve(QUESTION, minimum_effect=0.2334), [arm("a", ZEROS, some)])
+    conclusion = conclude(attrs.evolve(QUESTION, margin=0.2334), [arm("a", ZEROS, some)])
     assert "another minimum_effect" in conclusion.settle
     assert conclusion.settling is None
 

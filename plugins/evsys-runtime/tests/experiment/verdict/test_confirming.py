@@ -43,7 +43,7 @@ def concluded(others, second, question=QUESTION, **options):
 
 
 LOSES, OPEN, WINS = run("b", 5), run("b", 7, start=2), run("b", 34)
-TIES = attrs.evolve(QUESTION, minimum_effect=0.2)
+TIES = attrs.evolve(QUESTION, margin=0.2)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,10 @@ def test_untrained_weights_are_never_said_to_be_trained_anew():
     chosen = [attrs.evolve(run(name, 35), evaluations=(starts, *run(name, 35).evaluations)) for name in "ab"]
     asked = attrs.evolve(asked, question=untrained, planned={"a": 1})
     conclusion = conclude(untrained, [*chosen, *fresh], confirming=asked)
-    assert conclusion.reason == "a, the best of 2 arms, beats base_model when trained anew"
+    assert conclusion.reason == (
+        "a, the best of 2 arms, beats base_model when trained anew; "
+        "nothing is claimed about another training run of its recipe"
+    )
     assert confirmed_line(conclusion).startswith(
         "a trained anew with 1 seed, beside untrained weights: a: val.mean_reward 0.125 -> 0.875"
     )

@@ -7,13 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from evsys_runtime.experiment.verdict.paired import (
-    holm,
-    mcnemar,
-    newcombe_interval,
-    paired_difference,
-    wild_bootstrap,
-)
+from evsys_runtime.experiment.verdict.binary_pairs import mcnemar, paired_proportions_p, tango_z
+from evsys_runtime.experiment.verdict.paired import holm, paired_difference, wild_bootstrap
 
 
 def test_mcnemar_matches_the_published_example():
@@ -27,10 +22,47 @@ def test_mcnemar_without_discordant_tasks_is_one():
     assert mcnemar(0, 0) == 1.0
 
 
-def test_newcombe_interval_matches_the_value_of_its_paper():
-    """Newcombe 1998, table II, method 10: 36, 12, 2, 0 of 50 gives 0.0569 to 0.3404."""
-    low, high = newcombe_interval(36, 12, 2, 0)
-    assert (low, high) == (pytest.approx(0.0569, abs=2e-3), pytest.approx(0.3404, abs=2e-3))
+@pytest.mark.parametrize(("better", "worse", "n"), [(12, 2, 50), (0, 3, 30), (0, 0, 20), (25, 40, 300)])
+@pytest.mark.parametrize("difference", [-0.2, -0.03, 0.03, 0.1, 0.4])
+def test_the_score_test_maximises_the_likelihood_under_the_difference(better, worse, n, difference):
+    """The share of tasks that only the baseline solves is found here by search over the trinomial likelihood."""
+    shares = np.linspace(max(0.0, -difference) + 1e-9, (1.0 - difference) / 2 - 1e-9, 200_001)
+    likelihood = (
+        better * np.log(shares + difference)
+        + worse * np.log(shares)
+        + (n - better - worse) * np.log(np.maximum(1 - 2 * shares - difference, 1e-300))
+    )
+    share = shares[int(np.argmax(likelihood))]
+    variance = n * (2 * share + difference - difference**2)
+    expected = (better - worse - n * difference) / math.sqrt(variance)
+    assert tango_z(better, worse, n, difference) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_score_test_of_no_difference_is_mcnemars_without_correction():
+    assert tango_z(12, 2, 50, 0.0) == pytest.approx(10 / math.sqrt(14))
+    assert paired_proportions_p(12, 2, 50, 0.2) == pytest.approx(1.0)
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 40))
+def test_the_interval_of_binary_outcomes_holds_zero_exactly_where_the_test_does_not_reject_it(b, c, rest):
+    arm = np.array([1.0] * b + [0.0] * c + [1.0] * (rest + 1))
+    baseline = np.array([0.0] * b + [1.0] * c + [1.0] * (rest + 1))
+    found = paired_difference(arm, baseline, binary=True)
+    assert (found.p_value > 0.05) == (found.low <= 0.0 <= found.high)
+
+
+def test_the_same_tiny_gain_on_every_task_is_no_certainty():
+    """50 tasks that all gain 1e-4: one unseen task that loses would outweigh them all."""
+    result = paired_difference(np.full(50, 0.5001), np.full(50, 0.5), largest=1.0)
+    assert result.p_value > 0.9
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.1])
+def test_a_few_equal_tasks_do_not_exclude_a_loss_of_the_margin(margin):
+    """On 15 tasks a loss of 1 on one task in twenty mostly doesn't show at all."""
+    result = paired_difference(np.ones(15), np.ones(15), largest=1.0)
+    assert result.p_of(-margin) > 0.05
+    assert result.p_of(margin) > 0.05
 
 
 def test_holm_matches_a_hand_calculation():
@@ -48,7 +80,7 @@ def test_every_task_solved_is_significant():
     result = paired_difference(np.ones(60), np.zeros(60), binary=True)
     assert result.effect == 1.0
     assert result.p_value < 1e-10
-    assert result.low > 0.9
+    assert result.low > 0.87
 
 
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=12, max_size=40), st.integers(0, 5))

@@ -14,7 +14,6 @@ name: two by two
 n_repeats: 3
 metadata:
   success_metric: val.mean_reward
-  minimum_effect: 0.05
   benchmark:
     - {name: val, path: tasks.jsonl, max_tokens: 2, cluster_key: page, num_samples: 2, temperature: 1.5, metrics: [mean_reward]}
     - {name: final, path: tasks.jsonl, max_tokens: 2, split: test}
@@ -94,7 +93,8 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
     confirmed, again = conclusion["confirmed"], found["confirmed"]
     comparison = confirmed["comparison"]
     assert (comparison["arm"], confirmed["runs"]) == (again["arm"], again["runs"])
-    assert conclusion["reason"] == f"{again['arm']}, the best of 4 arms, beats base_model when trained anew"
+    beats = f"{again['arm']}, the best of 4 arms, beats base_model when trained anew; "
+    assert conclusion["reason"] == f"{beats}nothing is claimed about another training run of its recipe"
     assert [comparison[name] for name in NUMBERS] == pytest.approx([again[name] for name in NUMBERS])
     assert [comparison[name] for name in COUNTS] == [again[name] for name in COUNTS]
     for bound in ("low", "high"):
@@ -109,4 +109,4 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
     for name, value in found["usage"].items():
         assert conclusion["usage"][name] == pytest.approx(value)
     assert conclusion["test_looks"] == found["test_looks"]
-    assert conclusion["minimum_effect"] == 0.05
+    assert (conclusion["claim"], conclusion["margin"], conclusion["subject"]) == ("better", 0.0, "checkpoint")

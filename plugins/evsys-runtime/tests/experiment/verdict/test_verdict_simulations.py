@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from evsys.types import ArmResult, EvaluationResult, MetricValue
+from evsys_runtime.experiment.verdict.claims import claim_p
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirming import Confirming
 from evsys_runtime.experiment.verdict.noise import noise_floor
@@ -163,7 +164,7 @@ def test_training_that_changes_nothing_is_never_supported(trials, samples):
         same = (rng.random((tasks, samples)) < rng.random()).astype(float)
         for minimum in (0.0, 0.05):
             conclusion = conclude(
-                attrs.evolve(QUESTION, minimum_effect=minimum),
+                attrs.evolve(QUESTION, margin=minimum),
                 [trained("a", same, same, repeat) for repeat in range(repeats)],
             )
             assert conclusion.verdict in ("INCONCLUSIVE", "REFUTED")
@@ -285,8 +286,8 @@ def test_swapping_arms_mirrors_the_verdict(seed, repeats):
         for name, mean in (("a", 0.5), ("b", 0.5 + 0.05 * seed))
     }
     results = [result for group in arms.values() for result in group]
-    one = conclude(attrs.evolve(QUESTION, baseline="a", minimum_effect=0.02), results)
-    two = conclude(attrs.evolve(QUESTION, baseline="b", minimum_effect=0.02), results)
+    one = conclude(attrs.evolve(QUESTION, baseline="a", margin=0.02), results)
+    two = conclude(attrs.evolve(QUESTION, baseline="b", margin=0.02), results)
     mirrored = {"win": "loss", "loss": "win"}
     assert one.comparisons[0].claim == ("recipe" if repeats == 4 else "checkpoint")
     for mine, theirs in zip(
@@ -356,3 +357,82 @@ def without_wrong_ones(rng, result, share):
             attrs.evolve(after, task_rewards=left, metrics=metrics, no_score=len(lost)),
         ),
     )
+
+
+# --- claims at their margins -------------------------------------------------------------------------------------------------
+
+AT_MARGIN = {"better": 1.0, "no_worse": -1.0, "equal": 1.0, "worse": -1.0}
+"""On which side of 0 the truth lies at which a claim just fails to hold."""
+
+
+def scores_at(rng, kind, tasks, truth):
+    """An arm and its baseline, [tasks] each, whose true difference is `truth`."""
+    if kind == "binary":
+        differs = rng.random(tasks)
+        share = (0.1 + abs(truth)) if truth > 0 else 0.1
+        arm = (differs < share).astype(float)
+        baseline = ((differs >= share) & (differs < share + (0.1 if truth > 0 else 0.1 - truth))).astype(
+            float
+        )
+        return arm, baseline
+    if kind == "rare":  # hardly a task differs, each by all that there is
+        differs = (rng.random(tasks) < abs(truth)).astype(float)
+        return (differs, np.zeros(tasks)) if truth > 0 else (np.zeros(tasks), differs)
+    hardness = rng.uniform(0.3, 0.7, tasks)
+    arm, baseline = (rng.binomial(4, hardness + side * truth / 2) / 4 for side in (1, -1))
+    return arm, baseline
+
+
+@pytest.mark.parametrize("trials", share(2000, fast=100))
+@pytest.mark.parametrize("tasks", [100, 1000])
+@pytest.mark.parametrize("kind", ["binary", "partial", "rare"])
+@pytest.mark.parametrize("claim", list(AT_MARGIN))
+def test_a_claim_whose_margin_is_the_truth_is_supported_in_at_most_5_of_100(claim, kind, tasks, trials):
+    rng = np.random.default_rng(tasks)
+    margin, wrong = 0.05, 0
+    for seed in range(trials):
+        arm, baseline = scores_at(rng, kind, tasks, AT_MARGIN[claim] * margin)
+        (found,) = paired_differences(
+            [Pair(arm=arm, baseline=baseline, largest=1.0)],
+            binary=kind != "partial",
+            draws=1000,
+            seed=seed,
+        )
+        wrong += claim_p(claim, margin, found) <= LEVEL
+    assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
+
+
+@pytest.mark.parametrize("trials", share(2000, fast=100))
+@pytest.mark.parametrize("tasks", [15, 30, 100, 300])
+@pytest.mark.parametrize("margin", [0.02, 0.05, 0.2])
+def test_few_tasks_that_differ_do_not_show_that_an_arm_is_no_worse(tasks, margin, trials):
+    """Partial credit where hardly a task differs: flipping signs alone is wrong in up to three of four experiments."""
+    rng = np.random.default_rng(tasks)
+    wrong = 0
+    for seed in range(trials):
+        arm, baseline = scores_at(rng, "rare", tasks, -margin)
+        found = wild_bootstrap(arm - baseline, draws=1000, seed=seed, largest=1.0)
+        wrong += claim_p("no_worse", margin, found) <= LEVEL
+    assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
+
+
+@pytest.mark.parametrize("trials", share(2000, fast=40))
+@pytest.mark.parametrize("runs", [1, 3, 5])
+@pytest.mark.parametrize("tasks", [100, 1000])
+@pytest.mark.parametrize("by_seed", [0.0, 0.04])
+@pytest.mark.parametrize("samples", [1, 4])
+def test_equal_recipes_are_supported_as_recipes_in_at_most_5_of_100(runs, tasks, by_seed, samples, trials):
+    """Against the untrained model and with few runs a claim is about checkpoints, however often these differ."""
+    rng = np.random.default_rng(runs * tasks)
+    wrong = 0
+    question = attrs.evolve(QUESTION, baseline="base")
+    for _ in range(trials):
+        hardness = rng.uniform(0.3, 0.7, tasks)
+        results = [
+            trained(name, hardness > 2, rng.random((tasks, samples)) < (hardness + by_seed * rng.normal())[:, None], run)
+            for name in ("base", "arm")
+            for run in range(runs)
+        ]  # fmt: skip
+        conclusion = conclude(question, results)
+        wrong += conclusion.verdict == "SUPPORTED" and conclusion.subject == "recipe"
+    assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)

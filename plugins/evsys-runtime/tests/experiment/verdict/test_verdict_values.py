@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
 from evsys_runtime.experiment.verdict.paired import (
     Paired,
     Seeds,
     holm,
-    mcnemar,
     paired_difference,
     wild_bootstrap,
 )

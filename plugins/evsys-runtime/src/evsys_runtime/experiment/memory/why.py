@@ -74,6 +74,7 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         direction=conclusion.direction,
         baseline=conclusion.baseline,
         minimum_effect=conclusion.minimum_effect,
+        subject=conclusion.subject,
         arms=tuple(told),
         confirmed=None
         if again is None
@@ -126,7 +127,7 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
         else f"[{number(each.low)}, {number(each.high)}]"
     )
     aim = f" of at least the minimum_effect {minimum:g}" if minimum else ""
-    by = f" by at least the minimum_effect {minimum:g}" if minimum else ""
+    by = f" by more than the minimum_effect {minimum:g}" if minimum else ""
     words: Mapping[str, str] = {
         "win": f"better{by}: {chance}",
         "loss": f"worse{by}: {chance}",
@@ -142,11 +143,15 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
     corrected = None not in (each.p_value, each.p_corrected) and each.p_value != each.p_corrected
     alone = ", of one arm alone" if corrected else ""
     limit = "" if seen is None else f"; this design sees effects from {number(seen)} on{alone}"
-    return (
-        f"{bounds} holds no effect as well as one{aim or ' worth having'}"
-        + (f": {chance}" if chance else "")
-        + limit
+    apart = each.low is not None and each.high is not None and not each.low <= 0 <= each.high
+    open_ = (
+        f"{bounds} excludes no effect, but"
+        if apart and not minimum
+        else f"{bounds} doesn't tell on which side of the minimum_effect {minimum:g} it lies:"
+        if apart
+        else f"{bounds} holds no effect as well as one{aim or ' worth having'}:"
     )
+    return f"{open_} {chance}{limit}" if chance else f"{open_.rstrip(':')}{limit}"
 
 
 def _weakened(found: Shown, conclusion: Conclusion, runs: Sequence[ShownRun]) -> Iterator[str]:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys.types import ArmResult, Comparison, Outcome
-from evsys_runtime.config.plan import ALPHA, MIN_TASKS
+from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.ranges import Range
+from evsys_runtime.experiment.verdict.claims import claim_p, outcome_p
 from evsys_runtime.experiment.verdict.paired import Pair, Paired, holm, paired_differences
 from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
@@ -105,18 +106,15 @@ def compare_arms(
         trained: each arm's score.
         padding: rewards for missing samples of untrained weights; None leaves them out.
     """
-    found = [
-        _side_by_side(question, arms[name], trained, name, padding)
-        for name in arms
-        if name != question.baseline
-    ]
+    names = [name for name in arms if name != question.baseline and question.contrast in (None, name)]
+    found = [_side_by_side(question, arms[name], trained, name, padding) for name in names]
     sides = [_aligned(question, one) if _is_comparable(one) else None for one in found]
     pairs = [each.pair for each in sides if each is not None]
     binary = all(one.arm.binary and one.base.binary for one, each in zip(found, sides, strict=True) if each)
     made = iter(
         paired_differences(pairs, sign=_sign(question), binary=binary, draws=DRAWS, seed=question.seed)
     )
-    level = ALPHA / max(1, len(found))
+    level = question.level / max(1, len(found))
     return [
         one if each is None else _claimed(question, attrs.evolve(one, paired=next(made)), each, level)
         for one, each in zip(found, sides, strict=True)
@@ -243,7 +241,6 @@ def _claimed(question: Question, one: Compared, aligned: Aligned, level: float) 
         base,
         clusters,
         sign=sign,
-        level=ALPHA,
         corrected_level=level,
         largest=aligned.pair.largest,
     )
@@ -279,7 +276,8 @@ def checkpoint_claims(question: Question, compared: Sequence[Compared]) -> tuple
 def _corrected(
     question: Question, compared: Sequence[Compared], claims: Sequence[Paired | None]
 ) -> tuple[Comparison, ...]:
-    made = holm([claim.p_value for claim in claims if claim is not None], family=len(compared))
+    minimum = question.minimum_effect
+    made = holm([outcome_p(claim, minimum) for claim in claims if claim is not None], family=len(compared))
     corrected = iter(made)
     return tuple(
         _without(one) if claim is None else _comparison(question, one, claim, next(corrected), len(compared))
@@ -300,7 +298,8 @@ def _without(compared: Compared) -> Comparison:
             n_baseline_seeds=len(base.runs),
             reason=compared.uncomparable,
         )
-    reason = compared.invalid or _each_once((*arm.reasons, *base.reasons))
+    invalid = None if compared.invalid is None else f"invalid: {compared.invalid}"
+    reason = invalid or _each_once((*arm.reasons, *base.reasons))
     return Comparison(
         arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
     )
@@ -321,15 +320,15 @@ def _comparison(
     arm, base = compared.arm, compared.base
     return Comparison(
         arm=arm.arm,
-        outcome=_outcome(claim, p_corrected, question.minimum_effect),
+        outcome=_outcome(question, claim, p_corrected),
         before=base.value,
         after=arm.value,
         effect=claim.effect,
         low=finite(claim.low),
         high=finite(claim.high),
-        p_value=claim.p_value,
+        p_value=outcome_p(claim, question.minimum_effect),
         p_corrected=p_corrected,
-        smallest_detectable_effect=detectable(claim, ALPHA),
+        smallest_detectable_effect=detectable(claim, question.level),
         method=claim.method,
         claim="checkpoint" if claim.seeds is None else "recipe",
         n_tasks=claim.n,
@@ -338,7 +337,7 @@ def _comparison(
         n_missing=compared.tasks_with_missing,
         missing_samples=compared.missing_samples[0],
         baseline_missing_samples=compared.missing_samples[1],
-        reason="; ".join(filter(None, (_runs(question, compared), _powerless(claim, family)))),
+        reason="; ".join(filter(None, (_runs(question, compared), _powerless(question, claim, family)))),
     )
 
 
@@ -354,21 +353,18 @@ def finite(bound: float) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def _outcome(claim: Paired, p_corrected: float, minimum: float) -> Outcome:
-    """Significant and large enough; equivalent; or not known."""
-    significant = p_corrected <= ALPHA
-    if significant and claim.effect > 0 and claim.effect >= minimum:
-        return "win"
-    if significant and claim.effect < 0 and -claim.effect >= minimum:
-        return "loss"
-    if -minimum <= claim.low and claim.high <= minimum:
+def _outcome(question: Question, claim: Paired, p_corrected: float) -> Outcome:
+    """Shown to be larger than the least that counts; equivalent; or not known."""
+    if p_corrected <= question.level and claim.effect != 0:
+        return "win" if claim.effect > 0 else "loss"
+    if question.margin > 0 and claim_p("equal", question.margin, claim) <= question.level:
         return "tie"
     return "inconclusive"
 
 
-def _powerless(claim: Paired, family: int) -> str | None:
+def _powerless(question: Question, claim: Paired, family: int) -> str | None:
     """Why a comparison couldn't have been significant whatever came out; None where it could."""
-    level = ALPHA / max(1, family)
+    level = question.level / max(1, family)
     if detectable(claim, level) is not None:
         return None
     units = f"{claim.clusters} {'clusters' if claim.clusters < claim.n else 'tasks'}"

@@ -11,25 +11,26 @@ import numpy as np
 
 from evsys.types import (
     ArmResult,
+    ClaimResult,
     Comparison,
     Conclusion,
     Confirmed,
     NoiseFloor,
     Procedure,
     Settling,
+    Subject,
     Usage,
     Verdict,
     WithoutFlagged,
 )
-from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.verdict.comparing import (
     DRAWS,
     Compared,
-    lost_repeats,
 )
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
+from evsys_runtime.experiment.verdict.deciding import best_held, subject_of, verdict_of
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
-from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words, runs_above
+from evsys_runtime.experiment.verdict.noise import runs_above
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS
 from evsys_runtime.experiment.verdict.scores import ArmScore
@@ -88,11 +89,15 @@ def conclude(
         direction=question.direction,
         baseline=question.baseline,
         minimum_effect=question.minimum_effect,
+        claim=question.claim,
+        margin=question.margin,
+        subject=decided.subject,
+        claims=decided.claims,
         best_arm=best_arm,
         best_score=best_score,
         comparisons=comparisons,
         checkpoints=decided.checkpoints,
-        procedure=Procedure(level=ALPHA, draws=DRAWS, seed=question.seed, numpy=np.__version__),
+        procedure=Procedure(level=question.level, draws=DRAWS, seed=question.seed, numpy=np.__version__),
         correction="holm" if len(comparisons) > 1 else None,
         usage=usage,
         warnings=(*warnings, *_weakened(decided, results)),
@@ -145,6 +150,8 @@ class _Decided:
     compared: Sequence[Compared]
     comparisons: tuple[Comparison, ...]
     checkpoints: tuple[Comparison, ...]
+    claims: tuple[ClaimResult, ...]
+    subject: Subject | None
     confirmed: Confirmed | None = None
     again: _Decided | None = None
 
@@ -170,13 +177,16 @@ def _decide(
         runs=tuple(result.run_id for result in fresh),
         comparison=comparison,
     )
-    verdict, reason = first.verdict, first.reason
+    verdict, reason, subject = first.verdict, first.reason, first.subject
     others = [c for c in first.comparisons if c.arm != confirming.winner]
     won = any(c.outcome == "win" for c in first.comparisons if c.arm == confirming.winner)
     # Without the tasks that it was trained on the choice may be no winner, and then only its fresh runs can make it one.
     if verdict != "INVALID" and (won or comparison.outcome == "win"):
         verdict, reason = confirmed_verdict(confirming, confirmed, compared, others)
-    return attrs.evolve(first, verdict=verdict, reason=reason, confirmed=confirmed, again=again)
+        subject = again.subject
+    return attrs.evolve(
+        first, verdict=verdict, reason=reason, subject=subject, confirmed=confirmed, again=again
+    )
 
 
 def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None) -> _Decided:
@@ -186,8 +196,8 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
     found = compare_with_baseline(question, arms, planned)
     trained, compared = found.trained, found.compared
     comparisons, checkpoints = found.comparisons, found.checkpoints
-    verdict, reason = _verdict(question, comparisons, compared, trained)
-    if verdict == "INCONCLUSIVE":
+    verdict, reason = verdict_of(question, comparisons, compared, found.claims, trained)
+    if verdict == "INCONCLUSIVE" and question.claim == "better":
         reason += _of_these_runs_alone(question, checkpoints)
     return _Decided(
         verdict=verdict,
@@ -196,6 +206,8 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
         compared=compared,
         comparisons=comparisons,
         checkpoints=checkpoints,
+        claims=found.claims,
+        subject=subject_of(comparisons),
     )
 
 
@@ -208,66 +220,6 @@ def _of_these_runs_alone(question: Question, checkpoints: Sequence[Comparison]) 
         f"; the runs of {listed(winners)} that were trained do beat {question.baseline}, "
         "but they differ too much to say so of the next run"
     )
-
-
-def _verdict(
-    question: Question,
-    comparisons: Sequence[Comparison],
-    compared: Sequence[Compared],
-    trained: Mapping[str, ArmScore],
-) -> tuple[Verdict, str]:
-    invalid = [c.invalid for c in compared if c.invalid]
-    if invalid:
-        return "INVALID", invalid[0]
-    outcomes = [c.outcome for c in comparisons]
-    if not outcomes or all(outcome == "unscored" for outcome in outcomes):
-        why = next((c.reason for c in comparisons if c.reason), None) or "; ".join(
-            reason for score in trained.values() for reason in score.reasons
-        )
-        return (
-            "INCONCLUSIVE",
-            f"no arm could be compared with {question.baseline}: {why or 'nothing was scored'}",
-        )
-    winners = [c for c in comparisons if c.outcome == "win"]
-    if winners and len(comparisons) == 1:
-        lost = lost_repeats(compared[0])
-        if lost is not None:
-            return "CANDIDATE", f"{winners[0].arm} beats {question.baseline}, but {lost}"
-        return "SUPPORTED", f"{winners[0].arm} beats {question.baseline}"
-    if winners:
-        return (
-            "CANDIDATE",
-            f"{len(winners)} of {len(comparisons)} arms beat {question.baseline}; none was confirmed on fresh rollouts",
-        )
-    if all(outcome in ("tie", "loss") for outcome in outcomes):
-        return "REFUTED", f"every arm ties with or loses to {question.baseline}"
-    return "INCONCLUSIVE", _undecided(question, comparisons)
-
-
-def _undecided(question: Question, comparisons: Sequence[Comparison]) -> str:
-    """Why nothing follows although something was compared."""
-    missing = next((c.missing_decides for c in comparisons if c.missing_decides), None)
-    if missing is not None:
-        return missing
-    held = _best_held(question, comparisons)
-    if held is not None and question.noise is not None:
-        return f"the effect of {held.arm}, {noise_words(question.noise, held)}"
-    unscored = [c.arm for c in comparisons if c.outcome == "unscored"]
-    if unscored and not any(c.outcome == "inconclusive" for c in comparisons):
-        were = "was" if len(unscored) == 1 else "were"
-        return f"no arm that was scored beats {question.baseline}, but {listed(unscored)} {were} not scored"
-    if question.minimum_effect > 0:
-        return (
-            f"the numbers neither show nor exclude an effect of {question.minimum_effect:g} "
-            f"against {question.baseline}"
-        )
-    return f"no arm differs from {question.baseline} beyond what chance explains"
-
-
-def _best_held(question: Question, comparisons: Sequence[Comparison]) -> Comparison | None:
-    """The largest effect that the noise between equal runs keeps from counting."""
-    held = [c for c in comparisons if held_by_noise(question, c)]
-    return max(held, key=lambda c: c.effect or 0.0, default=None)
 
 
 def _best(question: Question, trained: Mapping[str, ArmScore]) -> tuple[str, float] | tuple[None, None]:
@@ -361,7 +313,7 @@ def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequen
         return Advice(
             words=f"the scores of the samples of {missing.arm} and {question.baseline} that have none"
         )
-    held = None if winners else _best_held(question, decided.comparisons)
+    held = None if winners else best_held(question, decided.comparisons)
     if held is not None and held.effect and question.noise is not None:
         runs = runs_above(question.noise, held.effect)
         return Advice(
@@ -372,7 +324,7 @@ def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequen
         Open(
             comparison=comparison,
             paired=claim,
-            significant=comparison.p_corrected is not None and comparison.p_corrected <= ALPHA,
+            significant=len(decided.compared) * claim.p_value <= question.level,  # of any effect at all
         )
         for comparison, c in zip(decided.comparisons, decided.compared, strict=True)
         if comparison.outcome == "inconclusive" and (claim := c.strongest) is not None
@@ -382,5 +334,5 @@ def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequen
         undecided,
         baseline=question.baseline,
         minimum=question.minimum_effect,
-        level=ALPHA / max(1, len(decided.compared)),
+        level=question.level / max(1, len(decided.compared)),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.types import Comparison, Confirmed, NoiseFloor, Verdict
+from evsys_runtime.experiment.verdict.claims import claim_verb
 from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
@@ -52,7 +53,14 @@ def confirmed_verdict(
         lost = lost_repeats(compared)
         if lost is not None:
             return "CANDIDATE", f"{chosen} and beats {baseline} when {tried}, but {lost}"
-        return "SUPPORTED", f"{again.arm}, the best of {len(others) + 1} arms, beats {baseline} when {tried}"
+        verb = claim_verb("better", confirming.question.margin, baseline)
+        said = f"{again.arm}, the best of {len(others) + 1} arms, {verb} when {tried}"
+        limit = (
+            ""
+            if again.claim != "checkpoint"
+            else "; nothing is claimed about another training run of its recipe"
+        )
+        return "SUPPORTED", f"{said}{limit}"
     if again.outcome == "inconclusive":
         return "CANDIDATE", f"{chosen}, but {tried} {_undecided(confirming.question, again)}"
     fell = f"{chosen}, but {tried} it {'ties with' if again.outcome == 'tie' else 'loses to'} {baseline}"
@@ -76,6 +84,8 @@ def _undecided(question: Question, again: Comparison) -> str:
     if question.noise is not None and held_by_noise(question, again):
         return f"its effect of {noise_words(question.noise, again)}"
     p = "" if again.p_value is None else f", p = {again.p_value:.2g}"
+    if again.low is not None and again.low > 0 and question.margin == 0:
+        return f"the effect of {signed(again.effect)} isn't significant after correction{p}"
     wanted = "an effect" if question.minimum_effect == 0 else f"an effect of {question.minimum_effect:g}"
     return (
         f"the numbers neither show nor exclude {wanted}: {signed(again.effect)} "

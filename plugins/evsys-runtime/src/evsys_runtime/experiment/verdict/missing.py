@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from evsys.types import ArmResult, Comparison, EvaluationResult
+from evsys.types import ArmResult, ClaimResult, Comparison, EvaluationResult
 from evsys_runtime.evaluation.ranges import seen_range
+from evsys_runtime.experiment.verdict.claim_results import bounded_claims, claim_results
 from evsys_runtime.experiment.verdict.comparing import (
     Compared,
     checkpoint_claims,
@@ -124,6 +125,7 @@ class ArmComparisons:
     compared: Sequence[Compared]
     comparisons: tuple[Comparison, ...]
     checkpoints: tuple[Comparison, ...]
+    claims: tuple[ClaimResult, ...]
 
 
 def _compared(
@@ -147,11 +149,13 @@ def _compared(
         for name, group in arms.items()
     }
     compared = compare_arms(question, arms, trained, None if paddings is None else paddings.baseline)
+    comparisons = _above_noise(question, strongest_claims(question, compared))
     return ArmComparisons(
         trained=trained,
         compared=compared,
-        comparisons=_above_noise(question, strongest_claims(question, compared)),
+        comparisons=comparisons,
         checkpoints=_above_noise(question, checkpoint_claims(question, compared)),
+        claims=claim_results(question, compared, comparisons),
     )
 
 
@@ -170,6 +174,7 @@ def compare_with_baseline(
         found,
         comparisons=_bounds_held(found.comparisons, found.compared, (worst.comparisons, best.comparisons)),
         checkpoints=_bounds_held(found.checkpoints, found.compared, (worst.checkpoints, best.checkpoints)),
+        claims=bounded_claims(found.claims, (worst.claims, best.claims)),
     )
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.types import ArmResult, Comparison, NoiseFloor
-from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring, value_of
 from evsys_runtime.experiment.verdict.tables import number, signed
@@ -85,7 +84,7 @@ def held_by_noise(question: Question, comparison: Comparison) -> bool:
     effect, p = comparison.effect, comparison.p_corrected
     if noise is None or comparison.outcome != "inconclusive" or effect is None or p is None:
         return False
-    return p <= ALPHA and effect > 0 and effect >= question.minimum_effect and _within(noise, comparison)
+    return p <= question.level and effect > 0 and _within(noise, comparison)
 
 
 def _noise_of(question: Question) -> NoiseFloor | None:

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import math
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 
+from evsys_runtime.experiment.verdict.binary_pairs import MID_P_BELOW, mcnemar, paired_proportions_p
 from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO, sign_products
+from evsys_runtime.experiment.verdict.weighted_means import weighted_means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,17 +28,12 @@ __all__ = [
     "cluster_sums",
     "holm",
     "interval_end",
-    "mcnemar",
-    "newcombe_interval",
     "paired_difference",
     "paired_differences",
     "satterthwaite",
     "standard_error",
     "wild_bootstrap",
 ]
-
-MID_P_BELOW = 25
-"""With fewer tasks that differ, McNemar's p-value is the mid-p."""
 
 _ROUNDING = 1e-12
 """A spread below this part of the residuals' squares is a zero that was computed."""
@@ -77,7 +75,7 @@ class Paired:
 
     `differing` clusters (tasks, where there are none) have a difference at all. `scale` is the largest difference that a
     task can have, as far as it is known, else 1 or what was seen. `exact_binary`: the p-value is McNemar's. Of a claim about recipes
-    `seeds` has the parts of the error.
+    `seeds` has the parts of the error. `p_at` gives the two-sided p-value of any other true effect than 0.
     """
 
     effect: float
@@ -92,6 +90,19 @@ class Paired:
     scale: float = 1.0
     exact_binary: bool = False
     seeds: Seeds | None = None
+    p_at: Callable[[float], float] | None = attrs.field(default=None, eq=False, repr=False)
+
+    def p_of(self, effect: float) -> float:
+        """Two-sided p of a true effect; it falls on both sides of the effect seen."""
+        if effect == 0.0:
+            return self.p_value
+        if self.p_at is None:
+            raise ValueError("this comparison has no test of an effect other than 0")
+        p = self.p_at(effect)
+        # Another test serves at 0 than elsewhere: what lies beyond 0 is no likelier than 0, what lies before it no less likely.
+        if effect * self.effect < 0:
+            return min(p, self.p_value)
+        return max(p, self.p_value) if abs(effect) < abs(self.effect) else p
 
 
 def cluster_sums(
@@ -185,26 +196,52 @@ def wild_bootstrap(
 
 
 def _bootstrapped(samples: Sequence[_Sample], *, draws: int, seed: int, level: float = 0.95) -> list[Paired]:
-    """Each comparison by its own bootstrap; those with as many clusters share the signs, which are drawn once."""
+    """Each comparison by its own bootstrap; those with as many clusters share the signs and weights, which are drawn once."""
     alike: dict[int, list[int]] = {}
     for place, sample in enumerate(samples):
         alike.setdefault(sample.groups, []).append(place)
     found: dict[int, Paired] = {}
     for places in alike.values():
-        columns = np.concatenate([samples[place].columns for place in places], axis=1)
+        group = [samples[place] for place in places]
+        columns = np.concatenate([sample.columns for sample in group], axis=1)
         products = sign_products(columns, draws=draws, seed=seed)
+        weights = _Weights(group, draws, seed)
         for i, place in enumerate(places):
-            found[place] = _wild(samples[place], products[:, 4 * i : 4 * i + 4], level)
+            found[place] = _wild(
+                samples[place], products[:, 4 * i : 4 * i + 4], level, partial(weights.p_value, i)
+            )
     return [found[place] for place in range(len(samples))]
 
 
-def _wild(sample: _Sample, products: NDArray[np.float64], level: float) -> Paired:
+class _Weights:
+    """The weighted means of comparisons with as many clusters, drawn when the first is asked for."""
+
+    def __init__(self, samples: Sequence[_Sample], draws: int, seed: int) -> None:
+        self._samples = samples
+        self._means = cache(
+            lambda: weighted_means(
+                [sample.sums for sample in samples],
+                [sample.sizes for sample in samples],
+                [sample.scale for sample in samples],
+                draws=draws,
+                seed=seed,
+            )
+        )
+
+    def p_value(self, place: int, mean: float) -> float:
+        """Two-sided p of a mean of one of them."""
+        return self._means()[place].p_value(self._samples[place].effect, mean)
+
+
+def _wild(
+    sample: _Sample, products: NDArray[np.float64], level: float, weighted: Callable[[float], float]
+) -> Paired:
     effect, error, groups, scale = sample.effect, sample.error, sample.groups, sample.scale
     differing = int(np.count_nonzero(np.abs(sample.sums) > 1e-12 * scale))
     exact = groups <= ENUMERATE_UP_TO
     tiny = 1e-12 * (1.0 + abs(effect))
 
-    def p_value(mean: float) -> float:
+    def flipped(mean: float) -> float:
         """How probable a difference as far from `mean` as the one seen is, were it the true one."""
         distance = abs(effect - mean)
         observed = distance / error if error > tiny else (math.inf if distance > tiny else 0.0)
@@ -213,6 +250,18 @@ def _wild(sample: _Sample, products: NDArray[np.float64], level: float) -> Paire
         hits = int(np.count_nonzero(null >= observed * (1 - 1e-9)))
         return min(1.0, hits / len(null) if exact else (hits + 1) / (len(null) + 1))
 
+    def unseen(mean: float) -> float:
+        """How probable it is that all clusters say nearly the same although the mean is another one.
+
+        Tasks that nearly all say the same don't prove that all would: with 95 % confidence at most a share of 1 - 0.05^(1/G) of
+        unseen clusters differs (the exact "rule of three", Hanley & Lippman-Hand 1983), each by up to the score's range.
+        """
+        return (1.0 - min(1.0, abs(effect - mean) / scale)) ** groups
+
+    def p_at(mean: float) -> float:
+        widened = unseen(mean) if error <= tiny or differing < _TOO_FEW else 0.0
+        return max(flipped(mean), weighted(mean), widened)
+
     low = high = effect
     if error > tiny and exact and 2.0 / len(products) > 1.0 - level:
         low, high = (
@@ -220,73 +269,25 @@ def _wild(sample: _Sample, products: NDArray[np.float64], level: float) -> Paire
             math.inf,
         )  # the data and its mirror image are too many of so few patterns to reject anything
     elif error > tiny:
-        low = interval_end(lambda mean: p_value(mean) <= 1.0 - level, effect, error, -1.0)
-        high = interval_end(lambda mean: p_value(mean) <= 1.0 - level, effect, error, 1.0)
+        low = interval_end(lambda mean: flipped(mean) <= 1.0 - level, effect, error, -1.0)
+        high = interval_end(lambda mean: flipped(mean) <= 1.0 - level, effect, error, 1.0)
     if error <= tiny or differing < _TOO_FEW:
-        # Tasks that nearly all say the same don't prove that all would: with 95 % confidence at most this share of unseen
-        # clusters differs (the exact "rule of three", Hanley & Lippman-Hand 1983), each by up to the score's range.
-        unseen = (1.0 - (1.0 - level) ** (1.0 / groups)) * scale
-        low, high = min(low, effect - unseen), max(high, effect + unseen)
+        open_part = (1.0 - (1.0 - level) ** (1.0 / groups)) * scale
+        low, high = min(low, effect - open_part), max(high, effect + open_part)
     bound = math.inf if sample.largest is None else max(sample.largest, abs(effect))
     return Paired(
         effect=effect,
         low=max(low, -bound),
         high=min(high, bound),
-        p_value=p_value(0.0),
+        p_value=max(flipped(0.0), unseen(0.0)) if error <= tiny else flipped(0.0),
         standard_error=error,
         n=len(sample.values),
         clusters=groups,
         method="wild cluster bootstrap" if sample.clustered else "wild bootstrap",
         differing=differing,
         scale=scale,
+        p_at=p_at,
     )
-
-
-def mcnemar(better: int, worse: int) -> float:
-    """Two-sided exact p for `better` against `worse` discordant tasks; mid-p below 25 of them.
-
-    Source: McNemar 1947; mid-p after Fagerland, Lydersen & Laake 2013.
-    """
-    n, k = better + worse, min(better, worse)
-    if n == 0:
-        return 1.0
-    outcomes = 1 << n
-    tail = sum(math.comb(n, i) for i in range(k + 1)) / outcomes
-    p = 2.0 * tail
-    if n < MID_P_BELOW:
-        p -= math.comb(n, k) / outcomes
-    return min(1.0, p)
-
-
-def newcombe_interval(
-    both: int, better: int, worse: int, neither: int, *, z: float = 1.959963984540054
-) -> tuple[float, float]:
-    """95 % interval of the difference of two paired proportions, p(arm) - p(baseline).
-
-    Newcombe 1998, "Improved confidence intervals for the difference between binomial proportions based on paired data",
-    method 10: Wilson intervals of both margins, joined with the continuity-corrected correlation.
-    """
-    n = both + better + worse + neither
-    p1, p2 = (both + better) / n, (both + worse) / n
-    low1, high1 = _wilson(p1, n, z)
-    low2, high2 = _wilson(p2, n, z)
-    product = both * neither - better * worse
-    margins = (both + better) * (worse + neither) * (both + worse) * (better + neither)
-    if margins == 0:
-        phi = 0.0
-    else:
-        corrected = max(product - n / 2, 0.0) if product > 0 else float(product)
-        phi = corrected / math.sqrt(margins)
-    d, l1, u1, l2, u2 = p1 - p2, p1 - low1, high1 - p1, p2 - low2, high2 - p2
-    below = math.sqrt(max(0.0, l1 * l1 - 2 * phi * l1 * u2 + u2 * u2))
-    above = math.sqrt(max(0.0, u1 * u1 - 2 * phi * u1 * l2 + l2 * l2))
-    return d - below, d + above
-
-
-def _wilson(p: float, n: int, z: float) -> tuple[float, float]:
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return centre - half, centre + half
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -338,17 +339,16 @@ def paired_difference(
 
 
 def _binary(pair: Pair, sign: float) -> Paired:
-    arm = np.asarray(pair.arm, dtype=np.float64)
-    differences = sign * (arm - np.asarray(pair.baseline, dtype=np.float64))
+    differences = sign * (
+        np.asarray(pair.arm, dtype=np.float64) - np.asarray(pair.baseline, dtype=np.float64)
+    )
     n = len(differences)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-    both = int(((differences == 0) & (arm == (1.0 if sign > 0 else 0.0))).sum())
-    low, high = newcombe_interval(both, better, worse, n - better - worse - both)
     effect = (better - worse) / n
-    return Paired(
+    found = Paired(
         effect=effect,
-        low=low,
-        high=high,
+        low=effect,
+        high=effect,
         p_value=mcnemar(better, worse),
         standard_error=standard_error(differences, np.ones(n), effect),
         n=n,
@@ -356,7 +356,13 @@ def _binary(pair: Pair, sign: float) -> Paired:
         method="McNemar mid-p" if better + worse < MID_P_BELOW else "McNemar exact",
         differing=better + worse,
         exact_binary=True,
+        p_at=partial(paired_proportions_p, better, worse, n),
     )
+    low, high = (
+        interval_end(lambda mean: found.p_of(mean) <= 0.05, effect, 1.0 / n, direction)
+        for direction in (-1.0, 1.0)
+    )
+    return attrs.evolve(found, low=max(low, -1.0), high=min(high, 1.0))
 
 
 def holm(p_values: list[float], *, family: int | None = None) -> list[float]:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable
 from statistics import NormalDist
 
-from evsys_runtime.experiment.verdict.paired import Paired, Seeds, mcnemar, satterthwaite
+from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
+from evsys_runtime.experiment.verdict.paired import Paired, Seeds, satterthwaite
 from evsys_runtime.experiment.verdict.student import t_quantile
 
 __all__ = ["detectable", "runs_to_show", "smallest_p", "tasks_to_place", "tasks_to_show"]

@@ -41,7 +41,14 @@ def verdict_line(conclusion: Conclusion) -> str:
     """One line: the verdict and why, marked where a backend only imitates the model."""
     imitated = conclusion.extra.get("simulated_by")
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
-    return f"{conclusion.verdict or 'NO VERDICT'}{mark}: {conclusion.reason}"
+    return f"{conclusion.verdict or 'NO VERDICT'}{_subject(conclusion)}{mark}: {conclusion.reason}"
+
+
+def _subject(conclusion: Conclusion) -> str:
+    """What a verdict that was reached is about, in brackets."""
+    if conclusion.verdict not in ("SUPPORTED", "REFUTED") or conclusion.subject is None:
+        return ""
+    return f" (this {conclusion.subject})"
 
 
 def unflagged_line(conclusion: Conclusion) -> str | None:

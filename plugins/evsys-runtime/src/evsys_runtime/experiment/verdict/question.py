@@ -7,11 +7,12 @@ from typing import Literal
 
 import attrs
 
-from evsys.types import NoiseFloor
-from evsys_runtime.config.plan import Plan
+from evsys.types import Claim, NoiseFloor
+from evsys_runtime.config.plan import ALPHA, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.seeds import derive
+from evsys_runtime.experiment.verdict.claims import least_win
 from evsys_runtime.experiment.verdict.scores import TaskValue
 
 __all__ = ["BASE_MODEL", "Question", "question_of"]
@@ -25,7 +26,8 @@ class Question:
 
     `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
     rewards (None where it isn't known); `seed` is the bootstrap's. Tasks `left_out` don't count.
-    `noise` says how far equal runs of the baseline fall apart, where that is known.
+    `noise` says how far equal runs of the baseline fall apart, where that is known. `claim` with `margin` is what is claimed of each
+    arm, or of the arm `contrast` alone; `level` is the level of significance that this experiment may spend.
     """
 
     benchmark: str
@@ -33,12 +35,20 @@ class Question:
     direction: Literal["max", "min"]
     task_value: TaskValue
     baseline: str = BASE_MODEL
-    minimum_effect: float = 0.0
+    claim: Claim = "better"
+    margin: float = 0.0
+    contrast: str | None = None
+    level: float = ALPHA
     possible: Callable[[Range | None], Range | None] = lambda _rewards: None
     reward_range: Range | None = None
     seed: int = 0
     left_out: frozenset[str] = frozenset()
     noise: NoiseFloor | None = None
+
+    @property
+    def minimum_effect(self) -> float:
+        """What a win or a loss has to exceed."""
+        return least_win(self.claim, self.margin)
 
     @property
     def name(self) -> str:
@@ -62,7 +72,9 @@ def question_of(
         direction=success.direction,
         task_value=metric.task_value,
         baseline=metadata.baseline,
-        minimum_effect=metadata.minimum_effect or 0.0,
+        claim=metadata.claim,
+        margin=metadata.claimed_margin,
+        contrast=None if metadata.contrast is None else metadata.contrast.arm,
         possible=metric.possible,
         reward_range=benchmark.reward_range,
         seed=derive(plan.experiment.base_seed, 0, "verdict"),

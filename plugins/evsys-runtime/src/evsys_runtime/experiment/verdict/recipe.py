@@ -145,12 +145,18 @@ def recipe_claim(
     """
     total, seeds = two_way_errors(arm, baseline, clusters)
     error, effect = math.sqrt(total), checkpoint.effect
+    permutes = permuted(len(arm), len(baseline), corrected_level)
+    one, two = sign * _seed_means(arm), sign * _seed_means(baseline)
+
+    def p_at(mean: float) -> float:
+        by_t = two_sided_p((effect - mean) / error, seeds.freedom) if error > 0 else 1.0
+        return max(checkpoint.p_of(mean), by_t, seed_permutation(one, two, mean) if permutes else 0.0)
+
     half = t_quantile(1.0 - level / 2.0, seeds.freedom) * error
     p_values = [checkpoint.p_value, two_sided_p(effect / error, seeds.freedom) if error > 0 else 1.0]
     lows, highs = [checkpoint.low, effect - half], [checkpoint.high, effect + half]
     method = "two-way t"
-    if permuted(len(arm), len(baseline), corrected_level):
-        one, two = sign * _seed_means(arm), sign * _seed_means(baseline)
+    if permutes:
         method = "seed permutation, two-way t"
         p_values.append(seed_permutation(one, two))
         if seeds.by_seed > 0:
@@ -167,6 +173,7 @@ def recipe_claim(
         method=method,
         exact_binary=False,
         seeds=seeds,
+        p_at=p_at,
     )
 
 

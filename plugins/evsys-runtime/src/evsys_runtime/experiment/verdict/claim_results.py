@@ -1,0 +1,93 @@
+"""What the numbers say of the claim about each arm, as a checkpoint and as a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from evsys.types import Claim, ClaimResult, Comparison
+from evsys_runtime.experiment.verdict.claims import claim_outcome, claim_p
+from evsys_runtime.experiment.verdict.comparing import Compared, finite
+from evsys_runtime.experiment.verdict.paired import Paired, holm
+from evsys_runtime.experiment.verdict.question import Question
+
+__all__ = ["bounded_claims", "claim_results"]
+
+
+def bounded_claims(
+    claims: Sequence[ClaimResult], extremes: Sequence[Sequence[ClaimResult]]
+) -> tuple[ClaimResult, ...]:
+    """The claims, `undecided` where their outcome depends on what missing samples would have scored.
+
+    Args:
+        claims: by the samples that have a score.
+        extremes: the same claims with missing samples at either extreme.
+    """
+    known = [{(each.arm, each.subject): each.outcome for each in extreme} for extreme in extremes]
+    return tuple(
+        each
+        if all(outcomes.get((each.arm, each.subject)) == each.outcome for outcomes in known)
+        else attrs.evolve(each, outcome="undecided")
+        for each in claims
+    )
+
+
+def claim_results(
+    question: Question, compared: Sequence[Compared], comparisons: Sequence[Comparison]
+) -> tuple[ClaimResult, ...]:
+    """What holds of each arm that could be compared: of the checkpoint that was trained, then of its recipe where that can be known."""
+    found = []
+    for subject in ("checkpoint", "recipe"):
+        claims = [one.paired if subject == "checkpoint" else one.recipe for one in compared]
+        tested = [(one, claim) for one, claim in zip(compared, claims, strict=True) if claim is not None]
+        corrected = holm(
+            [claim_p(question.claim, question.margin, claim) for _, claim in tested], family=len(compared)
+        )
+        found += [
+            _claim_result(question, one, claim, p_corrected, len(compared))
+            for (one, claim), p_corrected in zip(tested, corrected, strict=True)
+        ]
+    order = [one.arm.arm for one in compared]
+    held = {c.arm for c in comparisons if question.claim == "better" and c.outcome == "inconclusive"}
+    return tuple(
+        attrs.evolve(each, outcome="undecided") if each.arm in held and each.outcome == "supported" else each
+        for each in sorted(found, key=lambda result: order.index(result.arm))
+    )
+
+
+def _claim_result(
+    question: Question, one: Compared, claim: Paired, p_corrected: float, family: int
+) -> ClaimResult:
+    # One arm that doesn't hold refutes a claim about all, so that is corrected, too; `better` is refuted when all arms refute it.
+    refuting = question.level if question.claim == "better" else question.level / family
+    return ClaimResult(
+        claim=question.claim,
+        arm=one.arm.arm,
+        against=question.baseline,
+        margin=question.margin,
+        subject="checkpoint" if claim.seeds is None else "recipe",
+        outcome=claim_outcome(
+            question.claim,
+            question.margin,
+            claim,
+            p_corrected=p_corrected,
+            level=question.level,
+            refuting_level=refuting,
+        ),
+        effect=claim.effect,
+        low=finite(claim.low),
+        high=finite(claim.high),
+        p_value=claim_p(question.claim, question.margin, claim),
+        p_corrected=p_corrected,
+        test=_test_words(question.claim, question.margin, claim),
+    )
+
+
+def _test_words(claim: Claim, margin: float, paired: Paired) -> str:
+    """The test of a claim: at another difference than 0 another one serves for the checkpoint."""
+    if margin == 0 or paired.seeds is not None:
+        return paired.method
+    if paired.exact_binary:
+        return "paired score test" + (", two one-sided" if claim == "equal" else "")
+    return f"{paired.method} and weighted means" + (", two one-sided" if claim == "equal" else "")
