@@ -86,7 +86,8 @@ class NoiseFloor:
     """How far equal runs of the baseline fall apart on the success metric.
 
     `runs` maps each equal run to its score. `largest` is the largest difference between two of them, `standard_deviation` that of
-    the difference of two such runs. An effect has to exceed `largest`, that of means over n and m runs `largest` times the root of (1/n + 1/m) / 2.
+    the difference of two such runs. An effect has to exceed `limit`, which none of the compared arms does by chance with 95 % probability, that of means over n and m
+    runs `limit` times the root of (1/n + 1/m) / 2. In records without a `limit` it had to exceed `largest`.
     `identity` tells whether another experiment has the same baseline and tasks; `experiment_id` is the experiment that the runs are
     of, None for this one.
     """
@@ -98,6 +99,7 @@ class NoiseFloor:
     standard_deviation: float
     identity: str | None = None
     experiment_id: str | None = None
+    limit: float | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -44,7 +44,7 @@ def learns(project):
     return project
 
 
-def confirmed(project, block="{}", *, text=ARMS, metadata=METADATA, extra="", **options):
+def confirmed(project, block="{seeds: 1}", *, text=ARMS, metadata=METADATA, extra="", **options):
     return project.experiment(text, metadata=metadata, extra=f"confirm: {block}\n{extra}", **options)
 
 
@@ -104,7 +104,7 @@ def test_winner_and_baseline_arm_are_both_trained_anew_after_the_repeats(learns)
 
 
 def test_an_entry_that_is_kept_for_the_confirmation_is_scored_for_its_runs_alone(learns):
-    result = confirmed(learns, "{benchmark: final}").run()
+    result = confirmed(learns, "{seeds: 1, benchmark: final}").run()
 
     scored = {arm.run_id: {e.benchmark for e in arm.evaluations} for arm in result.arms}
     assert scored.pop(f"{BEST}-s1") == {"final"}

@@ -214,21 +214,26 @@ def test_equal_arms_exceed_the_floor_as_often_however_many_runs_each_side_has():
 
 def test_a_mean_of_many_runs_against_a_single_one_is_held_to_a_floor_that_is_nearly_that_of_single_runs():
     noise = noise_floor(QUESTION, BASE)
-    results = [BASE[0], *(run("new", 0.56, repeat=number) for number in range(4))]
+    results = [BASE[0], *(run("new", 0.89, repeat=number) for number in range(4))]
     conclusion = conclude(QUESTION, results, noise=noise)
     (new,) = conclusion.comparisons
     assert (new.n_seeds, new.n_baseline_seeds, new.outcome) == (4, 1, "win")
-    lower = [BASE[0], *(run("new", 0.55, repeat=number) for number in range(4))]
+    lower = [BASE[0], *(run("new", 0.88, repeat=number) for number in range(4))]
     (new,) = conclude(QUESTION, lower, noise=noise).comparisons
     assert new.outcome == "inconclusive"
-    assert "a mean of 4 and one of 1 of them 0.158" in new.reason
+    assert "a mean of 4 and one of 1 of them 0.481" in new.reason
 
 
 @pytest.mark.parametrize(
-    ("share", "outcome"), [(0.59, "inconclusive"), (0.61, "win"), (0.21, "inconclusive"), (0.19, "loss")]
+    ("share", "outcome"), [(0.52, "inconclusive"), (0.53, "win"), (0.28, "inconclusive"), (0.27, "loss")]
 )
 def test_a_win_or_loss_within_the_noise_is_inconclusive(share, outcome):
-    results = [*BASE, run("new", share)]
+    """Three equal runs, 0.38 to 0.42: by Student's t with two degrees of freedom two may differ by 4.303 root(2) 0.02 = 0.122."""
+    controls = [
+        run("base-control", each, repeat=repeat, purpose="control")
+        for repeat, each in enumerate((0.38, 0.42), 1)
+    ]
+    results = [BASE[0], *controls, run("new", share)]
     without = conclude(QUESTION, results)
     assert without.comparisons[0].outcome in ("win", "loss")
     conclusion = conclude(QUESTION, results, noise=noise_floor(QUESTION, results))
@@ -241,11 +246,12 @@ def test_a_win_within_the_noise_says_so_and_what_would_settle_it():
     conclusion = conclude(QUESTION, results, noise=noise_floor(QUESTION, results))
     assert conclusion.verdict == "INCONCLUSIVE"
     assert conclusion.reason == (
-        "the effect of new, +0.150 is no more than noise: 3 equal runs of base fall up to 0.200 apart"
+        "the effect of new, +0.150 is no more than noise: 3 equal runs of base fall up to 0.200 apart, "
+        "so two of them may differ by 0.609"
     )
-    assert conclusion.settle.startswith("2 training runs of new and of base")
-    assert runs_above(conclusion.noise_floor, 0.15) == 2
-    assert runs_above(conclusion.noise_floor, 0.2) == 2
+    assert conclusion.settle.startswith("17 training runs of new and of base")
+    assert runs_above(conclusion.noise_floor, 0.15) == 17
+    assert runs_above(conclusion.noise_floor, 0.2) == 10
 
 
 def test_a_noise_floor_of_another_metric_holds_nothing_back():

@@ -16,6 +16,7 @@ from evsys_runtime.record.result_schemas import result_tree, validate_result
 
 SEARCH = """
 search: {kind: asha, params: {arms: 9, min_steps: 2}}
+confirm: {seeds: 1}
 base_run:
   data: {source_kind: jsonl, path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
   model: {name: evsys/tiny}

@@ -187,7 +187,7 @@ def test_a_dry_run_tries_two_arms(project):
 
 
 def test_the_budget_ends_a_search_and_leaves_enough_to_confirm(project):
-    space = SPACE.replace("confirm: null\n", "")
+    space = SPACE.replace("confirm: null", "confirm: {seeds: 1}")
     result = searched(
         project, "{kind: random, params: {arms: 9}}", space=space, more="budget: {steps: 20}\n"
     ).run()
@@ -198,7 +198,7 @@ def test_the_budget_ends_a_search_and_leaves_enough_to_confirm(project):
 
 
 def test_a_search_whose_budget_pays_for_no_arm_isnt_complete(project):
-    space = SPACE.replace("confirm: null\n", "")
+    space = SPACE.replace("confirm: null", "confirm: {seeds: 1}")
     result = searched(project, "{kind: random}", space=space, more="budget: {arms: 1}\n").run()
     assert (result.arms, result.status, result.exit_code) == ((), "budget_stopped", 5)
     assert "no arm of the search was run, since the budget pays for no further arm" in result.warnings
@@ -233,7 +233,7 @@ def test_a_search_all_of_whose_arms_fail_goes_on_to_its_end(project, search):
         "@register_algorithm('breaks')\nclass Breaks(SFT):\n"
         "    async def build_batch(self, step_idx):\n        raise RuntimeError('no')\n",
     )
-    space = SPACE.replace("kind: sft", "kind: breaks").replace("confirm: null\n", "")
+    space = SPACE.replace("kind: sft", "kind: breaks").replace("confirm: null", "confirm: {seeds: 1}")
     result = searched(project, search, metadata=IN_LOOP, space=space).run()
     assert [arm.status for arm in result.arms] == ["failed"] * 4
     assert (result.status, result.exit_code) == ("failed", 1)
@@ -260,7 +260,7 @@ def test_the_referee_gets_its_share_and_the_record_says_whose_an_arm_is(project,
 
 
 def test_a_search_ends_in_the_confirmation_of_its_winner(project):
-    space = SPACE.replace("confirm: null\n", "").replace("low: 1e-3", "low: 0.02")
+    space = SPACE.replace("confirm: null", "confirm: {seeds: 1}").replace("low: 1e-3", "low: 0.02")
     project.tasks([(f"t{i:02d}", f"say {c}", c) for i, c in enumerate("abcdefghabcdefgh")])
     result = searched(
         project, "{kind: random, params: {arms: 3}}", space=space.replace("steps: 6", "steps: 18")

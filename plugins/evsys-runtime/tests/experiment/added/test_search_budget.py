@@ -138,7 +138,7 @@ def test_a_search_that_can_go_on_with_more_says_anew_why_it_ended(project):
 
 def test_no_winner_is_chosen_while_an_arm_waits_for_more_to_spend(project):
     space = (
-        SPACE.replace("confirm: null\n", "")
+        SPACE.replace("confirm: null", "confirm: {seeds: 1}")
         .replace("low: 1e-3", "low: 0.02")
         .replace("steps: 6", "steps: 18")
     )
@@ -155,7 +155,7 @@ def test_no_winner_is_chosen_while_an_arm_waits_for_more_to_spend(project):
 
 def test_once_the_winner_is_confirmed_nothing_more_is_proposed(project):
     space = (
-        SPACE.replace("confirm: null\n", "")
+        SPACE.replace("confirm: null", "confirm: {seeds: 1}")
         .replace("low: 1e-3", "low: 0.02")
         .replace("steps: 6", "steps: 18")
     )

@@ -185,14 +185,15 @@ def test_untrained_weights_are_never_said_to_be_trained_anew():
 
 
 def test_noise_holds_back_a_second_trial_on_the_same_entry_alone():
-    controls = [run("base-control", 21, repeat=9, purpose="control")]
+    scores = (21, 13, 13, 13)
+    controls = [run("base-control", each, repeat=9 + n, purpose="control") for n, each in enumerate(scores)]
     noise = noise_floor(QUESTION, [run("base", 5), *controls])
     assert noise.largest == pytest.approx(0.4)
     same = concluded([OPEN, *controls], again(20, 5), noise=noise)
     assert (same.confirmed.comparison.outcome, same.verdict) == ("inconclusive", "CANDIDATE")
-    assert "trained anew its effect of +0.375 is no more than noise: 2 equal runs of base" in same.reason
-    assert "2 training runs of a and of base" in same.settle
-    assert same.settling == Settling(arm="a", runs=2)
+    assert "trained anew its effect of +0.375 is no more than noise: 5 equal runs of base" in same.reason
+    assert "4 training runs of a and of base" in same.settle
+    assert same.settling == Settling(arm="a", runs=4)
     other = concluded([OPEN, *controls], again(20, 5, question=FINAL), noise=noise)
     assert (other.confirmed.comparison.outcome, other.verdict) == ("win", "SUPPORTED")
 

@@ -138,7 +138,10 @@ class ConfirmConfig:
     """Tries the winner and the baseline once more, so that luck in choosing it doesn't count."""
 
     seeds: int = key(
-        "Fresh seeds with which both are trained anew; 0 scores what they trained once more.", 1, ge=0
+        "Fresh seeds with which both are trained anew; 0 scores what they trained once more. "
+        "Fewer than 4 confirm a checkpoint, not a recipe.",
+        4,
+        ge=0,
     )
     benchmark: str | None = key(
         "The entry that they are scored on, kept for them alone; by default the success metric's.", None

@@ -30,7 +30,7 @@ from evsys_runtime.experiment.verdict.comparing import (
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
 from evsys_runtime.experiment.verdict.deciding import best_held, subject_of, verdict_of
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
-from evsys_runtime.experiment.verdict.noise import runs_above
+from evsys_runtime.experiment.verdict.noise import runs_above, with_limit
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS
 from evsys_runtime.experiment.verdict.scores import ArmScore
@@ -76,8 +76,10 @@ def conclude(
             warnings=tuple(warnings),
         )
     if noise is not None:
+        if confirming is not None:
+            confirming = confirming.with_noise(with_limit(noise, 1, question.level))
+        noise = with_limit(noise, _compared_arms(question, results, planned), question.level)
         question = attrs.evolve(question, noise=noise)
-        confirming = None if confirming is None else confirming.with_noise(noise)
     decided = _decide(question, results, planned, confirming)
     trained, comparisons = decided.trained, decided.comparisons
     best_arm, best_score = _best(question, trained)
@@ -108,6 +110,16 @@ def conclude(
         noise_floor=noise,
         without_flagged=_without(question, results, planned, flagged, confirming),
     )
+
+
+def _compared_arms(
+    question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None
+) -> int:
+    """How many arms are compared, those that were never reached included."""
+    if question.contrast is not None:
+        return 1
+    names = {*(planned or ()), *(result.arm for result in results if result.purpose == "candidate")}
+    return max(1, len(names - {question.baseline}))
 
 
 def _without(

@@ -10,6 +10,7 @@ import attrs
 from evsys.types import ArmResult, Comparison, NoiseFloor
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring, value_of
+from evsys_runtime.experiment.verdict.student import studentized_maximum
 from evsys_runtime.experiment.verdict.tables import number, signed
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "noise_floor",
     "noise_words",
     "runs_above",
+    "with_limit",
 ]
 
 
@@ -66,7 +68,18 @@ def floor_of(noise: NoiseFloor, runs: int, baseline_runs: int) -> float:
 
     A difference of single runs has twice the variance s² of one; that of means over n and m runs has s² (1/n + 1/m).
     """
-    return noise.largest * math.sqrt((1.0 / max(1, runs) + 1.0 / max(1, baseline_runs)) / 2.0)
+    return (noise.limit or noise.largest) * math.sqrt(
+        (1.0 / max(1, runs) + 1.0 / max(1, baseline_runs)) / 2.0
+    )
+
+
+def with_limit(noise: NoiseFloor, arms: int, level: float) -> NoiseFloor:
+    """The noise floor with its limit: none of `arms` equal arms of one run exceeds it, with probability 1 - `level`.
+
+    Runs of the arms are taken to differ as those of the baseline do, whose deviation is estimated from few runs.
+    """
+    multiple = studentized_maximum(arms, len(noise.runs) - 1, level)
+    return attrs.evolve(noise, limit=max(noise.largest, multiple * noise.standard_deviation))
 
 
 def above_noise(question: Question, comparison: Comparison) -> Comparison:
@@ -107,15 +120,16 @@ def noise_words(noise: NoiseFloor, comparison: Comparison) -> str:
     runs, baseline_runs = _runs(comparison)
     of = "" if noise.experiment_id is None else f" in {noise.experiment_id}"
     floor = number(floor_of(noise, runs, baseline_runs))
+    limit = "" if noise.limit is None else f", so two of them may differ by {number(noise.limit)}"
     means = "" if runs == baseline_runs == 1 else f", means of {runs} of them {floor}"
     if runs != baseline_runs:
         means = f", a mean of {runs} and one of {baseline_runs} of them {floor}"
     return (
         f"{signed(comparison.effect)} is no more than noise: {len(noise.runs)} equal runs of {noise.baseline}{of} "
-        f"fall up to {number(noise.largest)} apart{means}"
+        f"fall up to {number(noise.largest)} apart{limit}{means}"
     )
 
 
 def runs_above(noise: NoiseFloor, effect: float) -> int:
     """The runs a side over whose means an effect exceeds the noise floor."""
-    return math.floor((noise.largest / abs(effect)) ** 2 * (1 + 1e-9)) + 1
+    return math.floor(((noise.limit or noise.largest) / abs(effect)) ** 2 * (1 + 1e-9)) + 1
