@@ -89,6 +89,11 @@ def test_enough_training_runs_support_a_recipe():
     assert [claim.subject for claim in conclusion.claims] == ["checkpoint", "recipe"]
 
 
+def test_runs_that_all_solve_every_task_support_their_recipe():
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, ONES, repeat=repeat) for repeat in range(4)])
+    assert (conclusion.verdict, conclusion.subject) == ("SUPPORTED", "recipe")
+
+
 def test_a_claim_about_all_arms_needs_each_of_them_and_falls_with_one():
     question = asked("equal", 0.3)
     both = conclude(question, [arm("a", ONES, ONES), arm("b", ONES, ONES)])

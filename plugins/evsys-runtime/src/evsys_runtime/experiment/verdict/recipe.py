@@ -148,12 +148,15 @@ def recipe_claim(
     permutes = permuted(len(arm), len(baseline), corrected_level)
     one, two = sign * _seed_means(arm), sign * _seed_means(baseline)
 
+    def by_t(mean: float) -> float:
+        """Where all runs and tasks say exactly the same there is no spread to test by, and the other tests decide."""
+        return two_sided_p((effect - mean) / error, seeds.freedom) if error > 0 else float(effect == mean)
+
     def p_at(mean: float) -> float:
-        by_t = two_sided_p((effect - mean) / error, seeds.freedom) if error > 0 else 1.0
-        return max(checkpoint.p_of(mean), by_t, seed_permutation(one, two, mean) if permutes else 0.0)
+        return max(checkpoint.p_of(mean), by_t(mean), seed_permutation(one, two, mean) if permutes else 0.0)
 
     half = t_quantile(1.0 - level / 2.0, seeds.freedom) * error
-    p_values = [checkpoint.p_value, two_sided_p(effect / error, seeds.freedom) if error > 0 else 1.0]
+    p_values = [checkpoint.p_value, by_t(0.0)]
     lows, highs = [checkpoint.low, effect - half], [checkpoint.high, effect + half]
     method = "two-way t"
     if permutes:
