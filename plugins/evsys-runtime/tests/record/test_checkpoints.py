@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -137,3 +138,31 @@ def test_a_checkpoint_whose_manifest_is_damaged_is_passed_over_and_named(files, 
     (tmp_path / "checkpoints.jsonl").unlink()  # its line was lost, too
     assert files.recover() == []
     assert [entry.step for entry in files.complete()] == [10]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../../authorized_keys", "/etc/passwd", "a/../../b", "a\\b", "C:/x", "", ".", "a//b", "link/b"],
+)
+def test_a_manifest_that_names_a_file_outside_its_checkpoint_is_damaged(files, tmp_path, name):
+    folder = save(files, 10).directory
+    (folder / "link").symlink_to(tmp_path)
+    path = folder / "manifest.json"
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    tree["files"] = {name: {"bytes": 1, "sha256": "sha256:0"}}
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    assert files.complete() == []
+    (problem,) = files.damaged()
+    assert repr(name) in str(problem)
+
+
+@pytest.mark.parametrize(
+    "facts", [None, {"bytes": -1, "sha256": "x"}, {"bytes": 1}, {"bytes": True, "sha256": "x"}]
+)
+def test_a_manifest_without_sizes_and_hashes_is_damaged(files, facts):
+    path = save(files, 10).directory / "manifest.json"
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    tree["files"] = {"adapter/weights.bin": facts}
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    assert files.complete() == []
+    assert len(files.damaged()) == 1

@@ -281,3 +281,11 @@ def test_now_is_iso_8601_in_utc():
     moment = datetime.fromisoformat(now())
     assert moment.tzinfo == UTC
     assert abs((datetime.now(UTC) - moment).total_seconds()) < 5
+
+
+@pytest.mark.parametrize("text", ["no file b\udcb2d.txt", "\ud83d", "\udfff\ud800 and words"])
+def test_any_text_can_be_written(tmp_path, text):
+    write_atomic(tmp_path / "conclusion.md", text)
+    assert (tmp_path / "conclusion.md").read_bytes().decode("utf-8").isprintable()
+    write_json(tmp_path / "a.json", {"text": text, text: 1})
+    assert read_json(tmp_path / "a.json") == {"format": 1, "text": text, text: 1}

@@ -16,6 +16,7 @@ from evsys import option
 from evsys.errors import DataError
 from evsys.types import ArmResult, EvaluationResult, RunContext
 from evsys_runtime.heard import Heard
+from evsys_runtime.record.encoding import utf8
 from evsys_runtime.record.files import storing, write_all, write_atomic
 
 __all__ = ["CsvMetrics"]
@@ -121,7 +122,7 @@ class Table:
             self._open()
         line = _line(row.get(name) for name in self.columns)
         with storing(self.path):
-            write_all(self._descriptor, line.encode("utf-8"))
+            write_all(self._descriptor, utf8(line))
 
     def close(self) -> None:
         """Release the file; a further row opens it again."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from evsys_runtime.record.encoding import utf8
+
 __all__ = ["rollout_seed", "turn_seed"]
 
 
@@ -18,4 +20,4 @@ def turn_seed(seed: int, turn: int) -> int:
 
 
 def _hashed(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+    return int.from_bytes(hashlib.blake2b(utf8(text), digest_size=8).digest(), "big") >> 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import attrs
@@ -137,7 +137,7 @@ class CheckpointFiles:
         """
         entries = []
         for line in live(read_jsonl(self.log, missing_ok=True), attempts):
-            directory = self.directory / line["name"]
+            directory = self.directory / PurePosixPath(line["name"]).name
             if (directory / MANIFEST).is_file():
                 with suppress(StoreError):
                     entries.append(_entry(directory))
@@ -225,4 +225,29 @@ def _entry(directory: Path) -> CheckpointEntry:
     for name, kind in _KINDS.items():
         if not isinstance(facts[name], kind):
             raise StoreError(f"{directory / MANIFEST} holds no {name} that makes sense", path=str(directory))
+    for name, known in facts["files"].items():
+        _check_file(directory, name, known)
     return CheckpointEntry(directory=directory, **facts)
+
+
+def _check_file(directory: Path, name: str, facts: Any) -> None:
+    """Accept only files inside the checkpoint: a record may come from someone else, and forks copy what it names."""
+    path = PurePosixPath(name)
+    plain = name == path.as_posix() and not {"\\", "\0"} & set(name)
+    if not plain or path.is_absolute() or not path.parts or ".." in path.parts or ":" in path.parts[0]:
+        raise StoreError(
+            f"{directory / MANIFEST} names the file {name!r}, which is not inside the checkpoint",
+            hint="don't use this record: its manifest was edited",
+            path=str(directory),
+        )
+    if not (directory / name).resolve().is_relative_to(directory.resolve()):
+        raise StoreError(
+            f"{directory / MANIFEST} names the file {name!r}, a link that leads out of the checkpoint",
+            hint="don't use this record: its files were changed",
+            path=str(directory),
+        )
+    size = facts.get("bytes") if isinstance(facts, Mapping) else None
+    if type(size) is not int or size < 0 or not isinstance(facts.get("sha256"), str):
+        raise StoreError(
+            f"{directory / MANIFEST} has no valid size and hash of the file {name!r}", path=str(directory)
+        )

@@ -128,7 +128,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def utf8(text: str) -> bytes:
-    """Bytes of JSON text. A lone surrogate, which UTF-8 can't hold, becomes the escape that JSON has for it."""
+    r"""Bytes of any text: the one rule for what is written to a file or hashed.
+
+    A lone surrogate, which UTF-8 can't hold, becomes its escape `\udc80`: in JSON it reads back as it was, and anywhere
+    else a person sees which one it is.
+    """
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:

@@ -137,12 +137,12 @@ def make_directory(path: Path) -> Path:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Replace the whole file, or leave it as it was.
+    """Replace the whole file, or leave it as it was. Text is written by the rule of `utf8`, so that any text can be.
 
     Raises:
         StoreError: the disk is full, the folder isn't writable, ...; nothing is left behind.
     """
-    content = data.encode("utf-8") if isinstance(data, str) else data
+    content = utf8(data) if isinstance(data, str) else data
     temporary = temporary_name(path)
     with storing(path):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -174,7 +174,7 @@ def write_json(path: Path, obj: Any) -> None:
         raise StoreError(
             f"can't write {path}: {exc}", hint="records hold plain values", path=str(path)
         ) from exc
-    write_atomic(path, utf8(text))
+    write_atomic(path, text)
 
 
 def read_json(path: Path, *, hint: str | None = None) -> dict[str, Any]:
