@@ -57,7 +57,8 @@ def design_of(
     if question is None:
         return None
     arms = planned_repeats(plan, "candidate")
-    compared = sum(1 for name in arms if name != question.baseline)
+    others = sum(1 for name in arms if name != question.baseline)
+    compared = others if question.contrast is None else 1
     deciding = _deciding(plan, benchmarks, question)
     return _design(question, deciding, resolved, evidence, compared=compared, runs=min(arms.values()))
 
