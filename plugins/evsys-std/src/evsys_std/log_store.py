@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
@@ -36,18 +35,15 @@ class LocalLogStore:
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)
-        self._path = None if self.config.path is None else current_scope().resolve(self.config.path)
+        path = self.config.path
+        self._writer = None if path is None else JsonlWriter(current_scope().resolve(path))
 
     async def write(self, record: Mapping[str, Any]) -> None:
         """Append a record, whole."""
-        if self._path is not None:
-            await in_background(_append, self._path, record)
+        if self._writer is not None:
+            await in_background(self._writer.write, record)
 
     async def close(self) -> None:
-        """Nothing is held back."""
-
-
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with JsonlWriter(path) as writer:
-        writer.write(record)
+        """Release the file; a record written later opens it again."""
+        if self._writer is not None:
+            self._writer.close()
