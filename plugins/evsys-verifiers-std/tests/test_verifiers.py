@@ -69,6 +69,25 @@ def test_an_unknown_param_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("output", "expected", "reward"),
+    [
+        ("It is unsafe.", "safe", 0.0),
+        ("It is safe.", "safe", 1.0),
+        ("112 apples", "12", 0.0),
+        ("12.5 kg", 12, 0.0),
+        ("1,112 or 3.12", "12", 0.0),
+        ("That makes 12.", "12", 1.0),
+        ("(12)", 12, 1.0),
+        ("café", "caf", 0.0),
+        ("use C++ here", "C++", 1.0),
+        ("a new york minute", "new york", 1.0),
+    ],
+)
+def test_contains_finds_whole_words_and_numbers_if_asked(output, expected, reward):
+    assert Contains(word_boundary=True)(output, expected, {}) == reward
+
+
+@pytest.mark.parametrize(
     ("output", "expected", "params", "reward"),
     [
         ("It is Paris.", "Paris", {}, 1.0),

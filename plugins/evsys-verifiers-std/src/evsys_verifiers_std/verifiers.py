@@ -70,6 +70,16 @@ class ContainsParams:
         "all", "With several texts: all of them, or any.", choices=("all", "any")
     )
     case_sensitive: bool = option(True, "Tell capital letters from small ones.")
+    word_boundary: bool = option(
+        False, "Find the text as whole words only: not `safe` in `unsafe`, and not `12` in `112` or `12.5`."
+    )
+
+
+def _has_words(text: str, wanted: str) -> bool:
+    """Whether `wanted` is in `text` with no letter or digit next to it that would make it part of a longer word or number."""
+    before = r"(?<!\w)(?<!\d[.,])" if wanted[0].isalnum() or wanted[0] == "_" else ""
+    after = r"(?!\w)(?![.,]\d)" if wanted[-1].isalnum() or wanted[-1] == "_" else ""
+    return re.search(before + re.escape(wanted) + after, text) is not None
 
 
 class Contains(Configured):
@@ -85,7 +95,8 @@ class Contains(Configured):
         wanted = expected_texts(expected)
         if not settings.case_sensitive:
             model_output, wanted = model_output.casefold(), [text.casefold() for text in wanted]
-        found = [text in model_output for text in wanted]
+        has = _has_words if settings.word_boundary else str.__contains__
+        found = [has(model_output, text) for text in wanted]
         return float(all(found) if settings.require == "all" else any(found))
 
     def oracle(self, expected: Any, params: Mapping[str, Any]) -> str:
