@@ -15,7 +15,7 @@ def served(folder: Path, backend: str, *arguments: str) -> Iterator[tuple[str, i
     """The address of a server, which keeps its files in `folder`, and its process's id."""
     command = [
         *(sys.executable, "-m", "evsys_cli.main", "serve", "--backend", backend, *arguments),
-        *("--port", "0", "--directory", str(folder), "--json", "--quiet"),
+        *("--port", "0", "--directory", str(folder), "--json", "--quiet", "--no-key"),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,6 @@
 import asyncio
+import io
+import json
 import os
 import socket
 import time
@@ -9,6 +11,7 @@ import pytest
 from wire_client import PROTOBUF, FailedError, WireClient, WireError, datum
 
 from evsys.errors import ConfigError, EvsysError, StoreError
+from evsys_runtime.record.logging import configure, run_logger
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.serving.server import SHUTDOWN_SECONDS
 from evsys_server.app import make_app
@@ -342,3 +345,84 @@ def test_who_waits_when_the_server_stops_is_told_at_once(tmp_path: Path, monkeyp
             return seconds
 
     assert asyncio.run(main()) < SHUTDOWN_SECONDS  # the connections weren't waited for
+
+
+def test_a_key_that_is_no_utf8_is_wrong_and_counted(with_server, tmp_path: Path):
+    async def work(client):
+        host, _, port = client.url.removeprefix("http://").partition("/")[0].rpartition(":")
+        statuses = []
+        for path, header in (("api/v1/checkpoints", "X-API-Key: "), ("v1/models", "Authorization: Bearer ")):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = f"GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}".encode()
+            writer.write(head + b"\xff\xfe\x80\r\n\r\n")
+            statuses.append((await reader.read()).split()[1])
+            writer.close()
+        return statuses
+
+    path = tmp_path / "log.jsonl"
+    log = run_logger(path, configure(console_level=None))
+    assert with_server(work, key="tml-secret", log=log) == [b"401", b"401"]
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["count"] for line in lines if line["event"] == "key.refused"] == [1, 2]
+    assert not any("traceback" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("create_session", {"display_name": "x" * 30_000_000}, 413),
+        ("create_session", {"display_name": "x" * 5_000}, 400),
+        ("create_session", {"sdk_version": "x" * 5_000}, 400),
+        ("create_session", {"tags": ["x" * 100] * 200}, 400),
+        ("create_session", {"tags": [{"deep": 1}]}, 400),
+        ("create_session", {"user_metadata": {"x" * 20_000: "y"}}, 400),
+        ("session_heartbeat", {"session_id": "x" * 30_000_000}, 413),
+        ("asample", {"sampling_session_id": "x" * 8_000_000}, 413),
+        ("asample", {"sampling_session_id": "x" * 2_000_000}, 400),
+    ],
+)
+def test_what_the_server_would_keep_is_bounded(with_server, path, body, status):
+    async def work(client):
+        sent = io.BytesIO(json.dumps(body).encode())
+        async with client.session.post(f"{client.url}/{path}", data=sent) as response:
+            return response.status, len(await response.text())
+
+    found, length = with_server(work)
+    assert found == status
+    assert length < 1_000
+
+
+def test_a_long_name_comes_back_shortened(with_server):
+    async def work(client):
+        model = await client.new_model()
+        with pytest.raises(FailedError) as failed:
+            await model.forward_backward([datum()], loss_fn="x" * 1_000_000)
+        return str(failed.value)
+
+    message = with_server(work)
+    assert len(message) < 5_000
+    assert "more characters" in message
+
+
+def test_other_requests_are_answered_while_many_tokens_are_sampled(with_server):
+    async def work(client):
+        session = await client.new_session()
+        sampler = await client.post(
+            "create_sampling_session", session_id=session, sampling_session_seq_id=0, base_model="evsys/tiny"
+        )
+        asked = {
+            "sampling_session_id": sampler["sampling_session_id"],
+            "seq_id": 1,
+            "num_samples": 1024,
+            "prompt": {"chunks": [{"type": "encoded_text", "tokens": [1, 2, 3]}]},
+            "sampling_params": {"max_tokens": 512, "stop": [0]},
+        }
+        sampling = asyncio.create_task(client.promised("asample", **asked))
+        answered = 0
+        while not sampling.done():
+            await client.call("GET", "healthz")
+            answered += not sampling.done()
+        await sampling
+        return answered
+
+    assert with_server(work) >= 5

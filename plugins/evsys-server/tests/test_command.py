@@ -31,7 +31,10 @@ def served(folder, *arguments: str, **environment: str):
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, **environment},
+        env={
+            **{name: value for name, value in os.environ.items() if name != "EVSYS_SERVE_KEY"},
+            **environment,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -82,11 +85,38 @@ def test_it_speaks_to_people_and_asks_for_the_key_of_the_environment(tmp_path):
             get(url + "/api/v1/get_server_capabilities", "tml-other")
 
 
+def test_it_makes_a_key_where_none_is_set_and_prints_it(tmp_path):
+    with served(tmp_path) as process:
+        url = process.stdout.readline().split()[3]
+        name, _, key = process.stdout.readline().split()[-1].partition("=")
+        assert name == "EVSYS_SERVE_KEY"
+        assert key.startswith("tml-")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            get(url + "/api/v1/get_server_capabilities", "tml-other")
+        assert get(url + "/api/v1/get_server_capabilities", key)["supported_models"]
+
+
+def test_two_servers_make_two_keys_and_json_has_them(tmp_path):
+    keys = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        with served(tmp_path / name, "--json", "--quiet") as process:
+            keys.append(document(process)["key"])
+    assert len(set(keys)) == 2
+
+
+def test_a_server_without_a_key_is_asked_for(tmp_path):
+    with served(tmp_path, "--json", "--quiet", "--no-key") as process:
+        ready = document(process)
+        assert ready["key"] is None
+        assert get(ready["base_url"] + "/api/v1/get_server_capabilities")["supported_models"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--param", "workers"], "isn't NAME=VALUE"),
-        (["--host", "0.0.0.0"], "there is no key"),
+        (["--host", "0.0.0.0", "--no-key"], "there is no key"),
         (["--param", "nonsense=1"], "nonsense"),
         (["--backend", "nobody"], "nobody"),
     ],
@@ -120,8 +150,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path):
             model = Model(client, "", made["model_id"])
             return (await model.forward_backward([datum()], forward_only=True)).metrics
 
-    with served(tmp_path, "--json", "--quiet") as process:
+    with served(tmp_path, "--json", "--quiet", "--no-key") as process:
         path, before = asyncio.run(save(document(process)["base_url"]))
         process.kill()
-    with served(tmp_path, "--json", "--quiet") as process:
+    with served(tmp_path, "--json", "--quiet", "--no-key") as process:
         assert asyncio.run(load(document(process)["base_url"], path)) == before

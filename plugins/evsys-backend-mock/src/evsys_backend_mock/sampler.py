@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MockSampler"]
 
-_TOGETHER = 128  # sequences drawn in one go; bounds how long the event loop waits
+_TOGETHER = 128  # sequences drawn in one go
+_SLICE = 2048  # tokens drawn before others have the event loop
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -74,6 +75,7 @@ class MockSampler:
         self._seed = seed
         self._unseeded = 0
         self._waiting: list[_Request] = []
+        self._serving: asyncio.Task[None] | None = None
         self._closed = False
 
     @cached_property
@@ -100,9 +102,9 @@ class MockSampler:
             for rng in streams
         ]
         request = _Request(sequences=sequences, waiting=asyncio.get_running_loop().create_future())
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._draw_waiting)
         self._waiting.append(request)
+        if self._serving is None:
+            self._serving = asyncio.get_running_loop().create_task(self._draw_waiting())
         await request.waiting
         prompt_logprobs = None
         if params.prompt_logprobs:
@@ -163,34 +165,43 @@ class MockSampler:
         found = (self._drawing.likeliest(row, k) for row in rows)
         return [{token: _told(logprob) for token, logprob in one.items()} for one in found]
 
-    def _draw_waiting(self) -> None:
-        """Serve the requests that wait, at least one, and come back for what is left."""
-        taken: list[_Request] = []
-        while self._waiting and (
-            not taken or sum(len(r.sequences) for r in (*taken, self._waiting[0])) <= _TOGETHER
-        ):
-            taken.append(self._waiting.pop(0))
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._draw_waiting)
-        taken = [
-            request for request in taken if not request.waiting.done()
-        ]  # who stopped waiting gets nothing
+    async def _draw_waiting(self) -> None:
+        """Serve the requests that wait, as many at a time as fit, until none is left."""
         try:
-            self._draw([sequence for request in taken for sequence in request.sequences])
+            while self._waiting:
+                taken = [self._waiting.pop(0)]
+                while (
+                    self._waiting and sum(len(r.sequences) for r in (*taken, self._waiting[0])) <= _TOGETHER
+                ):
+                    taken.append(self._waiting.pop(0))
+                await self._serve([one for one in taken if not one.waiting.done()])  # others stopped waiting
+        finally:
+            self._serving = None
+
+    async def _serve(self, taken: Sequence[_Request]) -> None:
+        try:
+            await self._draw([sequence for request in taken for sequence in request.sequences])
         except Exception as error:
             for request in taken:
-                request.waiting.set_exception(error)
+                if not request.waiting.done():
+                    request.waiting.set_exception(error)
             return
         for request in taken:
-            request.waiting.set_result(None)
+            if not request.waiting.done():
+                request.waiting.set_result(None)
 
-    def _draw(self, growing: list[_Sequence]) -> None:
+    async def _draw(self, growing: list[_Sequence]) -> None:
+        drawn = 0
         while growing:
             features = last_features([sequence.context for sequence in growing])
             table = self._model.column_logprobs(self._model.hidden(features))
             for sequence, columns in zip(growing, table, strict=True):
                 self._extend(sequence, columns)
+            drawn += len(growing)
             growing = [sequence for sequence in growing if sequence.finish is None]
+            if drawn >= _SLICE and growing:
+                drawn = 0
+                await asyncio.sleep(0)
 
     def _extend(self, sequence: _Sequence, columns: NDArray[np.float64]) -> None:
         params = sequence.params

@@ -1,5 +1,6 @@
 import asyncio
 import io
+import json
 import subprocess
 import sys
 
@@ -221,3 +222,13 @@ def test_structlog_is_not_configured_for_the_process(tmp_path, stream):
 def test_importing_the_module_does_not_import_structlog():
     script = "import sys, evsys_runtime.record.run_record; sys.exit('structlog' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_long_text_is_logged_by_its_beginning_and_its_end(tmp_path):
+    path = tmp_path / "log.jsonl"
+    log = run_logger(path, configure(console_level=None))
+    log.info("service.answered", body="a" + "x" * 1_000_000 + "z", count=3)
+    (line,) = path.read_text().splitlines()
+    assert len(line) < 40_000
+    assert "characters left out" in line
+    assert json.loads(line)["body"].endswith("z")

@@ -14,6 +14,7 @@ from aiohttp import web
 from evsys import Registry, current_registry
 from evsys_runtime.record.lock import ExperimentLock
 from evsys_runtime.record.logging import configure, run_logger
+from evsys_runtime.serving.keys import KeyCheck
 from evsys_runtime.serving.routes import Bounds, chat_routes
 from evsys_runtime.serving.server import listening, require_key
 from evsys_server.batches import Batches
@@ -137,7 +138,8 @@ async def make_app(
 
 def application(service: Service, key: str | None = None) -> web.Application:
     """The routes of a service: the Tinker protocol, and completions of conversations and texts under `/v1`."""
-    handlers = Handlers(service, key=key)
+    keys = KeyCheck(key, log=service.log)
+    handlers = Handlers(service, keys=keys)
     app = web.Application(middlewares=() if key else (loopback_only,))
     app.add_routes(handlers.routes())
 
@@ -148,7 +150,7 @@ def application(service: Service, key: str | None = None) -> web.Application:
     bounds = Bounds(body_bytes=service.limits.body_bytes, waiting=service.limits.sampling)
     app.add_routes(
         chat_routes(
-            ServerCatalogue(service), key=key, bounds=bounds, log=service.log, words=message_of, texts=True
+            ServerCatalogue(service), key=keys, bounds=bounds, log=service.log, words=message_of, texts=True
         )
     )
     return app

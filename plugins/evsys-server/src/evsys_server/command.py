@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,12 @@ KEY = "EVSYS_SERVE_KEY"
     default=KEY,
     show_default=True,
     metavar="NAME",
-    help="Environment variable with the key that clients must send. Needed where other machines reach the address.",
+    help="Environment variable with the key that clients must send. Without it the server makes a key and prints it.",
+)
+@click.option(
+    "--no-key",
+    is_flag=True,
+    help="Serve every program on this machine without a key, agents that run here included.",
 )
 @click.option(
     "--directory",
@@ -67,6 +73,7 @@ def serve(
     host: str,
     port: int,
     key_env: str,
+    no_key: bool,
     directory: Path,
     params: tuple[str, ...],
     deterministic: bool,
@@ -75,7 +82,7 @@ def serve(
 ) -> None:
     """Serve base models to clients of the Tinker protocol, and to OpenAI clients under /v1.
 
-    Prints a line once it listens, with --json as one document, and stops at Ctrl-C. Checkpoints stay in the directory
+    Prints its address and key once it listens, with --json as one document, and stops at Ctrl-C. Checkpoints stay in the directory
     and are found by the next server.
     """
     import asyncio
@@ -87,20 +94,24 @@ def serve(
     log = run_logger(
         make_directory(directory) / "server.log.jsonl", configure(console_level=None if quiet else "info")
     )
+    given = os.environ.get(key_env) or None
+    made = None if given or no_key else f"tml-{secrets.token_urlsafe(24)}"  # clients insist on this prefix
     options = {
         "backend": backend,
         "models": tuple(dict.fromkeys(models)) or ("evsys/tiny",),
         "params": settings,
         "host": host,
         "port": port,
-        "key": os.environ.get(key_env) or None,
+        "key": None if no_key else given or made,
         "directory": directory,
         "deterministic": deterministic,
     }
-    asyncio.run(_serve(options, log, as_json=as_json))
+    asyncio.run(_serve(options, log, made_key=made, key_env=key_env, as_json=as_json))
 
 
-async def _serve(options: dict[str, Any], log: Log, *, as_json: bool) -> None:
+async def _serve(
+    options: dict[str, Any], log: Log, *, made_key: str | None, key_env: str, as_json: bool
+) -> None:
     import asyncio
     import contextlib
     import signal
@@ -116,9 +127,12 @@ async def _serve(options: dict[str, Any], log: Log, *, as_json: bool) -> None:
         ready = {"base_url": base_url, "openai_base_url": f"{base_url}/v1", "pid": os.getpid()}
         if as_json:
             document = {**ready, "backend": options["backend"], "models": list(options["models"])}
+            document["key"] = made_key
             print_json(document, compact=True)  # on one line: nobody can wait for the end of this output
         else:
             models = ", ".join(options["models"])
             click.echo(f"Serving {models} on {base_url} (OpenAI clients: {base_url}/v1). Ctrl-C stops.")
+            if made_key is not None:
+                click.echo(f"Clients send this key: export {key_env}={made_key}")
         await stopped.wait()
         log.info("server.stopping")

@@ -13,6 +13,9 @@ __all__ = ["Category", "RefusedError", "category_of", "message_of", "reason_of"]
 _FOLDERS = re.compile(r"""(?<![\w:/\\.~-])(?:/|[A-Za-z]:[/\\])(?:[^/\\\s'"]+[/\\])+""")
 """The folders of an absolute path. A `/` within words, a URL or a checkpoint's address begins none."""
 
+MOST_CHARACTERS = 4000
+"""Of a message. What a request names comes back in it, and may be as long as a body."""
+
 type Category = Literal["user", "server", "unknown"]
 
 
@@ -38,9 +41,8 @@ def category_of(error: BaseException) -> Category:
 
 def reason_of(error: BaseException) -> str:
     """What happened, in full, for the server's own log."""
-    if isinstance(error, RefusedError | EvsysError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+    own = isinstance(error, RefusedError | EvsysError)
+    return _shortened(str(error) if own else f"{type(error).__name__}: {error}")
 
 
 def message_of(error: BaseException) -> str:
@@ -52,3 +54,8 @@ def message_of(error: BaseException) -> str:
     if isinstance(known, str) and Path(known).is_absolute():
         text = text.replace(known, Path(known).name)
     return _FOLDERS.sub("", text)
+
+
+def _shortened(text: str) -> str:
+    left_out = len(text) - MOST_CHARACTERS
+    return text if left_out <= 0 else f"{text[:MOST_CHARACTERS]}... ({left_out} more characters)"

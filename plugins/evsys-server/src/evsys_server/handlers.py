@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
+from evsys_runtime.serving.bodies import BodyError, read_bytes
+from evsys_runtime.serving.keys import KeyCheck
 from evsys_server import reading
 from evsys_server.errors import RefusedError, category_of, message_of, reason_of
+from evsys_server.off_loop import off_loop
 from evsys_server.promises import PROTOBUF, Promise
 from evsys_server.rendering import rendering_files
 from evsys_server.responses import answer_response, document_response
@@ -31,19 +33,20 @@ class Handlers:
 
     Args:
         service: the server's state.
-        key: what clients must send as `X-API-Key`; None asks for none.
+        keys: checks what clients send as `X-API-Key`.
     """
 
-    def __init__(self, service: Service, *, key: str | None) -> None:
+    def __init__(self, service: Service, *, keys: KeyCheck) -> None:
         self.service = service
         self.training = TrainingApi(service)
         self.sampling = SamplingApi(service)
-        self._key = key
+        self._keys = keys
 
     def routes(self) -> web.RouteTableDef:
         """All of them."""
         table = web.RouteTableDef()
         table.get(f"{API}/healthz")(self._healthz)  # without a key, for whoever watches over the server
+        limits = self.service.limits
         for path, make in (
             ("client/config", self._client_config),
             ("client/dynamic_config", lambda _: {}),
@@ -58,16 +61,19 @@ class Handlers:
             ("load_weights", self.training.load_weights),
             ("unload_model", self.training.unload_model),
             ("create_sampling_session", self.sampling.create_session),
+        ):
+            table.post(f"{API}/{path}")(self.guarded(self._json(make, limits.document_bytes)))
+        for path, make in (
             ("asample", self.sampling.sample),
             ("evsys/sample_batches", self.sampling.name_batch),
         ):
-            table.post(f"{API}/{path}")(self.guarded(self._json(make)))
+            table.post(f"{API}/{path}")(self.guarded(self._json(make, limits.sample_bytes)))
         table.post(f"{API}/forward_backward")(self.guarded(self._forward_backward))
         table.post(f"{API}/retrieve_future")(self.guarded(self._retrieve))
         table.post(f"{API}/sessions/{{id}}/finish")(self.guarded(self._finish))
         table.get(f"{API}/samplers/{{id}}")(self.guarded(self._sampler))
         table.get(f"{API}/get_server_capabilities")(self.guarded(self._capabilities))
-        for method, path, handler in Rest(self.service, self.body).routes():
+        for method, path, handler in Rest(self.service, self.document).routes():
             table.route(method, f"{API}/{path}")(self.guarded(handler))
         table.get(f"{API}/evsys/models/{{name:.+}}/rendering")(self.guarded(self._rendering))
         return table
@@ -77,7 +83,8 @@ class Handlers:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             try:
-                self._require_key(request.headers.get("X-API-Key", ""))
+                if not await self._keys.accepts(request, request.headers.get("X-API-Key", "")):
+                    raise RefusedError(401, "the key is missing or wrong; send it as X-API-Key")
                 return await handler(request)
             except RefusedError as exc:
                 headers = {} if exc.retry_after is None else {"Retry-After": str(exc.retry_after)}
@@ -95,45 +102,38 @@ class Handlers:
             {"error": message_of(error), "category": category_of(error)}, status=status, headers=headers
         )
 
-    def _require_key(self, given: str) -> None:
-        if self._key is not None and not hmac.compare_digest(given.encode(), self._key.encode()):
-            raise RefusedError(401, "the key is missing or wrong; send it as X-API-Key")
-
-    def _json(self, make: Callable[[_Document], _Document | Promise]) -> _Handler:
+    def _json(self, make: Callable[[_Document], _Document | Promise], most: int) -> _Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            found = make(reading.document(await self.body(request)))
+            found = make(await self.document(request, most))
             return answer_response(found.reply()) if isinstance(found, Promise) else document_response(found)
 
         return handle
 
-    async def body(self, request: web.Request) -> bytes:
-        """The body, read no further than it may be long.
+    async def document(self, request: web.Request, most: int | None = None) -> dict[str, Any]:
+        """The JSON object that is a request's body, of at most `most` bytes; by default `Limits.document_bytes`.
 
         Raises:
-            RefusedError: it is longer, and the beginning is its second argument; or it isn't compressed as it says.
+            RefusedError: the body is longer, stops coming, or isn't a JSON object.
         """
-        most = self.service.limits.body_bytes
-        parts, size = [], 0
+        body = await self._body(request, self.service.limits.document_bytes if most is None else most)
+        return await off_loop(body, lambda: reading.document(body))
+
+    async def _body(self, request: web.Request, most: int) -> bytes:
         try:
-            async for part in request.content.iter_any():
-                parts.append(part)
-                size += len(part)
-                if size > most:
-                    raise _TooLongError(most, b"".join(parts))
-        except web.RequestPayloadError as exc:
-            raise RefusedError(400, "the body can't be read: it isn't compressed as its headers say") from exc
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            return await read_bytes(request, min(most, self.service.limits.body_bytes))
+        except BodyError as exc:
+            raise _UnreadError(exc) from exc
 
     async def _forward_backward(self, request: web.Request) -> web.StreamResponse:
         try:
-            body = await self.body(request)
-        except _TooLongError as exc:
+            body = await self._body(request, self.service.limits.body_bytes)
+        except _UnreadError as exc:
             self.training.refuse_forward_backward(exc.beginning, exc)
             raise
         return answer_response(self.training.forward_backward(body).reply())
 
     async def _retrieve(self, request: web.Request) -> web.StreamResponse:
-        request_id = reading.name(reading.document(await self.body(request)), "request_id")
+        request_id = reading.name(await self.document(request), "request_id")
         promise = self.service.promises.find(request_id)
         if promise is None:
             raise RefusedError(410, f"request {request_id} is unknown here, or was answered long ago")
@@ -156,9 +156,10 @@ class Handlers:
         }
 
     def _create_session(self, body: _Document) -> _Document:
-        for key in ("project_id", "display_name"):
+        for key in ("project_id", "display_name", "sdk_version"):
             reading.text(body, key)
         reading.metadata(body)
+        reading.tags(body)
         lasting = len(self.service.sessions.lasting())
         if lasting >= self.service.limits.sessions:
             raise RefusedError(429, f"{lasting} sessions last already; finish one", retry_after=10)
@@ -172,7 +173,7 @@ class Handlers:
         return {"type": "session_heartbeat"}
 
     async def _finish(self, request: web.Request) -> web.StreamResponse:
-        body = reading.document(await self.body(request))
+        body = await self.document(request)
         session = self.service.sessions.find(request.match_info["id"])
         if session is None:
             raise RefusedError(404, f"there is no session {request.match_info['id']!r} here")
@@ -212,9 +213,10 @@ class Handlers:
         return document_response({"model": name, "files": rendering_files(name)})
 
 
-class _TooLongError(RefusedError):
+class _UnreadError(RefusedError):
     """A body that was read in part."""
 
-    def __init__(self, most: int, beginning: bytes) -> None:
-        super().__init__(413, f"the body is longer than {most} bytes; send fewer examples at a time")
-        self.beginning = beginning
+    def __init__(self, error: BodyError) -> None:
+        hint = "; send fewer examples at a time" if error.status == 413 else ""
+        super().__init__(error.status, f"{error.message}{hint}")
+        self.beginning = error.beginning

@@ -12,7 +12,9 @@ class Limits:
     """Bounds. Whatever exceeds one is refused with the status that clients wait upon (429), or can't (413).
 
     Attributes:
-        body_bytes: longest body; then status 413.
+        body_bytes: longest body of `forward_backward`, and of chat completions; then status 413.
+        sample_bytes: longest body of a sample request, or of a batch's names; then 413.
+        document_bytes: longest body of anything else; then 413.
         sessions: sessions that last at once; then 429.
         outstanding: requests whose answers nobody has fetched yet; then 429.
         sampling: sample requests that are drawn or wait for it at once, each of as many samples as it asks for; then 429.
@@ -27,6 +29,8 @@ class Limits:
     """
 
     body_bytes: int = 64 << 20
+    sample_bytes: int = 4 << 20
+    document_bytes: int = 256 << 10
     sessions: int = 1024
     outstanding: int = 16384
     sampling: int = 4096

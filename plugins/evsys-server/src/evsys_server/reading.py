@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ __all__ = [
     "prompt_tokens",
     "section",
     "sections",
+    "shown",
+    "tags",
     "text",
     "token_ids",
     "whole",
@@ -30,6 +33,14 @@ _MISSING = object()
 _MOST_WHOLE = (1 << 63) - 1
 _MOST_TOKEN = (1 << 31) - 1
 """What integers and token ids are in the protocol's binary messages, so JSON may not say more."""
+
+MOST_CHARACTERS = 4096
+"""Longest name, id, or path. The server keeps these as long as a session lasts."""
+
+MOST_METADATA = 16 << 10
+"""Characters of a client's own words about a session, a model, or a checkpoint."""
+
+_REPR = reprlib.Repr(maxstring=80, maxother=80)
 
 
 def document(body: bytes) -> dict[str, Any]:
@@ -41,17 +52,22 @@ def document(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body) if body else {}
     except (ValueError, RecursionError) as exc:
-        raise RefusedError(400, f"the body is no JSON: {exc}") from exc
+        raise RefusedError(400, f"the body isn't JSON: {exc}") from exc
     if not isinstance(found, dict):
         raise RefusedError(400, f"the body is a JSON {type(found).__name__}, expected an object")
     return found
 
 
+def shown(value: object) -> str:
+    """A value as messages show it: short, whatever came."""
+    return _REPR.repr(value)
+
+
 def name(body: Mapping[str, Any], key: str) -> str:
-    """A text that has to be there."""
-    value = body.get(key)
-    if not isinstance(value, str) or not value:
-        raise RefusedError(400, f"{key}: expected a text, got {value!r}")
+    """A text that has to be there, of at most 4,096 characters."""
+    value = text(body, key)
+    if not value:
+        raise RefusedError(400, f"{key}: expected a text, got {shown(body.get(key))}")
     return value
 
 
@@ -72,7 +88,9 @@ def text(body: Mapping[str, Any], key: str) -> str:
     """A text, empty where there is none."""
     value = body.get(key)
     if value is not None and not isinstance(value, str):
-        raise RefusedError(400, f"{key}: expected a text, got {value!r}")
+        raise RefusedError(400, f"{key}: expected a text, got {shown(value)}")
+    if value is not None and len(value) > MOST_CHARACTERS:
+        raise RefusedError(400, f"{key}: at most {MOST_CHARACTERS} characters, got {len(value)}")
     return value or ""
 
 
@@ -84,7 +102,7 @@ def whole(body: Mapping[str, Any], key: str, default: Any = _MISSING, *, low: in
     least = -_MOST_WHOLE if low is None else low
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_WHOLE:
         raise RefusedError(
-            400, f"{key}: expected a whole number from {least} to {_MOST_WHOLE}, got {value!r}"
+            400, f"{key}: expected a whole number from {least} to {_MOST_WHOLE}, got {shown(value)}"
         )
     return value
 
@@ -112,7 +130,7 @@ def number(
     except (TypeError, OverflowError):  # a text; a whole number that no floating-point one comes near
         finite = False
     if not finite:
-        raise RefusedError(400, f"{key}: expected a number, got {value!r}")
+        raise RefusedError(400, f"{key}: expected a number, got {shown(value)}")
     for holds, bound in (
         (value >= low, f"at least {low:g}"),
         (value <= high, f"at most {high:g}"),
@@ -120,7 +138,7 @@ def number(
         (value < below, f"below {below:g}"),
     ):
         if not holds:
-            raise RefusedError(400, f"{key}: must be {bound}, got {value!r}")
+            raise RefusedError(400, f"{key}: must be {bound}, got {shown(value)}")
     return float(value)
 
 
@@ -130,7 +148,7 @@ def flag(body: Mapping[str, Any], key: str, default: bool = False) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise RefusedError(400, f"{key}: expected true or false, got {value!r}")
+        raise RefusedError(400, f"{key}: expected true or false, got {shown(value)}")
     return value
 
 
@@ -140,7 +158,7 @@ def section(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise RefusedError(400, f"{key}: expected an object, got {value!r}")
+        raise RefusedError(400, f"{key}: expected an object, got {shown(value)}")
     return value
 
 
@@ -150,13 +168,29 @@ def sections(body: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
-        raise RefusedError(400, f"{key}: expected a list of objects, got {value!r}")
+        raise RefusedError(400, f"{key}: expected a list of objects, got {shown(value)}")
     return value
 
 
 def metadata(body: Mapping[str, Any]) -> dict[str, str]:
-    """The client's own words."""
-    return {str(key): str(value) for key, value in section(body, "user_metadata").items()}
+    """The client's own words, of at most 16,384 characters together."""
+    found = {str(key): str(value) for key, value in section(body, "user_metadata").items()}
+    _bound("user_metadata", sum(len(key) + len(value) for key, value in found.items()))
+    return found
+
+
+def tags(body: Mapping[str, Any]) -> list[str]:
+    """The tags of a session, of at most 16,384 characters together."""
+    value = body.get("tags") or []
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise RefusedError(400, f"tags: expected a list of texts, got {shown(value)}")
+    _bound("tags", sum(map(len, value)) + len(value))
+    return value
+
+
+def _bound(key: str, characters: int) -> None:
+    if characters > MOST_METADATA:
+        raise RefusedError(400, f"{key}: at most {MOST_METADATA} characters, got {characters}")
 
 
 def prompt_tokens(prompt: object) -> list[int]:

@@ -38,9 +38,9 @@ class Rest:
         body: reads a request's body within the bounds.
     """
 
-    def __init__(self, service: Service, body: Callable[[web.Request], Awaitable[bytes]]) -> None:
+    def __init__(self, service: Service, document: Callable[[web.Request], Awaitable[_Document]]) -> None:
         self._service = service
-        self._body = body
+        self._document = document
 
     def routes(self) -> list[tuple[str, str, _Handler]]:
         """Method, path and handler of each."""
@@ -115,12 +115,12 @@ class Rest:
         return document_response({})
 
     async def _set_ttl(self, request: web.Request) -> web.StreamResponse:
-        body = reading.document(await self._body(request))
+        body = await self._document(request)
         saved = self._service.store.set_ttl(_path(request), reading.optional_whole(body, "ttl_seconds"))
         return document_response(_checkpoint(saved))
 
     async def _weights_info(self, request: web.Request) -> web.StreamResponse:
-        body = reading.document(await self._body(request))
+        body = await self._document(request)
         lora = (saved := self._service.store.find(reading.name(body, "tinker_path"))).spec.lora
         every = "all-linear" in lora.targets
         return document_response(
@@ -152,7 +152,7 @@ class Rest:
         )
 
     async def _search(self, request: web.Request) -> web.StreamResponse:
-        body = reading.document(await self._body(request))
+        body = await self._document(request)
         limit, matches = reading.whole(body, "limit", 50, low=1), _filter(body)
         by_run = self._saved_by_run()
         summaries = (self._summary(session, by_run) for session in self._service.sessions.all())
@@ -186,7 +186,9 @@ def _filter(body: _Document) -> Callable[[_Document], bool]:
     statuses = reading.sections(body, "statuses")
     for status in statuses:
         if not isinstance(status.get("reasons") or [], list):
-            raise RefusedError(400, f"statuses: reasons must be a list, got {status['reasons']!r}")
+            raise RefusedError(
+                400, f"statuses: reasons must be a list, got {reading.shown(status['reasons'])}"
+            )
 
     def matches(summary: _Document) -> bool:
         name = (summary["display_name"] or "").lower()

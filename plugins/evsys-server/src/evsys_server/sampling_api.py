@@ -8,10 +8,11 @@ from typing import Any
 import attrs
 import numpy as np
 
-from evsys.types import SamplingParams
+from evsys.types import SampleResult, SamplingParams
 from evsys_server import reading
 from evsys_server.batches import Drawing
 from evsys_server.errors import RefusedError
+from evsys_server.off_loop import off_loop
 from evsys_server.promises import Answer, Promise, proto_answer
 from evsys_server.service import Service
 from evsys_server.sessions import SamplingSession
@@ -108,13 +109,8 @@ class SamplingApi:
 
     async def _draw(self, sampling: SamplingSession, wanted: _Wanted) -> Answer:
         result = await self.service.batches.draw(sampling, wanted.drawing)
-        message = encode_sample(
-            result,
-            top_sampled=wanted.top_sampled,
-            top_prompt=wanted.top_prompt,
-            prompt_last=wanted.prompt_last,
-        )
-        return proto_answer(message)
+        tokens = sum(len(sequence.tokens) for sequence in result.sequences) + len(wanted.drawing.prompt)
+        return await off_loop(tokens, lambda: proto_answer(_encoded(result, wanted)))
 
     def _wanted(self, body: Mapping[str, Any], sampling: SamplingSession, seq_id: int) -> _Wanted:
         for key in ("target_prompt_logprobs", "prompt_alt_tokens_k", "record_stability_info"):
@@ -174,6 +170,15 @@ class SamplingApi:
             stop_token_ids=ids,
             seed=_own_seed(sampling, seq_id) if seed is None else seed % 2**63,
         )
+
+
+def _encoded(result: SampleResult, wanted: _Wanted) -> bytes:
+    return encode_sample(
+        result,
+        top_sampled=wanted.top_sampled,
+        top_prompt=wanted.top_prompt,
+        prompt_last=wanted.prompt_last,
+    )
 
 
 def _stops(value: object, ends: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:

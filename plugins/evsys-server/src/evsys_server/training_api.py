@@ -14,6 +14,7 @@ from evsys.types import AdamParams, LoraSpec, ModelSpec
 from evsys_server import reading
 from evsys_server.errors import RefusedError
 from evsys_server.models import TrainedModel
+from evsys_server.off_loop import off_loop
 from evsys_server.promises import Answer, Promise, json_answer
 from evsys_server.service import Service
 from evsys_server.sessions import SamplingSession, Session
@@ -149,7 +150,9 @@ class TrainingApi:
         def make() -> _Make:
             kind = body.get("kind", "snapshot")
             if kind not in {"snapshot", "inflight"}:
-                raise RefusedError(400, f"kind: {kind!r} isn't served here; snapshot and inflight are")
+                raise RefusedError(
+                    400, f"kind: {reading.shown(kind)} isn't served here; snapshot and inflight are"
+                )
             name = reading.optional_name(body, "path")
             if name is None:
                 number = reading.whole(body, "sampling_session_seq_id")
@@ -261,7 +264,8 @@ class TrainingApi:
             self.service.room_for("training request")
 
         async def run() -> Answer:
-            return await make()(model)
+            work = await off_loop(size, make)
+            return await work(model)
 
         promise = self.service.promises.open(request_id, model.session_id, model_id=model_id)
         model.turns.add(seq_id, promise, run, size)

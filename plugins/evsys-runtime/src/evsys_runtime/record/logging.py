@@ -28,6 +28,9 @@ __all__ = ["LEVELS", "Console", "LogSettings", "configure", "context", "run_logg
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
+MOST_CHARACTERS = 32 << 10
+"""Of one text in an event."""
+
 _OURS = frozenset({"seq", "time", "level", "traceback"})
 """Keys that the log fills; a fact of the same name gets an underscore."""
 
@@ -171,13 +174,21 @@ def _dressed(redactor: Redactor, sequence: Callable[[], int] | None) -> Any:
             }
         dressed.update(time=now(), level=method, event=event.pop("event", ""))
         for key, value in event.items():
-            plain = value if type(value) in _NUMBERS else redactor.tree(value, key)
+            plain = value if type(value) in _NUMBERS else _bounded(redactor.tree(value, key))
             dressed[f"{key}_" if key in _OURS else key] = plain
         if error:
-            dressed["traceback"] = redactor.text(_traceback(error))
+            dressed["traceback"] = _bounded(redactor.text(_traceback(error)))
         return (dressed,), {}
 
     return process
+
+
+def _bounded(value: Any) -> Any:
+    """A fact, its beginning and its end if it is a longer text: what a service or a row says must not fill the disk."""
+    if not isinstance(value, str) or len(value) <= MOST_CHARACTERS:
+        return value
+    half = MOST_CHARACTERS // 2
+    return f"{value[:half]}... ({len(value) - 2 * half} characters left out) ...{value[-half:]}"
 
 
 def _traceback(error: Any) -> str:

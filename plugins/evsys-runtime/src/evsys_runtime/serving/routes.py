@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import inspect
 import json
 import secrets
@@ -15,9 +14,11 @@ import attrs
 
 from evsys.errors import EvsysError
 from evsys_runtime.serving.answers import answer, chunks
+from evsys_runtime.serving.bodies import BodyError, read_bytes
 from evsys_runtime.serving.completing import Exchange, complete
 from evsys_runtime.serving.errors import ApiError, body_of
 from evsys_runtime.serving.gate import Gate
+from evsys_runtime.serving.keys import KeyCheck
 from evsys_runtime.serving.models import Catalogue, ServedModel
 from evsys_runtime.serving.requests import read_body, read_request, read_text_request
 from evsys_runtime.serving.texts import complete_texts
@@ -59,7 +60,7 @@ def chat_routes(
     catalogue: Catalogue,
     *,
     prefix: str = "/v1",
-    key: str | None = None,
+    key: str | KeyCheck | None = None,
     record: Record | None = None,
     bounds: Bounds | None = None,
     log: Log | None = None,
@@ -72,7 +73,8 @@ def chat_routes(
         catalogue: finds the models.
         prefix: where the routes begin. Its variable parts, such as `/rollouts/{rollout}/v1`, are the `scope` that
             the catalogue and the exchanges get.
-        key: what clients must send as `Authorization: Bearer <key>`; None asks for none.
+        key: what clients must send as `Authorization: Bearer <key>`; None asks for none. An application that has other
+            routes with the same key passes its `KeyCheck`, so that wrong keys are counted together.
         record: told of each exchange.
         bounds: what the routes take on, together.
         log: told of failures that are the server's own.
@@ -82,7 +84,12 @@ def chat_routes(
     from aiohttp import web
 
     server = _Chat(
-        catalogue, key=key, record=record, bounds=bounds or Bounds(), log=log, words=words or _in_full
+        catalogue,
+        keys=key if isinstance(key, KeyCheck) else KeyCheck(key, log=log),
+        record=record,
+        bounds=bounds or Bounds(),
+        log=log,
+        words=words or _in_full,
     )
     table = web.RouteTableDef()
     table.post(f"{prefix}/chat/completions")(server.guarded(server.chat))
@@ -98,14 +105,14 @@ class _Chat:
         self,
         catalogue: Catalogue,
         *,
-        key: str | None,
+        keys: KeyCheck,
         record: Record | None,
         bounds: Bounds,
         log: Log | None,
         words: Words,
     ) -> None:
         self._catalogue = catalogue
-        self._key = key
+        self._keys = keys
         self._record = record
         self._bounds = bounds
         self._log = log
@@ -117,7 +124,7 @@ class _Chat:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             try:
-                self._require_key(request.headers.get("Authorization", ""))
+                await self._require_key(request)
                 return await handler(request)
             except ApiError as exc:
                 return _json(body_of(exc), exc.status, exc.retry_after)
@@ -131,11 +138,9 @@ class _Chat:
             self._log.error("request.failed", reason=_in_full(exc), exc_info=exc)
         return _json(body_of(ApiError(500, self._words(exc), code="internal_error")), 500)
 
-    def _require_key(self, header: str) -> None:
-        if self._key is None:
-            return
-        scheme, _, given = header.partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._key.encode()):
+    async def _require_key(self, request: web.Request) -> None:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if not await self._keys.accepts(request, given.strip() if scheme.lower() == "bearer" else ""):
             raise ApiError(401, "the key is missing or wrong", code="invalid_api_key")
 
     async def models(self, request: web.Request) -> web.StreamResponse:
@@ -209,20 +214,11 @@ class _Chat:
         )
 
     async def _body(self, request: web.Request) -> bytes:
-        """The body, read no further than it may be long, whatever the application allows."""
-        from aiohttp import web
-
-        most = self._bounds.body_bytes
-        body = bytearray()
         try:
-            async for part in request.content.iter_any():
-                body += part
-                if len(body) > most:
-                    raise ApiError(413, f"the body is longer than {most} bytes", code="body_too_large")
-        except web.RequestPayloadError as exc:
-            message = "the body can't be read: it isn't compressed as its headers say"
-            raise ApiError(400, message, code="invalid_json") from exc
-        return bytes(body)
+            return await read_bytes(request, self._bounds.body_bytes)
+        except BodyError as exc:
+            code = {408: "timeout", 413: "body_too_large"}.get(exc.status, "invalid_json")
+            raise ApiError(exc.status, exc.message, code=code) from exc
 
 
 def _in_full(exc: Exception) -> str:

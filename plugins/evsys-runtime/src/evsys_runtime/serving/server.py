@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from evsys.errors import ConfigError
+from evsys_runtime.serving.connections import BACKLOG, Connections, most_connections
 from evsys_runtime.serving.models import Catalogue
 from evsys_runtime.serving.routes import chat_routes
 
@@ -19,6 +21,9 @@ __all__ = ["SHUTDOWN_SECONDS", "chat_server", "is_loopback", "listening", "requi
 
 SHUTDOWN_SECONDS = 5.0
 """How long requests that are under way may take once a server stops."""
+
+IDLE_SECONDS = 75.0
+"""How long a connection may stay without a whole request head."""
 
 
 @asynccontextmanager
@@ -84,19 +89,33 @@ async def listening(app: web.Application, host: str, port: int) -> AsyncIterator
     """
     from aiohttp import web
 
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS, access_log=None)
+    connections = Connections(most_connections())
+    app.middlewares.insert(0, connections.middleware())
+    runner = web.AppRunner(
+        app,
+        handler_cancellation=True,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        keepalive_timeout=IDLE_SECONDS,
+        access_log=None,
+    )
     await runner.setup()
+    server = None
     try:
+        assert runner.server is not None  # set up above
         try:
-            await web.TCPSite(runner, host, port).start()
+            server = await asyncio.get_running_loop().create_server(
+                connections.accept(runner.server), host, port, backlog=BACKLOG
+            )
         except OSError as exc:
             # The event loop's own words have the address and the number of the error, twice each.
             why = exc if exc.errno is None or exc.errno <= 0 else os.strerror(exc.errno)
             raise ConfigError(f"can't listen on {host}:{port}: {why}", hint="choose another port") from exc
-        address = runner.addresses[0]
+        address = server.sockets[0].getsockname()
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         yield f"http://{shown}:{address[1]}"
     finally:
+        if server is not None:
+            server.close()
         await runner.cleanup()
 
 
