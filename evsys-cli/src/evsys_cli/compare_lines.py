@@ -9,6 +9,7 @@ from evsys_cli.history_tables import interval
 from evsys_cli.output import table_lines
 from evsys_cli.plan_lines import count_words, money_words, time_words
 from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
     from evsys_runtime.record.differing import Difference
@@ -43,7 +44,7 @@ def compare_lines(found: Comparing, *, width: int) -> Iterator[str]:
 def _took(side: ComparedSide) -> tuple[str, ...]:
     return (
         side.status or "",
-        side.verdict or "",
+        with_marks(side.verdict, side.subject, side.marks),
         count_words(side.steps),
         count_words(side.trained_tokens),
         time_words(side.seconds),

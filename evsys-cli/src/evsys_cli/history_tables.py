@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from evsys_cli.output import on_terminal, table_lines, table_width, terminal_width
 from evsys_runtime.experiment.verdict.tables import number, signed
 from evsys_runtime.listed import status_words
+from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
     from evsys_runtime.record.past import History, NearArm, PastExperiment, PastRun
@@ -53,7 +54,7 @@ def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
         )
         score = "" if each.score is None else f", {each.metric or 'score'} {number(each.score)}"
         yield f"{each.experiment_id}/{each.arm}{whose}: {each.outcome or each.status or 'no runs'}{effect}{score}"
-        yield from _doubts(each.retracted, each.rests_on)
+        yield from (f"  {mark.says}" for mark in each.marks)
         another = [part for part in ("model", "data", "algorithm") if part not in each.same]
         if another:
             yield f"  another {', another '.join(another)}"
@@ -66,14 +67,6 @@ def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
             yield f"  and {len(each.differences) - len(shown)} other keys; --json has all"
         if not each.differences:
             yield "  the same config"
-
-
-def _doubts(retracted: str | None, rests_on: Sequence[str]) -> Iterator[str]:
-    """What speaks against building on an experiment."""
-    if retracted is not None:
-        yield f"  RETRACTED: {retracted}"
-    if rests_on:
-        yield f"  rests on what was retracted: {', '.join(rests_on)}"
 
 
 def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
@@ -92,14 +85,10 @@ def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
 
 
 def _verdict(past: PastExperiment) -> str:
-    """With what it is about, and a mark where it was taken back, where it rests on one that was, and where another stood before it."""
-    marks = [
-        *([f"this {past.subject}"] if past.subject is not None else []),
-        *(["retracted"] if past.retracted is not None else []),
-        *(["rests on retracted"] if past.rests_on else []),
-        *([f"was {past.superseded[-1]}"] if past.superseded and past.superseded[-1] != past.verdict else []),
-    ]
-    return f"{past.verdict or ''}{f' ({", ".join(marks)})' if marks else ''}".strip()
+    """With its subject and marks, and the verdict that it had before it was resumed."""
+    replaced = past.superseded and past.superseded[-1] != past.verdict
+    before = (f"was {past.superseded[-1]}",) if replaced else ()
+    return with_marks(past.verdict, past.subject, past.marks, *before)
 
 
 def _run_cells(past: PastRun) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evsys_cli.plan_lines import money_words, time_words
+from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
     from evsys_runtime.record.remembered import Next, NextStep
@@ -20,7 +21,8 @@ def next_lines(found: Next) -> Iterator[str]:
         return
     for place, step in enumerate(found.steps, start=1):
         arm = "" if step.arm is None else f"/{step.arm}"
-        yield f"{place}. {step.kind} {step.experiment}{arm}: {step.learns}"
+        name = with_marks(f"{step.experiment}{arm}", step.subject, step.marks)
+        yield f"{place}. {step.kind} {name}: {step.learns}"
         yield f"   needs {step.needs}"
         if step.checkpoint is not None:
             yield f"   the selected checkpoint so far is {step.checkpoint}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from evsys_cli.output import table_lines
 from evsys_runtime.experiment.verdict.tables import number
+from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
     from evsys_runtime.record.differing import Difference
@@ -161,7 +162,7 @@ def _neighbours(found: tuple[Neighbour, ...]) -> Iterator[str]:
                 near.status,
                 None if near.score is None else f"score {number(near.score)}",
                 near.outcome,
-                near.verdict,
+                with_marks(near.verdict, near.subject, near.marks),
             )
             if part
         )

@@ -71,8 +71,9 @@ def _about(found: Shown) -> Iterator[str]:
     yield from _labelled("status", _status(past))
     if past.retracted is not None:
         yield from _labelled("RETRACTED", f"{past.retracted} ({_moment(past.retracted_at or '')})")
-    if past.rests_on:
-        yield from _labelled("rests on", f"{', '.join(past.rests_on)}: retracted")
+    for mark in past.marks:
+        if mark.kind != "retracted":  # which has a line of its own, with the time
+            yield from _labelled("caution", mark.says)
     for earlier in found.superseded:
         yield from _labelled(
             "before", f"{earlier.verdict or 'no verdict'}: {earlier.reason} ({earlier.file}, superseded)"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from evsys_runtime.experiment.memory.failures import without_names
 from evsys_runtime.experiment.verdict.tables import number, signed
 from evsys_runtime.listed import listed
+from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
     from evsys.types import Comparison
@@ -26,9 +27,8 @@ MOST_ARMS = 20
 
 def why_lines(found: Why) -> Iterator[str]:
     """Verdict, numbers, doubts, failures, what differs from the parent, what would settle it. What holds of several is told once."""
-    about = f" (this {found.subject})" if found.subject and found.verdict in ("SUPPORTED", "REFUTED") else ""
     name = f"{found.experiment_id}{f'/{found.arm}' if found.arm else ''}"
-    yield f"{name}: {found.verdict or found.status}{about}"
+    yield f"{name}: {with_marks(found.verdict or found.status, found.subject, found.marks)}"
     yield f"  {found.reason}"
     if found.metric is not None:
         aim = f", minimum effect {found.minimum_effect:g}" if found.minimum_effect else ""
@@ -41,8 +41,8 @@ def why_lines(found: Why) -> Iterator[str]:
     yield from _titled("what weakens it", found.weakened)
     yield from _titled("what failed", list(_failures(found.failed)))
     if found.parent is not None:
-        retracted = ", retracted" if found.parent_retracted is not None else ""
-        title = f"against its parent {found.parent} ({found.parent_verdict or 'no verdict'}{retracted})"
+        verdict = with_marks(found.parent_verdict or "no verdict", found.parent_subject, found.parent_marks)
+        title = f"against its parent {found.parent}, {verdict}"
         yield from _titled(title, list(_changes(found.changed)))
     if found.settle is not None:
         yield from _titled("what would settle it", [found.settle])

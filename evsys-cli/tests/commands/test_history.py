@@ -98,7 +98,7 @@ def test_experiments_are_listed_the_newest_first_with_status_verdict_and_effect(
     assert header.split() == ["experiment", "status", "verdict", "effect", "runs", "metric", "tags"]
     assert re.fullmatch(rf"  {ids['bad']} +completed except two-s0 +INCONCLUSIVE .*1 of 2 .*broken", first)
     assert re.fullmatch(
-        rf"  {ids['good']} +completed +\w+ +[+-]\d\.\d+ \[[-\d., ]+\] +2 +val\.mean_reward .* -> .* fine",
+        rf"  {ids['good']} +completed +\w+ \(simulated\) +[+-]\d\.\d+ \[[-\d., ]+\] +2 +val\.mean_reward .* -> .* fine",
         second,
     )
 
@@ -138,7 +138,10 @@ def test_what_is_near_a_config_is_listed_with_the_values_that_differ(evsys, proj
         shutil.copyfile(recorded / name, project / name)
     outcome = evsys("history", "--near", "good.yaml")
     assert (outcome.code, outcome.err) == (0, "")
-    assert re.match(rf"{ids['bad']}/one: \w+, effect .*\n  the same config\n{ids['good']}/", outcome.out)
+    assert re.match(
+        rf"{ids['bad']}/one: \w+, effect .*\n  the model is simulated by mock\n  the same config\n{ids['good']}/",
+        outcome.out,
+    )
     config = project / "good.yaml"
     text = config.read_text(encoding="utf-8").replace("learning_rate: 0.05", "learning_rate: 0.06")
     config.write_text(text.replace("learning_rate: 0.01", "learning_rate: 0.07"), encoding="utf-8")
@@ -419,13 +422,13 @@ def test_a_retracted_experiment_is_marked_everywhere_and_so_is_what_rests_on_it(
         f"{ids['good']} is retracted: the verifier took every answer\n  {ids['bad']} rests on it\n"
     )
     listed = evsys("history").out
-    assert "INCONCLUSIVE (rests on retracted)" in listed
-    assert "(retracted)" in listed
+    assert "INCONCLUSIVE (rests on retracted, simulated)" in listed
+    assert "INCONCLUSIVE (retracted, simulated)" in listed
     assert "RETRACTED   the verifier took every answer (2" in evsys("show", "good").out
-    assert f"rests on    {ids['good']}: retracted" in evsys("show", "bad").out
+    assert f"caution     it rests on retracted experiments: {ids['good']}" in evsys("show", "bad").out
     compared = evsys("compare", "good", "bad").err
-    assert f"warning: {ids['good']} is retracted: the verifier took every answer" in compared
-    assert f"warning: {ids['bad']} rests on what was retracted: {ids['good']}" in compared
+    assert f"warning: {ids['good']}: it was retracted: the verifier took every answer" in compared
+    assert f"warning: {ids['bad']}: it rests on retracted experiments: {ids['good']}" in compared
     assert (
         f"- {ids['good']}: the verifier took every answer (rests on it: {ids['bad']})" in evsys("context").out
     )
@@ -467,13 +470,13 @@ def test_why_tells_numbers_failures_and_what_changed_against_the_parent(evsys, p
     outcome = evsys("why", "bad")
     assert outcome.code == 0
     lines = outcome.out.splitlines()
-    assert lines[0] == f"{ids['bad']}: INCONCLUSIVE"
+    assert lines[0] == f"{ids['bad']}: INCONCLUSIVE (simulated)"
     assert "  by val.mean_reward, higher is better, against base_model, minimum effect 0.2" in lines
     assert re.search(r"^  one: inconclusive, .* -> .*, effect .*$", outcome.out, re.MULTILINE)
     assert re.search(
         r"^  two-s0: failed data/JSONDecodeError.*: .*torn\.jsonl:1: ", outcome.out, re.MULTILINE
     )
-    assert f"against its parent {ids['good']} (INCONCLUSIVE):" in lines
+    assert f"against its parent {ids['good']}, INCONCLUSIVE (simulated):" in lines
     assert '    data.path: "train.jsonl" -> "torn.jsonl"' in lines
     assert "what would settle it:" in lines
     assert evsys("why", "bad/two").out.count("one:") == 0
@@ -551,3 +554,48 @@ def test_a_damaged_index_is_told_of_on_standard_error_and_spoils_no_document(evs
     assert outcome.json["total"] == 2
     assert outcome.err.count("\n") == 1
     assert "is damaged" in outcome.err
+
+
+def test_every_command_that_repeats_a_verdict_marks_a_simulated_model(evsys, project, ids):
+    lines = {
+        ("show", "good"): "caution     the model is simulated by mock",
+        ("why", "good"): f"{ids['good']}: INCONCLUSIVE (simulated)",
+        ("compare", "good", "bad"): "INCONCLUSIVE (simulated)",
+        ("next",): "(simulated): ",
+        ("context",): "[simulated]",
+        ("history",): "INCONCLUSIVE (simulated)",
+    }
+    for command, line in lines.items():
+        assert line in evsys(*command).out, command
+    assert f"{ids['good']}: the model is simulated by mock" in evsys("compare", "good", "bad").err
+
+
+def test_the_json_of_every_command_has_subject_and_marks(evsys, project, ids):
+    compared = evsys("compare", "good", "bad", "--json").json
+    found = [
+        evsys("show", "good", "--json").json["experiment"],
+        evsys("why", "good", "--json").json,
+        compared["one"],
+        compared["other"],
+        *evsys("next", "--json").json["steps"],
+        *evsys("history", "--json").json["experiments"],
+    ]
+    for each in found:
+        assert [mark["kind"] for mark in each["marks"]] == ["simulated"]
+        assert each["subject"] is None
+    for asked in evsys("context", "--json").json["open"]:
+        assert asked["marks"] == ["simulated"]
+
+
+def test_an_edited_conclusion_is_marked(evsys, project, ids):
+    path = project / ".evsys" / "experiments" / ids["good"] / "conclusion.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("INCONCLUSIVE", "SUPPORTED"), encoding="utf-8")
+    assert re.search(
+        rf"{ids['good']} .* SUPPORTED \(this checkpoint, edited, simulated\)", evsys("history").out
+    )
+    assert "caution     its conclusion.json was edited" in evsys("show", "good").out
+    known = evsys("context", "--json").json
+    assert known["supported"] == []
+    assert known["verdicts"] == {"INCONCLUSIVE": 1, "edited": 1}
+    (taken_back,) = known["retracted"]
+    assert taken_back["experiment"] == ids["good"]

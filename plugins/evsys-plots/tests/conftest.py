@@ -96,6 +96,7 @@ def material() -> Callable[..., Material]:
             dry=False,
             metric="val.mean_reward",
             conclusion=told,
+            verdict=told["verdict"],
             runs=runs,
             last=frozenset(last),
         )

@@ -44,7 +44,7 @@ def effects(material: Material) -> Iterator[Plot]:
     count = len(comparisons)
     figure, (axes,) = sheet(
         f"Effect on {material.metric} against {conclusion.get('baseline')}",
-        note=_how_to_read(conclusion, checkpoints=bool(checkpoints)),
+        note=_how_to_read(material, checkpoints=bool(checkpoints)),
         size=(
             6.0 + 0.06 * max(len(shortened(c["arm"])) for c in comparisons),
             1.6 + (0.36 if count <= MANY else 0.28) * count,
@@ -69,13 +69,13 @@ def effects(material: Material) -> Iterator[Plot]:
     yield Plot(name="effects", figure=figure)
 
 
-def _how_to_read(conclusion: Mapping[str, Any], *, checkpoints: bool) -> str:
-    claims = {c.get("claim") for c in conclusion["comparisons"]} - {None}
+def _how_to_read(material: Material, *, checkpoints: bool) -> str:
+    claims = {c.get("claim") for c in material.conclusion["comparisons"]} - {None}
     said = {"recipe": "recipes", "checkpoint": "the models that were trained"}
     of = " and ".join(said.get(claim, str(claim)) for claim in sorted(map(str, claims)))
     about = f" about {of}" if of else ""
     thin = "; thin: these models, not their recipes" if checkpoints else ""
-    return f"bars: 95 % intervals{about}{thin}. Verdict: {conclusion.get('verdict')}"
+    return f"bars: 95 % intervals{about}{thin}. Verdict: {material.verdict}"
 
 
 def _lines_of(axes: Axes, conclusion: Mapping[str, Any]) -> dict[str, Any]:

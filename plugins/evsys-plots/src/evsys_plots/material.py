@@ -13,6 +13,8 @@ from evsys.types import ArmResult, EvaluationResult
 from evsys_runtime.proofs import is_proof
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
+from evsys_runtime.record.marks import marks_of, with_marks
+from evsys_runtime.record.past_files import read_experiment
 from evsys_runtime.record.result_schemas import read_as
 from evsys_runtime.record.run_record import RunRecord
 
@@ -47,7 +49,8 @@ class Line:
 
 @attrs.frozen(kw_only=True)
 class Material:
-    """All that plots of an experiment are made of. `conclusion` is what conclusion.json holds, empty before there is one.
+    """All that plots of an experiment are made of. `conclusion` is what conclusion.json holds, empty before there is one; `verdict` is
+    that of it with its subject and the marks of the experiment.
 
     `last` has the runs that repeats end with, which is news where an arm has stages; empty where that isn't known.
     """
@@ -56,6 +59,7 @@ class Material:
     dry: bool
     metric: str | None
     conclusion: Mapping[str, Any]
+    verdict: str
     runs: tuple[Run, ...]
     last: frozenset[str] = frozenset()
 
@@ -137,11 +141,17 @@ def material_of(directory: Path) -> Material:
         dry=bool(facts.get("dry")),
         metric=conclusion.get("metric") or facts.get("success_metric"),
         conclusion=conclusion,
+        verdict=_verdict(directory),
         runs=tuple(_run(run) for run in record.runs()),
         last=frozenset(
             {(arm["arm"], arm["repeat"]): str(arm["run_id"]) for arm in facts.get("arms") or ()}.values()
         ),
     )
+
+
+def _verdict(directory: Path) -> str:
+    past = read_experiment(directory).past
+    return with_marks(past.verdict or "none", past.subject, marks_of(past))
 
 
 def _run(record: RunRecord) -> Run:

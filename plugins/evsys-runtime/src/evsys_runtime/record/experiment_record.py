@@ -22,7 +22,7 @@ from evsys_runtime.record.files import (
     write_atomic,
     write_json,
 )
-from evsys_runtime.record.hashing import digest_bytes
+from evsys_runtime.record.hashing import digest_bytes, file_digest
 from evsys_runtime.record.jsonl import JsonlWriter, read_jsonl
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.leaks import leak, leaks_in
@@ -212,7 +212,8 @@ class ExperimentRecord:
             to_resume: the runs that whoever resumes it goes on with; None where that isn't known.
         """
         self.lock.refuse_if_lost()
-        write_json(self.directory / "conclusion.json", self._redactor.tree(result_tree(result.conclusion)))
+        path = self.directory / "conclusion.json"
+        write_json(path, self._redactor.tree(result_tree(result.conclusion)))
         if conclusion is not None:
             text = self._redactor.text(paragraph(conclusion))
             write_atomic(self.directory / "conclusion.md", text)
@@ -224,7 +225,14 @@ class ExperimentRecord:
         }
         told = {name: getattr(result, name) for name in kept}
         left = None if to_resume is None else list(to_resume)
-        self.note(**told, not_started=not_started, to_resume=left, finished=now())
+        # With its hash, an edit by hand is noticed by whoever reads the conclusion later.
+        self.note(
+            **told,
+            not_started=not_started,
+            to_resume=left,
+            conclusion_hash=file_digest(path),
+            finished=now(),
+        )
 
     def read_result(self) -> dict[str, Any] | None:
         """The whole result as `evsys run --json` prints it, from the files; None before there is one."""

@@ -16,6 +16,7 @@ from evsys.types.results import Comparison, Outcome, Verdict
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.index_tables import full_text
+from evsys_runtime.record.marks import marks_of
 from evsys_runtime.record.past import History, PastExperiment, PastRun, Reindexed, Unreadable
 from evsys_runtime.record.retraction import resting_on_retracted
 
@@ -48,7 +49,17 @@ _COUNTS = (
     "(SELECT count(*) FROM run r WHERE r.experiment = e.id), "
     "(SELECT count(*) FROM run r WHERE r.experiment = e.id AND r.state = 'completed')"
 )
-_LISTS = ("tags", "algorithms", "models", "backends", "superseded", "cites", "failed")
+_LISTS = (
+    "tags",
+    "algorithms",
+    "models",
+    "backends",
+    "superseded",
+    "cites",
+    "failed",
+    "simulated_by",
+    "question_changed",
+)
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -280,7 +291,9 @@ def _experiment(
         "usage": _usage(tree["usage"]),
         "rests_on": resting.get(tree["experiment_id"], ()),
     }
-    return PastExperiment(**{**tree, **changed, "status": status, "runs": runs, "runs_completed": completed})
+    counted = {"status": status, "runs": runs, "runs_completed": completed, "marks": ()}
+    past = PastExperiment(**{**tree, **changed, **counted})
+    return attrs.evolve(past, marks=marks_of(past))
 
 
 def _run(document: str, status: str) -> PastRun:

@@ -11,6 +11,7 @@ from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, 
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.attempts import Attempt
 from evsys_runtime.record.differing import Difference
+from evsys_runtime.record.marks import Mark
 
 __all__ = [
     "EXPERIMENT_STATUSES",
@@ -44,6 +45,10 @@ class PastExperiment:
 
     `failed` names the runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
     hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
+
+    `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
+    `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `subject` (of the verdict: `checkpoint` or `recipe`), and `edited`
+    (conclusion.json is no longer what the run wrote).
     """
 
     experiment_id: str
@@ -88,16 +93,13 @@ class PastExperiment:
     retracted_at: str | None = None
     cites: tuple[str, ...] = ()
     rests_on: tuple[str, ...] = ()
+    subject: str | None = None
+    simulated_by: tuple[str, ...] = ()
+    leaked_share: float | None = None
+    question_changed: tuple[str, ...] = ()
+    edited: bool = False
+    marks: tuple[Mark, ...] = ()
     problem: str | None = None
-
-    @property
-    def subject(self) -> str | None:
-        """What a verdict that was reached is about, `checkpoint` or `recipe`: the runs that decided tell, in old records, too."""
-        if self.verdict not in ("SUPPORTED", "REFUTED"):
-            return None
-        deciding = self.comparisons if self.confirmed is None else (self.confirmed,)
-        claims = {each.claim for each in deciding if each.claim is not None}
-        return None if not claims else "recipe" if claims == {"recipe"} else "checkpoint"
 
 
 @attrs.frozen(kw_only=True)
@@ -160,10 +162,12 @@ class NearArm:
     low: float | None = None
     high: float | None = None
     verdict: str | None = None
+    subject: str | None = None
     metric: str | None = None
     hypothesis: str | None = None
     retracted: str | None = None
     rests_on: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from evsys.types.rollouts import Usage
 from evsys_runtime.proofs import proof_name
 from evsys_runtime.record.attempts import Attempt, superseded
 from evsys_runtime.record.files import read_json
+from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.leaves import short_leaves
 from evsys_runtime.record.past import PastExperiment, PastRun
 from evsys_runtime.record.retraction import retraction_of
@@ -151,6 +152,11 @@ def _experiment(folder: Path) -> ReadExperiment:
         retracted=None if retracted is None else retracted.reason,
         retracted_at=None if retracted is None else retracted.time,
         cites=tuple(_cited(folder.name, facts, planned, conclusion)),
+        subject=_subject(conclusion, comparisons if confirmed is None else (confirmed,)),
+        simulated_by=tuple(map(str, (conclusion.get("extra") or {}).get("simulated_by") or ())),
+        leaked_share=_leaked_share(conclusion),
+        question_changed=tuple(map(str, conclusion.get("question_changed") or ())),
+        edited=bool(conclusion) and _edited(folder, facts),
     )
     said = (
         *(past.experiment_id, past.name, past.description, past.hypothesis, *past.tags, past.metric),
@@ -164,6 +170,30 @@ def _experiment(folder: Path) -> ReadExperiment:
             leaves[name] = short_leaves(arm["run"])
     marks = tuple(_marks(facts, conclusion, tree))
     return ReadExperiment(past=past, words=_words(said), arms=planned, leaves=leaves, marks=marks)
+
+
+def _subject(conclusion: Tree, deciding: Sequence[Comparison]) -> str | None:
+    """What a verdict that was reached is about; in an older record, what the comparisons that decided it claim."""
+    if conclusion.get("verdict") not in ("SUPPORTED", "REFUTED"):
+        return None
+    claims = {each.claim for each in deciding if each.claim is not None}
+    derived = None if not claims else "recipe" if claims == {"recipe"} else "checkpoint"
+    return _text(conclusion.get("subject") or derived)
+
+
+def _leaked_share(conclusion: Tree) -> float | None:
+    """The share of the scored tasks that are in training rows; None if none is."""
+    rest = conclusion.get("without_flagged")
+    if not rest or not rest.get("tasks"):
+        return None
+    clean = max((int(each.get("n_tasks") or 0) for each in rest.get("comparisons") or ()), default=0)
+    return len(rest["tasks"]) / (len(rest["tasks"]) + clean)
+
+
+def _edited(folder: Path, facts: Tree) -> bool:
+    """Whether conclusion.json changed since it was written. Older records have no hash of it, so nothing is known of them."""
+    written = facts.get("conclusion_hash")
+    return written is not None and file_digest(folder / "conclusion.json") != written
 
 
 def _marks(facts: Tree, conclusion: Tree, resolved: Tree) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ import attrs
 
 from evsys.types import Purpose
 from evsys_runtime.record.differing import Difference
+from evsys_runtime.record.marks import Mark
 
 __all__ = [
     "ComparedArms",
@@ -143,6 +144,8 @@ class Neighbour:
     status: str | None = None
     score: float | None = None
     verdict: str | None = None
+    subject: str | None = None
+    marks: tuple[Mark, ...] = ()
     outcome: str | None = None
 
 
@@ -171,13 +174,15 @@ class Planned:
 
 @attrs.frozen(kw_only=True)
 class ComparedSide:
-    """One side of a comparison: an experiment on record, or a run of it."""
+    """One side of a comparison: an experiment on record, or a run of it, with the subject of its verdict and its marks."""
 
     name: str
     experiment_id: str
     run_id: str | None = None
     status: str | None = None
     verdict: str | None = None
+    subject: str | None = None
+    marks: tuple[Mark, ...] = ()
     steps: int | None = None
     trained_tokens: int | None = None
     seconds: float | None = None

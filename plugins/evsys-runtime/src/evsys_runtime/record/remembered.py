@@ -9,6 +9,7 @@ import attrs
 
 from evsys.types.results import Comparison
 from evsys_runtime.record.differing import Difference
+from evsys_runtime.record.marks import Mark, MarkKind
 
 __all__ = [
     "Condition",
@@ -90,12 +91,13 @@ class Finding:
     """What an experiment came to: EXPERIMENT/ARM that it hangs on, its effect, how sure that is, and where there is room why it was run.
 
     `effect` is `[effect, low, high]` against the baseline with the 95 % interval, better is above 0. `says` begins with what the claim is about,
-    recipe or checkpoint, and the training runs times the tasks behind it.
+    recipe or checkpoint, and the training runs times the tasks behind it. `marks` are the kinds of mark that the experiment has.
     """
 
     name: str
     effect: tuple[float | None, float | None, float | None] | None = None
     says: str = ""
+    marks: tuple[MarkKind, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -126,11 +128,12 @@ class Unfinished:
 
     experiment: str
     status: str
+    marks: tuple[MarkKind, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class Spent:
-    """What all experiments together took; `unpriced` of them have parts without a price."""
+    """What all experiments together took; `unpriced` of them have parts without a price. Tokens and money of simulated models aren't counted."""
 
     cost_usd: float
     unpriced: int
@@ -241,7 +244,10 @@ class Why:
     parent: str | None = None
     parent_verdict: str | None = None
     parent_retracted: str | None = None
+    parent_subject: str | None = None
+    parent_marks: tuple[Mark, ...] = ()
     changed: tuple[WhyParent, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -250,7 +256,8 @@ class NextStep:
 
     `worth` is how much it is expected to tell, in bits. `runs` are training runs, None where it needs something else. `config` is a whole
     experiment file as JSON, where one is to be run; `command` is None where somebody has to do something first. `checkpoint` is the
-    selected one of the arm's first run, from the folder of the experiment on; None if its last one counts.
+    selected one of the arm's first run, from the folder of the experiment on; None if its last one counts. `subject` (of its verdict)
+    and `marks` are those of `experiment`.
     """
 
     kind: Literal["resume", "confirm", "settle", "neighbour"]
@@ -265,6 +272,8 @@ class NextStep:
     command: str | None = None
     checkpoint: str | None = None
     config: Mapping[str, Any] | None = None
+    subject: str | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -4,7 +4,7 @@ import json
 
 import jsonschema
 import pytest
-from past_lab import Lab
+from past_lab import Lab, write_conclusion
 
 from evsys.types import Failure, Settling
 from evsys_runtime.config.validate import load_experiment
@@ -297,7 +297,7 @@ def test_the_file_of_a_step_is_a_valid_child_with_other_seeds_and_runs(tmp_path)
     winner = conclusion["comparisons"][1]["arm"]
     conclusion |= {"verdict": "CANDIDATE", "best_arm": winner}
     conclusion["comparisons"][1] |= {"outcome": "win", "effect": 0.5}
-    (directory / "conclusion.json").write_text(json.dumps(conclusion), encoding="utf-8")
+    write_conclusion(directory, conclusion)
     steps = steps_of(Lab(tmp_path / ".evsys" / "experiments")).steps
     (step,) = (step for step in steps if step.kind == "confirm")
     child = tmp_path / "child.yaml"

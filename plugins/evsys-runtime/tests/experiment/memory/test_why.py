@@ -192,7 +192,7 @@ def test_whatever_weakens_a_conclusion_is_told(lab):
     retract(lab.experiments / parent, "leaked")
     assert explained(lab, parent).weakened[0] == "it was retracted: leaked"
     assert explained(lab, child).parent_retracted == "leaked"
-    assert explained(lab, child).weakened[0] == f"it rests on what was retracted: {parent}"
+    assert explained(lab, child).weakened[0] == f"it rests on retracted experiments: {parent}"
 
 
 def test_an_arm_or_a_run_can_be_asked_about(lab):

@@ -9,11 +9,13 @@ from typing import Any
 
 import attrs
 
+from evsys.types import Usage
 from evsys_runtime.experiment.memory.failures import failure_classes
 from evsys_runtime.experiment.memory.findings import Known, Worded, findings, sentences
 from evsys_runtime.experiment.memory.fitting import Whole
 from evsys_runtime.experiment.memory.markdown import SECTIONS
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import PastExperiment
 from evsys_runtime.record.remembered import Context, FailureClass, Spent, WayToFail
@@ -44,17 +46,21 @@ def context_of(index: Index, project: Path) -> Whole:
         about=_about(project),
         experiments=len(experiments),
         runs=sum(past.runs for past in experiments),
-        verdicts=_counted(past.verdict if past.retracted is None else "retracted" for past in experiments),
+        verdicts=_counted(map(_verdict, experiments)),
         metrics=metrics,
         goals={
             goal: n
             for goal, n in _counted(past.project_goal_id for past in experiments).items()
             if goal != _NONE
         },
-        spent=_spent(experiments),
+        spent=_spent(index, experiments),
     )
     sections = {name: getattr(found, name) for name in SECTIONS if name != "failures"}
     return Whole(head=head, sections={**sections, "failures": tuple(_ways(index, on_record, experiments))})
+
+
+def _verdict(past: PastExperiment) -> str | None:
+    return "retracted" if past.retracted is not None else "edited" if past.edited else past.verdict
 
 
 def _ways(
@@ -64,7 +70,7 @@ def _ways(
     yield from (_way(each) for each in failure_classes(index, on_record))
     invalid: dict[str, list[PastExperiment]] = {}
     for past in experiments:
-        if past.verdict == "INVALID" and past.retracted is None:
+        if _verdict(past) == "INVALID":
             invalid.setdefault(past.reason or "", []).append(past)
     for reason, group in invalid.items():
         way = WayToFail(
@@ -98,8 +104,24 @@ def _way(each: FailureClass) -> Worded[WayToFail]:
     return Worded(brief, attrs.evolve(brief, says=sentences(*said)))
 
 
-def _spent(experiments: Sequence[PastExperiment]) -> Spent:
-    used = [past.usage for past in experiments if past.usage is not None]
+def _paid(index: Index, experiments: Sequence[PastExperiment]) -> Iterator[Usage]:
+    """What real models took: a simulated one gives its tokens away."""
+    for past in experiments:
+        if not past.simulated_by:
+            yield from () if past.usage is None else (past.usage,)
+        else:  # some of its arms may be trained for real
+            for run in runs_of(index, past.experiment_id):
+                if run.usage is not None and not _simulated(run.backend, past.simulated_by):
+                    yield run.usage
+
+
+def _simulated(backend: str | None, by: Sequence[str]) -> bool:
+    """Whether a backend is among some, by its full name or without its distribution."""
+    return bool({backend, (backend or "").rpartition("/")[2]} & set(by))
+
+
+def _spent(index: Index, experiments: Sequence[PastExperiment]) -> Spent:
+    used = list(_paid(index, experiments))
     return Spent(
         cost_usd=round(sum(each.cost_usd or 0.0 for each in used), 4),
         unpriced=sum(bool(each.without_price) for each in used),

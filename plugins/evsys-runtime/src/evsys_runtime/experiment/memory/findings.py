@@ -11,6 +11,7 @@ from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.listed import listed
 from evsys_runtime.record.history import Question, ask, found_by
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.marks import DISQUALIFYING, labels
 from evsys_runtime.record.past import PastExperiment
 from evsys_runtime.record.remembered import Finding, Retracted, Unfinished, WayToFail
 
@@ -18,6 +19,9 @@ __all__ = ["Findings", "Known", "Worded", "findings", "sentences", "winners_of"]
 
 _LONGEST = 240
 _MOST_ARMS = 8
+_IN_WORDS = ("rests_on_retracted",)
+"""Marks that a finding has in words of its own."""
+
 _UNFINISHED = ("running", "crashed", "cancelled", "budget_stopped")
 
 type Numbers = frozenset[int]
@@ -79,7 +83,7 @@ def findings(known: Known, *, usual: str | None) -> Findings:
         known: all of them.
         usual: the metric that goes without saying.
     """
-    standing = [past for past in known.experiments if past.retracted is None]
+    standing = [past for past in known.experiments if past.retracted is None and not past.edited]
     worked = list(_worked(known, [past for past in standing if winners_of(past)], standing, usual))
     asked = [
         past
@@ -95,7 +99,13 @@ def findings(known: Known, *, usual: str | None) -> Findings:
         open=tuple(_open(known, [past for past in asked if past.experiment_id not in closed], usual)),
         refuted=tuple(_refuted(past, usual) for past in standing if past.verdict == "REFUTED"),
         unfinished=tuple(
-            _plain(Unfinished(experiment=past.experiment_id, status=past.status))
+            _plain(
+                Unfinished(
+                    experiment=past.experiment_id,
+                    status=past.status,
+                    marks=tuple(mark.kind for mark in past.marks),
+                )
+            )
             for past in standing
             if past.status in _UNFINISHED
             and past.verdict in (None, "INCONCLUSIVE")
@@ -126,9 +136,9 @@ def winners_of(past: PastExperiment) -> list[Comparison]:
 
 def _retracted(experiments: Sequence[PastExperiment]) -> Iterator[Worded[Retracted]]:
     for past in experiments:
-        if past.retracted is not None:
+        if past.retracted is not None or past.edited:
             resting = [each.experiment_id for each in experiments if past.experiment_id in each.rests_on]
-            reason = _cut(past.retracted)
+            reason = _cut(past.retracted or "its conclusion.json was edited after the run wrote it")
             yield _plain(Retracted(experiment=past.experiment_id, reason=reason, resting=tuple(resting)))
 
 
@@ -152,10 +162,10 @@ def _worked(
 
 
 def _certainty(past: PastExperiment) -> tuple[bool, bool, bool, float]:
-    """What is sure comes first: confirmed, about recipes, and far from no effect."""
+    """What is sure comes first: without a disqualifying mark, confirmed, about recipes, and far from no effect."""
     best = winners_of(past)[0]
     return (
-        bool(past.rests_on),
+        any(mark.kind in DISQUALIFYING for mark in past.marks),
         past.verdict != "SUPPORTED",
         best.claim != "recipe",
         -(best.low if best.low is not None else best.effect or 0.0),
@@ -221,10 +231,14 @@ def _finding(
     past: PastExperiment, best: Comparison | None, basis: Sequence[str], said: Sequence[str | None]
 ) -> Worded[Finding]:
     doubts = [f"RESTS ON RETRACTED {', '.join(past.rests_on)}"] if past.rests_on else []
+    marked = [mark for mark in past.marks if mark.kind not in _IN_WORDS]
+    if marked:
+        doubts.append(f"[{', '.join(labels(marked))}]")
     brief = Finding(
         name=past.experiment_id if best is None else f"{past.experiment_id}/{best.arm}",
         effect=None if best is None else (_short(best.effect), _short(best.low), _short(best.high)),
         says="; ".join([*doubts, *basis]),
+        marks=tuple(mark.kind for mark in past.marks),
     )
     return Worded(brief, attrs.evolve(brief, says=sentences(brief.says, *said)))
 

@@ -10,8 +10,8 @@ from evsys_runtime.record.remembered import Context, Finding, Retracted, Unfinis
 __all__ = ["LEAST", "SECTIONS", "context_markdown"]
 
 SECTIONS: Mapping[str, str] = {
-    "retracted": "Retracted: don't build on these",
-    "supported": "What worked: SUPPORTED (effect [95 % interval]; claim, training runs x tasks)",
+    "retracted": "Retracted or edited: don't build on these",
+    "supported": "What worked: SUPPORTED (effect [95 % interval]; recipe or checkpoint, training runs x tasks)",
     "candidates": "What may work: CANDIDATE, the best of several and not confirmed",
     "open": "Open questions: INCONCLUSIVE",
     "failures": "What failed",
@@ -63,7 +63,8 @@ def _line(entry: Any) -> str:
         resting = f" (rests on it: {', '.join(entry.resting)})" if entry.resting else ""
         return f"{entry.experiment}: {entry.reason}{resting}"
     assert isinstance(entry, Unfinished)
-    return f"{entry.experiment}: {entry.status}"
+    marks = f" ({', '.join(entry.marks)})" if entry.marks else ""
+    return f"{entry.experiment}: {entry.status}{marks}"
 
 
 def _finding(entry: Finding) -> str:

@@ -167,10 +167,12 @@ def _told(
         score=sum(scores) / len(scores) if scores else None,
         **_compared(past, found.arm),
         verdict=past.verdict,
+        subject=past.subject,
         metric=past.metric,
         hypothesis=past.hypothesis,
         retracted=past.retracted,
         rests_on=past.rests_on,
+        marks=past.marks,
     )
 
 

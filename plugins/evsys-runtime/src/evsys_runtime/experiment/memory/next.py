@@ -43,7 +43,7 @@ def next_steps(index: Index, *, limit: int | None = None) -> Next:
     planner = _Planner.of(index)
     steps = [*planner.to_finish(), *planner.to_confirm(), *planner.to_settle(), *planner.to_try()]
     steps.sort(key=_rank)
-    return Next(total=len(steps), steps=tuple(map(planner.with_checkpoint, steps[:limit])))
+    return Next(total=len(steps), steps=tuple(map(planner.completed, steps[:limit])))
 
 
 def _rank(step: NextStep) -> tuple[bool, float, bool, float]:
@@ -98,8 +98,10 @@ class _Planner:
             on_record=on_record,
         )
 
-    def with_checkpoint(self, step: NextStep) -> NextStep:
-        """With the selected checkpoint of its arm, by the first run that has one."""
+    def completed(self, step: NextStep) -> NextStep:
+        """With the marks of its experiment, and the selected checkpoint of its arm by the first run that has one."""
+        past = self.by_id[step.experiment]
+        step = attrs.evolve(step, subject=past.subject, marks=past.marks)
         runs = () if step.arm is None else runs_of(self.index, step.experiment)
         for run in runs:
             if run.arm == step.arm and run.selected_checkpoint is not None:

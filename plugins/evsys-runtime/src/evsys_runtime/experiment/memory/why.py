@@ -26,6 +26,9 @@ from evsys_runtime.record.shown import shown
 __all__ = ["outcome_words", "why"]
 
 _BAD = frozenset({*BAD, "crashed"})
+_REPORTED = ("leaked", "question_changed")
+"""Marks that the conclusion itself reports at length, in its warnings or without the flagged tasks."""
+
 _NO_CONCLUSION = {
     "running": "it is still running",
     "crashed": "its process ended without a word; `evsys resume` goes on with it",
@@ -74,7 +77,7 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         direction=conclusion.direction,
         baseline=conclusion.baseline,
         minimum_effect=conclusion.minimum_effect,
-        subject=conclusion.subject,
+        subject=past.subject,
         arms=tuple(told),
         confirmed=None
         if again is None
@@ -89,7 +92,10 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         parent=past.parent,
         parent_verdict=None if parent is None else parent.verdict,
         parent_retracted=None if parent is None else parent.retracted,
+        parent_subject=None if parent is None else parent.subject,
+        parent_marks=() if parent is None else parent.marks,
         changed=() if parent is None else tuple(_changed(index, past, parent, named, on_record())),
+        marks=past.marks,
     )
 
 
@@ -156,12 +162,7 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
 
 def _weakened(found: Shown, conclusion: Conclusion, runs: Sequence[ShownRun]) -> Iterator[str]:
     past = found.experiment
-    if past.retracted is not None:
-        yield f"it was retracted: {past.retracted}"
-    if past.rests_on:
-        yield f"it rests on what was retracted: {', '.join(past.rests_on)}"
-    if past.dry:
-        yield "it is a dry run: a few steps and tasks only"
+    yield from (mark.says for mark in past.marks if mark.kind not in _REPORTED)
     for earlier in found.superseded:
         yield f"it had concluded {earlier.verdict or 'nothing'} before it was gone on with ({earlier.file})"
     without = conclusion.without_flagged

@@ -120,13 +120,9 @@ def _side(named: Named) -> _Side:
             None if run.folder is None else evidence.result(arm.directory, run.folder) for run in arm.runs
         ]
         results[name] = [result for result in found if result is not None]
-    warnings = [f"{past.experiment_id} is a dry run: it took a few steps and tasks only"] if past.dry else []
+    warnings = [f"{past.experiment_id}: {mark.says}" for mark in past.marks]
     if past.status in ("running", "crashed"):
         warnings.append(f"{past.experiment_id} is {past.status}: it counts as far as it came")
-    if past.retracted is not None:
-        warnings.append(f"{past.experiment_id} is retracted: {past.retracted}")
-    if past.rests_on:
-        warnings.append(f"{past.experiment_id} rests on what was retracted: {', '.join(past.rests_on)}")
     return _Side(named=named, past=past, run_id=run_id, arms=arms, results=results, warnings=tuple(warnings))
 
 
@@ -175,6 +171,8 @@ def _told(side: _Side) -> ComparedSide:
         run_id=side.run_id,
         status=side.past.status if single is None else single.status,
         verdict=side.past.verdict,
+        subject=side.past.subject,
+        marks=side.past.marks,
         steps=sum(result.run.steps for result in results if result.run is not None) if results else None,
         trained_tokens=used.trained_tokens if results else None,
         seconds=side.past.seconds if single is None else single.seconds,

@@ -87,6 +87,8 @@ def _neighbour(
         status=", ".join(statuses) or None,
         score=sum(scores) / len(scores) if scores else None,
         verdict=past.verdict,
+        subject=past.subject,
+        marks=past.marks,
         outcome=_outcome(past.comparisons, arm.name),
     )
 

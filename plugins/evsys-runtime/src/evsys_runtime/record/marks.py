@@ -1,0 +1,76 @@
+"""Marks: the reasons to be careful with a past conclusion, in the same words wherever the experiment is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from evsys_runtime.record.past import PastExperiment
+
+__all__ = ["DISQUALIFYING", "Mark", "MarkKind", "labels", "marks_of", "with_marks"]
+
+MarkKind = Literal[
+    "retracted", "rests_on_retracted", "edited", "dry", "simulated", "leaked", "question_changed"
+]
+
+DISQUALIFYING = frozenset({"retracted", "rests_on_retracted", "edited", "dry", "simulated", "leaked"})
+"""Marks of experiments that nothing can be recommended from."""
+
+
+@attrs.frozen(kw_only=True)
+class Mark:
+    """A reason to be careful with a conclusion: its `kind` for programs, a `label` of a few words for tables, and a sentence."""
+
+    kind: MarkKind
+    label: str
+    says: str
+
+
+def marks_of(past: PastExperiment) -> tuple[Mark, ...]:
+    """The marks that follow from the fields of an experiment, the most serious first."""
+    return tuple(_marks(past))
+
+
+def labels(marks: Iterable[Mark]) -> tuple[str, ...]:
+    """The labels of marks, in order."""
+    return tuple(mark.label for mark in marks)
+
+
+def with_marks(text: str | None, subject: str | None, marks: Iterable[Mark] = (), *more: str) -> str:
+    """A verdict, or a name, with the subject and the marks behind it, such as `SUPPORTED (this checkpoint, simulated)`.
+
+    Args:
+        text: what they are put behind; None is empty.
+        subject: what the verdict is about, `checkpoint` or `recipe`; None if nothing was decided.
+        marks: those of the experiment.
+        more: further remarks.
+    """
+    about = [] if subject is None else [f"this {subject}"]
+    remarks = [*about, *labels(marks), *more]
+    return f"{text or ''}{f' ({", ".join(remarks)})' if remarks else ''}".strip()
+
+
+def _marks(past: PastExperiment) -> Iterator[Mark]:
+    if past.retracted is not None:
+        yield Mark(kind="retracted", label="retracted", says=f"it was retracted: {past.retracted}")
+    if past.rests_on:
+        says = f"it rests on retracted experiments: {', '.join(past.rests_on)}"
+        yield Mark(kind="rests_on_retracted", label="rests on retracted", says=says)
+    if past.edited:
+        says = "its conclusion.json was edited after the run wrote it"
+        yield Mark(kind="edited", label="edited", says=says)
+    if past.dry:
+        yield Mark(kind="dry", label="dry run", says="it is a dry run: a few steps and tasks only")
+    if past.simulated_by:
+        says = f"the model is simulated by {', '.join(past.simulated_by)}"
+        yield Mark(kind="simulated", label="simulated", says=says)
+    if past.leaked_share:
+        share = f"{past.leaked_share:.0%}" if past.leaked_share >= 0.01 else "under 1%"
+        says = f"{share} of the scored tasks are among the training rows"
+        yield Mark(kind="leaked", label=f"{share} leaked", says=says)
+    if past.question_changed:
+        says = f"the question changed after results were known: {', '.join(past.question_changed)}"
+        yield Mark(kind="question_changed", label="question changed after results", says=says)
