@@ -12,6 +12,8 @@ __all__ = [
     "ClaimOutcome",
     "ClaimResult",
     "Forgetting",
+    "LossOutcome",
+    "LossTest",
     "NoiseFloor",
     "Procedure",
     "RunDeviation",
@@ -22,6 +24,7 @@ __all__ = [
 Claim = Literal["better", "no_worse", "equal", "worse"]
 Subject = Literal["checkpoint", "recipe"]
 ClaimOutcome = Literal["supported", "refuted", "undecided"]
+LossOutcome = Literal["exceeded", "within", "undecided"]
 
 
 @attrs.frozen(kw_only=True)
@@ -103,13 +106,40 @@ class NoiseFloor:
 
 
 @attrs.frozen(kw_only=True)
+class LossTest:
+    """Whether a chain of stages lost more of an earlier benchmark's score than allowed, tested before its next stage.
+
+    `change` is the score after `stage` minus the score right after the benchmark's own stage, over the tasks that both scored, signed so that
+    below 0 is a loss; `low` and `high` are its 95 % interval, None where nothing can be excluded on that side. `outcome` is `exceeded` where a
+    loss beyond `limit` is shown at `level`, `within` where a smaller loss is shown, else `undecided`. `p_value` belongs to the test
+    for `exceeded`; it is None, with a `reason`, where there was nothing to test.
+    """
+
+    run: str
+    benchmark: str
+    metric: str
+    stage: str
+    limit: str
+    level: float
+    outcome: LossOutcome
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Forgetting:
     """What an arm that learns dataset after dataset scores on the benchmark of each of them, after each of them.
 
     `values` has a row a benchmark and a column a stage, before the first one that of the starting weights: means over the seeds of
     the arm, `low` and `high` their 95 % intervals, None where nothing was scored. `scored` says how many of the `seeds` each value is of, since those
     that ended early are in no later column; it is empty where a record doesn't tell. `own` is the column of the stage that a benchmark
-    belongs to, `retention` what is left of the score that it had there. `stopped` says which seeds ended early for want of it.
+    belongs to. `changes` are the paired differences of each later score and the one in that column, over tasks, signed so that below 0 is a
+    loss, with their 95 % intervals in `change_low` and `change_high`; they are empty in records from before there were any. `retention` is the ratio of the two scores:
+    it describes, and decides nothing. `tests` are those that `maximum_loss` or `minimum_retention` asked for, at `level` per chain; `stopped` says which
+    seeds ended early.
     """
 
     arm: str
@@ -125,3 +155,9 @@ class Forgetting:
     scored: tuple[tuple[int, ...], ...] = ()
     minimum_retention: float | None = None
     stopped: tuple[str, ...] = ()
+    changes: tuple[tuple[float | None, ...], ...] = ()
+    change_low: tuple[tuple[float | None, ...], ...] = ()
+    change_high: tuple[tuple[float | None, ...], ...] = ()
+    maximum_loss: float | None = None
+    level: float | None = None
+    tests: tuple[LossTest, ...] = ()

@@ -205,22 +205,43 @@ def test_axes_that_no_stage_has_are_refused(problems, name):
 @pytest.mark.parametrize(
     ("benchmark", "said"),
     [
-        ("{path: data/val.jsonl, name: a}", "without a benchmark it isn't known what is left of it"),
+        ("{path: data/val.jsonl, name: a}", "'maximum_loss' needs a benchmark for this dataset"),
         ("{path: data/val.jsonl, name: nope}", "no benchmark entry is called 'a'"),
         ("{path: data/val.jsonl, name: a, split: test}", "would be decided by 'a', which is a 'test' entry"),
     ],
 )
 def test_what_decides_whether_an_arm_ends_early_has_to_be_there(problems, project, benchmark, said):
     text = CONTINUAL.replace("{path: a.jsonl}", "{path: a.jsonl, benchmark: a}")
-    text = text.replace("  datasets:", "  minimum_retention: 0.5\n  datasets:")
+    text = text.replace("  datasets:", "  maximum_loss: 0.5\n  datasets:")
     found = problems(f"{text}{RUN}metadata: {{benchmark: [{benchmark}]}}")
     assert any(said in problem for problem in found), found
+
+
+def test_minimum_retention_is_deprecated_and_still_read(load, project):
+    write_tasks(project / "data" / "more.jsonl", [task(name) for name in "abcdefghijkl"])
+    text = CONTINUAL.replace("{path: a.jsonl}", "{path: a.jsonl, benchmark: val}").replace(
+        "  datasets:", "  minimum_retention: 0.5\n  datasets:"
+    )
+    entries = "{path: data/val.jsonl, name: val}, {path: data/more.jsonl, name: second-one}"
+    plan = load(f"{text}{RUN}metadata: {{success_metric: val.mean_reward, benchmark: [{entries}]}}")
+
+    assert plan.experiment.continual.minimum_retention == 0.5
+    (warning,) = plan.warnings
+    assert "'minimum_retention' is deprecated since evsys 0.1" in warning
+    assert "maximum_loss" in warning
+
+
+def test_two_limits_of_what_may_be_forgotten_are_refused(problems, project):
+    text = CONTINUAL.replace("{path: a.jsonl}", "{path: a.jsonl, benchmark: val}")
+    text = text.replace("  datasets:", "  minimum_retention: 0.5\n  maximum_loss: 0.1\n  datasets:")
+    found = problems(f"{text}{RUN}metadata: {{benchmark: [{{path: data/val.jsonl, name: val}}]}}")
+    assert any("both say how much may be forgotten" in problem for problem in found), found
 
 
 def test_benchmarks_are_those_that_datasets_name_or_are_called_like(load, project):
     write_tasks(project / "data" / "more.jsonl", [task(name) for name in "abcdefghijkl"])
     text = CONTINUAL.replace("{path: a.jsonl}", "{path: a.jsonl, benchmark: val}").replace(
-        "  datasets:", "  minimum_retention: 0.5\n  datasets:"
+        "  datasets:", "  maximum_loss: 0.5\n  datasets:"
     )
     entries = "{path: data/val.jsonl, name: val}, {path: data/more.jsonl, name: second-one}"
     plan = load(f"{text}{RUN}metadata: {{success_metric: val.mean_reward, benchmark: [{entries}]}}")

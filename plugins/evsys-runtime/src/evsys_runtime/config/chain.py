@@ -26,6 +26,7 @@ from evsys_runtime.config.roles import ROLES
 
 __all__ = [
     "RECIPES",
+    "RETENTION_LIMITS",
     "Recipe",
     "check_learned",
     "learned_benchmark",
@@ -33,6 +34,9 @@ __all__ = [
     "recipe_values",
     "stage_name",
 ]
+
+RETENTION_LIMITS = ("maximum_loss", "minimum_retention")
+"""The keys of `continual` that may end an arm early."""
 
 RECIPES = ("stages", "continual")
 """The keys of the experiment file that make chains of its arms."""
@@ -188,15 +192,20 @@ def check_learned(tree: Mapping[str, Any], entries: Sequence[BenchmarkConfig], r
             reader.add(place, f"no benchmark entry is called {asked!r}", hint)
     if not known:
         reader.report.warn("continual: no dataset has a benchmark entry, so nothing tells what is forgotten")
-    if given.get("minimum_retention") is None:
+    limits = [name for name in RETENTION_LIMITS if given.get(name) is not None]
+    if not limits:
         return
+    if len(limits) > 1:
+        message = "'maximum_loss' and 'minimum_retention' both say how much may be forgotten"
+        reader.add("$.continual.minimum_retention", message, "keep 'maximum_loss'")
+    limit = limits[0]
     for index, _ in datasets[:-1]:
         place = f"$.continual.datasets[{index}]"
         if index not in known:
-            message = "without a benchmark it isn't known what is left of it, which 'minimum_retention' asks"
+            message = f"{limit!r} needs a benchmark for this dataset to measure what is forgotten"
             reader.add(place, message, "name its entry as 'benchmark'")
         elif split[known[index]] == "test":
-            message = f"'minimum_retention' would be decided by {known[index]!r}, which is a 'test' entry"
+            message = f"{limit!r} would be decided by {known[index]!r}, which is a 'test' entry"
             reader.add(place, message, "name a 'val' entry")
 
 

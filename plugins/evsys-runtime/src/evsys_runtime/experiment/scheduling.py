@@ -107,7 +107,9 @@ class _Arms:
         session = self.session
         while self._has_room and (arm := self._first_ready(waiting)) is not None:
             if (
-                lacking := why_not_begun(session.plan, arm, session.results, dry=session.options.dry)
+                lacking := why_not_begun(
+                    session.plan, arm, session.results, session.benchmarks, dry=session.options.dry
+                )
             ) is not None:
                 waiting.remove(arm)
                 self.ended[run_id_of(arm)] = self._skipped(arm, lacking)

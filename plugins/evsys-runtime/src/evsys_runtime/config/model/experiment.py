@@ -178,11 +178,23 @@ class ContinualConfig:
 
     datasets: tuple[LearnedConfig, ...] = key("The datasets in order.")
     replay: float = key("Rows of earlier datasets for each row of the one that is learnt.", 0.0, ge=0, le=1)
+    maximum_loss: float | None = key(
+        "An arm ends early once it has lost more than this of an earlier dataset's score, in units of its metric.",
+        None,
+        ge=0,
+    )
     minimum_retention: float | None = key(
-        "An arm ends early where less than this share is left of an earlier dataset's score.",
+        "Use `maximum_loss`. An arm ends early once less than this share of an earlier dataset's score is left.",
         None,
         ge=0,
         le=1,
+        deprecated="0.1",
+    )
+    level: float = key(
+        "The most often that a chain of stages may end early although it has lost no more than allowed.",
+        0.05,
+        gt=0,
+        le=0.5,
     )
 
 

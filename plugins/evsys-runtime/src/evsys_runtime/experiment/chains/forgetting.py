@@ -4,37 +4,59 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from evsys.types import ArmResult, EvaluationResult, Forgetting, MetricValue
+from evsys.types import ArmResult, EvaluationResult, Forgetting, LossTest, MetricValue
 from evsys_runtime.config.chain import learned_benchmark, stage_name
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.intervals import Interval, student_t_quantile
 from evsys_runtime.evaluation.ranges import Range
-from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of, untrained_scoring
-from evsys_runtime.experiment.verdict.tables import number, over_repeats
+from evsys_runtime.experiment.chains.changes import Change, Limit, change_between
+from evsys_runtime.experiment.verdict.comparing import finite
+from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of, untrained_scoring, value_of
+from evsys_runtime.experiment.verdict.tables import number, over_repeats, signed
 
 __all__ = ["START", "forgetting_of", "why_stopped"]
 
 START = "start"
 """What the column of the starting weights is called."""
 
-_ROUNDING = 1e-9
-"""What is left by less may be the limit itself: 0.72 / 0.9 is a little below 0.8."""
-
 
 @attrs.frozen(kw_only=True)
 class _Row:
-    """A benchmark that is looked at, by which metric, and the stage (from 1) that it belongs to; `possible` are its values."""
+    """A benchmark that is looked at, by which metric, and the stage (from 1) that it belongs to."""
 
-    benchmark: str
+    bound: BoundBenchmark
     metric: str
     own: int
-    possible: Range | None = None
 
+    @property
+    def benchmark(self) -> str:
+        return self.bound.name
+
+    @property
+    def possible(self) -> Range | None:
+        """The values that it can have."""
+        return self.bound.metric(self.metric).possible(self.bound.reward_range)
+
+    def change(self, then: Sequence[ArmResult], now: Sequence[ArmResult]) -> Change:
+        """Its scores after a later stage against those after its own."""
+        metric = self.bound.metric(self.metric)
+        return change_between(then, now, self.benchmark, metric, self.bound.reward_range)
+
+    def difference(self, then: ArmResult, now: ArmResult) -> float | None:
+        """The later score minus the one after its own stage, signed so that below 0 is a loss; None where either is missing."""
+        before, after = (value_of(final_scoring(each, self.benchmark), self.metric) for each in (then, now))
+        if before is None or after is None:
+            return None
+        return after - before if self.bound.metric(self.metric).direction == "max" else before - after
+
+
+type _Cell = tuple[float | None, float | None, float | None]
+"""A mean over seeds and the ends of its interval; None where they aren't known."""
 
 type _Scores = Sequence[Sequence[MetricValue | None]]
 """A row a benchmark, a column a stage, the starting weights before the first."""
@@ -50,13 +72,7 @@ def forgetting_of(
         results: those that there are, by run.
         benchmarks: the entries, which know what values are possible.
     """
-    bound = {benchmark.name: benchmark for benchmark in benchmarks}
-    rows = [
-        attrs.evolve(
-            row, possible=bound[row.benchmark].metric(row.metric).possible(bound[row.benchmark].reward_range)
-        )
-        for row in _rows(plan)
-    ]
+    rows = _rows(plan, benchmarks)
     chains: dict[str, dict[int, list[ArmConfig]]] = {}
     for arm in plan.arms:
         if rows and arm.stage is not None:
@@ -64,34 +80,82 @@ def forgetting_of(
     return tuple(_matrix(plan, name, rows, seeds, results) for name, seeds in chains.items())
 
 
-def why_stopped(plan: Plan, arm: ArmConfig, results: Mapping[str, ArmResult]) -> str | None:
-    """Why a stage isn't begun: at the end of one before it less was left of an earlier dataset than has to be.
+def why_stopped(
+    plan: Plan, arm: ArmConfig, results: Mapping[str, ArmResult], benchmarks: Sequence[BoundBenchmark]
+) -> str | None:
+    """Why a stage isn't begun: after one before it, a loss beyond the limit is shown for an earlier dataset.
 
     What couldn't be scored stops nothing.
     """
-    limit = None if plan.experiment.continual is None else plan.experiment.continual.minimum_retention
-    if limit is None or arm.stage is None:
+    if arm.stage is None or Limit.of(plan.experiment.continual) is None:
         return None
     chain = [each for each in plan.arms if (each.name, each.repeat) == (arm.name, arm.repeat)]
-    rows = _rows(plan)
-    scores = _scores(rows, chain, results)
-    for column in range(1, arm.stage.index):
-        for row, values in zip(rows, scores, strict=True):
-            left = _left(row, values, column) if row.own < column else None
-            if left is not None and left < limit - _ROUNDING:
-                return (
-                    f"after stage {_labels(chain)[column]} {number(left)} is left of what {row.benchmark}.{row.metric} was, "
-                    f"less than minimum_retention {limit:g}"
-                )
-    return None
+    tests = _loss_tests(plan, _rows(plan, benchmarks), chain[: arm.stage.index], results)
+    return next((_in_words(test) for test in tests if test.outcome == "exceeded"), None)
 
 
-def _rows(plan: Plan) -> list[_Row]:
+def _loss_tests(
+    plan: Plan, rows: Sequence[_Row], chain: Sequence[ArmConfig], results: Mapping[str, ArmResult]
+) -> Iterator[LossTest]:
+    """The tests before the second stage after a benchmark's own, and before each one that follows, up to the last one of `chain`.
+
+    All tests of a whole chain share its level (Bonferroni), so that it bounds how often a chain ends early that has lost no more than it may.
+    """
+    continual = plan.experiment.continual
+    limit = Limit.of(continual)
+    if continual is None or limit is None:
+        return
+    ends = [results.get(arm.run_id) for arm in chain]
+    labels, stages = _labels(chain), len(continual.datasets)
+    level = continual.level / max(1, sum(max(0, stages - 1 - row.own) for row in rows))
+    for column in range(1, len(chain)):
+        now = ends[column - 1]
+        for row in rows:
+            then = ends[row.own - 1] if row.own < column else None
+            if then is None or now is None or "skipped" in (then.status, now.status):
+                continue
+            asked = LossTest(
+                run=f"{chain[0].name}-s{chain[0].repeat}",
+                benchmark=row.benchmark,
+                metric=row.metric,
+                stage=labels[column],
+                limit=str(limit),
+                level=level,
+                outcome="undecided",
+            )
+            yield _answered(asked, row.change([then], [now]), limit)
+
+
+def _answered(asked: LossTest, change: Change, limit: Limit) -> LossTest:
+    difference = change.paired()
+    if difference is None:
+        return attrs.evolve(asked, reason=change.reason)
+    outcome, p_value = limit.outcome(change, difference, asked.level)
+    return attrs.evolve(
+        asked,
+        outcome=outcome,
+        change=difference.effect,
+        low=finite(difference.low),
+        high=finite(difference.high),
+        p_value=p_value,
+    )
+
+
+def _in_words(test: LossTest) -> str:
+    interval = f"95 % interval {number(test.low)} to {number(test.high)}"
+    return (
+        f"after stage {test.stage} {test.benchmark}.{test.metric} has changed by {signed(test.change)} ({interval}), "
+        f"beyond {test.limit} (p = {test.p_value:.2g}, level {test.level:.2g})"
+    )
+
+
+def _rows(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> list[_Row]:
     """The benchmarks of the datasets, each once, as that of the first dataset that has it."""
     continual = plan.experiment.continual
     if continual is None:
         return []
     entries = {entry.label: entry for entry in plan.experiment.metadata.benchmarks}
+    bound = {benchmark.name: benchmark for benchmark in benchmarks}
     found: dict[str, _Row] = {}
     for index, dataset in enumerate(continual.datasets):
         name = stage_name(dataset.name, index, default="data")
@@ -101,7 +165,7 @@ def _rows(plan: Plan) -> list[_Row]:
         success = plan.success
         of_success = success is not None and success.benchmark == label
         metric = success.metric if success is not None and of_success else entries[label].metric_names[0]
-        found.setdefault(label, _Row(benchmark=label, metric=metric, own=index + 1))
+        found.setdefault(label, _Row(bound=bound[label], metric=metric, own=index + 1))
     return list(found.values())
 
 
@@ -165,8 +229,11 @@ def _matrix(
         ]
         for place, row in enumerate(rows)
     ]
+    changes = [
+        [_change(row, column, list(seeds.values()), results) for column in range(len(labels))] for row in rows
+    ]
     continual = plan.experiment.continual
-    stopped = [why for chain in seeds.values() if (why := _stopped(plan, chain, results)) is not None]
+    tests = [test for chain in seeds.values() for test in _loss_tests(plan, rows, chain, results)]
     return Forgetting(
         arm=name,
         benchmarks=tuple(row.benchmark for row in rows),
@@ -180,7 +247,13 @@ def _matrix(
         retention=tuple(map(tuple, left)),
         seeds=len(seeds),
         minimum_retention=None if continual is None else continual.minimum_retention,
-        stopped=tuple(stopped),
+        stopped=tuple(f"{test.run}: {_in_words(test)}" for test in tests if test.outcome == "exceeded"),
+        changes=tuple(tuple(cell[0] for cell in row) for row in changes),
+        change_low=tuple(tuple(cell[1] for cell in row) for row in changes),
+        change_high=tuple(tuple(cell[2] for cell in row) for row in changes),
+        maximum_loss=None if continual is None else continual.maximum_loss,
+        level=continual.level if continual is not None and Limit.of(continual) is not None else None,
+        tests=tuple(tests),
     )
 
 
@@ -190,14 +263,33 @@ def _counts(columns: Sequence[Sequence[MetricValue]], seeds: int) -> tuple[int, 
     return seeds if start else 0, *stages
 
 
-def _stopped(plan: Plan, chain: Sequence[ArmConfig], results: Mapping[str, ArmResult]) -> str | None:
-    why = why_stopped(plan, chain[-1], results)
-    return None if why is None else f"{chain[0].name}-s{chain[0].repeat}: {why}"
+def _change(
+    row: _Row, column: int, chains: Sequence[Sequence[ArmConfig]], results: Mapping[str, ArmResult]
+) -> _Cell:
+    """The mean change over the seeds that have both scores, with its 95 % interval over tasks and seeds."""
+    if column <= row.own:
+        return None, None, None
+    pairs = [
+        (then, now, difference)
+        for chain in chains
+        if (then := results.get(chain[row.own - 1].run_id)) is not None
+        and (now := results.get(chain[column - 1].run_id)) is not None
+        and (difference := row.difference(then, now)) is not None
+    ]
+    if not pairs:
+        return None, None, None
+    change = row.change([then for then, _, _ in pairs], [now for _, now, _ in pairs])
+    by_seed = [difference for _, _, difference in pairs]
+    paired = change.paired()
+    if paired is None or change.pair is None:
+        return math.fsum(by_seed) / len(by_seed), None, None
+    seeds, width = _half_width(by_seed), change.pair.largest or math.inf
+    low = paired.effect - math.hypot(paired.effect - paired.low, seeds)
+    high = paired.effect + math.hypot(paired.high - paired.effect, seeds)
+    return paired.effect, finite(max(low, -width)), finite(min(high, width))
 
 
-def _over_seeds(
-    known: Sequence[MetricValue], possible: Range | None
-) -> tuple[float | None, float | None, float | None]:
+def _over_seeds(known: Sequence[MetricValue], possible: Range | None) -> _Cell:
     """The mean over seeds with its 95 % interval.
 
     Both which tasks there are and which seeds were drawn are left to chance, independently: the squares of how far each of them alone leads away

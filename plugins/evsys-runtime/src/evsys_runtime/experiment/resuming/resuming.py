@@ -75,7 +75,7 @@ def taken_up_session(
     ended = {run_id: found.ended for run_id, found in taken.items() if found.ended is not None}
     facts = record.facts
     concluded = facts["finished"] is not None and facts["status"] in CONCLUDED
-    if concluded and not still_to_come(plan, ended):
+    if concluded and not still_to_come(plan, ended, benchmarks):
         return None
     session = Session.over(record, plan, options, benchmarks, redactor, sources=sources)
     session.scores_outside_harness = scored_outside_harness(record)
@@ -116,7 +116,7 @@ def to_resume(session: Session) -> list[str]:
         run = None if result.run_dir is None else session.record.find_run(run_id)
         if run is not None and is_final(result, run):
             ended[run_id] = result
-    return still_to_come(session.plan, ended)
+    return still_to_come(session.plan, ended, session.benchmarks)
 
 
 def result_on_record(record: ExperimentRecord) -> ExperimentResult:

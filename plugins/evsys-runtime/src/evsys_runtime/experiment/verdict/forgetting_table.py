@@ -5,25 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evsys.types import Forgetting
-from evsys_runtime.experiment.verdict.tables import Table, markdown_table, number
+from evsys_runtime.experiment.verdict.tables import Table, markdown_table, number, signed
 
 __all__ = ["forgetting_lines", "forgetting_table"]
 
 
 def forgetting_table(found: Forgetting) -> Table:
-    """A line a benchmark, a column a stage; the score right after a benchmark's own stage is in brackets. `kept` is what is left of it
-    in the end. A number that isn't of all seeds says of how many: those that are left may be the ones that forgot least.
+    """A line a benchmark, a column a stage; the score right after a benchmark's own stage is in brackets. `change` is the difference of the
+    last score and that one, with its interval. A number that isn't of all seeds says of how many: those that are left may be the ones
+    that forgot least. Records from before there were differences have `kept`, the ratio.
     """
     rows = []
     for place, benchmark in enumerate(found.benchmarks):
         cells = [_cell(found, place, column) for column in range(len(found.stages))]
-        last = found.retention[place][-1] if found.own[place] < len(found.stages) - 1 else None
-        kept = (
-            "" if found.own[place] == len(found.stages) - 1 else f"{number(last)}{_of_some(found, place, -1)}"
-        )
-        rows.append((f"{benchmark}.{found.metrics[place]}", *cells, kept))
+        in_the_end = "" if found.own[place] == len(found.stages) - 1 else _left_in_the_end(found, place)
+        rows.append((f"{benchmark}.{found.metrics[place]}", *cells, in_the_end))
     title = found.arm + (f", {found.seeds} seeds" if found.seeds > 1 else "")
-    return Table(title=title, columns=(*found.stages, "kept"), rows=tuple(rows))
+    return Table(
+        title=title, columns=(*found.stages, "change" if found.changes else "kept"), rows=tuple(rows)
+    )
+
+
+def _left_in_the_end(found: Forgetting, place: int) -> str:
+    if not found.changes:
+        return f"{number(found.retention[place][-1])}{_of_some(found, place, -1)}"
+    change = found.changes[place][-1]
+    if change is None:
+        return number(None)
+    low, high = found.change_low[place][-1], found.change_high[place][-1]
+    interval = "" if low is None and high is None else f" [{number(low)}, {number(high)}]"
+    return f"{signed(change)}{interval}{_of_some(found, place, -1)}"
 
 
 def _cell(found: Forgetting, place: int, column: int) -> str:
@@ -39,8 +50,18 @@ def _of_some(found: Forgetting, place: int, column: int) -> str:
 def forgetting_lines(found: Forgetting) -> list[str]:
     """The matrix in Markdown, with what it says in words."""
     lines = ["What each stage left of what was learnt before:", "", *markdown_table(forgetting_table(found))]
-    said = [*_intervals(found), *(f"- ended early: {text}" for text in found.stopped)]
-    return [*lines, "", *said] if said else lines
+    notes = [*_intervals(found), *_undecided(found), *(f"- ended early: {text}" for text in found.stopped)]
+    return [*lines, "", *notes] if notes else lines
+
+
+def _undecided(found: Forgetting) -> Iterator[str]:
+    """The tests that could not tell whether more was lost than allowed."""
+    for test in found.tests:
+        if test.outcome != "undecided":
+            continue
+        seen = f"changed by {signed(test.change)} [{number(test.low)}, {number(test.high)}]"
+        why = seen if test.reason is None else test.reason
+        yield f"- can't tell: {test.run} after {test.stage}, {test.benchmark}.{test.metric} against {test.limit}: {why}"
 
 
 def _intervals(found: Forgetting) -> Iterator[str]:
