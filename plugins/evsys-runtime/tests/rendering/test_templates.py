@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import DataError
+from evsys_runtime.rendering import template_sandbox
 from evsys_runtime.rendering.templates import CHATML, ChatTemplate, load_template
 
 ONE = [{"role": "user", "content": "hi"}]
@@ -67,12 +68,93 @@ def test_a_template_that_refuses_says_why_and_where():
         "{{ 'a' * 99999999999 }}",
         "{{ [0] * 99999999999 }}",
         "{{ 9 ** 99999999 }}",
+        "{{ 'a'.center(9999999999) }}",
+        "{{ 'a'.ljust(9999999999) }}",
+        "{{ 'a'.zfill(9999999999) }}",
+        "{{ '%9999999999d' % 1 }}",
+        "{{ '%*d' % (9999999999, 1) }}",
+        "{{ '%9999999999d'|format(1) }}",
+        "{{ '{:9999999999}'.format(1) }}",
+        "{{ ('a\n' * 1000)|indent(99999999) }}",
+        "{{ [[1]]|tojson(indent=9999999999) }}",
+        "{{ [1, 2]|tojson(separators=('a' * 100000, 'b')) }}",
+        "{{ ('a' * 100000)|replace('a', 'b' * 100000) }}",
+        "{{ ('a' * 100000).replace('a', 'b' * 100000) }}",
+        "{{ ('a' * 100000)|replace(old='a', new='b' * 100000) }}",
+        "{{ ('a' * 10000)|list|join('b' * 100000) }}",
+        "{{ ('b' * 100000).join(('a' * 10000)|list) }}",
+        "{{ ('\t' * 100000).expandtabs(100000) }}",
+        "{{ lipsum(n=99999) }}",
+        "{{ []|batch(9999999999, 'x')|list }}",
+        "{{ [1]|batch(9999999999, 'x')|list }}",
+        "{{ [1]|slice(9999999999)|list }}",
+        "{% set x = namespace(v='aaaaaaaaaa') %}{% for i in range(99) %}{% set x.v = x.v ~ x.v %}{% endfor %}",
+        "{% set x = namespace(v='aaaaaaaaaa') %}{% for i in range(99) %}{% set x.v = x.v + x.v %}{% endfor %}",
+        "{% set x = namespace(v=[0]) %}{% for i in range(99) %}{% set x.v = x.v + x.v %}{% endfor %}",
+        "{% set x = namespace(v=[0]) %}{% for i in range(99) %}{% set x.v = [x.v, x.v] %}{% endfor %}{{ x.v }}",
+        "{% set x = namespace(v=[0]) %}{% for i in range(99) %}{% set x.v = [x.v, x.v] %}{% endfor %}{{ x.v|tojson }}",
+        "{% set x = namespace(v=[0]) %}{% for i in range(99) %}{% set x.v = {'a': x.v, 'b': x.v} %}{% endfor %}{{ '%s' % x.v }}",
+        "{% set x = namespace(v=9) %}{% for i in range(99) %}{% set x.v = x.v * x.v %}{% endfor %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{{ absent.attribute }}",
     ],
 )
 def test_the_sandbox_stops_what_is_no_templating(source: str):
     with pytest.raises(DataError, match="chat template failed"):
         ChatTemplate(source).render(ONE)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% for i in [[0] * 9] * 9 recursive %}{{ loop([[0] * 9] * 9) if loop.depth < 90 }}{% endfor %}",
+        "{% for i in range(100000) %}{% set x = ('a' * 100)|upper|lower|sort|list %}{% endfor %}",
+    ],
+)
+def test_the_time_is_bounded(source: str, monkeypatch: pytest.MonkeyPatch):
+    clock = iter(range(10**9))
+    monkeypatch.setattr(template_sandbox.time, "monotonic", lambda: next(clock) / 100)
+    with pytest.raises(DataError, match="not rendered within 10 seconds"):
+        ChatTemplate(source).render(ONE)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ 'a' ~ 1 ~ none ~ [1, 'b'] }}", "a1None[1, 'b']"),
+        ("{{ '%s|%03d'|format('x', 7) }}", "x|007"),
+        ("{{ 'a' + messages[0].content }}", "ahi"),
+        ("{{ '%s has %d' % ('x', 12345678901) }}", "x has 12345678901"),
+        ("{{ 12345678901|string ~ 2 ** 40 }}", "123456789011099511627776"),
+        ("{{ ['a', 'b']|join(', ') }}{{ ', '.join(['c']) }}", "a, bc"),
+        ("{{ 'a-b'|replace('-', '+') }}{{ 'a-b'.replace('-', '').strip().split('b')|length }}", "a+b2"),
+        ("{{ {'b': 1, 'a': 2}|dictsort|tojson }}", '[["a", 2], ["b", 1]]'),
+        ("{{ messages|map(attribute='role')|list|first }}", "user"),
+        ("{{ messages|selectattr('role', 'equalto', 'user')|list|length }}", "1"),
+        ("{% macro f(x) %}[{{ x }}]{% endmacro %}{{ f(1) ~ f(2) }}", "[1][2]"),
+        ("{% call(x) g() %}{{ x }}{% endcall %}{% macro h() %}{% endmacro %}", None),
+        ("{{ {'a': 1}.items()|list }}{{ messages[0].get('absent', 'none') }}", "[('a', 1)]none"),
+    ],
+)
+def test_what_templates_use_works_within_the_bounds(source: str, text: str | None):
+    template = ChatTemplate(source)
+    if text is None:
+        with pytest.raises(DataError, match="'g' is undefined"):
+            template.render(ONE)
+    else:
+        assert template.render(ONE) == text
+
+
+def test_filters_without_a_bound_are_not_there():
+    with pytest.raises(DataError, match=r"No filter named 'center'.*chat templates can use abs, attr"):
+        ChatTemplate("{{ 'a'|center(9999999999) }}")
+
+
+def test_a_template_that_cant_be_compiled_is_named():
+    with pytest.raises(DataError, match=r"deep\.jinja: chat template can't be compiled"):
+        ChatTemplate("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", name="deep.jinja")
 
 
 def test_the_output_is_bounded():

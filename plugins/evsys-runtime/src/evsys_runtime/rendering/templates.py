@@ -1,7 +1,6 @@
 """Chat templates: jinja2 in its immutable sandbox, set up as the templates inside models expect it.
 
-A template comes with a model from elsewhere, so it is bounded: no access to Python's internals, no huge repetitions, and
-no more than a fixed number of characters of output. Whatever goes wrong inside one is a `DataError` that names it.
+A template comes with a model from elsewhere, so it runs in a sandbox with bounds on time and memory. Whatever goes wrong inside one is a `DataError` that names it.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evsys.errors import DataError
 from evsys_runtime.rendering.cache import TINY, find_model
+from evsys_runtime.rendering.template_sandbox import FILTERS, MAX_CHARACTERS, deadline, environment
 
 if TYPE_CHECKING:
     import jinja2
@@ -27,9 +26,6 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 """The template of `evsys/tiny`: plain ChatML, no default system prompt."""
-
-MAX_CHARACTERS = 4_000_000
-MAX_REPEATED = 100_000
 
 
 class ChatTemplate:
@@ -96,11 +92,12 @@ class ChatTemplate:
         parts: list[str] = []
         size = 0
         try:
-            for part in self._template.generate(variables):
-                size += len(part)
-                if size > self.max_characters:
-                    break
-                parts.append(part)
+            with deadline():
+                for part in self._template.generate(variables):
+                    size += len(part)
+                    if size > self.max_characters:
+                        break
+                    parts.append(part)
         except Exception as exc:
             raise DataError(
                 f"chat template failed: {_describe(exc)}", source=self.name, line=_line(exc)
@@ -155,74 +152,16 @@ def _compiled(source: str, name: str) -> jinja2.Template:
     from jinja2 import TemplateSyntaxError
 
     try:
-        return _environment().from_string(source)
+        return environment().from_string(source)
     except TemplateSyntaxError as exc:
         raise DataError(
-            f"chat template has a syntax error: {exc.message}", source=name, line=exc.lineno
+            f"chat template has a syntax error: {exc.message}",
+            source=name,
+            line=exc.lineno,
+            hint=f"chat templates can use {', '.join(FILTERS)}" if "No filter" in str(exc.message) else None,
         ) from exc
-
-
-@functools.lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
-    from jinja2 import TemplateError, nodes
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class GenerationTag(Extension):
-        """`{% generation %}...{% endgeneration %}` marks what an assistant wrote; the text inside is kept as it is."""
-
-        tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as a plain class attribute
-
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    class Bounded(ImmutableSandboxedEnvironment):
-        """Repetition and powers are bounded, since both make little source into much memory."""
-
-        intercepted_binops = frozenset({"*", "**"})
-
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            sizes = [len(value) for value in (left, right) if isinstance(value, str | list | tuple)]
-            times = [value for value in (left, right) if isinstance(value, int)]
-            if operator == "*" and sizes and times and sizes[0] * times[0] > MAX_REPEATED:
-                raise TemplateError(f"repetition beyond {MAX_REPEATED} items")
-            if operator == "**" and any(abs(value) > 64 for value in times):
-                raise TemplateError("power of numbers beyond 64")
-            return super().call_binop(context, operator, left, right)
-
-    def raise_exception(message: str) -> None:
-        raise TemplateError(message)
-
-    environment = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as models were trained on it: no escaping for HTML, characters of all scripts as they are."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-@functools.lru_cache(maxsize=1)
-def _started() -> datetime:
-    return datetime.now(UTC)
-
-
-def _strftime_now(pattern: str) -> str:
-    """Today's date for templates that show it: one moment a process, so training and sampling see the same text."""
-    return _started().strftime(pattern)
+    except Exception as exc:  # of the compiler, such as a recursion too deep or a bound
+        raise DataError(f"chat template can't be compiled: {_describe(exc)}", source=name) from exc
 
 
 def _describe(exc: Exception) -> str:
