@@ -195,3 +195,32 @@ def test_nothing_that_was_left_running_outlives_its_test():
         "    threading.Thread(target=lambda: time.sleep(60)).start()\n    return 1"
     )
     assert judged(code, ["assert f() == 1"]).value == 1.0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class math:\n    isclose = staticmethod(lambda *a, **k: True)\ndef half(x):\n    return 'wrong'",
+        "import types\nmath = types.SimpleNamespace(isclose=lambda *a, **k: True)\ndef half(x):\n    return 7",
+    ],
+)
+def test_a_program_cant_replace_a_module_that_tests_use(code):
+    score = CodeTests().judged(code, ["assert math.isclose(half(3), 1.5)"], {})
+    assert score.value == 0.0
+
+
+def test_tests_can_use_modules_of_python_without_an_import():
+    code = "def half(x):\n    return x / 2\n\nclass Stack:\n    of = staticmethod(list)\n\ndef bisect(x):\n    return x"
+    tests = [
+        "assert math.isclose(half(3), 1.5)",
+        "assert Stack.of('ab') == ['a', 'b']",
+        "assert bisect(3) == 3",
+    ]
+    assert CodeTests().judged(code, tests, {}).value == 1.0
+
+
+def test_a_test_that_uses_a_library_without_an_import_is_refused():
+    with pytest.raises(ValueError, match=r"test 2 uses np without importing it; import it in `setup`"):
+        CodeTests().check(["assert f() == 1", "assert np.allclose(f(), 1)"])
+    CodeTests(setup="import numpy as np").check(["assert np.allclose(f(), 1)"])
+    CodeTests().check(["import numpy as np\nassert np.allclose(f(), 1)"])

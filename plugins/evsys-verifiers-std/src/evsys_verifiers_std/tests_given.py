@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -63,7 +64,58 @@ def given_tests(settings: Settings, expected: Any) -> Given:
         _parsed("solution", solution)
     for number, test in enumerate(listed, start=1):
         _check(f"test {number}", test, entry_point)
-    return Given(tests=tuple(listed), entry_point=entry_point, setup=setup, solution=solution)
+    imports = _imports([test for test in listed if isinstance(test, str)], setup)
+    return Given(
+        tests=tuple(listed),
+        entry_point=entry_point,
+        setup=f"{setup}\n{imports}" if imports else setup,
+        solution=solution,
+    )
+
+
+_LIBRARIES = frozenset({"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch"})
+"""Modules that tests often use without an import, and that aren't Python's own."""
+
+
+def _imports(tests: Sequence[str], setup: str) -> str:
+    """Imports of the modules of Python that tests use without one, as `math` in `math.isclose(...)`.
+
+    A name that tests don't define is the program's. A module must not be: a program with a class `math` of its own would
+    judge itself.
+
+    Raises:
+        ValueError: a test uses a module that isn't Python's own, and nothing imports it.
+    """
+    bound = _bound(ast.parse(setup))
+    found: set[str] = set()
+    for number, test in enumerate(tests, start=1):
+        tree = ast.parse(test)
+        bases = {
+            node.value.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+        unbound = bases - bound - _bound(tree)
+        if foreign := sorted(unbound & _LIBRARIES):
+            raise ValueError(f"test {number} uses {foreign[0]} without importing it; import it in `setup`")
+        found |= unbound & sys.stdlib_module_names
+    return "".join(f"import {name}\n" for name in sorted(found))
+
+
+def _bound(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+    return names
 
 
 def _check_entry_point(name: Any) -> None:
