@@ -415,6 +415,18 @@ def test_what_looks_like_a_secret_under_the_name_of_one_is_refused_in_the_file(l
     lab.nothing_was_written()
 
 
+@pytest.mark.parametrize(
+    "address", ["http://user:hunter2pw@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?token=abcdef123456"]
+)
+def test_an_address_with_a_password_or_a_token_is_refused(lab, address):
+    lab.code(LISTENER)
+    lab.config(("run:", f"callbacks: [{{kind: service, params: {{address: '{address}'}}}}]\nrun:"))
+    lab.run().refused(
+        2, r":5:38: .*address: this looks like a secret, .* write \$\{ADDRESS\} and export ADDRESS"
+    )
+    lab.nothing_was_written()
+
+
 def test_a_key_that_begins_like_those_of_a_service_is_refused_wherever_the_file_or_an_option_has_it(lab):
     key = "hf_" + "aB3" * 12
     lab.config(

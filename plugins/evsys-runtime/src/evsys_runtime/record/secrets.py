@@ -18,7 +18,15 @@ from typing import Any
 
 from evsys_runtime.record.encoding import field_values
 
-__all__ = ["REDACTED", "Redactor", "could_be_no_word", "is_secret_name", "issued_key", "redact"]
+__all__ = [
+    "REDACTED",
+    "Redactor",
+    "address_credentials",
+    "could_be_no_word",
+    "is_secret_name",
+    "issued_key",
+    "redact",
+]
 
 REDACTED = "[redacted]"
 
@@ -114,6 +122,12 @@ def issued_key(text: str) -> int | None:
     if not any(mark in text for mark in _ISSUERS):
         return None
     return next((found.start() for found in _ISSUED.finditer(text) if _is_key(found)), None)
+
+
+def address_credentials(text: str) -> bool:
+    """True when an address in `text` has a user with a password, or a secret in its query (`?token=...`)."""
+    users = "://" in text and "@" in text and _without_user_info(text) != text
+    return users or ("?" in text and _QUERY.sub(_without_value, text) != text)
 
 
 def _is_key(found: re.Match[str]) -> bool:

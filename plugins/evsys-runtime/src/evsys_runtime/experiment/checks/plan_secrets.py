@@ -12,7 +12,13 @@ from evsys_runtime.config.document import Document
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.secrets import named, redactor_of, said
 from evsys_runtime.record.leaks import leak, leaks_in
-from evsys_runtime.record.secrets import Redactor, could_be_no_word, is_secret_name, issued_key
+from evsys_runtime.record.secrets import (
+    Redactor,
+    address_credentials,
+    could_be_no_word,
+    is_secret_name,
+    issued_key,
+)
 
 __all__ = ["refuse_secrets"]
 
@@ -81,10 +87,13 @@ def _by_its_looks(document: Document) -> Iterator[Problem]:
     for path, text in _texts(document.tree):
         keys = [key for key in paths.parse(path) if isinstance(key, str)] if path != "$" else []
         name = next(filter(is_secret_name, keys), None)
-        plain = name is not None and could_be_no_word(text) and not placeholders.names_in(text)
+        plain = not placeholders.names_in(text) and (
+            address_credentials(text) or (name is not None and could_be_no_word(text))
+        )
         # Rows are data: a column may be called `token`.
         if (plain or issued_key(text) is not None) and "rows" not in keys and not _is_set(path, document):
-            variable = re.sub(r"\W+", "_", name or "API_KEY").upper()
+            last = keys[-1] if address_credentials(text) else "API_KEY"
+            variable = re.sub(r"\W+", "_", name or last).upper()
             problem = document.problem(path, _LOOKS, f"write ${{{variable}}} and export {variable}")
             told.add(problem.line)
             yield problem
