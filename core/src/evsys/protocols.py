@@ -151,7 +151,11 @@ class Loss(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back."""
+    """Text to token ids and back.
+
+    May declare `control_tokens`, the ids by text of the tokens that only a chat template may write. Then `encode` also takes `plain`, the
+    `(start, end)` spans of the text in which these are text, and what precedes a control token doesn't change the tokens after it.
+    """
 
     @property
     def vocab_size(self) -> int:

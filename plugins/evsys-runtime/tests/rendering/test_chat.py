@@ -354,7 +354,7 @@ def test_a_template_that_shows_no_prompt_would_train_everything_and_is_refused()
 
 
 def test_data_with_the_templates_marks_inside_an_answer_is_refused(chatml):
-    with pytest.raises(DataError, match="holds the text of an end token"):
+    with pytest.raises(DataError, match="ends with the text of an end token"):
         chatml.render_training(talk(("user", "q"), ("assistant", "<|im_start|>assistant\nyes<|im_end|>\n")))
 
 

@@ -50,7 +50,7 @@ def test_half_a_surrogate_pair_is_a_data_error(kind: str, bpe):
 
 def test_a_tokenizer_json_is_loaded_with_its_end_token(model_dir: Path, bpe):
     tokenizer = load_tokenizer(model_dir)
-    assert tokenizer.eos_token_ids == (2,)
+    assert tokenizer.eos_token_ids == (2, 0)
     assert tokenizer.vocab_size == bpe.get_vocab_size() > 259
     assert tokenizer.special_tokens == {"eos_token": "<|im_end|>", "bos_token": "<|im_start|>"}
     ids = tokenizer.encode("hello<|im_end|>\n")

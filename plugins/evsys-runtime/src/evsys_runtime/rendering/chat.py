@@ -16,9 +16,17 @@ import attrs
 from evsys.errors import DataError
 from evsys.types import Message
 from evsys_runtime.data.answers import THINK, parse_answer, written_out
+from evsys_runtime.rendering.control_tokens import (
+    NO_MASKS,
+    Masks,
+    control_texts_of,
+    encode_rendered,
+)
+from evsys_runtime.rendering.growth import grow
 from evsys_runtime.rendering.messages import require_answer_shown, require_prompt_shown, template_messages
 from evsys_runtime.rendering.templates import CHATML, ChatTemplate
 from evsys_runtime.rendering.tokenizers import ByteTokenizer
+from evsys_runtime.rendering.turns import Prefix, TrainingSequences
 
 if TYPE_CHECKING:
     from evsys.protocols import Tokenizer
@@ -33,11 +41,26 @@ _THINKING_PROBE = (_PROBE[0], Message(role="assistant", content="the answer", re
 
 
 class _Turn(NamedTuple):
-    """An assistant turn in tokens: what stands before it, and the turn up to and including its end token."""
+    """An assistant turn in text: the prompt, and the conversation with the turn.
 
-    prompt: list[int]
-    answer: list[int]
-    weight: float
+    Messages before `unseen` are known to be in the text before the character `since` of the prompt.
+    """
+
+    place: int
+    prompt: Prefix
+    whole: Prefix
+    unseen: int = 0
+    since: int = 0
+
+
+class _Conversation(NamedTuple):
+    """Messages and tools as they are, as the template gets them, and the masks between the two."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]]
+    masked: Sequence[Message]
+    masked_tools: Sequence[Mapping[str, Any]]
+    masks: Masks
 
 
 class ChatTemplateRenderer:
@@ -66,7 +89,9 @@ class ChatTemplateRenderer:
     ) -> None:
         self.tokenizer: Tokenizer = tokenizer or ByteTokenizer()
         self.template = ChatTemplate(template) if isinstance(template, str) else template
+        self._controls = control_texts_of(self.tokenizer)
         self.stop_token_ids = self._stop_ids()
+        self._end_texts = tuple(self.tokenizer.decode([token]) for token in self.stop_token_ids)
         self.reasoning_tags = reasoning_tags
         self._opened = self._prompt_text(_PROBE[:1]).rstrip().endswith(reasoning_tags[0])
         self._places_reasoning = any(
@@ -94,17 +119,14 @@ class ChatTemplateRenderer:
         Raises:
             DataError: the template failed, or left out a message or a tool.
         """
-        if not self._places_reasoning:  # the model reads what it wrote
-            messages = [self._with_reasoning_in_content(message) for message in messages]
-        text = self._prompt_text(messages, tools)
-        require_prompt_shown(text, messages, tools, self.template.name)
-        return text
+        text, masks = self._prompt(messages, tools)
+        return masks.text(text)
 
     def render_prompt(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """Token ids of `prompt_text`."""
-        return self.tokenizer.encode(self.prompt_text(messages, tools))
+        """Token ids of `prompt_text`. The texts of control tokens in messages and tools are encoded as text."""
+        return encode_rendered(self.tokenizer, *self._prompt(messages, tools))
 
     def render_training(
         self,
@@ -137,15 +159,14 @@ class ChatTemplateRenderer:
         if train_on == "last_assistant":
             indices = indices[-1:]
         background = 1.0 if train_on == "all" else 0.0
-        turns = (
-            self._turn(messages, index, tools)
-            for index in indices
-            if background or messages[index].weight != 0.0
-        )
-        sequences = _join(turns, background)
-        if train_on == "all":
-            sequences = [self._whole(messages, tools, sequences)]
-        return [(tokens, weights) for tokens, weights in sequences if any(weights)]
+        indices = [index for index in indices if background or messages[index].weight != 0.0]
+        talk = self._conversation(messages, tools)
+        sequences = TrainingSequences(self.tokenizer, self._controls, talk.masks, background)
+        for turn in self._turns(talk, indices):
+            self._learn(sequences, turn, talk)
+        if train_on == "all" and messages:
+            self._continue_to_the_end(sequences, talk)
+        return [(tokens, weights) for tokens, weights in sequences.done if any(weights)]
 
     def parse(self, tokens: Sequence[int]) -> Message:
         """The assistant message that these sampled tokens are, with reasoning, tool calls and content apart.
@@ -170,53 +191,105 @@ class ChatTemplateRenderer:
     def _prompt_text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         return self.template.render(template_messages(messages), tools=tools, add_generation_prompt=True)
 
-    def _turn_texts(
+    def _conversation(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> _Conversation:
+        if self._controls is None:
+            return _Conversation(messages, tools, messages, tools, NO_MASKS)
+        masks = self._controls.mask((list(messages), list(tools)), reserved=self.template.source)
+        return _Conversation(messages, tools, masks.apply(list(messages)), masks.apply(list(tools)), masks)
+
+    def _prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[str, Masks]:
+        """A prompt with masks for the control texts in its data."""
+        talk = self._conversation(messages, tools)
+        masked = talk.masked
+        if not self._places_reasoning:  # the model reads what it wrote
+            masked = [self._with_reasoning_in_content(message) for message in masked]
+        text = self._prompt_text(masked, talk.masked_tools)
+        require_prompt_shown(talk.masks.text(text), messages, tools, self.template.name)
+        return text, talk.masks
+
+    def _turns(self, talk: _Conversation, indices: Sequence[int]) -> Iterator[_Turn]:
+        """The turns at `indices`, from two renderings in all if the template only appends, else from two for each turn."""
+        growth = None
+        if len(indices) > 1 and indices[0] > 0:
+            growth = grow(self.template, template_messages(talk.masked[: indices[-1] + 1]), talk.masked_tools)
+        if growth is None:
+            for index in indices:
+                prompt, whole = self._texts(talk.masked, index, talk.masked_tools)
+                yield _Turn(index, Prefix(prompt, len(prompt)), Prefix(whole, len(whole)))
+            return
+        text, starts, before = growth.text, growth.starts, 0
+        for index in indices:
+            prompt_of = Prefix(text, starts[index], growth.prompt)
+            whole_of = Prefix(text, starts[index + 1], growth.tail)
+            yield _Turn(index, prompt_of, whole_of, before, starts[before] if before else 0)
+            before = index
+
+    def _texts(
         self, messages: Sequence[Message], index: int, tools: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[str, str]:
-        """The prompt of the assistant turn at `index`, and what the turn adds to it."""
+        """The prompt of the assistant turn at `index`, and the conversation with that turn."""
         prompt = self._prompt_text(messages[:index], tools)
-        whole = self.template.render(template_messages(messages[: index + 1]), tools=tools)
-        if not prompt:
+        return prompt, self.template.render(template_messages(messages[: index + 1]), tools=tools)
+
+    def _answer(self, turn: _Turn, masks: Masks = NO_MASKS) -> str:
+        """What a turn adds to its prompt."""
+        start = turn.prompt.cut if turn.whole.base is turn.prompt.base else 0
+        prompt, whole = turn.prompt.text(start), turn.whole.text(start)
+        if not start and not prompt:
             raise DataError(
                 "the chat template renders no prompt, so every token would be trained",
                 source=self.template.name,
             )
         if not whole.startswith(prompt):
             raise DataError(
-                f"the chat template is unstable: message {index} of the conversation doesn't continue the prompt that "
-                f"it is sampled from ({_difference(prompt, whole)})",
+                f"the chat template is unstable: message {turn.place} of the conversation doesn't continue the prompt "
+                f"that it is sampled from ({_difference(masks.text(prompt), masks.text(whole))})",
                 source=self.template.name,
                 hint="give the assistant turn the reasoning that the generation prompt opens, or use a template whose "
                 "generation prompt is the start of an assistant message",
             )
-        return prompt, whole[len(prompt) :]
+        return whole[len(prompt) :]
 
-    def _turn(self, messages: Sequence[Message], index: int, tools: Sequence[Mapping[str, Any]]) -> _Turn:
-        prompt, answer = self._turn_texts(messages, index, tools)
-        require_prompt_shown(prompt, messages[:index], tools, self.template.name)
-        require_answer_shown(answer, messages[index], self.template.name)
-        prompt_ids, answer_ids = self._encode_turn(prompt, answer)
-        weight = messages[index].weight
-        return _Turn(prompt_ids, self._cut(answer_ids), 1.0 if weight is None else weight)
+    def _learn(self, sequences: TrainingSequences, turn: _Turn, talk: _Conversation) -> None:
+        """Append a turn, up to and including its end token, behind its prompt."""
+        message = talk.messages[turn.place]
+        answer = self._answer(turn, talk.masks)
+        self._require_prompt_shown(turn, talk)
+        require_answer_shown(talk.masks.text(answer), message, self.template.name)
+        self._require_not_rendered(message)
+        sequences.prompt(turn.prompt)
+        ids = self._answer_ids(sequences, turn, answer)
+        sequences.learn(self._cut(ids), 1.0 if message.weight is None else message.weight)
 
-    def _encode_turn(self, prompt: str, answer: str) -> tuple[list[int], list[int]]:
-        """Tokens of the prompt exactly as it is sampled from, and the tokens that continue it to the whole text.
+    def _require_prompt_shown(self, turn: _Turn, talk: _Conversation) -> None:
+        """Look for messages where they must be new to the text; only what isn't there is looked for in the whole prompt."""
+        name, masks = self.template.name, talk.masks
+        tools = () if turn.unseen else talk.tools
+        try:
+            new = masks.text(turn.prompt.text(turn.since))
+            require_prompt_shown(new, talk.messages[turn.unseen : turn.place], tools, name)
+        except DataError:
+            require_prompt_shown(masks.text(turn.prompt.text()), talk.messages[: turn.place], tools, name)
 
-        Where the tokenizer would merge across the border (an answer that starts with a newline), the two are encoded
-        apart, which is what a sampler writes; the text must come out the same.
-        """
-        prompt_ids = self.tokenizer.encode(prompt)
-        joined = self.tokenizer.encode(prompt + answer)
-        if joined[: len(prompt_ids)] == prompt_ids:
-            return prompt_ids, joined[len(prompt_ids) :]
-        answer_ids = self.tokenizer.encode(answer)
-        if self.tokenizer.decode(prompt_ids + answer_ids) != prompt + answer:
+    def _require_not_rendered(self, message: Message) -> None:
+        """Refuse an answer that ends with the text of an end token, which the template adds."""
+        content = message.content.rstrip()
+        if content.endswith(self._end_texts):
+            raise DataError(
+                "an assistant turn ends with the text of an end token, so it was rendered already",
+                source=self.template.name,
+                hint="remove the template's own marks from the data",
+            )
+
+    def _answer_ids(self, sequences: TrainingSequences, turn: _Turn, answer: str) -> list[int]:
+        ids = sequences.answer_ids(turn.whole, answer)
+        if ids is None:
             raise DataError(
                 "the prompt's tokens are no prefix of the conversation's tokens, so training and sampling would differ "
                 f"(the answer starts with {answer[:20]!r})",
                 source=self.template.name,
             )
-        return prompt_ids, answer_ids
+        return ids
 
     def _cut(self, answer: list[int]) -> list[int]:
         """The turn up to its end token; what the template writes after it (a newline) is dropped."""
@@ -232,26 +305,20 @@ class ChatTemplateRenderer:
             )
         return answer[: ends[0] + 1]
 
-    def _whole(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        sequences: list[tuple[list[int], list[float]]],
-    ) -> tuple[list[int], list[float]]:
-        """For `all`: the one sequence, with what follows its last assistant turn."""
-        tokens, weights = sequences[0] if sequences else ([], [])
-        if messages and messages[-1].role == "assistant" and len(sequences) == 1:
-            return tokens, weights
-        text = self.template.render(template_messages(messages), tools=tools)
-        require_prompt_shown(text, messages, tools, self.template.name)
-        whole = self.tokenizer.encode(text)
-        if len(sequences) > 1 or whole[: len(tokens)] != tokens:
+    def _continue_to_the_end(self, sequences: TrainingSequences, talk: _Conversation) -> None:
+        """For `all`: one sequence, with what follows its last assistant turn."""
+        if talk.messages[-1].role == "assistant" and len(sequences.done) == 1:
+            return
+        text = self.template.render(template_messages(talk.masked), tools=talk.masked_tools)
+        require_prompt_shown(talk.masks.text(text), talk.messages, talk.tools, self.template.name)
+        if not sequences.done:
+            sequences.start()
+        if len(sequences.done) > 1 or not sequences.continue_with(Prefix(text, len(text)), 1.0):
             raise DataError(
                 "the chat template rewrites earlier turns, so the conversation is no single sequence to train on",
                 source=self.template.name,
                 hint="use train_on: all_assistant, which trains each turn behind its own prompt",
             )
-        return whole, weights + [1.0] * (len(whole) - len(weights))
 
     def _stop_ids(self) -> tuple[int, ...]:
         """The template's own end token where a probe shows one, then those of the tokenizer."""
@@ -264,10 +331,14 @@ class ChatTemplateRenderer:
     def _end_token(self) -> int:
         """The id that ends an assistant turn: what the probe's answer ends with."""
         try:
-            prompt, answer = self._turn_texts(_PROBE, 1)
+            turn, answer = self._probed(_PROBE)
         except DataError:
-            prompt, answer = self._turn_texts(_THINKING_PROBE, 1)
-        _, ids = self._encode_turn(prompt, answer.rstrip())
+            turn, answer = self._probed(_THINKING_PROBE)
+        whole = turn.whole.text().rstrip()
+        answer = answer.rstrip()
+        sequences = TrainingSequences(self.tokenizer, self._controls)
+        sequences.prompt(turn.prompt)
+        ids = self._answer_ids(sequences, turn._replace(whole=Prefix(whole, len(whole))), answer)
         if not self.tokenizer.decode(ids[:-1]).rstrip().endswith(_PROBE[1].content):
             raise DataError(
                 "the chat template doesn't end an assistant turn with a token of its own, so a trained model would "
@@ -277,21 +348,10 @@ class ChatTemplateRenderer:
             )
         return ids[-1]
 
-
-def _join(turns: Iterator[_Turn], background: float) -> list[tuple[list[int], list[float]]]:
-    """Turns into as few sequences as their prompts allow: a turn goes on where its prompt starts with all before it."""
-    sequences: list[tuple[list[int], list[float]]] = []
-    for turn in turns:
-        before = len(sequences[-1][0]) if sequences else 0
-        if not sequences or turn.prompt[:before] != sequences[-1][0]:
-            sequences.append(([], []))
-            before = 0
-        tokens, weights = sequences[-1]
-        tokens.extend(turn.prompt[before:])
-        weights.extend([background] * (len(turn.prompt) - before))
-        tokens.extend(turn.answer)
-        weights.extend([turn.weight] * len(turn.answer))
-    return sequences
+    def _probed(self, probe: Sequence[Message]) -> tuple[_Turn, str]:
+        prompt, whole = self._texts(probe, 1)
+        turn = _Turn(1, Prefix(prompt, len(prompt)), Prefix(whole, len(whole)))
+        return turn, self._answer(turn)
 
 
 def _difference(prompt: str, whole: str) -> str:

@@ -78,7 +78,7 @@ def require_answer_shown(text: str, message: Message, template: str) -> None:
     elif not _shown(message.content, text):
         missing = f"its content: {_excerpt(message.content)}"
     else:
-        absent = [call.name for call in message.tool_calls if call.name not in text]
+        absent = [call.name for call in message.tool_calls if not _shown(call.name, text)]
         if absent:
             missing = f"its call of the tool {absent[0]!r}"
     if missing is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,7 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         add_generation_prompt: bool = False,
+        written: Callable[[int], None] | None = None,
     ) -> str:
         """The conversation as text.
 
@@ -78,6 +79,7 @@ class ChatTemplate:
             messages: mappings with `role`, `content` and what else the template reads.
             tools: tool schemas; templates see None when there are none.
             add_generation_prompt: end where the assistant starts to speak.
+            written: called with the length of the text so far, before the template reads on.
 
         Raises:
             DataError: the template failed, refused the conversation, or wrote too much.
@@ -98,6 +100,8 @@ class ChatTemplate:
                     if size > self.max_characters:
                         break
                     parts.append(part)
+                    if written is not None:
+                        written(size)
         except Exception as exc:
             raise DataError(
                 f"chat template failed: {_describe(exc)}", source=self.name, line=_line(exc)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
+import secrets
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evsys.errors import DataError
 from evsys_runtime.rendering.cache import TINY, find_model
+from evsys_runtime.rendering.control_tokens import ControlTexts, Spans
 
 if TYPE_CHECKING:
     import tokenizers
@@ -22,8 +24,11 @@ __all__ = ["ByteTokenizer", "TokenizersTokenizer", "load_tokenizer", "special_to
 # Ends of a turn or of a text in the model families that the field uses, by the text of the special token.
 _KNOWN_ENDS = (
     "<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>", "<eos>",
-    "<|end|>", "<|return|>", "<｜end▁of▁sentence｜>",
+    "<|return|>", "<｜end▁of▁sentence｜>",
 )  # fmt: skip
+
+# Ends a turn in some families, a part of one in others: an end only where nothing is declared.
+_AMBIGUOUS_ENDS = ("<|end|>",)
 
 _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token")
 
@@ -32,27 +37,36 @@ class ByteTokenizer:
     """The UTF-8 bytes of a text, ids 0 to 255, and three special tokens: `<|im_start|>`, `<|im_end|>`, `<|endoftext|>`."""
 
     special_ids: Mapping[str, int] = {"<|im_start|>": 256, "<|im_end|>": 257, "<|endoftext|>": 258}
+    control_tokens = special_ids
     vocab_size = 259
     eos_token_ids = (257, 258)
     special_tokens: Mapping[str, str] = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
     fingerprint = "bytes-259"
 
-    _split = re.compile("(" + "|".join(re.escape(text) for text in special_ids) + ")")
+    _controls = ControlTexts(special_ids)
     _texts: Mapping[int, bytes] = {index: text.encode() for text, index in special_ids.items()}
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, plain: Spans = ()) -> list[int]:
         """Token ids of `text`; special tokens written in it become their ids.
+
+        Args:
+            text: the text.
+            plain: spans of it in which special tokens are text.
 
         Raises:
             DataError: `text` holds half a surrogate pair, which no UTF-8 can carry.
         """
         ids: list[int] = []
-        for part in self._split.split(text):
-            special = self.special_ids.get(part)
-            if special is None:
-                ids.extend(_utf8(part))
-            else:
-                ids.append(special)
+        end = 0
+        for start, stop in (*plain, (len(text), len(text))):
+            template, place = text[end:start], 0
+            for match in self._controls.occurrences(template):
+                ids.extend(_utf8(template[place : match.start()]))
+                ids.append(self.special_ids[match.group()])
+                place = match.end()
+            ids.extend(_utf8(template[place:]))
+            ids.extend(_utf8(text[start:stop]))
+            end = stop
         return ids
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -158,18 +172,48 @@ class TokenizersTokenizer:
         """Ids that end a turn."""
         return self._eos
 
-    def encode(self, text: str) -> list[int]:
+    @cached_property
+    def control_tokens(self) -> Mapping[str, int]:
+        """Texts and ids of the added tokens that only a template may write: those that are special, that have a name such as
+        `bos_token`, that end a turn, or that are written `<|...|>`. Tags such as `<think>` are seldom special.
+        """
+        named = set(self.special_tokens.values())
+        return {
+            token.content: index
+            for index, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special
+            or token.content in named
+            or index in self._eos
+            or (token.content.startswith("<|") and token.content.endswith("|>"))
+        }
+
+    def encode(self, text: str, plain: Spans = ()) -> list[int]:
         """Token ids of `text`, nothing added around it; special tokens written in it become their ids.
+
+        Args:
+            text: the text.
+            plain: spans of it in which control tokens are text.
 
         Raises:
             DataError: `text` holds half a surrogate pair.
         """
+        tokenizer = self._tokenizer
+        if plain:
+            tokenizer, controls, aliases = self._aliased
+            text = controls.replace(text, plain, aliases)
         try:
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         except (TypeError, UnicodeEncodeError):
             _utf8(text)
             raise
         return ids
+
+    @cached_property
+    def _aliased(self) -> tuple[tokenizers.Tokenizer, ControlTexts, Mapping[str, str]]:
+        """The tokenizer with its control tokens under random names, which finds no control token in any other text."""
+        nonce = secrets.token_hex(16)
+        aliases = {text: f"<|{nonce}:{index}|>" for text, index in self.control_tokens.items()}
+        return _renamed(self._tokenizer, aliases), ControlTexts(self.control_tokens), aliases
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of whole sequences; special tokens are kept."""
@@ -223,19 +267,47 @@ def _named_tokens(folder: Path) -> dict[str, str]:
     return named
 
 
+def _renamed(tokenizer: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers.Tokenizer:
+    """A copy of a tokenizer in which some added tokens have other texts and the same ids.
+
+    The vocabulary gets the new texts, too: some models would find a piece such as `</s>` there.
+    """
+    import tokenizers
+
+    document = json.loads(tokenizer.to_str())
+    document["post_processor"] = None  # adds tokens around a text, which nothing here asks for
+    for token in document["added_tokens"]:
+        token["content"] = names.get(token["content"], token["content"])
+    model = document["model"]
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {names.get(text, text): index for text, index in model["vocab"].items()}
+    else:
+        model["vocab"] = [[names.get(text, text), score] for text, score in model["vocab"]]
+    if "merges" in model:
+        pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
+        model["merges"] = [pair for pair in pairs if "".join(pair) not in names]
+    if isinstance(model.get("unk_token"), str):
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    copy = tokenizers.Tokenizer.from_str(json.dumps(document))
+    before = tokenizer.get_added_tokens_decoder()
+    after = copy.get_added_tokens_decoder()
+    if any(after[i].content != names.get(token.content, token.content) for i, token in before.items()):
+        raise DataError("the tokenizer's control tokens can't be told from equal texts in the data")
+    return copy
+
+
 def _end_ids(tokenizer: tokenizers.Tokenizer, folder: Path, named: Mapping[str, str]) -> tuple[int, ...]:
-    """The declared end tokens first, then those of known families that are special tokens here."""
+    """The declared end tokens first, then those of known families that are special tokens here.
+
+    Folders often declare one of two: the end of a turn, or the end of a text, which a model may write all the same.
+    """
     declared = _json_object(folder / "generation_config.json").get("eos_token_id", [])
     ids = [
         index for index in ([declared] if isinstance(declared, int) else declared) if isinstance(index, int)
     ]
     if (eos := named.get("eos_token")) is not None and (index := tokenizer.token_to_id(eos)) is not None:
         ids.insert(0, index)
-    if not ids:
-        special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-        ids = [
-            index
-            for text in _KNOWN_ENDS
-            if text in special and (index := tokenizer.token_to_id(text)) is not None
-        ]
+    added = {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()}
+    known = _KNOWN_ENDS if ids else (*_KNOWN_ENDS, *_AMBIGUOUS_ENDS)
+    ids.extend(added[text] for text in known if text in added)
     return tuple(dict.fromkeys(ids))
