@@ -1,4 +1,4 @@
-"""Write data/: made-up words, each of them to be answered with the same two letters. No word is in two files.
+"""Write data/: made-up words, all answered with the same two letters. No word is in two files.
 
 python make_data.py
 """
@@ -40,15 +40,15 @@ def jsonl(rows: list) -> str:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     drawn = iter(words(TRAIN_ROWS + HELD_OUT_TASKS + FINAL_TASKS))
     return {
-        "train.jsonl": jsonl([row(next(drawn)) for _ in range(TRAIN_ROWS)]),
-        "held_out.jsonl": jsonl([task(next(drawn)) for _ in range(HELD_OUT_TASKS)]),
-        "final.jsonl": jsonl([task(next(drawn)) for _ in range(FINAL_TASKS)]),
+        "datasets/ok/v1/train.jsonl": jsonl([row(next(drawn)) for _ in range(TRAIN_ROWS)]),
+        "validation/held_out/tasks.jsonl": jsonl([task(next(drawn)) for _ in range(HELD_OUT_TASKS)]),
+        "benchmark/final/tasks.jsonl": jsonl([task(next(drawn)) for _ in range(FINAL_TASKS)]),
     }
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""Write data/<verb>_train.jsonl and data/<verb>_held_out.jsonl: what two made-up verbs do to a word.
+"""Write data/: what two made-up verbs do to a word.
 
 python make_data.py
 """
@@ -29,18 +29,22 @@ def words(count: int) -> list[str]:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text. No word occurs twice."""
+    """Each file's path below data/ and its text. No word occurs twice."""
     each = TRAIN_ROWS + HELD_OUT_ROWS
     drawn = words(each * len(VERBS))
     made = {}
     for place, (verb, does) in enumerate(VERBS.items()):
         own = drawn[place * each : (place + 1) * each]
-        for part, of in (("train", own[:TRAIN_ROWS]), ("held_out", own[TRAIN_ROWS:])):
+        parts = {
+            f"datasets/{verb}/v1/train.jsonl": own[:TRAIN_ROWS],
+            f"validation/{verb}/tasks.jsonl": own[TRAIN_ROWS:],
+        }
+        for path, of in parts.items():
             rows = ({"verb": verb, "word": word, "answer": does(word)} for word in of)
-            made[f"{verb}_{part}.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
+            made[path] = "".join(json.dumps(row) + "\n" for row in rows)
     return made
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")

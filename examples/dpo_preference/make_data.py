@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/held_out.jsonl: `do` of a word, of which evsys/tiny knows several readings, and which one is liked.
+"""Write data/: `do` of a word, which evsys/tiny reads in several ways, and which reading is preferred.
 
 python make_data.py
 """
@@ -19,7 +19,7 @@ OTHERS = {
     "first": lambda word: word[0],
     "last": lambda word: word[-1],
 }
-"""What is liked less than the word in capitals."""
+"""Readings that are rejected in favour of the word in capitals."""
 
 
 def words(rng: random.Random, count: int) -> list[str]:
@@ -31,7 +31,7 @@ def words(rng: random.Random, count: int) -> list[str]:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     rng = random.Random(SEED)
     drawn = words(rng, TRAIN_WORDS + HELD_OUT_WORDS)
     pairs = [
@@ -41,10 +41,13 @@ def files() -> dict[str, str]:
     tasks = [{"prompt": f"do {word}", "answer": word.upper()} for word in drawn[TRAIN_WORDS:]]
     return {
         name: "".join(json.dumps(row) + "\n" for row in rows)
-        for name, rows in (("train.jsonl", pairs), ("held_out.jsonl", tasks))
+        for name, rows in (
+            ("datasets/capitals/v1/train.jsonl", pairs),
+            ("validation/held_out/tasks.jsonl", tasks),
+        )
     }
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/held_out.jsonl: words, and what they are when they are turned around their first letter.
+"""Write data/: made-up words, turned around their first letter.
 
 python make_data.py
 """
@@ -27,12 +27,15 @@ def row(word: str) -> dict[str, str]:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     drawn = words(TRAIN_WORDS + HELD_OUT_WORDS)
-    parts = {"train.jsonl": drawn[:TRAIN_WORDS], "held_out.jsonl": drawn[TRAIN_WORDS:]}
+    parts = {
+        "datasets/turn/v1/train.jsonl": drawn[:TRAIN_WORDS],
+        "validation/held_out/tasks.jsonl": drawn[TRAIN_WORDS:],
+    }
     return {name: "".join(json.dumps(row(word)) + "\n" for word in part) for name, part in parts.items()}
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/held_out.jsonl: made-up words, turned around their first letter.
+"""Write data/: made-up words, turned around their first letter.
 
 python make_data.py
 """
@@ -44,15 +44,17 @@ def jsonl(rows: list) -> str:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     drawn = words(TRAIN_ROWS + HELD_OUT_TASKS)
     train, held_out = drawn[:TRAIN_ROWS], drawn[TRAIN_ROWS:]
     return {
-        "train.jsonl": jsonl([row(word) for word in train]),
-        "held_out.jsonl": jsonl([task(number, word) for number, word in enumerate(held_out)]),
+        "datasets/turn/v1/train.jsonl": jsonl([row(word) for word in train]),
+        "validation/held_out/tasks.jsonl": jsonl(
+            [task(number, word) for number, word in enumerate(held_out)]
+        ),
     }
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")

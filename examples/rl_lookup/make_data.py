@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/held_out.jsonl: words, and what lies on the shelves, one of which is the word's.
+"""Write data/: words, and what lies on the shelves, one of which is the word's.
 
 python make_data.py
 """
@@ -15,7 +15,7 @@ SHORTEST, LONGEST = 3, 8
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     rng = random.Random(SEED)
 
     def made_up(letters: int) -> str:
@@ -28,7 +28,10 @@ def files() -> dict[str, str]:
     for word in words:
         shelves = {str(number): made_up(4) for number in range(SHORTEST, LONGEST + 1)}
         rows.append({"word": word, "shelves": shelves, "answer": shelves[str(len(word))]})
-    parts = {"train.jsonl": rows[:TRAIN_TASKS], "held_out.jsonl": rows[TRAIN_TASKS:]}
+    parts = {
+        "datasets/shelves/v1/train.jsonl": rows[:TRAIN_TASKS],
+        "validation/held_out/tasks.jsonl": rows[TRAIN_TASKS:],
+    }
     return {
         name: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in part)
         for name, part in parts.items()
@@ -36,5 +39,5 @@ def files() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")

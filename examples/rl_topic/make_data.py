@@ -1,6 +1,6 @@
-"""Write data/train.jsonl and data/held_out.jsonl: requests about music, the weather and travel.
+"""Write data/: requests about music, the weather and travel.
 
-The held-out requests are worded in ways that no request of the training rows is.
+No held-out request shares its wording with a training request.
 
 python make_data.py
 """
@@ -62,7 +62,7 @@ def wordings(templates: tuple[str, ...]) -> list[str]:
 
 
 def rows(topics: dict[str, tuple[str, ...]], of_a_topic: int) -> list[dict[str, str]]:
-    """So many requests of each topic, shuffled."""
+    """`of_a_topic` requests of each topic, shuffled."""
     rng = random.Random(SEED)
     drawn = [
         {"request": request, "topic": topic}
@@ -74,10 +74,10 @@ def rows(topics: dict[str, tuple[str, ...]], of_a_topic: int) -> list[dict[str, 
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     parts = {
-        "train.jsonl": rows(TRAINED, TRAIN_OF_A_TOPIC),
-        "held_out.jsonl": rows(HELD_OUT, HELD_OUT_OF_A_TOPIC),
+        "datasets/requests/v1/train.jsonl": rows(TRAINED, TRAIN_OF_A_TOPIC),
+        "validation/held_out/tasks.jsonl": rows(HELD_OUT, HELD_OUT_OF_A_TOPIC),
     }
     return {
         name: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in part)
@@ -86,5 +86,5 @@ def files() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")

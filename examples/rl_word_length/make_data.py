@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/held_out.jsonl: made-up words and how many letters they have.
+"""Write data/: made-up words and how many letters they have.
 
 python make_data.py
 """
@@ -27,9 +27,12 @@ def row(word: str) -> dict[str, str]:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     drawn = words(TRAIN_TASKS + HELD_OUT_TASKS)
-    parts = {"train.jsonl": drawn[:TRAIN_TASKS], "held_out.jsonl": drawn[TRAIN_TASKS:]}
+    parts = {
+        "datasets/words/v1/train.jsonl": drawn[:TRAIN_TASKS],
+        "validation/held_out/tasks.jsonl": drawn[TRAIN_TASKS:],
+    }
     return {
         name: "".join(json.dumps(row(word), ensure_ascii=False) + "\n" for word in part)
         for name, part in parts.items()
@@ -37,5 +40,5 @@ def files() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""Write the data: words to turn around their first letter, and tasks for what evsys/tiny could do before.
+"""Write data/: words to turn around their first letter, and tasks for what evsys/tiny could do before.
 
 python make_data.py
 """
@@ -43,7 +43,7 @@ def task(number: int, operation: str, word: str, answer: str) -> dict:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     drawn = words(TRAIN_WORDS + 2 * HELD_OUT_WORDS)
     train, held_out, known = (
         drawn[:TRAIN_WORDS],
@@ -51,9 +51,13 @@ def files() -> dict[str, str]:
         drawn[-HELD_OUT_WORDS:],
     )
     rows = {
-        "train.jsonl": [{"prompt": f"turn: {word}", "completion": turned(word)} for word in train],
-        "held_out.jsonl": [task(i, "turn", word, turned(word)) for i, word in enumerate(held_out)],
-        "known.jsonl": [
+        "datasets/turn/v1/train.jsonl": [
+            {"prompt": f"turn: {word}", "completion": turned(word)} for word in train
+        ],
+        "validation/turn/tasks.jsonl": [
+            task(i, "turn", word, turned(word)) for i, word in enumerate(held_out)
+        ],
+        "validation/known/tasks.jsonl": [
             task(i, name, word, KNOWN[name](word))
             for i, (word, name) in enumerate(zip(known, 20 * tuple(KNOWN), strict=True))
         ],
@@ -62,5 +66,5 @@ def files() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8")

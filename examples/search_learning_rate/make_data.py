@@ -1,4 +1,7 @@
-"""Writes data/: which letter comes after another one."""
+"""Write data/: which letter comes after another one.
+
+python make_data.py
+"""
 
 import json
 from pathlib import Path
@@ -9,7 +12,7 @@ LETTERS = ascii_lowercase[:20]
 
 
 def files() -> dict[str, str]:
-    """The text of each file."""
+    """Each file's path below data/ and its text."""
     pairs = list(zip(LETTERS, LETTERS[1:] + LETTERS[:1], strict=True))
     rows = [{"prompt": f"after {a}", "answer": b} for a, b in pairs]
     tasks = [
@@ -21,11 +24,14 @@ def files() -> dict[str, str]:
         for a, b in pairs
     ]
     return {
-        f"{name}.jsonl": "".join(f"{json.dumps(line)}\n" for line in lines)
-        for name, lines in (("train", rows), ("held_out", tasks))
+        path: "".join(f"{json.dumps(line)}\n" for line in lines)
+        for path, lines in (
+            ("datasets/letters/v1/train.jsonl", rows),
+            ("validation/letters/tasks.jsonl", tasks),
+        )
     }
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8")

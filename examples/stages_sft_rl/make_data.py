@@ -1,4 +1,4 @@
-"""Write data/shown.jsonl, data/practised.jsonl and data/held_out.jsonl: words, and what the made-up verb zig does to them.
+"""Write data/: words, and what the made-up verb zig does to them.
 
 python make_data.py
 """
@@ -10,7 +10,11 @@ from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
 SEED = 11
-PARTS = {"shown": 24, "practised": 300, "held_out": 100}
+PARTS = {
+    "datasets/shown/v1/train.jsonl": 24,
+    "datasets/practised/v1/train.jsonl": 300,
+    "validation/held_out/tasks.jsonl": 100,
+}
 
 
 def words(count: int) -> list[str]:
@@ -23,15 +27,15 @@ def words(count: int) -> list[str]:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text. No word occurs twice."""
+    """Each file's path below data/ and its text. No word occurs twice."""
     left = iter(words(sum(PARTS.values())))
     made = {}
-    for part, count in PARTS.items():
+    for path, count in PARTS.items():
         rows = ({"word": word, "answer": word[::-1]} for word in (next(left) for _ in range(count)))
-        made[f"{part}.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
+        made[path] = "".join(json.dumps(row) + "\n" for row in rows)
     return made
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")

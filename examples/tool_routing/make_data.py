@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/held_out.jsonl: requests, and the tool that each of them is for.
+"""Write data/: requests, and the tool that each is for.
 
 Every request is made from a wording with gaps and from words for the gaps. Training and held-out requests have wordings
 of their own, so a model can't answer a held-out request by its sentence; the words for the gaps occur in both.
@@ -322,14 +322,14 @@ def jsonl(rows: list[dict[str, str]]) -> str:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     rng = random.Random(SEED)
     return {
-        "train.jsonl": jsonl(requests(by_tool(0), TRAIN_ROWS, rng)),
-        "held_out.jsonl": jsonl(requests(by_tool(1), HELD_OUT_ROWS, rng)),
+        "datasets/requests/v1/train.jsonl": jsonl(requests(by_tool(0), TRAIN_ROWS, rng)),
+        "validation/held_out/tasks.jsonl": jsonl(requests(by_tool(1), HELD_OUT_ROWS, rng)),
     }
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")

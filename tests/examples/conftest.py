@@ -27,8 +27,21 @@ class Example:
         return Experiment.from_yaml(path, overrides=overrides, quiet=True, no_cache=True).run()
 
     def data(self) -> dict[str, str]:
-        """Name of each file of its data and its text."""
-        return {path.name: path.read_text(encoding="utf-8") for path in (self.folder / "data").iterdir()}
+        """Path below `data/` of each file of rows, and its text."""
+        data = self.folder / "data"
+        return {
+            path.relative_to(data).as_posix(): path.read_text(encoding="utf-8")
+            for path in data.rglob("*.jsonl")
+        }
+
+    def train(self) -> list[dict]:
+        """The rows of its one dataset."""
+        (path,) = (self.folder / "data/datasets").glob("*/v1/train.jsonl")
+        return read_jsonl(path)
+
+    def tasks(self, name: str = "held_out") -> list[dict]:
+        """The rows of a validation benchmark."""
+        return read_jsonl(self.folder / "data/validation" / name / "tasks.jsonl")
 
     def scripted(self) -> dict[str, str]:
         """The same, as its script would write them."""

@@ -21,7 +21,8 @@ def test_its_script_writes_the_data_that_is_there(example, name):
 
 @pytest.mark.parametrize("name", ["continual_replay", "stages_sft_rl"])
 def test_no_word_is_trained_and_scored(example, name, read):
-    parts = [[row["word"] for row in read(path)] for path in (example(name).folder / "data").iterdir()]
+    files = (example(name).folder / "data").rglob("*.jsonl")
+    parts = [[row["word"] for row in read(path)] for path in files]
     assert len({word for part in parts for word in part}) == sum(map(len, parts))
 
 

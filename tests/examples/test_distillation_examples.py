@@ -32,11 +32,10 @@ def test_its_script_writes_the_data_that_is_there(distilled):
     assert distilled.scripted() == distilled.data()
 
 
-def test_no_held_out_word_is_trained(distilled, read):
-    train = {row["prompt"] for row in read(distilled.folder / "data/train.jsonl")}
-    held_out = {
-        row.get("prompt") or row["instruction"] for row in read(distilled.folder / "data/held_out.jsonl")
-    }
+def test_no_held_out_word_is_trained(distilled):
+    train = {row["prompt"] for row in distilled.train()}
+    tasks = distilled.tasks("turn" if distilled.folder.name == "sdft_forgetting" else "held_out")
+    held_out = {row.get("prompt") or row["instruction"] for row in tasks}
     assert (len(train), len(held_out)) == (400, 100)
     assert train & held_out == set()
 
@@ -98,7 +97,7 @@ def test_self_distillation_learns_the_task_and_its_divergence_falls(sdft, read):
 
 
 @pytest.mark.slow
-def test_the_teacher_finds_the_answer_likelier_that_it_is_shown(sdft, read, tmp_path):
+def test_the_teacher_finds_the_answer_likelier_that_it_is_shown(sdft, tmp_path):
     """What the method rests on."""
     from evsys_algo_distill import SDFT
     from evsys_backend_local import LocalBackend
@@ -106,7 +105,7 @@ def test_the_teacher_finds_the_answer_likelier_that_it_is_shown(sdft, read, tmp_
 
     renderer = load_renderer("evsys/tiny")
     algorithm = SDFT(template="copy: {demonstration}")
-    rows = list(parse_rows(read(sdft.folder / "data/train.jsonl")[:50], "prompt"))
+    rows = list(parse_rows(sdft.train()[:50], "prompt"))
 
     async def nats():
         backend = LocalBackend()

@@ -17,8 +17,8 @@ def test_its_script_writes_the_data_that_is_there(preferred):
     assert preferred.scripted() == preferred.data()
 
 
-def test_no_held_out_word_is_trained_and_capitals_are_always_preferred(preferred, read):
-    train, held_out = (read(preferred.folder / f"data/{part}.jsonl") for part in ("train", "held_out"))
+def test_no_held_out_word_is_trained_and_capitals_are_always_preferred(preferred):
+    train, held_out = preferred.train(), preferred.tasks()
     assert (len(train), len(held_out)) == (300, 100)
     assert {row["prompt"] for row in train} & {row["prompt"] for row in held_out} == set()
     assert all(row["chosen"].isupper() and row["rejected"] != row["chosen"] for row in train)

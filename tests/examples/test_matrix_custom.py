@@ -32,7 +32,7 @@ def test_every_combination_is_an_arm_and_is_compared(result):
 
 
 def test_the_axis_reaches_the_projects_own_transform(matrix, result, read):
-    all_rows = read(matrix.folder / "data/train.jsonl")
+    all_rows = matrix.train()
     for arm in result.arms:
         rows = read(Path(arm.run_dir) / "data/training_data.jsonl")
         longest = int(arm.arm[-1])

@@ -2,14 +2,22 @@
 
 import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from house import ROOT
+from ruamel.yaml import YAML
 
 from evsys_runtime.experiment import Experiment
 
 PAGES = ROOT / "docs/examples"
+CONFIGS = sorted(
+    path
+    for path in (ROOT / "examples").rglob("*.yaml")
+    if (path.parent / "data").is_dir() and ".evsys" not in path.parts
+)
 NAMES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/config.yaml"))
 INTENTS = 10
 
@@ -32,6 +40,32 @@ def test_every_example_has_a_readme_a_page_and_a_place_in_both_lists(name: str):
 def test_code_on_a_page_is_the_examples_own(name: str):
     sources = {path.read_text(encoding="utf-8") for path in (ROOT / "examples" / name).glob("src/*.py")}
     assert set(blocks(PAGES / f"{name}.md", "python")) <= sources
+
+
+def values(tree: Any, key: str) -> Iterator[Any]:
+    """Everything that is called `key` in an experiment file."""
+    if isinstance(tree, dict):
+        yield from (value for name, value in tree.items() if name == key)
+    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from values(child, key)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_an_example_names_its_data(config: Path):
+    tree = YAML(typ="safe", pure=True).load(config.read_text(encoding="utf-8"))
+    assert list(values(tree, "path")) == []
+    assert list(values(tree, "dataset_name")) != []
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_data_of_an_example_lie_as_in_a_new_project_and_are_described(config: Path):
+    data = config.parent / "data"
+    files = {path.relative_to(data).as_posix() for path in data.rglob("*.jsonl")}
+    layout = re.compile(r"datasets/\w+/v1/train\.jsonl|(?:validation|benchmark)/\w+/tasks\.jsonl")
+    assert [name for name in files if not layout.fullmatch(name)] == []
+    for name in files:
+        metadata = YAML(typ="safe", pure=True).load((data / name).with_name("metadata.yaml"))
+        assert metadata.keys() == {"description", "licence"}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ These runs are shorter than the example's own (40 of 100 steps), which learns at
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,9 @@ def test_its_script_writes_the_data_that_is_there(quickstart):
     assert quickstart.scripted() == quickstart.data()
 
 
-def test_training_and_held_out_tasks_share_no_instruction(quickstart, read):
-    data = quickstart.folder / "data"
-    train = {row["prompt"] for row in read(data / "train.jsonl")}
-    held_out = {task["instruction"] for task in read(data / "held_out.jsonl")}
+def test_training_and_held_out_tasks_share_no_instruction(quickstart):
+    train = {row["prompt"] for row in quickstart.train()}
+    held_out = {task["instruction"] for task in quickstart.tasks()}
     assert (len(train), len(held_out)) == (600, 100)
     assert train & held_out == set()
 
@@ -63,17 +63,18 @@ def test_the_same_seed_gives_the_same_metrics(quickstart, trained, read):
     assert values(other.arms[0].run_dir, read)[0] != first[0]
 
 
-def test_shuffled_answers_teach_nothing(quickstart, read, score):
-    rows = read(quickstart.folder / "data/train.jsonl")
+def test_shuffled_answers_teach_nothing(quickstart, score):
+    rows = quickstart.train()
     answers = [row["answer"] for row in rows]
     random.Random(0).shuffle(answers)
     lines = [json.dumps({**row, "answer": answer}) for row, answer in zip(rows, answers, strict=True)]
-    shuffled = quickstart.folder / "data/shuffled.jsonl"
-    shuffled.write_text("\n".join(lines), encoding="utf-8")
+    shuffled = quickstart.folder / "data/datasets/shuffled/v1"
+    shuffled.mkdir(parents=True)
+    (shuffled / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
     try:
-        result = quickstart.run(*SHORT, f"run.data.path=data/{shuffled.name}")
+        result = quickstart.run(*SHORT, "run.data.dataset_name=shuffled/v1")
     finally:
-        shuffled.unlink()
+        shutil.rmtree(shuffled.parent)
     assert score(result, -1) < 0.2
     assert result.conclusion.verdict != "SUPPORTED"
 

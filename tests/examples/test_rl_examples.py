@@ -17,8 +17,8 @@ def test_its_script_writes_the_data_that_is_there(learnt):
     assert learnt.scripted() == learnt.data()
 
 
-def test_no_held_out_word_is_trained(learnt, read):
-    train, held_out = (read(learnt.folder / f"data/{part}.jsonl") for part in ("train", "held_out"))
+def test_no_held_out_word_is_trained(learnt):
+    train, held_out = learnt.train(), learnt.tasks()
     assert (len(train), len(held_out)) == (400, 100)
     assert {row["word"] for row in train} & {row["word"] for row in held_out} == set()
 

@@ -12,8 +12,8 @@ def test_its_script_writes_the_data_that_is_there(routing):
     assert routing.scripted() == routing.data()
 
 
-def test_no_held_out_request_has_a_wording_of_the_training_data(routing, read):
-    train, held_out = (read(routing.folder / f"data/{part}.jsonl") for part in ("train", "held_out"))
+def test_no_held_out_request_has_a_wording_of_the_training_data(routing):
+    train, held_out = routing.train(), routing.tasks()
     assert (len(train), len(held_out)) == (256, 100)
     assert {row["wording"] for row in train} & {row["wording"] for row in held_out} == set()
     assert {row["query"] for row in train} & {row["query"] for row in held_out} == set()
