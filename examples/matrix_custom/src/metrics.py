@@ -6,7 +6,7 @@ from evsys_sdk import register_metric
 
 @register_metric("best@2")
 class BestOfTwo:
-    """Mean over tasks of the better one of two answers."""
+    """Mean over tasks of the better of two answers."""
 
     name: ClassVar[str] = "best@2"
     direction: ClassVar[str] = "max"

@@ -9,13 +9,13 @@ from evsys_sdk import register_transform
 
 @register_transform("short_words")
 class ShortWords:
-    """Keeps the rows whose column has at most so many letters."""
+    """Keeps the rows whose column has at most `letters` letters."""
 
     name = "short_words"
 
     class Config(BaseModel, extra="forbid"):
         column: str = "answer"
-        letters: int = Field(ge=1, description="longest text that is kept")
+        letters: int = Field(ge=1, description="most letters of a row that is kept")
 
     def __init__(self, **kw: Any) -> None:
         self.config = self.Config(**kw)

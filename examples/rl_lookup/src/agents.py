@@ -1,4 +1,4 @@
-"""An agent that gives the model a tool: what the model says first is looked up, and what is found is shown to it."""
+"""An agent that gives the model a tool: its first message is looked up, and the result is shown to it."""
 
 from evsys.types import Message
 
@@ -6,7 +6,7 @@ NOTHING = "nothing"
 
 
 async def lookup(task, model, ctx):
-    """Two turns: the model names a shelf, is told what lies there, and answers."""
+    """Two turns: the model names a shelf, sees what lies there, and answers."""
     conversation = [Message(role="user", content=task.instruction)]
     call = (await model.generate(conversation, ctx.sampling))[0].message
     found = task.metadata["shelves"].get(call.content.strip(), NOTHING)

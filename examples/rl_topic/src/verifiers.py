@@ -1,4 +1,4 @@
-"""Whether an answer names one topic, and the right one."""
+"""Whether an answer names the right topic and no other."""
 
 import re
 
@@ -9,6 +9,6 @@ TOPICS = ("music", "weather", "travel")
 
 @register_verifier("only_topic")
 def only_topic(model_output, expected, params):
-    """1 where the answer has the right word and none of the others: an answer that lists them all has guessed nothing."""
+    """1 if the right topic is the only one named, so an answer that lists all three gets 0."""
     words = set(re.findall(r"[a-z]+", model_output.lower()))
     return float({topic for topic in TOPICS if topic in words} == {expected})
