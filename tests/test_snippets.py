@@ -102,11 +102,22 @@ def folder(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     example = example_of(path)
     if example is None:
         Project(tmp_path).config()
+        name_data(tmp_path)
     else:
         shutil.copytree(EXAMPLES / example, tmp_path, dirs_exist_ok=True, ignore=NOT_COPIED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     return tmp_path
+
+
+def name_data(folder: Path) -> None:
+    """The rows and tasks of the small project as the dataset `letters/v1` and the benchmark `val`."""
+    for file, named in (
+        ("train.jsonl", "data/datasets/letters/v1/train.jsonl"),
+        ("tasks.jsonl", "data/validation/val/tasks.jsonl"),
+    ):
+        (folder / named).parent.mkdir(parents=True)
+        shutil.copyfile(folder / file, folder / named)
 
 
 @pytest.fixture
@@ -198,13 +209,25 @@ def whole(tree: Any, base: dict[str, Any]) -> dict[str, Any]:
 
 
 def paths(tree: Any) -> Iterator[str]:
-    """The files that an experiment names."""
+    """The files that an experiment reads, by their paths or by the names of datasets and benchmarks."""
     if isinstance(tree, dict):
+        if "dataset_name" in tree:
+            name, _, version = tree["dataset_name"].partition("/")
+            yield f"data/datasets/{name}/{version or 'v1'}/train.jsonl"
         for key, value in tree.items():
             yield from [value] if key == "path" and isinstance(value, str) else paths(value)
+            yield from named_benchmarks(value) if key == "benchmark" else ()
     if isinstance(tree, list):
         for item in tree:
             yield from paths(item)
+
+
+def named_benchmarks(entries: Any) -> Iterator[str]:
+    """The tasks of the entries that have a name and nothing else to find them by."""
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if isinstance(entry, dict) and "name" in entry and not {"path", "id"} & set(entry):
+            kind = "benchmark" if entry.get("split") == "test" else "validation"
+            yield f"data/{kind}/{entry['name']}/tasks.jsonl"
 
 
 def provide(folder: Path, name: str) -> None:
@@ -228,9 +251,9 @@ def test_experiments_and_pieces_of_them_are_valid(path: Path, folder: Path, run_
     base = yaml.load((folder / "config.yaml").read_text(encoding="utf-8")) if example_of(path) else BASE
     registry = Registry() if example_of(path) else run_code(path)  # an example has its code in `src/` already
     if example_of(path) is None:
-        (
-            folder / "train.jsonl"
-        ).unlink()  # the small project's has fewer rows than the batches of many a page
+        # The small project's files have fewer rows and tasks than many a page needs.
+        (folder / "train.jsonl").unlink()
+        shutil.rmtree(folder / "data")
         provide(folder, "train.jsonl")
     (folder / "src").mkdir(exist_ok=True)
     (folder / "src/transforms.py").touch()

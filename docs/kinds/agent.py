@@ -11,7 +11,7 @@ named by `import_path`. A program that takes a base URL gets one by `await ctx.e
 run:
   agent: {kind: twice}
 metadata:
-  benchmark: {name: val, path: data/tasks.jsonl}
+  benchmark: {name: val}
 ```
 """
 

@@ -10,7 +10,6 @@ metadata:
   success_metric: val.best@3
   benchmark:
     name: val
-    path: data/tasks.jsonl
     num_samples: 3
     metrics: [best@3, mean_reward]
 ```

@@ -8,7 +8,7 @@ sandboxes; [evaluation](../evaluation.md) says where engines are used.
 
 ```yaml
 metadata:
-  benchmark: {name: val, path: data/tasks.jsonl, engine: in_turn}
+  benchmark: {name: val, engine: in_turn}
 ```
 """
 

@@ -9,7 +9,7 @@ go into the record. [Transforms](../transforms.md) has the standard ones.
 ```yaml
 run:
   data:
-    path: data/train.jsonl
+    dataset_name: questions/v1
     transforms:
       - kind: shorten
         params: {column: prompt, limit: 40}

@@ -41,11 +41,25 @@ def test_there_are_as_many_tables_as_classes():
     assert PAGE.count("| key | meaning | default |") == len(CLASSES)
 
 
+@pytest.fixture
+def named_data(project: Path) -> None:
+    """The data that the examples name."""
+    for file, named in (
+        ("train", "datasets/topics/v1/train"),
+        ("val", "validation/val/tasks"),
+        ("test", "benchmark/test/tasks"),
+    ):
+        (project / "data" / named).parent.mkdir(parents=True)
+        (project / f"data/{file}.jsonl").rename(project / f"data/{named}.jsonl")
+
+
+@pytest.mark.usefixtures("named_data")
 @pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.split("\n")[1])
 def test_examples_load(load, text: str):
     assert load(text).arms
 
 
+@pytest.mark.usefixtures("named_data")
 def test_the_matrix_example_has_the_arms_that_the_page_speaks_of(load):
     names = [arm.name for arm in load(EXAMPLES[1]).arms]
     assert names[:2] == ["lr-0.001-1-r8", "lr-0.001-1-r32"]

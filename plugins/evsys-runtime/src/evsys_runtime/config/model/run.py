@@ -35,7 +35,7 @@ class SourceConfig:
     path: str | None = key("File of rows, relative to the project root.", None)
     rows: tuple[Mapping[str, Any], ...] | None = key("The rows themselves.", None)
     dataset_id: str | None = key("Id of a dataset in the data store; wins over `path`.", None)
-    dataset_name: str | None = key("Name of a dataset; means the newest version's id.", None)
+    dataset_name: str | None = key("Name of a dataset: `faq/v1`, or `faq` for its newest version.", None)
     hf_dataset: str | None = key("A Hugging Face dataset, or a folder that holds one.", None)
     hf_split: str = key("Split of the Hugging Face dataset.", "train")
     on_bad_row: Literal["error", "skip"] = key(
