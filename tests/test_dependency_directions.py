@@ -26,7 +26,7 @@ STANDARD_SET = {
 FLOORS = {
     **dict.fromkeys(["data", "losses"], 0),
     **dict.fromkeys(["accounting", "config", "record", "rendering"], 1),
-    **dict.fromkeys(["evaluation", "serving"], 2),
+    **dict.fromkeys(["audit", "evaluation", "serving"], 2),
     "training": 3,
     "experiment": 4,
 }
@@ -132,6 +132,17 @@ def test_every_third_party_import_is_declared(dist: Distribution):
         and DISTRIBUTION_OF.get(found.top, found.top) not in declared
     ]
     assert not wrong
+
+
+def test_an_audit_shares_no_code_with_the_verdict_that_it_checks():
+    runtime = next(dist for dist in ALL if dist.name == "evsys-runtime")
+    found = [
+        found
+        for path in sorted((runtime.package / "audit").glob("*.py"))
+        for found in imports(path, runtime.package)
+    ]
+    assert len(found) > 20
+    assert not [str(one) for one in found if room(one.module) in {"evaluation", "experiment", "training"}]
 
 
 def test_every_room_of_the_runtime_has_a_floor():

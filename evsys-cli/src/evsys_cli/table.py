@@ -58,6 +58,10 @@ COMMANDS: dict[str, CommandInfo] = {
         "evsys_cli.commands.why:why", "Tell why an experiment, or an arm of it, ended as it did."
     ),
     "next": CommandInfo("evsys_cli.commands.next:next_steps", "Tell what is cheapest to learn next."),
+    "audit": CommandInfo(
+        "evsys_cli.commands.audit:audit",
+        "Recompute a conclusion from its record, and report what differs.",
+    ),
     "retract": CommandInfo(
         "evsys_cli.commands.retract:retract",
         "Take back what an experiment concluded, and mark what rests on it.",

@@ -84,7 +84,13 @@ def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) ->
     if entry.engine_spec.kind == "auto":
         chosen = getattr(bound.engine, "name", None)
         tree["engine"] = _known(resolver, "rollout_engine", chosen) or tree["engine"]
-    return {**tree, "name": bound.name, "tasks": len(bound.tasks), "hash": bound.benchmark_hash}
+    return {
+        **tree,
+        "name": bound.name,
+        "tasks": len(bound.tasks),
+        "hash": bound.benchmark_hash,
+        "reward_range": None if bound.reward_range is None else list(bound.reward_range),
+    }
 
 
 def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, ExperimentResult
 from evsys_runtime.data.contamination import DataCheck
+from evsys_runtime.record.audits import Audit
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.files import FORMAT
 from evsys_runtime.record.lookups import Lookups
@@ -37,11 +38,12 @@ RESULTS: Mapping[str, type] = {
     "compare": Comparing,
     "context": Context,
     "retract": Retracting,
+    "audit": Audit,
     "why": Why,
     "next": Next,
 }
 """run_result.json, conclusion.json, and what `evsys run`, `data check`, `cache why`, `cache info`, `history`, `show`,
-`reindex`, `plan`, `compare`, `context`, `retract`, `why` and `next` print with `--json`.
+`reindex`, `plan`, `compare`, `context`, `retract`, `audit`, `why` and `next` print with `--json`.
 """
 
 

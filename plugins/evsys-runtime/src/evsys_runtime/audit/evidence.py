@@ -1,0 +1,212 @@
+"""What a conclusion rests on, as the files of the record have it: the question, the runs, and the rewards of their rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys_runtime.record.attempts import Attempt, read_live, superseded
+from evsys_runtime.record.files import read_json
+
+__all__ = ["Evidence", "Run", "Scoring", "read_evidence"]
+
+type Tree = Mapping[str, Any]
+type Rewards = Mapping[str, Mapping[int, float | None]]
+"""By task and sample; None for a sample without a score."""
+
+PHASES = ("validation", "test")
+
+
+@attrs.frozen(kw_only=True)
+class Scoring:
+    """A scoring of a model on a benchmark entry: `tree` as the run's result has it, `rollouts` what its rollouts say.
+
+    `of` is the run whose rollouts they are, another one where arms share the scores of their untrained weights; None without rollouts.
+    """
+
+    tree: Tree
+    rollouts: Rewards = attrs.field(factory=dict)
+    of: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int, str | None]:
+        """Entry, step and API model."""
+        return self.tree["benchmark"], int(self.tree["step"]), self.tree["model"]
+
+    @property
+    def rewards(self) -> dict[str, tuple[float, ...]]:
+        """The rewards of each task's scored samples: by the rollouts, or by the result if there are none."""
+        if self.of is None:
+            return {task: tuple(rewards) for task, rewards in self.tree["task_rewards"].items()}
+        return rewards_of(self.rollouts)
+
+
+def rewards_of(rollouts: Rewards) -> dict[str, tuple[float, ...]]:
+    """The rewards of each task in the order of its samples, without those that have no score."""
+    return {
+        task: tuple(reward for _, reward in sorted(samples.items()) if reward is not None)
+        for task, samples in rollouts.items()
+    }
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """A planned run: its place in the plan, its `run.json` and `run_result.json` (empty where there is none), and its scorings."""
+
+    run_id: str
+    arm: str
+    repeat: int
+    purpose: str = "candidate"
+    stage: str | None = None
+    folder: Path | None = None
+    facts: Tree = attrs.field(factory=dict)
+    result: Tree = attrs.field(factory=dict)
+    scorings: tuple[Scoring, ...] = ()
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ended as planned."""
+        return self.result.get("status") == "completed"
+
+    @property
+    def selected_step(self) -> int | None:
+        """The step of the checkpoint that counts, if one was selected."""
+        selected = (self.result.get("run") or {}).get("selected_checkpoint")
+        return None if selected is None else int(selected["step"])
+
+
+@attrs.frozen(kw_only=True)
+class Evidence:
+    """The record of an experiment: `facts` are experiment.json, `resolved` resolved.json. Runs are in the order of the plan."""
+
+    folder: Path
+    facts: Tree
+    resolved: Tree
+    conclusion: Tree
+    runs: tuple[Run, ...]
+
+    def entry(self, benchmark: str) -> Tree:
+        """The resolved benchmark entry of a name; empty if there is none."""
+        entries = self.resolved.get("benchmarks") or ()
+        return next((entry for entry in entries if entry["name"] == benchmark), {})
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Read what an audit needs.
+
+    Raises:
+        StoreError: experiment.json or another file that is there can't be read.
+    """
+    facts = read_json(folder / "experiment.json")
+    folders = {read_json(path)["run_id"]: path.parent for path in folder.glob("runs/*/run.json")}
+    rollouts = {run_id: _rollouts(place) for run_id, place in folders.items()}
+    return Evidence(
+        folder=folder,
+        facts=facts,
+        resolved=_optional(folder / "resolved.json"),
+        conclusion=_optional(folder / "conclusion.json"),
+        runs=tuple(_run(planned, folders, rollouts) for planned in facts.get("arms") or ()),
+    )
+
+
+def _run(
+    planned: Tree,
+    folders: Mapping[str, Path],
+    rollouts: Mapping[str, Mapping[Hashable, Rewards]],
+) -> Run:
+    run_id = planned["run_id"]
+    run = Run(
+        run_id=run_id,
+        arm=planned["arm"],
+        repeat=planned["repeat"],
+        purpose=planned.get("purpose", "candidate"),
+        stage=planned.get("stage"),
+    )
+    if run_id not in folders:
+        return run
+    place = folders[run_id]
+    facts, result = read_json(place / "run.json"), _optional(place / "run_result.json")
+    if superseded(result, attempts_of(facts)):
+        result = {}
+    scorings = tuple(_scoring(tree, run_id, rollouts) for tree in result.get("evaluations") or ())
+    return attrs.evolve(run, folder=place, facts=facts, result=result, scorings=scorings)
+
+
+def _scoring(tree: Tree, run_id: str, rollouts: Mapping[str, Mapping[Hashable, Rewards]]) -> Scoring:
+    """A scoring with its rollouts: the run's own, or for untrained weights those of another run that has the same rewards."""
+    scoring = Scoring(tree=tree)
+    own = rollouts[run_id].get(scoring.key)
+    if own is not None:
+        return attrs.evolve(scoring, rollouts=own, of=run_id)
+    if scoring.key[1] == 0:
+        told = scoring.rewards
+        for other, scored in rollouts.items():
+            shared = scored.get(scoring.key)
+            if shared is not None and _without_empty(rewards_of(shared)) == _without_empty(told):
+                return attrs.evolve(scoring, rollouts=shared, of=other)
+    return scoring
+
+
+def _without_empty(rewards: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...]]:
+    return {task: tuple(values) for task, values in rewards.items() if values}
+
+
+def _rollouts(folder: Path) -> dict[Hashable, dict[str, dict[int, float | None]]]:
+    """The rewards in the rollouts of a run's scorings, by entry, step and API model."""
+    attempts = attempts_of(read_json(folder / "run.json"))
+    found: dict[Hashable, dict[str, dict[int, float | None]]] = {}
+    for phase in PHASES:
+        for line in read_live(folder / phase / "rollouts.jsonl", attempts, _place):
+            entry, step, model, task, sample = _place(line)
+            samples = found.setdefault((entry, step, model), {}).setdefault(task, {})
+            samples[sample] = line["rollout"]["score"].get("value")
+    return found
+
+
+def _place(line: Tree) -> tuple[str, int, str | None, str, int]:
+    facts, rollout = line["facts"], line["rollout"]
+    return facts["benchmark"], line["step"], facts.get("model"), rollout["task_id"], rollout["sample_index"]
+
+
+def attempts_of(facts: Tree) -> list[Attempt]:
+    """The attempts that run.json lists."""
+    names = {field.name for field in attrs.fields(Attempt)}
+    return [
+        Attempt(**{key: value for key, value in attempt.items() if key in names})
+        for attempt in facts.get("attempts") or ()
+    ]
+
+
+def _optional(path: Path) -> Tree:
+    return read_json(path) if path.exists() else {}
+
+
+def evaluation_lines(run: Run) -> Iterator[Tree]:
+    """The scorings that the run wrote down when they ended.
+
+    Raises:
+        StoreError: the file can't be read.
+    """
+    if run.folder is None:
+        return
+    for line in read_live(run.folder / "evaluations.jsonl", attempts_of(run.facts), _scored):
+        yield line["evaluation"]
+
+
+def _scored(line: Tree) -> Hashable:
+    scored = line["evaluation"]
+    return scored["step"], scored["benchmark"], scored["model"]
+
+
+def training_rows(run: Run) -> Path | None:
+    """The file of the rows that a run trained on; None if the record has none."""
+    if run.folder is None:
+        return None
+    path = run.folder / "data" / "training_data.jsonl"
+    pointer = path.with_suffix(".pointer.json")
+    if not path.exists() and pointer.exists():
+        path = (path.parent / str(read_json(pointer)["path"])).resolve()
+    return path if path.exists() else None

@@ -1,0 +1,89 @@
+"""What the experiment asked, from its record: by what it is decided, against what, what is claimed, at which level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from evsys_runtime.audit.evidence import Evidence
+from evsys_runtime.audit.metrics import TaskMetric, task_metric
+
+__all__ = ["BASE_MODEL", "Question", "question_of"]
+
+BASE_MODEL = "base_model"
+
+
+@attrs.frozen(kw_only=True)
+class Question:
+    """The success metric (`metric` of the entry `benchmark`), its direction, the baseline, the claim and its margin.
+
+    `contrast` is the one arm that a claim is about, where the file names one. `rewards` is the range that verifiers declare; `range_known`
+    is False for records that don't say. Tasks `left_out` don't count. `noise` is the noise floor on record.
+    """
+
+    benchmark: str
+    metric: str
+    task_metric: TaskMetric
+    sign: float
+    baseline: str
+    claim: str
+    margin: float
+    contrast: str | None
+    level: float
+    draws: int
+    rewards: tuple[float, float] | None
+    range_known: bool
+    left_out: frozenset[str] = frozenset()
+    noise: Mapping[str, Any] | None = None
+
+    @property
+    def least(self) -> float:
+        """What a win or a loss has to exceed."""
+        return self.margin if self.claim in ("better", "worse") else 0.0
+
+    def largest_difference(self, seen: frozenset[float]) -> float | None:
+        """The largest difference that a task can have; None where it isn't known."""
+        if not self.task_metric.of_rewards:
+            return 1.0
+        zero_one = (0.0, 1.0) if seen <= {0.0, 1.0} else None
+        found = self.rewards or zero_one
+        return None if found is None or found[0] == found[1] else found[1] - found[0]
+
+
+def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | str:
+    """The question, asked on `benchmark`, by default on the success metric's entry; or why it can't be recomputed."""
+    facts, conclusion = evidence.facts, evidence.conclusion
+    success = str(facts["success_metric"])
+    named = [str(entry["name"]) for entry in evidence.resolved.get("benchmarks") or ()]
+    own = max((name for name in named if success.startswith(f"{name}.")), key=len, default=None)
+    if own is None:
+        return f"resolved.json has no benchmark entry of {success}"
+    entry, metric = evidence.entry(benchmark or own), success.removeprefix(f"{own}.")
+    known = task_metric(metric, entry)
+    if known is None:
+        return f"{metric} is a metric of a plugin, and an audit runs no plugins"
+    procedure, contrast = conclusion.get("procedure") or {}, facts.get("contrast")
+    margin = facts.get("margin")
+    return Question(
+        benchmark=benchmark or own,
+        metric=metric,
+        task_metric=known,
+        sign=-1.0 if facts["direction"] == "min" else 1.0,
+        baseline=str(facts["baseline"]),
+        claim=str(facts.get("claim") or "better"),
+        margin=float((facts.get("minimum_effect") if margin is None else margin) or 0.0),
+        contrast=None if contrast is None else contrast["arm"],
+        level=float(procedure.get("level") or 0.05),
+        draws=int(procedure.get("draws") or 10_000),
+        rewards=_finite(entry.get("reward_range")),
+        range_known="reward_range" in entry,
+        noise=conclusion.get("noise_floor"),
+    )
+
+
+def _finite(declared: Sequence[float | None] | None) -> tuple[float, float] | None:
+    """A range on record, where an infinite end is null; None where one isn't known."""
+    low, high = declared or (None, None)
+    return None if low is None or high is None else (float(low), float(high))

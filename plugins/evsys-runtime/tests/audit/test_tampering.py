@@ -1,0 +1,195 @@
+"""What was changed after the fact, an audit finds and names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evsys_runtime.audit.auditing import audit_experiment
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    change(tree)
+    path.write_text(json.dumps(tree), encoding="utf-8")
+
+
+def differing(folder: Path) -> dict[str, str]:
+    """`part: about: name` of each check that differs, with the detail."""
+    audit = audit_experiment(folder)
+    assert audit.passed == (audit.differs == 0)
+    return {
+        f"{check.part}: {check.about}: {check.name}": check.detail or ""
+        for check in audit.checks
+        if check.state == "differs"
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "by"),
+    [
+        ("two arms", "effect", 0.01),
+        ("two arms", "before", 0.01),
+        ("two arms", "after", -0.01),
+        ("two arms", "p_value", 0.02),
+        ("two arms", "p_corrected", 0.001),
+        ("two arms", "low", 0.05),
+        ("two arms", "high", -0.05),
+        ("two arms", "n_tasks", 1),
+        ("two arms", "n_seeds", 1),
+        ("two arms", "missing_samples", 1),
+        ("binary", "low", 0.001),
+        ("five runs", "high", 0.02),
+        ("five runs", "p_value", 0.02),
+    ],
+)
+def test_a_number_that_was_changed_in_the_conclusion_is_found(record_of, kind, name, by):
+    folder = record_of(kind)
+    edit(
+        folder / "conclusion.json",
+        lambda tree: tree["comparisons"][0].update({name: tree["comparisons"][0][name] + by}),
+    )
+    arm = json.loads((folder / "conclusion.json").read_text(encoding="utf-8"))["comparisons"][0]["arm"]
+    assert f"numbers: comparisons: {arm}: {name}" in differing(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        ("two recipes", "SUPPORTED"),
+        ("missing samples", "SUPPORTED"),
+        ("two arms", "SUPPORTED"),
+        ("invalid", "REFUTED"),
+    ],
+)
+def test_a_verdict_that_was_flipped_is_found(record_of, kind, verdict):
+    folder = record_of(kind)
+    edit(folder / "conclusion.json", lambda tree: tree.update(verdict=verdict))
+    assert [*differing(folder)] == ["verdict: experiment: verdict"]
+
+
+def test_an_outcome_that_hangs_on_missing_samples_cannot_be_turned_into_a_win(record_of):
+    folder = record_of("missing samples")
+
+    def win(tree):
+        tree["verdict"] = "SUPPORTED"
+        tree["comparisons"][0]["outcome"] = "win"
+        tree["claims"][0]["outcome"] = "supported"
+
+    edit(folder / "conclusion.json", win)
+    assert [*differing(folder)] == [
+        "verdict: comparisons: run: outcome",
+        "verdict: claim about the checkpoint: run: outcome",
+    ]
+
+
+def test_a_claim_about_a_checkpoint_cannot_be_turned_into_one_about_a_recipe(record_of):
+    folder = record_of("binary")
+    edit(folder / "conclusion.json", lambda tree: tree.update(subject="recipe"))
+    assert [*differing(folder)] == ["verdict: experiment: subject"]
+
+
+def test_a_confirmation_that_was_changed_is_found(record_of):
+    folder = record_of("confirmed")
+    edit(folder / "conclusion.json", lambda tree: tree["confirmed"]["comparison"].update(effect=0.5))
+    assert "numbers: confirmed: learning_rate-0.1: effect" in differing(folder)
+
+
+def change_rollout(folder: Path, run: str, value: float) -> None:
+    path = folder / "runs" / run / "validation" / "rollouts.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    changed = next(
+        line for line in lines if line["step"] > 0 and line["rollout"]["score"].get("value") != value
+    )
+    changed["rollout"]["score"]["value"] = value
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def test_a_rollout_whose_reward_was_changed_is_found_in_its_run_and_in_the_comparison(record_of):
+    folder = record_of("binary")
+    change_rollout(folder, "run-s0", 0.0)
+    found = differing(folder)
+    assert found["rollouts: run-s0: val at step 20: rewards"].startswith(
+        "the rollouts have other rewards than the result of t00"
+    )
+    assert "numbers: comparisons: run: after" in found
+
+
+def test_a_rollout_file_that_was_removed_is_named(record_of):
+    folder = record_of("two arms")
+    (folder / "runs" / "learning_rate-0.1-s0" / "validation" / "rollouts.jsonl").unlink()
+    missing = "no rollouts on record have the rewards of this scoring"
+    assert differing(folder) == {
+        "rollouts: learning_rate-0.1-s0: val at step 0: rollouts": missing,
+        "rollouts: learning_rate-0.1-s0: val at step 20: rollouts": missing,
+        "rollouts: learning_rate-0.05-s0: val at step 0: rollouts": missing,
+    }
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "resolved.json", "conclusion.md"])
+def test_a_file_that_was_removed_is_named(record_of, name):
+    folder = record_of("binary")
+    (folder / name).unlink()
+    assert differing(folder)[f"files: record: {name}"] == f"{name} is missing"
+
+
+def test_a_result_that_was_removed_is_named(record_of):
+    folder = record_of("binary")
+    (folder / "runs" / "run-s0" / "run_result.json").unlink()
+    assert differing(folder)["rollouts: run-s0: run_result.json"] == "run-s0/run_result.json is missing"
+
+
+def test_a_config_that_was_changed_is_found(record_of):
+    folder = record_of("binary")
+    path = folder / "config.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + "# Nothing.\n", encoding="utf-8")
+    assert [*differing(folder)] == ["files: record: config_hash"]
+
+
+@pytest.mark.parametrize("key", ["margin", "minimum_effect", "success_metric", "baseline", "claim"])
+def test_a_question_that_was_changed_afterwards_is_found(record_of, key):
+    folder = record_of("a margin")
+    edit(
+        folder / "experiment.json",
+        lambda tree: tree.update({key: 0.0 if key in ("margin", "minimum_effect") else "x"}),
+    )
+    assert f"files: question: experiment.json {key}" in differing(folder)
+
+
+def test_a_question_on_record_that_was_changed_no_longer_has_its_digest(record_of):
+    folder = record_of("a margin")
+    edit(folder / "experiment.json", lambda tree: tree["preregistered"].update(minimum_effect=0.0))
+    assert "files: question: digest" in differing(folder)
+
+
+def test_training_rows_that_were_changed_are_found(record_of):
+    folder = record_of("binary")
+    path = folder / "runs" / "run-s0" / "data" / "training_data.jsonl"
+    text = path.read_text(encoding="utf-8")
+    path.unlink()
+    path.write_text(text.replace("x", "z"), encoding="utf-8")
+    assert [*differing(folder)] == ["files: run-s0: training rows"]
+
+
+def test_a_checkpoint_that_was_changed_is_found(record_of):
+    folder = record_of("binary")
+    manifest = next(folder.glob("runs/run-s0/checkpoints/*/manifest.json"))
+    name = min(json.loads(manifest.read_text(encoding="utf-8"))["files"])
+    (manifest.parent / name).write_bytes(b"other weights")
+    assert differing(folder) == {
+        f"files: run-s0: checkpoints/{manifest.parent.name}": f"{name} changed since it was saved"
+    }
+
+
+def test_a_scoring_by_other_verifiers_is_found(record_of):
+    folder = record_of("binary")
+
+    def other(tree):
+        tree["evaluations"][-1]["verifier_hash"] = "sha256:0"
+
+    edit(folder / "runs" / "run-s0" / "run_result.json", other)
+    assert differing(folder)["files: benchmark val: verifier_hash"] == "scorings of run-s0 have another one"
