@@ -26,6 +26,7 @@ from evsys_runtime.data.contamination import (
     Overlap,
 )
 from evsys_runtime.record.attempts import Attempt
+from evsys_runtime.record.audits import AuditCheck, audit_of
 from evsys_runtime.record.differing import Difference
 from evsys_runtime.record.lookups import Lookup, Lookups
 from evsys_runtime.record.past import (
@@ -179,6 +180,25 @@ EXAMPLES = {
         fit=Fit(limit=400, tokens=399),
     ),
     "retract": Retracting(experiment_id="e", time="t", reason="r", withdrawn=False, resting=("f",)),
+    "audit": audit_of(
+        "e",
+        "SUPPORTED",
+        [
+            AuditCheck(
+                part="files", about="record", name="config_hash", state="ok", recorded="a", recomputed="a"
+            ),
+            AuditCheck(
+                part="numbers",
+                about="a",
+                name="effect",
+                state="differs",
+                recorded=0.2,
+                recomputed=0.1,
+                tolerance=1e-9,
+            ),
+            AuditCheck(part="verdict", about="experiment", name="verdict", state="unchecked", detail="d"),
+        ],
+    ),
     "why": Why(
         experiment_id="e",
         arm=None,
