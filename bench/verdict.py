@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from evsys_runtime.experiment.verdict.paired import Pair, holm, paired_differences
+from evsys_runtime.experiment.verdict.corrections import corrected
+from evsys_runtime.experiment.verdict.paired import Pair, paired_differences
 
 # Seconds for 20 arms, 1,000 tasks, 10,000 draws.
 BUDGETS = {"verdict": 1.0}
@@ -67,14 +68,18 @@ def simulated(arms: int, tasks: int) -> np.ndarray:
 
 
 def measured(scores: np.ndarray, draws: int) -> dict:
-    """Tests, intervals and Holm's correction of every arm."""
-    pairs = [Pair(arm=arm, baseline=scores[-1], largest=1.0) for arm in scores[:-1]]
+    """Tests, intervals, corrected p-values and simultaneous intervals of every arm."""
+    tasks = tuple(map(str, range(scores.shape[1])))
+    pairs = [Pair(arm=arm, baseline=scores[-1], largest=1.0, tasks=tasks) for arm in scores[:-1]]
     wall, cpu = time.perf_counter(), time.process_time()
     found = paired_differences(pairs, draws=draws)
-    holm([one.p_value for one in found])
+    family = corrected(found, [one.p_value for one in found], family=len(found), level=0.05, at_zero=True)
+    simultaneous = [one.interval(family.level) for one in found]
     return {
         "wall": time.perf_counter() - wall,
         "cpu": time.process_time() - cpu,
+        "correction": family.method,
+        "simultaneous": simultaneous,
         "intervals": [[one.low, one.high] for one in found],
     }
 

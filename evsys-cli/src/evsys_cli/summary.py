@@ -118,7 +118,11 @@ def _compared(conclusion: Conclusion, width: int) -> Iterator[str]:
         told = (
             methods if len(methods) == 1 else [f"{', '.join(arms)}: {how}" for how, arms in methods.items()]
         )
-        correction = f"; p corrected for {len(conclusion.comparisons)} arms" if conclusion.correction else ""
+        correction = (
+            f"; p and intervals corrected for {len(conclusion.comparisons)} arms"
+            if conclusion.correction
+            else ""
+        )
         yield f"  {'; '.join(told)}{correction}"
         yield ""
 

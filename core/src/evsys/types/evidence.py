@@ -47,7 +47,7 @@ class ClaimResult:
     The claim `better` is that the effect of `arm` against `against` exceeds `margin`; `worse` that it is below `-margin`, `no_worse`
     that it is above `-margin`, and `equal` that it lies between `-margin` and `margin`. The subject is this `checkpoint`, which was trained
     and scored, or its `recipe`, and so any other training run of it. `p_value` is two-sided and tests the effect against the margin;
-    of `equal` it is the larger of two. `deviation` is the run-to-run deviation in the error, where it was known from earlier runs.
+    of `equal` it is the larger of two; `p_corrected` is that of all arms together by `correction`, `holm` or `westfall-young`. `deviation` is the run-to-run deviation in the error, where it was known from earlier runs.
     """
 
     claim: Claim
@@ -62,6 +62,7 @@ class ClaimResult:
     p_value: float | None = None
     p_corrected: float | None = None
     test: str | None = None
+    correction: str | None = None
     deviation: RunDeviation | None = None
 
 

@@ -194,6 +194,8 @@ class Comparison:
     sample of either side has no score: `missing_samples` of the arm and `baseline_missing_samples` of the baseline in all; null in records of
     versions that didn't count them. A task that only one side has a score of doesn't count. `effect_bounds` are the smallest and the largest effect
     that missing samples allow; `missing_decides` says why the outcome is `inconclusive` where it hangs on them.
+    `low` and `high` are the 95 % interval of this comparison alone. `corrected_low` and `corrected_high` hold for all arms together at the
+    level of significance of the experiment, as `p_corrected` does by `correction`, `holm` or `westfall-young` (None for a single arm).
     `shrunken_effect` is the effect expected of the next measurement, None where the arm wasn't chosen among several.
     """
 
@@ -206,6 +208,9 @@ class Comparison:
     high: float | None = None
     p_value: float | None = None
     p_corrected: float | None = None
+    corrected_low: float | None = None
+    corrected_high: float | None = None
+    correction: str | None = None
     smallest_detectable_effect: float | None = None
     method: str | None = None
     claim: Subject | None = None

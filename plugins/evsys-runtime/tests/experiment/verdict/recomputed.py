@@ -4,6 +4,7 @@ For experiments whose success metric is the mean reward, compared with the untra
 pattern of signs is looked at and no random number is needed. Prints what it finds as JSON.
 """
 
+import bisect
 import itertools
 import json
 import math
@@ -28,12 +29,8 @@ def main(folder):
     comparisons = {
         name: compared(group, benchmark) for (purpose, name), group in arms.items() if purpose == "candidate"
     }
-    order = sorted(comparisons, key=lambda name: comparisons[name]["p_value"])
-    highest = 0.0
-    for place, name in enumerate(order):
-        one = comparisons[name]
-        highest = max(highest, min(1.0, (len(order) - place) * one["p_value"]))
-        one["p_corrected"] = highest
+    correct(comparisons)
+    for one in comparisons.values():
         one["outcome"] = outcome(one, minimum, noise)
     winners = [name for name, one in comparisons.items() if one["outcome"] == "win"]
     best = max(comparisons, key=lambda name: comparisons[name]["after"])
@@ -43,6 +40,7 @@ def main(folder):
             assert confirmed is None
             confirmed = {**compared(group, benchmark), "arm": name, "runs": [run["run_id"] for run in group]}
             confirmed["p_corrected"] = confirmed["p_value"]
+            del confirmed["p_by_pattern"]
             confirmed["outcome"] = outcome(confirmed, minimum, noise)
     return {
         "comparisons": comparisons,
@@ -58,6 +56,19 @@ def main(folder):
         "test_looks": looks(runs),
         "test_looks_before": looks_before(record, facts),
     }
+
+
+def correct(comparisons):
+    """Westfall & Young, step by step: how often the smallest p-value of an arm and those behind it is as small by chance."""
+    order = sorted(comparisons, key=lambda name: comparisons[name]["p_value"])
+    by_pattern = {name: one.pop("p_by_pattern") for name, one in comparisons.items()}
+    highest = 0.0
+    for place, name in enumerate(order):
+        one = comparisons[name]
+        smallest = list(map(min, zip(*(by_pattern[other] for other in order[place:]), strict=True)))
+        as_small = sum(1 for p in smallest if p <= one["p_value"] * (1 + 1e-9))
+        highest = max(highest, as_small / len(smallest))
+        one["p_corrected"] = highest
 
 
 def verdict(winners, confirmed):
@@ -153,6 +164,7 @@ def compared(group, benchmark):
         "high": min(high, 1.0),
         "tolerance": 2e-3 * error,
         "p_value": p_value(sums, sizes, effect, error, 0.0),
+        "p_by_pattern": p_by_pattern(sums, sizes),
         "smallest_detectable_effect": (normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(0.8)) * error,
         "n_tasks": len(after),
         "n_seeds": len(group),
@@ -172,15 +184,26 @@ def p_value(sums, sizes, effect, error, null):
     """The share of sign patterns whose t is at least as large as the one seen."""
     residuals = [total - null * size for total, size in zip(sums, sizes, strict=True)]
     seen = abs(effect - null) / error
-    hits = patterns = 0
-    for signs in itertools.product((-1.0, 1.0), repeat=len(sums)):
+    found = flipped_t(residuals, sizes)
+    return sum(1 for t in found if t >= seen * (1 - 1e-9)) / len(found)
+
+
+def flipped_t(residuals, sizes):
+    """|t| under every pattern of signs."""
+    found = []
+    for signs in itertools.product((-1.0, 1.0), repeat=len(residuals)):
         flipped = [sign * residual for sign, residual in zip(signs, residuals, strict=True)]
         centre = math.fsum(flipped) / sum(sizes)
-        its_error = spread(flipped, sizes, centre)
-        t = abs(centre) / its_error if its_error > 1e-12 else math.inf
-        hits += t >= seen * (1 - 1e-9)
-        patterns += 1
-    return hits / patterns
+        error = spread(flipped, sizes, centre)
+        found.append(abs(centre) / error if error > 1e-12 else math.inf)
+    return found
+
+
+def p_by_pattern(sums, sizes):
+    """The p-value under every pattern of signs, if there is no difference."""
+    found = flipped_t(sums, sizes)
+    ranked = sorted(found)
+    return [1 - bisect.bisect_left(ranked, t * (1 - 1e-9)) / len(found) for t in found]
 
 
 def end(sums, sizes, effect, error, direction):

@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evsys_runtime.experiment.verdict.binary_pairs import mcnemar, paired_proportions_p, tango_z
-from evsys_runtime.experiment.verdict.paired import holm, paired_difference, wild_bootstrap
+from evsys_runtime.experiment.verdict.corrections import holm
+from evsys_runtime.experiment.verdict.paired import paired_difference, wild_bootstrap
 
 
 def test_mcnemar_matches_the_published_example():

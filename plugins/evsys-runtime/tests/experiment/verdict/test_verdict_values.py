@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
+from evsys_runtime.experiment.verdict.corrections import holm
 from evsys_runtime.experiment.verdict.paired import (
     Paired,
     Seeds,
-    holm,
     paired_difference,
     wild_bootstrap,
 )

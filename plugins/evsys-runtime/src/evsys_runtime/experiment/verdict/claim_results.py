@@ -9,7 +9,8 @@ import attrs
 from evsys.types import Claim, ClaimResult, Comparison
 from evsys_runtime.experiment.verdict.claims import claim_outcome, claim_p
 from evsys_runtime.experiment.verdict.comparing import Compared, finite
-from evsys_runtime.experiment.verdict.paired import Paired, holm
+from evsys_runtime.experiment.verdict.corrections import corrected
+from evsys_runtime.experiment.verdict.paired import Paired
 from evsys_runtime.experiment.verdict.question import Question
 
 __all__ = ["bounded_claims", "claim_results"]
@@ -41,12 +42,18 @@ def claim_results(
     for subject in ("checkpoint", "recipe"):
         claims = [one.paired if subject == "checkpoint" else one.recipe for one in compared]
         tested = [(one, claim) for one, claim in zip(compared, claims, strict=True) if claim is not None]
-        corrected = holm(
-            [claim_p(question.claim, question.margin, claim) for _, claim in tested], family=len(compared)
+        made = corrected(
+            [claim for _, claim in tested],
+            [claim_p(question.claim, question.margin, claim) for _, claim in tested],
+            family=len(compared),
+            level=question.level,
+            at_zero=question.margin == 0,
         )
         found += [
-            _claim_result(question, one, claim, p_corrected, len(compared))
-            for (one, claim), p_corrected in zip(tested, corrected, strict=True)
+            attrs.evolve(
+                _claim_result(question, one, claim, p_corrected, len(compared)), correction=made.method
+            )
+            for (one, claim), p_corrected in zip(tested, made.p_values, strict=True)
         ]
     order = [one.arm.arm for one in compared]
     held = {c.arm for c in comparisons if question.claim == "better" and c.outcome == "inconclusive"}

@@ -13,7 +13,8 @@ from evsys.types import ArmResult, Comparison, Outcome
 from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.verdict.claims import claim_p, outcome_p
-from evsys_runtime.experiment.verdict.paired import Pair, Paired, holm, paired_differences
+from evsys_runtime.experiment.verdict.corrections import Corrected, corrected
+from evsys_runtime.experiment.verdict.paired import Pair, Paired, paired_differences
 from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, recipe_claim
@@ -193,6 +194,7 @@ def aligned(arm: ArmScore, base: ArmScore, clusters: Mapping[str, str], largest:
         baseline=np.array([base.values[task] for task in tasks]),
         clusters=_cluster_labels(clusters, tasks),
         largest=largest,
+        tasks=tasks,
     )
     return Aligned(tasks=tasks, pair=pair)
 
@@ -276,11 +278,18 @@ def checkpoint_claims(question: Question, compared: Sequence[Compared]) -> tuple
 def _corrected(
     question: Question, compared: Sequence[Compared], claims: Sequence[Paired | None]
 ) -> tuple[Comparison, ...]:
+    made = [claim for claim in claims if claim is not None]
     minimum = question.minimum_effect
-    made = holm([outcome_p(claim, minimum) for claim in claims if claim is not None], family=len(compared))
-    corrected = iter(made)
+    found = corrected(
+        made,
+        [outcome_p(claim, minimum) for claim in made],
+        family=len(compared),
+        level=question.level,
+        at_zero=minimum == 0,
+    )
+    p_values = iter(found.p_values)
     return tuple(
-        _without(one) if claim is None else _comparison(question, one, claim, next(corrected), len(compared))
+        _without(one) if claim is None else _comparison(question, one, claim, next(p_values), found)
         for one, claim in zip(compared, claims, strict=True)
     )
 
@@ -315,9 +324,10 @@ def _each_once(reasons: Sequence[str]) -> str:
 
 
 def _comparison(
-    question: Question, compared: Compared, claim: Paired, p_corrected: float, family: int
+    question: Question, compared: Compared, claim: Paired, p_corrected: float, family: Corrected
 ) -> Comparison:
     arm, base = compared.arm, compared.base
+    low, high = claim.interval(family.level)
     return Comparison(
         arm=arm.arm,
         outcome=_outcome(question, claim, p_corrected),
@@ -328,6 +338,9 @@ def _comparison(
         high=finite(claim.high),
         p_value=outcome_p(claim, question.minimum_effect),
         p_corrected=p_corrected,
+        corrected_low=finite(low),
+        corrected_high=finite(high),
+        correction=family.method,
         smallest_detectable_effect=detectable(claim, question.level),
         method=claim.method,
         claim="checkpoint" if claim.seeds is None else "recipe",
@@ -337,7 +350,9 @@ def _comparison(
         n_missing=compared.tasks_with_missing,
         missing_samples=compared.missing_samples[0],
         baseline_missing_samples=compared.missing_samples[1],
-        reason="; ".join(filter(None, (_runs(question, compared), _powerless(question, claim, family)))),
+        reason="; ".join(
+            filter(None, (_runs(question, compared), _powerless(question, claim, family.count)))
+        ),
     )
 
 

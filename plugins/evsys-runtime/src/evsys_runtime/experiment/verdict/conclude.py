@@ -100,7 +100,7 @@ def conclude(
         comparisons=comparisons,
         checkpoints=decided.checkpoints,
         procedure=Procedure(level=question.level, draws=DRAWS, seed=question.seed, numpy=np.__version__),
-        correction="holm" if len(comparisons) > 1 else None,
+        correction=next((c.correction for c in comparisons if c.correction is not None), None),
         usage=usage,
         warnings=(*warnings, *_weakened(decided, results)),
         test_looks=test_looks(results),

@@ -18,15 +18,15 @@ from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO, sign_product
 from evsys_runtime.experiment.verdict.weighted_means import weighted_means
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = [
+    "Flips",
     "Pair",
     "Paired",
     "cluster_sums",
-    "holm",
     "interval_end",
     "paired_difference",
     "paired_differences",
@@ -40,6 +40,9 @@ _ROUNDING = 1e-12
 
 _FARTHEST = 2.0**20
 """An interval that ends nowhere within so many standard errors has no end."""
+
+_LEVEL = 0.05
+"""Of the interval that every comparison has."""
 
 _TOO_FEW = 6
 """Fewer clusters that differ can't reach p <= 0.05 by their signs: 2 / 2**5 = 0.0625."""
@@ -69,13 +72,34 @@ def satterthwaite(total: float, parts: Iterable[tuple[float, float]]) -> float:
     return total**2 / spread if spread else math.inf
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Flips:
+    """The |t| of a comparison under each sign pattern of its units if there is no difference, [B].
+
+    `units` says whose signs were flipped: comparisons with equal `units` share their patterns, so that their statistics are drawn
+    jointly; None if that isn't known. `observed` is the |t| seen, and `exact` that the pattern seen is among the others.
+    """
+
+    statistics: NDArray[np.float64]
+    observed: float
+    exact: bool
+    units: Hashable | None = None
+
+    def p_values(self) -> NDArray[np.float64]:
+        """The p-value under each pattern, [B], or [B + 1] with the one seen as the last."""
+        drawn = self.statistics if self.exact else np.append(self.statistics, self.observed)
+        below = np.searchsorted(np.sort(drawn), drawn * (1 - 1e-9), side="left")
+        return (len(drawn) - below) / len(drawn)
+
+
 @attrs.frozen(kw_only=True)
 class Paired:
     """A paired comparison: effect, 95 % interval, two-sided p, and the standard error behind them.
 
     `differing` clusters (tasks, where there are none) have a difference at all. `scale` is the largest difference that a
     task can have, as far as it is known, else 1 or what was seen. `exact_binary`: the p-value is McNemar's. Of a claim about recipes
-    `seeds` has the parts of the error. `p_at` gives the two-sided p-value of any other true effect than 0.
+    `seeds` has the parts of the error. `p_at` gives the two-sided p-value of any other true effect than 0, `ends_at` the interval
+    of another level, 1 less its confidence. `flips` are those of a bootstrap.
     """
 
     effect: float
@@ -91,6 +115,15 @@ class Paired:
     exact_binary: bool = False
     seeds: Seeds | None = None
     p_at: Callable[[float], float] | None = attrs.field(default=None, eq=False, repr=False)
+    ends_at: Callable[[float], tuple[float, float]] | None = attrs.field(default=None, eq=False, repr=False)
+    flips: Flips | None = attrs.field(default=None, eq=False, repr=False)
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """The interval that leaves out the truth with probability `level`; it holds the 95 % one if `level` is below 0.05."""
+        if self.ends_at is None or level == _LEVEL:
+            return self.low, self.high
+        low, high = self.ends_at(level)
+        return (min(low, self.low), max(high, self.high)) if level < _LEVEL else (low, high)
 
     def p_of(self, effect: float) -> float:
         """Two-sided p of a true effect; it falls on both sides of the effect seen."""
@@ -134,7 +167,11 @@ class _Sample:
         differences: NDArray[np.float64],
         clusters: NDArray[np.int64] | None = None,
         largest: float | None = None,
+        tasks: tuple[str, ...] | None = None,
     ) -> None:
+        self.units = (
+            None if tasks is None else (tasks, None if clusters is None else tuple(clusters.tolist()))
+        )
         self.values = np.asarray(differences, dtype=np.float64)
         self.clustered, self.largest = clusters is not None, largest
         labels = np.arange(len(self.values)) if clusters is None else np.asarray(clusters)
@@ -207,9 +244,8 @@ def _bootstrapped(samples: Sequence[_Sample], *, draws: int, seed: int, level: f
         products = sign_products(columns, draws=draws, seed=seed)
         weights = _Weights(group, draws, seed)
         for i, place in enumerate(places):
-            found[place] = _wild(
-                samples[place], products[:, 4 * i : 4 * i + 4], level, partial(weights.p_value, i)
-            )
+            wild = _Wild(samples[place], products[:, 4 * i : 4 * i + 4], partial(weights.p_value, i))
+            found[place] = wild.comparison(1.0 - level)
     return [found[place] for place in range(len(samples))]
 
 
@@ -233,73 +269,110 @@ class _Weights:
         return self._means()[place].p_value(self._samples[place].effect, mean)
 
 
-def _wild(
-    sample: _Sample, products: NDArray[np.float64], level: float, weighted: Callable[[float], float]
-) -> Paired:
-    effect, error, groups, scale = sample.effect, sample.error, sample.groups, sample.scale
-    differing = int(np.count_nonzero(np.abs(sample.sums) > 1e-12 * scale))
-    exact = groups <= ENUMERATE_UP_TO
-    tiny = 1e-12 * (1.0 + abs(effect))
+class _Wild:
+    """The wild bootstrap of one comparison, from its sign patterns' `products`.
 
-    def flipped(mean: float) -> float:
+    Args:
+        sample: the comparison.
+        products: of the sign patterns with its columns, [B, 4].
+        weighted: two-sided p of a mean by weighted means.
+    """
+
+    def __init__(
+        self, sample: _Sample, products: NDArray[np.float64], weighted: Callable[[float], float]
+    ) -> None:
+        self._sample, self._products, self._weighted = sample, products, weighted
+        self._tiny = 1e-12 * (1.0 + abs(sample.effect))
+        self._exact = sample.groups <= ENUMERATE_UP_TO
+        self._differing = int(np.count_nonzero(np.abs(sample.sums) > 1e-12 * sample.scale))
+        self._flips = self._flips_at(0.0)
+
+    def _flips_at(self, mean: float) -> Flips:
+        sample, distance = self._sample, abs(self._sample.effect - mean)
+        if sample.error > self._tiny:
+            observed = distance / sample.error
+        else:
+            observed = math.inf if distance > self._tiny else 0.0
+        null = sample.t(self._products, mean)
+        return Flips(statistics=null, observed=observed, exact=self._exact, units=sample.units)
+
+    def _flipped(self, mean: float) -> float:
         """How probable a difference as far from `mean` as the one seen is, were it the true one."""
-        distance = abs(effect - mean)
-        observed = distance / error if error > tiny else (math.inf if distance > tiny else 0.0)
-        null = sample.t(products, mean)
+        flips = self._flips if mean == 0.0 else self._flips_at(mean)
         # Ties count against the claim; the +1 keeps a random p-value valid, and an enumerated one contains the data itself.
-        hits = int(np.count_nonzero(null >= observed * (1 - 1e-9)))
-        return min(1.0, hits / len(null) if exact else (hits + 1) / (len(null) + 1))
+        hits, patterns = (
+            int(np.count_nonzero(flips.statistics >= flips.observed * (1 - 1e-9))),
+            len(flips.statistics),
+        )
+        return min(1.0, hits / patterns if self._exact else (hits + 1) / (patterns + 1))
 
-    def unseen(mean: float) -> float:
+    def _unseen(self, mean: float) -> float:
         """How probable it is that all clusters say nearly the same although the mean is another one.
 
         Tasks that nearly all say the same don't prove that all would: with 95 % confidence at most a share of 1 - 0.05^(1/G) of
         unseen clusters differs (the exact "rule of three", Hanley & Lippman-Hand 1983), each by up to the score's range.
         """
-        return (1.0 - min(1.0, abs(effect - mean) / scale)) ** groups
+        sample = self._sample
+        return (1.0 - min(1.0, abs(sample.effect - mean) / sample.scale)) ** sample.groups
 
-    def p_at(mean: float) -> float:
-        widened = unseen(mean) if error <= tiny or differing < _TOO_FEW else 0.0
-        return max(flipped(mean), weighted(mean), widened)
+    @property
+    def _is_sparse(self) -> bool:
+        return self._sample.error <= self._tiny or self._differing < _TOO_FEW
 
-    low = high = effect
-    if error > tiny and exact and 2.0 / len(products) > 1.0 - level:
-        low, high = (
-            -math.inf,
-            math.inf,
-        )  # the data and its mirror image are too many of so few patterns to reject anything
-    elif error > tiny:
-        low = interval_end(lambda mean: flipped(mean) <= 1.0 - level, effect, error, -1.0)
-        high = interval_end(lambda mean: flipped(mean) <= 1.0 - level, effect, error, 1.0)
-    if error <= tiny or differing < _TOO_FEW:
-        open_part = (1.0 - (1.0 - level) ** (1.0 / groups)) * scale
-        low, high = min(low, effect - open_part), max(high, effect + open_part)
-    bound = math.inf if sample.largest is None else max(sample.largest, abs(effect))
-    return Paired(
-        effect=effect,
-        low=max(low, -bound),
-        high=min(high, bound),
-        p_value=max(flipped(0.0), unseen(0.0)) if error <= tiny else flipped(0.0),
-        standard_error=error,
-        n=len(sample.values),
-        clusters=groups,
-        method="wild cluster bootstrap" if sample.clustered else "wild bootstrap",
-        differing=differing,
-        scale=scale,
-        p_at=p_at,
-    )
+    def _p_at(self, mean: float) -> float:
+        return max(self._flipped(mean), self._weighted(mean), self._unseen(mean) if self._is_sparse else 0.0)
+
+    def _ends(self, level: float) -> tuple[float, float]:
+        """All means that flipping signs doesn't reject at `level`, widened by what wasn't seen where hardly a cluster differs."""
+        sample, effect = self._sample, self._sample.effect
+        low = high = effect
+        if sample.error > self._tiny and self._exact and 2.0 / len(self._products) > level:
+            # The data and its mirror image are too many of so few patterns to reject anything.
+            low, high = -math.inf, math.inf
+        elif sample.error > self._tiny:
+            low, high = (
+                interval_end(lambda mean: self._flipped(mean) <= level, effect, sample.error, direction)
+                for direction in (-1.0, 1.0)
+            )
+        if self._is_sparse:
+            open_part = (1.0 - level ** (1.0 / sample.groups)) * sample.scale
+            low, high = min(low, effect - open_part), max(high, effect + open_part)
+        bound = math.inf if sample.largest is None else max(sample.largest, abs(effect))
+        return max(low, -bound), min(high, bound)
+
+    def comparison(self, level: float) -> Paired:
+        """What the bootstrap says, with the interval of `level`."""
+        sample, (low, high) = self._sample, self._ends(level)
+        flipped = self._flipped(0.0)
+        return Paired(
+            effect=sample.effect,
+            low=low,
+            high=high,
+            p_value=max(flipped, self._unseen(0.0)) if sample.error <= self._tiny else flipped,
+            standard_error=sample.error,
+            n=len(sample.values),
+            clusters=sample.groups,
+            method="wild cluster bootstrap" if sample.clustered else "wild bootstrap",
+            differing=self._differing,
+            scale=sample.scale,
+            p_at=self._p_at,
+            ends_at=self._ends,
+            flips=self._flips,
+        )
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Pair:
     """Two arms on the same tasks, [n] each; `clusters` [n] labels of tasks that belong together. `largest` is the largest
-    difference that a task can have, None where that isn't known.
+    difference that a task can have, None where that isn't known. `tasks` are their names, [n]; without them it isn't known which pairs share
+    their tasks.
     """
 
     arm: NDArray[np.float64]
     baseline: NDArray[np.float64]
     clusters: NDArray[np.int64] | None = None
     largest: float | None = None
+    tasks: tuple[str, ...] | None = None
 
 
 def paired_differences(
@@ -316,6 +389,7 @@ def paired_differences(
             sign * (np.asarray(pair.arm, dtype=np.float64) - np.asarray(pair.baseline, dtype=np.float64)),
             pair.clusters,
             pair.largest,
+            pair.tasks,
         )
         for pair in pairs
     ]
@@ -358,24 +432,13 @@ def _binary(pair: Pair, sign: float) -> Paired:
         exact_binary=True,
         p_at=partial(paired_proportions_p, better, worse, n),
     )
-    low, high = (
-        interval_end(lambda mean: found.p_of(mean) <= 0.05, effect, 1.0 / n, direction)
-        for direction in (-1.0, 1.0)
-    )
-    return attrs.evolve(found, low=max(low, -1.0), high=min(high, 1.0))
 
+    def ends(level: float) -> tuple[float, float]:
+        low, high = (
+            interval_end(lambda mean: found.p_of(mean) <= level, effect, 1.0 / n, direction)
+            for direction in (-1.0, 1.0)
+        )
+        return max(low, -1.0), min(high, 1.0)
 
-def holm(p_values: list[float], *, family: int | None = None) -> list[float]:
-    """Holm 1979: step-down corrected p-values, in the order given.
-
-    Args:
-        p_values: of the comparisons that could be made.
-        family: how many were planned; one that couldn't be made counts as not significant.
-    """
-    count = max(len(p_values), family or 0)
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    corrected, running = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(order):
-        running = max(running, min(1.0, (count - rank) * p_values[index]))
-        corrected[index] = running
-    return corrected
+    low, high = ends(_LEVEL)
+    return attrs.evolve(found, low=low, high=high, ends_at=ends)

@@ -22,6 +22,7 @@ from evsys_runtime.experiment.verdict.tables import (
     number,
     score_tables,
     signed,
+    stated_interval,
 )
 from evsys_runtime.listed import status_words
 
@@ -67,7 +68,9 @@ def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
     head = f"{comparison.arm}: {conclusion.metric} {number(comparison.before)} -> {number(comparison.after)}"
     if comparison.effect is None:
         return f"{head}; {comparison.outcome}: {comparison.reason}"
-    interval = f"95 % interval {number(comparison.low)} to {number(comparison.high)}"
+    ends, confidence = stated_interval(conclusion, comparison)
+    together = " simultaneous" if comparison.correction is not None else ""
+    interval = f"{confidence}{together} interval {ends}"
     p = comparison.p_value if comparison.p_corrected is None else comparison.p_corrected
     runs = f"{comparison.n_tasks} tasks, {comparison.reason}"
     return f"{head}, effect {signed(comparison.effect)} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"

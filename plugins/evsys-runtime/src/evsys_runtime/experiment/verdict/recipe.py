@@ -155,28 +155,32 @@ def recipe_claim(
     def p_at(mean: float) -> float:
         return max(checkpoint.p_of(mean), by_t(mean), seed_permutation(one, two, mean) if permutes else 0.0)
 
-    half = t_quantile(1.0 - level / 2.0, seeds.freedom) * error
-    p_values = [checkpoint.p_value, by_t(0.0)]
-    lows, highs = [checkpoint.low, effect - half], [checkpoint.high, effect + half]
-    method = "two-way t"
-    if permutes:
-        method = "seed permutation, two-way t"
-        p_values.append(seed_permutation(one, two))
-        if seeds.by_seed > 0:
+    def ends(level: float) -> tuple[float, float]:
+        half = t_quantile(1.0 - level / 2.0, seeds.freedom) * error
+        found = [checkpoint.interval(level), (effect - half, effect + half)]
+        if permutes and seeds.by_seed > 0:
             middle, step = float(one.mean() - two.mean()), math.sqrt(seeds.by_seed)
-            lows.append(interval_end(lambda m: seed_permutation(one, two, m) <= level, middle, step, -1.0))
-            highs.append(interval_end(lambda m: seed_permutation(one, two, m) <= level, middle, step, 1.0))
-    bound = math.inf if largest is None else max(largest, abs(effect))
+            low, high = (
+                interval_end(lambda m: seed_permutation(one, two, m) <= level, middle, step, direction)
+                for direction in (-1.0, 1.0)
+            )
+            found.append((low, high))
+        bound = math.inf if largest is None else max(largest, abs(effect))
+        return max(min(low for low, _ in found), -bound), min(max(high for _, high in found), bound)
+
+    low, high = ends(level)
     return attrs.evolve(
         checkpoint,
-        low=max(min(lows), -bound),
-        high=min(max(highs), bound),
-        p_value=max(p_values),
+        low=low,
+        high=high,
+        p_value=p_at(0.0),
         standard_error=max(error, checkpoint.standard_error),
-        method=method,
+        method="seed permutation, two-way t" if permutes else "two-way t",
         exact_binary=False,
         seeds=seeds,
         p_at=p_at,
+        ends_at=ends,
+        flips=None,
     )
 
 

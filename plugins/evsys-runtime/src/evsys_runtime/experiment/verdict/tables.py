@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
-from evsys.types import ArmResult, Conclusion, EvaluationResult, MetricValue
+from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, MetricValue
 from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring
 from evsys_runtime.proofs import is_proof
 
@@ -20,6 +20,7 @@ __all__ = [
     "over_repeats",
     "score_tables",
     "signed",
+    "stated_interval",
 ]
 
 UNTRAINED = "untrained"
@@ -250,20 +251,31 @@ def _part_row(lines: Sequence[_Line], key: str, label: str, metric: str) -> tupl
     return (label, str(tasks), *(_cell(value, interval=False) for value in values))
 
 
+def stated_interval(conclusion: Conclusion, comparison: Comparison) -> tuple[str, str]:
+    """The interval that agrees with the corrected p-value, `LOW to HIGH`, and its confidence; the single one in records that have no other."""
+    low, high = comparison.corrected_low, comparison.corrected_high
+    level = 0.05 if conclusion.procedure is None else conclusion.procedure.level
+    if low is None and high is None:
+        low, high, level = comparison.low, comparison.high, 0.05
+    return f"{number(low)} to {number(high)}", f"{100 * (1 - level):.3g} %"
+
+
 def comparison_table(conclusion: Conclusion) -> Table:
     """Each arm against the baseline on the success metric."""
+    stated = {c.arm: stated_interval(conclusion, c) for c in conclusion.comparisons if c.effect is not None}
     rows = tuple(
         (
             c.arm,
             signed(c.effect),
-            "" if c.effect is None else f"[{number(c.low)}, {number(c.high)}]",
+            f"[{stated[c.arm][0].replace(' to ', ', ')}]" if c.arm in stated else "",
             "" if c.p_corrected is None else f"{c.p_corrected:.2g}",
             c.outcome,
         )
         for c in conclusion.comparisons
     )
     title = f"against {conclusion.baseline}"
-    return Table(title=title, columns=("effect", "95 % interval", "p", "outcome"), rows=rows)
+    confidence = next((confidence for _, confidence in stated.values()), "95 %")
+    return Table(title=title, columns=("effect", f"{confidence} interval", "p", "outcome"), rows=rows)
 
 
 def markdown_table(table: Table) -> list[str]:
