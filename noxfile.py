@@ -30,7 +30,7 @@ BESIDE_TORCH = ["attrs", "jinja2", "numpy", "threadpoolctl"]  # what evsys's eng
 HARBOR = ["0.25.0", "0.26.0"]
 TINKER = ["0.25.0", "0.38.0"]
 SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
-PEERS = ["hydra-core>=1.3", "inspect-ai", "llm", "scipy"]
+PEERS = ["hydra-core>=1.3", "inspect-ai", "jinja2", "llm", "scipy", "transformers==5.24.0"]
 LOGGING_PEERS = [
     "trackio==0.43.0",
     "wandb==0.31.0",
