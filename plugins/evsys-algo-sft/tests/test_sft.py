@@ -7,7 +7,8 @@ from training_runs import HELD_OUT, Rows, accuracy, chat_rows, questions
 from evsys import Registry, register_algorithm, use_registry
 from evsys.errors import ConfigError, DataError
 from evsys.types import ChatMessagesRow, LoraSpec, Message, ModelSpec
-from evsys_algo_sft import SFT
+from evsys_algo_sft import SFT, sequences
+from evsys_runtime.rendering.chat import ChatTemplateRenderer
 
 SHORT = {"batch_size": 8, "steps": 6, "learning_rate": 3e-3}
 
@@ -98,6 +99,37 @@ async def test_train_on_custom_trains_the_turns_that_have_a_weight(run):
         assert text(tokens[weights == 0.5].tolist()) == "half<|im_end|>"
         assert text(tokens[weights == 1.0].tolist()) == "whole<|im_end|>"
     assert algorithm.warnings.lines() == ("1 of 2 rows were left out: without a trainable token",)
+
+
+async def test_rows_beyond_the_bound_are_rendered_when_they_are_needed(new_run, monkeypatch):
+    """Batches, warnings and held-out metrics don't depend on how much is kept rendered."""
+    found, renders = [], []
+    render = ChatTemplateRenderer.render_training
+    monkeypatch.setattr(
+        ChatTemplateRenderer, "render_training", lambda *args: renders.append(1) or render(*args)
+    )
+    rows = Rows([*chat_rows(), *chat_rows([("a question", "an answer " * 500)])])
+    for bound in (10_000_000, 100, 0):
+        monkeypatch.setattr(sequences, "MAX_TOKENS_KEPT", bound)
+        renders.clear()
+        run = new_run(f"bound-{bound}", base_seed=3)
+        algorithm = SFT(**SHORT, max_length=400, held_out=3)
+        result = await run.train(algorithm, rows)
+        rows_kept = len(algorithm._rendered._kept)
+        found.append((run.weights(), run.metrics(), run.batches(), result.warnings))
+        assert rows_kept == {10_000_000: len(rows) - 1, 0: 0}.get(bound, rows_kept)
+        assert (len(renders) == len(rows)) == (bound == 10_000_000)
+    assert found[0] == found[1] == found[2]
+    assert any("longer than max_length" in line for line in found[0][3])
+
+
+async def test_rendered_rows_are_read_like_a_list(run):
+    async with run.attempt(chat_rows()) as ctx:
+        algorithm = SFT(batch_size=2, steps=1, learning_rate=1e-3)
+        await algorithm.setup(ctx)
+        ids = [row.row_id for row in algorithm._rendered]
+        assert [row.row_id for row in algorithm._rendered[2:5]] == ids[2:5]
+        assert algorithm._rendered[-1].row_id == ids[-1] == f"row-{len(ids) - 1}"
 
 
 async def test_train_on_all_trains_every_prediction_without_a_warning(run):

@@ -10,14 +10,14 @@ the batch, and not row by row, gives each token the same say, whatever the lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
 from evsys import option
 from evsys.types import ChatMessagesRow, TrainingBatch
-from evsys_algo_sft.sequences import RenderedRow, RenderReport, mean_nll, render_rows
+from evsys_algo_sft.sequences import RenderedRow, RenderReport, TrainableRows, mean_nll, render_rows
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams
@@ -73,7 +73,7 @@ class SFT(BaseAlgorithm):
     }
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
-    _rendered: list[RenderedRow]
+    _rendered: Sequence[RenderedRow]
     _held_out: HeldOut | None
 
     @property
@@ -88,23 +88,24 @@ class SFT(BaseAlgorithm):
         return rows - len(kept_out(rows, self.config.held_out, 0))
 
     async def setup(self, ctx: RunContext) -> None:
-        """Render every row once, drop what can't be trained, keep out what is only measured, and say so."""
+        """Render every row, drop what can't be trained, keep out what is only measured, and say so."""
         from evsys_algo_sft.held_out import HeldOut, kept_out
         from evsys_runtime.training.health import check_rows, trained_share_warning
 
         self.ctx = ctx
         report = RenderReport()
-        rows = self._render(ctx.data, ctx.clients.policy.renderer, report, self.longest_sequence(ctx))
-        self._rendered = await self.rendered(ctx, rows)
+        renderer, longest = ctx.clients.policy.renderer, self.longest_sequence(ctx)
+        found = TrainableRows(ctx.data, lambda rows, counts: self._render(rows, renderer, counts, longest))
+        numbers = await self.rendered(ctx, found.find(report))
         for reason, count in report.dropped.items():
             self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
         if report.pairs:
             self.warn(
                 f"{report.pairs} of {len(ctx.data)} rows have a rejected answer, which sft doesn't use; dpo learns from both"
             )
-        out = kept_out(len(self._rendered), self.config.held_out, ctx.seeds("held_out"))
-        measured = [row for place, row in enumerate(self._rendered) if place in out]
-        self._rendered = [row for place, row in enumerate(self._rendered) if place not in out]
+        out = kept_out(len(numbers), self.config.held_out, ctx.seeds("held_out"))
+        measured = found.chosen(number for place, number in enumerate(numbers) if place in out)
+        self._rendered = found.chosen(number for place, number in enumerate(numbers) if place not in out)
         self._held_out = HeldOut(measured, ctx.clients.policy.tokenizer) if measured else None
         kept = {f"kept out (held_out: {self.config.held_out:g})": len(measured)}
         check_rows(self.rows, self.config.batch_size, {**report.dropped, **kept})
