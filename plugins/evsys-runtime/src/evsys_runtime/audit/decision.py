@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from evsys_runtime.audit.comparing import Compared, boundary_p, on_claimed_side, p_beyond
-from evsys_runtime.audit.distributions import holm
+from evsys_runtime.audit.corrections import Corrected, correct
 from evsys_runtime.audit.paired_tests import Estimate, PairedTest
 from evsys_runtime.audit.question import Question
 
@@ -18,7 +18,7 @@ __all__ = [
     "claim_outcomes",
     "confirmed_verdict",
     "corrected",
-    "corrected_boundaries",
+    "corrected_claims",
     "either",
     "noise_floor_of",
     "outcomes",
@@ -31,14 +31,16 @@ type Tree = Mapping[str, Any]
 _DECIDED = frozenset({"win", "loss", "tie"})
 
 
-def corrected(question: Question, tests: Sequence[PairedTest | None]) -> list[Estimate | None]:
-    """Holm's corrected p-values of the effects; an arm that couldn't be compared counts as not significant."""
-    return _holm([None if test is None else p_beyond(test, question.least) for test in tests])
+def corrected(question: Question, tests: Sequence[PairedTest | None]) -> Corrected:
+    """The corrected p-values of the effects; an arm that couldn't be compared counts as not significant."""
+    p_values = [None if test is None else p_beyond(test, question.least) for test in tests]
+    return correct(tests, p_values, level=question.level, at_zero=question.least == 0, joint=question.joint)
 
 
-def corrected_boundaries(question: Question, tests: Sequence[PairedTest | None]) -> list[Estimate | None]:
-    """Holm's corrected p-values of the claims; 1 where the effect isn't on the claimed side."""
-    return _holm([None if test is None else claim_p(question, test) for test in tests])
+def corrected_claims(question: Question, tests: Sequence[PairedTest | None]) -> Corrected:
+    """The corrected p-values of the claims; 1 where the effect isn't on the claimed side."""
+    p_values = [None if test is None else claim_p(question, test) for test in tests]
+    return correct(tests, p_values, level=question.level, at_zero=question.margin == 0, joint=question.joint)
 
 
 def claim_p(question: Question, test: PairedTest) -> Estimate:
@@ -46,13 +48,6 @@ def claim_p(question: Question, test: PairedTest) -> Estimate:
     if not on_claimed_side(question.claim, question.margin, test.effect):
         return Estimate(1.0)
     return boundary_p(question.claim, question.margin, test)
-
-
-def _holm(p_values: Sequence[Estimate | None]) -> list[Estimate | None]:
-    known = [p for p in p_values if p is not None]
-    made = iter(zip(holm([p.value for p in known], len(p_values)), known, strict=True))
-    error = max((p.error for p in known), default=0.0)
-    return [None if p is None else Estimate(next(made)[0], error * len(p_values)) for p in p_values]
 
 
 def outcomes(question: Question, one: Compared, test: PairedTest | None, p: Estimate | None) -> Outcomes:

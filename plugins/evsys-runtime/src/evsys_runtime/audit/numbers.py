@@ -6,19 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from evsys_runtime.audit.comparing import Compared, extremes, p_beyond
+from evsys_runtime.audit.corrections import Corrected
 from evsys_runtime.audit.decision import (
     Outcomes,
     claim_outcomes,
     claim_p,
     corrected,
-    corrected_boundaries,
+    corrected_claims,
     either,
     outcomes,
 )
 from evsys_runtime.audit.distributions import holm
 from evsys_runtime.audit.findings import Section
-from evsys_runtime.audit.paired_tests import Estimate, PairedTest
+from evsys_runtime.audit.paired_tests import NINETY_FIVE, Estimate, Levels, PairedTest
 from evsys_runtime.audit.question import Question
 from evsys_runtime.audit.sides import ArmRun
 
@@ -26,6 +29,7 @@ __all__ = ["Recomputed", "check_claims", "check_comparisons"]
 
 type Tree = Mapping[str, Any]
 
+_UNTESTED: Tree = {"p_value": None, "p_corrected": None}
 _NO_RANGE = "depends on the range of the rewards, which this record doesn't have"
 
 
@@ -69,7 +73,7 @@ class Recomputed:
 
     def _extreme_outcomes(self, subject: str | None, compared: Sequence[Compared]) -> list[Outcomes]:
         tests = self.tests(subject, compared)
-        p_values = corrected(self.question, tests)
+        p_values = corrected(self.question, tests).p_values
         return [
             outcomes(self.question, one, test, p)
             for one, test, p in zip(compared, tests, p_values, strict=True)
@@ -96,7 +100,7 @@ class Recomputed:
         for extreme in self.extremes:
             tests = self.tests(subject, extreme)
             of_arms = self._extreme_outcomes(None, extreme)
-            changed.append(claimed(tests, corrected_boundaries(question, tests), of_arms))
+            changed.append(claimed(tests, corrected_claims(question, tests).p_values, of_arms))
         return [either(mine, theirs, "undecided") for mine, *theirs in zip(seen, *changed, strict=True)]
 
 
@@ -109,15 +113,15 @@ def check_comparisons(
     if [each["arm"] for each in recorded] != [one.arm.name for one in compared]:
         return
     tests = found.tests(subject, compared)
-    known = [each["p_value"] for each in recorded if each["p_value"] is not None]
-    made = iter(holm(known, len(compared)))
-    p_values: list[Estimate | None] = []
-    for one, test, each in zip(compared, tests, recorded, strict=True):
-        part = section.section("numbers", f"{section.about}: {one.arm.name}")
-        p_corrected = None if each["p_value"] is None else next(made)
+    made = corrected(found.question, tests)
+    parts = [section.section("numbers", f"{section.about}: {one.arm.name}") for one in compared]
+    for part, one, test, each in zip(parts, compared, tests, recorded, strict=True):
         _check_numbers(part, found.question, one, test, each)
-        part.close("p_corrected", each["p_corrected"], p_corrected)
-        p_values.append(None if each["p_corrected"] is None else Estimate(each["p_corrected"]))
+        if test is not None and "corrected_low" in each:
+            names = ("corrected_low", "corrected_high")
+            _check_interval(part, found.question, test, each, names=names, levels=made.levels)
+    _check_corrected(parts, made, recorded)
+    p_values = [None if each["p_corrected"] is None else Estimate(each["p_corrected"]) for each in recorded]
     possible = found.outcomes_of(subject, p_values)
     for one, test, each, allowed in zip(compared, tests, recorded, possible, strict=True):
         part = section.section("verdict", f"{section.about}: {one.arm.name}")
@@ -149,9 +153,37 @@ def _check_numbers(
     part.same("claim", recorded["claim"], subject)
 
 
-def _check_interval(part: Section, question: Question, test: PairedTest, recorded: Tree) -> None:
-    for name, direction in (("low", -1.0), ("high", 1.0)):
-        ends = test.end(direction)
+def _check_corrected(parts: Sequence[Section], made: Corrected, recorded: Sequence[Tree]) -> None:
+    """Corrected p-values: Holm's follow from those on record, Westfall & Young's lie between these and Holm's."""
+    known = [each["p_value"] for each in recorded if each["p_value"] is not None]
+    by_holm = iter(holm(known, len(recorded)))
+    for part, each, own in zip(parts, recorded, made.p_values, strict=True):
+        most = None if each["p_value"] is None else next(by_holm)
+        if each.get("correction") is not None or made.method is None:
+            part.same("correction", each.get("correction"), None if own is None else made.method)
+        if made.method != "westfall-young" or own is None or most is None:
+            part.close("p_corrected", each["p_corrected"], most)
+        else:
+            lowest = max(each["p_value"], own.value - own.error)
+            part.within(
+                "p_corrected", each["p_corrected"], lowest - 1e-9, min(most, own.value + own.error) + 1e-9
+            )
+
+
+def _check_interval(
+    part: Section,
+    question: Question,
+    test: PairedTest,
+    recorded: Tree,
+    *,
+    names: tuple[str, str] = ("low", "high"),
+    levels: Levels = NINETY_FIVE,
+) -> None:
+    """Check an interval; one of a lower level also holds the one of 95 %."""
+    for name, direction in zip(names, (-1.0, 1.0), strict=True):
+        ends = test.end(direction, levels)
+        if levels.lowest < NINETY_FIVE.lowest:
+            ends = ends.beyond(test.end(direction), direction)
         lowest, highest = sorted((ends.near, ends.far))
         _check_range(part, question, name, recorded[name], (lowest - test.slack, highest + test.slack))
 
@@ -202,27 +234,36 @@ def check_claims(
         section.same(f"arms with a claim about the {subject}", sorted(mine), sorted(expected))
         if sorted(mine) != sorted(expected):
             continue
-        known = [mine[one.arm.name]["p_value"] for one in compared if one.arm.name in mine]
-        made = iter(holm(known, len(compared)))
-        ps: list[Estimate | None] = []
-        for one, test in zip(compared, tests, strict=True):
-            each = mine.get(one.arm.name)
-            ps.append(None if each is None else Estimate(each["p_corrected"]))
-            if each is not None and test is not None:
-                part = section.section("numbers", f"claim about the {subject}: {one.arm.name}")
-                p = claim_p(question, test)
-                part.same("claim", each["claim"], question.claim)
-                part.close("margin", each["margin"], question.margin)
-                part.close("effect", each["effect"], test.effect)
-                _check_interval(part, question, test, each)
-                _check_range(
-                    part, question, "p_value", each["p_value"], (p.value - p.error, p.value + p.error)
-                )
-                part.close("p_corrected", each["p_corrected"], next(made))
+        made = corrected_claims(question, tests)
+        tested = [
+            (one.arm.name, test, p)
+            for one, test, p in zip(compared, tests, made.p_values, strict=True)
+            if test is not None
+        ]
+        parts = [section.section("numbers", f"claim about the {subject}: {name}") for name, *_ in tested]
+        for part, (name, test, _) in zip(parts, tested, strict=True):
+            _check_claim(part, question, test, mine[name])
+        family = [mine[name] for name, *_ in tested] + [_UNTESTED] * (len(compared) - len(tested))
+        ps_made = (*(p for *_, p in tested), *[None] * (len(compared) - len(tested)))
+        blank = [section.section("numbers", "claims")] * (len(compared) - len(tested))
+        _check_corrected([*parts, *blank], attrs.evolve(made, p_values=ps_made), family)
+        ps = [
+            None if one.arm.name not in mine else Estimate(mine[one.arm.name]["p_corrected"])
+            for one in compared
+        ]
         for one, allowed in zip(compared, found.claims_of(subject, ps, of_arms), strict=True):
             if one.arm.name in mine:
                 part = section.section("verdict", f"claim about the {subject}: {one.arm.name}")
                 _one_of(part, "outcome", mine[one.arm.name]["outcome"], allowed)
+
+
+def _check_claim(part: Section, question: Question, test: PairedTest, recorded: Tree) -> None:
+    p = claim_p(question, test)
+    part.same("claim", recorded["claim"], question.claim)
+    part.close("margin", recorded["margin"], question.margin)
+    part.close("effect", recorded["effect"], test.effect)
+    _check_interval(part, question, test, recorded)
+    _check_range(part, question, "p_value", recorded["p_value"], (p.value - p.error, p.value + p.error))
 
 
 def _one_of(part: Section, name: str, recorded: str, allowed: Outcomes) -> None:

@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 
 from evsys_runtime.audit.distributions import normal_two_sided
 
-__all__ = ["BinaryPairs", "Ends", "Estimate", "PairedTest", "SignFlips", "largest_of", "search_end"]
-
-LEVEL = 0.05
-"""Intervals cover 95 %."""
+__all__ = [
+    "NINETY_FIVE",
+    "Array",
+    "BinaryPairs",
+    "Ends",
+    "Estimate",
+    "Levels",
+    "PairedTest",
+    "SignFlips",
+    "largest_of",
+    "search_end",
+]
 
 DRAWS = 20_000
 _ENUMERATED = 12
@@ -49,6 +57,18 @@ class Estimate:
         return self.value - self.error <= level
 
 
+@attrs.frozen
+class Levels:
+    """1 less the confidence of an interval, or the range that it lies in where it is drawn itself."""
+
+    lowest: float
+    highest: float
+
+
+NINETY_FIVE = Levels(0.05, 0.05)
+"""The level of an interval that covers 95 %."""
+
+
 def largest_of(*estimates: Estimate) -> Estimate:
     """The largest; its error is at most the largest of theirs."""
     return Estimate(max(e.value for e in estimates), max(e.error for e in estimates))
@@ -72,11 +92,11 @@ class Ends:
 
 
 def search_end(
-    p: Callable[[float], Estimate], start: float, step: float, direction: float, *, level: float = LEVEL
+    p: Callable[[float], Estimate], start: float, step: float, direction: float, levels: Levels
 ) -> Ends:
     """The end of the differences that a test doesn't reject, from `start` in a direction, to a ten-thousandth of `step`."""
-    near = _search(lambda mean: p(mean).maybe_at_most(level), start, step, direction)
-    far = _search(lambda mean: p(mean).surely_at_most(level), start, step, direction)
+    near = _search(lambda mean: p(mean).maybe_at_most(levels.highest), start, step, direction)
+    far = _search(lambda mean: p(mean).surely_at_most(levels.lowest), start, step, direction)
     return Ends(near, far)
 
 
@@ -119,8 +139,8 @@ class PairedTest:
         """The p-value of a difference of `mean`, by the test that serves for others than 0."""
         raise NotImplementedError
 
-    def end(self, direction: float) -> Ends:
-        """An end of the 95 % interval."""
+    def end(self, direction: float, levels: Levels = NINETY_FIVE) -> Ends:
+        """An end of an interval, by default that of 95 %."""
         raise NotImplementedError
 
     def p(self, mean: float) -> Estimate:
@@ -175,9 +195,9 @@ class BinaryPairs(PairedTest):
             low, high = (middle, high) if rises(middle) else (low, middle)
         return (low + high) / 2.0
 
-    def end(self, direction: float) -> Ends:
+    def end(self, direction: float, levels: Levels = NINETY_FIVE) -> Ends:
         """The test turned around."""
-        return search_end(self.p, self.effect, self.step, direction).clipped(1.0)
+        return search_end(self.p, self.effect, self.step, direction, levels).clipped(1.0)
 
 
 class SignFlips(PairedTest):
@@ -199,8 +219,11 @@ class SignFlips(PairedTest):
         draws: int = 10_000,
     ) -> None:
         groups: dict[tuple[str, str], list[float]] = {}
-        for task, difference in differences.items():
-            place = ("cluster", clusters[task]) if task in clusters else ("task", task)
+        self.units = tuple(
+            (task, ("cluster", clusters[task]) if task in clusters else ("task", task))
+            for task in differences
+        )
+        for (_, place), difference in zip(self.units, differences.values(), strict=True):
             groups.setdefault(place, []).append(difference)
         self.sums = np.array([math.fsum(values) for values in groups.values()])
         self.sizes = np.array([float(len(values)) for values in groups.values()])
@@ -237,8 +260,8 @@ class SignFlips(PairedTest):
         ]
         return np.concatenate(pieces)
 
-    def _flipped(self, mean: float) -> Estimate:
-        """How many patterns lie as far from `mean` as the data does, in their own standard errors."""
+    def _t(self, mean: float) -> Array:
+        """How far each pattern's mean lies from `mean`, in its own standard errors, [B]."""
         residuals = self.sums - mean * self.sizes
         squares = float((residuals**2).sum())
         sums, sizes, products, square_sizes = self._products.T
@@ -248,11 +271,27 @@ class SignFlips(PairedTest):
         none = spread <= 1e-12 * squares
         errors = np.sqrt(self.groups / max(1, self.groups - 1) * np.where(none, 1.0, spread)) / self.n
         far = np.abs(centres) > 1e-9 * math.sqrt(squares) / self.n
-        t = np.where(none, np.where(far, np.inf, 0.0), np.abs(centres) / errors)
+        return np.where(none, np.where(far, np.inf, 0.0), np.abs(centres) / errors)
+
+    def _seen(self, mean: float) -> float:
+        """How far the data lies from `mean`, in its own standard errors."""
         distance = abs(self.effect - mean)
-        seen = distance / self.step if self.step > self._tiny else math.inf if distance > self._tiny else 0.0
-        hits = int((t >= seen * (1.0 - 1e-9)).sum())
+        if self.step > self._tiny:
+            return distance / self.step
+        return math.inf if distance > self._tiny else 0.0
+
+    def _flipped(self, mean: float) -> Estimate:
+        """The share of patterns that lie as far from `mean` as the data does."""
+        t = self._t(mean)
+        hits = int((t >= self._seen(mean) * (1.0 - 1e-9)).sum())
         return Estimate(hits / len(t)) if self.exact else self._drawn((hits + 1) / (len(t) + 1))
+
+    def null_p_values(self) -> Array:
+        """The p-value of no difference that each pattern would have had, and where patterns are drawn that of the data, [B] or [B + 1]."""
+        t = self._t(0.0)
+        t = t if self.exact else np.append(t, self._seen(0.0))
+        ordered = np.sort(t)
+        return (len(t) - np.searchsorted(ordered, t * (1.0 - 1e-9), side="left")) / len(t)
 
     def _drawn(self, p: float, *, tails: float = 1.0) -> Estimate:
         """A drawn p-value, `tails` times the share of draws, with the error of two sets of draws."""
@@ -297,14 +336,19 @@ class SignFlips(PairedTest):
         few = self._all_alike or self.differing < _FEW_DIFFER
         return largest_of(found, Estimate(self._unseen(mean))) if few else found
 
-    def end(self, direction: float) -> Ends:
+    def end(self, direction: float, levels: Levels = NINETY_FIVE) -> Ends:
         """The differences that flipped signs don't reject; wider where hardly a cluster differs; within what can be."""
         found = Ends(self.effect, self.effect)
-        if not self._all_alike and self.exact and 2.0 / 2**self.groups > LEVEL:
-            found = Ends(direction * math.inf, direction * math.inf)
-        elif not self._all_alike:
-            found = search_end(self._flipped, self.effect, self.step, direction)
+        if not self._all_alike:
+            found = search_end(self._flipped, self.effect, self.step, direction, levels)
+            if self.exact:  # the data and its mirror image may be too many of the patterns to reject anything
+                least = 2.0 / 2**self.groups
+                near = direction * math.inf if least > levels.highest else found.near
+                found = Ends(near, direction * math.inf if least > levels.lowest else found.far)
         if self._all_alike or self.differing < _FEW_DIFFER:
-            unseen = self.effect + direction * (1.0 - LEVEL ** (1.0 / self.groups)) * self.scale
-            found = found.beyond(Ends(unseen, unseen), direction)
+            near, far = (
+                self.effect + direction * (1.0 - level ** (1.0 / self.groups)) * self.scale
+                for level in (levels.highest, levels.lowest)
+            )
+            found = found.beyond(Ends(near, far), direction)
         return found if self.largest is None else found.clipped(max(self.largest, abs(self.effect)))

@@ -20,7 +20,7 @@ class Question:
     """The success metric (`metric` of the entry `benchmark`), its direction, the baseline, the claim and its margin.
 
     `contrast` is the one arm that a claim is about, where the file names one. `rewards` is the range that verifiers declare; `range_known`
-    is False for records that don't say. Tasks `left_out` don't count. `noise` is the noise floor on record.
+    is False for records that don't say. `joint`: the record was corrected by Westfall & Young where that is possible. Tasks `left_out` don't count. `noise` is the noise floor on record.
     """
 
     benchmark: str
@@ -35,6 +35,7 @@ class Question:
     draws: int
     rewards: tuple[float, float] | None
     range_known: bool
+    joint: bool = True
     left_out: frozenset[str] = frozenset()
     noise: Mapping[str, Any] | None = None
 
@@ -79,6 +80,7 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
         draws=int(procedure.get("draws") or 10_000),
         rewards=_finite(entry.get("reward_range")),
         range_known="reward_range" in entry,
+        joint=any("correction" in each for each in conclusion.get("comparisons") or ()),
         noise=conclusion.get("noise_floor"),
     )
 

@@ -7,10 +7,18 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evsys_runtime.audit.distributions import t_quantile, t_two_sided
-from evsys_runtime.audit.paired_tests import LEVEL, Ends, Estimate, PairedTest, largest_of, search_end
+from evsys_runtime.audit.paired_tests import (
+    NINETY_FIVE,
+    Array,
+    Ends,
+    Estimate,
+    Levels,
+    PairedTest,
+    largest_of,
+    search_end,
+)
 
 __all__ = ["MIN_RUNS", "RecipeTest", "matrix"]
 
@@ -18,8 +26,6 @@ MIN_RUNS = 4
 """With fewer runs nothing is claimed about the recipe."""
 
 _MOST_SPLITS = 20_000
-
-type Array = NDArray[np.float64]
 
 
 class RecipeTest(PairedTest):
@@ -78,13 +84,16 @@ class RecipeTest(PairedTest):
         permuted = [self._permuted(mean)] if self.permutes else []
         return largest_of(self.checkpoint.p(mean), self._by_t(mean), *permuted)
 
-    def end(self, direction: float) -> Ends:
+    def end(self, direction: float, levels: Levels = NINETY_FIVE) -> Ends:
         """The farthest end of theirs."""
-        t = self.effect + direction * t_quantile(LEVEL, self.freedom) * self.error
-        found = self.checkpoint.end(direction).beyond(Ends(t, t), direction)
+        near, far = (
+            self.effect + direction * t_quantile(level, self.freedom) * self.error
+            for level in (levels.highest, levels.lowest)
+        )
+        found = self.checkpoint.end(direction, levels).beyond(Ends(near, far), direction)
         if self.permutes and self.by_run > 0:
             middle = float(self.runs[0].mean() - self.runs[1].mean())
-            permuted = search_end(self._permuted, middle, math.sqrt(self.by_run), direction)
+            permuted = search_end(self._permuted, middle, math.sqrt(self.by_run), direction, levels)
             found = found.beyond(permuted, direction)
         return found if self.largest is None else found.clipped(max(self.largest, abs(self.effect)))
 

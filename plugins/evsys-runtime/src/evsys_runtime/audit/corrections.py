@@ -1,0 +1,106 @@
+"""Corrections over several arms: Holm's, and Westfall & Young's where all arms share their sign flips."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from evsys_runtime.audit.distributions import holm
+from evsys_runtime.audit.paired_tests import Array, Estimate, Levels, PairedTest, SignFlips
+
+__all__ = ["Corrected", "correct"]
+
+_DEVIATIONS = 5.0
+
+
+@attrs.frozen(kw_only=True)
+class Corrected:
+    """Corrected p-values in the order of the arms, None where nothing was tested.
+
+    `method` is `holm`, `westfall-young`, or None for a single arm. `levels` is the level of one interval at which the intervals of all arms
+    hold together, or the range that it lies in.
+    """
+
+    p_values: tuple[Estimate | None, ...]
+    method: str | None
+    levels: Levels
+
+
+def correct(
+    tests: Sequence[PairedTest | None],
+    p_values: Sequence[Estimate | None],
+    *,
+    level: float,
+    at_zero: bool,
+    joint: bool,
+) -> Corrected:
+    """Correct p-values over all planned arms.
+
+    Args:
+        tests: of the arms; None for one that couldn't be compared, which counts in the correction.
+        p_values: of the tests.
+        level: of all arms together.
+        at_zero: the p-values are those of no difference, or 1; sign flips say nothing of other differences.
+        joint: Westfall & Young's correction is used where it can be; False for records of before.
+    """
+    family, known = len(tests), [p for p in p_values if p is not None]
+    flips = [test for test in tests if isinstance(test, SignFlips)]
+    shared = len(flips) == len(known) > 1 and all(test.units == flips[0].units for test in flips[1:])
+    if joint and at_zero and shared:
+        made, levels = _westfall_young(flips, known, family=family, level=level)
+        method: str | None = "westfall-young"
+    else:
+        error = family * max((p.error for p in known), default=0.0)
+        made = [Estimate(p, error) for p in holm([p.value for p in known], family)]
+        levels, method = Levels(level / family, level / family), "holm" if family > 1 else None
+    corrected = iter(made)
+    return Corrected(
+        p_values=tuple(None if p is None else next(corrected) for p in p_values),
+        method=method,
+        levels=levels,
+    )
+
+
+def _westfall_young(
+    tests: Sequence[SignFlips], p_values: Sequence[Estimate], *, family: int, level: float
+) -> tuple[list[Estimate], Levels]:
+    """The share of sign patterns whose smallest p-value, among arms that are no more significant, is as small (Westfall & Young 1993).
+
+    An arm that couldn't be compared adds its p-value. What the record may differ by: the error of this share, and that of each other arm's
+    quantile at the same p-value.
+    """
+    unmade, draws = family - len(tests), tests[0].draws
+    nulls = np.stack([test.null_p_values() for test in tests])
+    order = sorted(range(len(tests)), key=lambda arm: p_values[arm].value)
+    found, highest = [Estimate(1.0)] * len(tests), 0.0
+    for rank, arm in enumerate(order):
+        p = p_values[arm].value
+        share = float((nulls[order[rank:]].min(axis=0) <= p * (1.0 + 1e-9)).mean())
+        highest = max(highest, min(1.0, max(share, p) + unmade * p))
+        error = 0.0 if tests[0].exact else _error(highest, p, family, draws, nulls.shape[1])
+        found[arm] = Estimate(highest, error)
+    return found, _levels(nulls.min(axis=0), unmade, family, level, 0 if tests[0].exact else draws)
+
+
+def _error(share: float, p: float, family: int, draws: int, own: int) -> float:
+    rare, share = max(p, 3.0 / draws), max(share, 3.0 / draws)
+    spread = math.sqrt(share * max(0.0, 1.0 - share)) + (family - 1) * math.sqrt(rare * max(0.0, 1.0 - rare))
+    return _DEVIATIONS * spread * math.sqrt(1.0 / draws + 1.0 / own) + family / draws
+
+
+def _levels(smallest: Array, unmade: int, family: int, level: float, draws: int) -> Levels:
+    """The largest p-value whose corrected one is at most the level, at least Bonferroni's and at most the level itself."""
+    ordered, least = np.sort(smallest), level / family
+
+    def largest(allowed: float) -> float:
+        shares = np.searchsorted(ordered, ordered * (1.0 + 1e-9), side="right") / len(ordered)
+        enough = ordered[shares + unmade * ordered <= allowed]
+        return min(level, max(least, float(enough[-1]) if len(enough) else 0.0))
+
+    if draws == 0:
+        return Levels(largest(level), largest(level))
+    error = _error(level, least, family, draws, len(ordered))
+    return Levels(largest(level - error), largest(level + error))
