@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from evsys_runtime.audit.auditing import audit_experiment
+from evsys_runtime.record.evidence_hashes import evidence_hashes
+from evsys_runtime.record.hashing import file_digest
 
 
 def edit(path: Path, change: Callable[[Any], None]) -> None:
@@ -18,8 +20,19 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
     path.write_text(json.dumps(tree), encoding="utf-8")
 
 
-def differing(folder: Path) -> dict[str, str]:
-    """`part: about: name` of each check that differs, with the detail."""
+def reseal(folder: Path) -> None:
+    """Bring the hashes of conclusion and evidence in line with the files, as someone does who knows of them."""
+    path = folder / "experiment.json"
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    tree["evidence_hashes"] = evidence_hashes(folder)
+    tree["conclusion_hash"] = file_digest(folder / "conclusion.json")
+    path.write_text(json.dumps(tree), encoding="utf-8")
+
+
+def differing(folder: Path, *, hashes: bool = False) -> dict[str, str]:
+    """`part: about: name` of each check that differs, with the detail; by default as if the hashes of all files had been changed, too."""
+    if not hashes:
+        reseal(folder)
     audit = audit_experiment(folder)
     assert audit.passed == (audit.differs == 0)
     return {
@@ -193,3 +206,24 @@ def test_a_scoring_by_other_verifiers_is_found(record_of):
 
     edit(folder / "runs" / "run-s0" / "run_result.json", other)
     assert differing(folder)["files: benchmark val: verifier_hash"] == "scorings of run-s0 have another one"
+
+
+def test_text_that_was_changed_in_a_rollout_is_found_by_the_hash_of_its_file(record_of):
+    folder = record_of("binary")
+    path = folder / "runs" / "run-s0" / "validation" / "rollouts.jsonl"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"output":"x"', '"output":"X"'), encoding="utf-8"
+    )
+    assert [*differing(folder, hashes=True)] == ["files: record: runs/run-s0/validation/rollouts.jsonl"]
+
+
+def test_a_reason_that_was_changed_is_found_by_the_hash_of_the_conclusion(record_of):
+    folder = record_of("binary")
+    edit(folder / "conclusion.json", lambda tree: tree.update(reason="run is better"))
+    assert [*differing(folder, hashes=True)] == ["files: record: conclusion_hash"]
+
+
+def test_a_file_with_a_hash_that_was_removed_is_named(record_of):
+    folder = record_of("binary")
+    (folder / "runs" / "run-s0" / "evaluations.jsonl").unlink()
+    assert differing(folder, hashes=True) == {"files: record: runs/run-s0/evaluations.jsonl": "it is missing"}

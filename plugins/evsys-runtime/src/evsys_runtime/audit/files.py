@@ -12,6 +12,7 @@ from evsys.errors import DataError, StoreError
 from evsys_runtime.audit.evidence import Evidence, Run, training_rows
 from evsys_runtime.audit.findings import Section
 from evsys_runtime.data.benchmark import load_tasks
+from evsys_runtime.record.evidence_hashes import evidence_hashes
 from evsys_runtime.record.files import read_json
 
 __all__ = ["check_files"]
@@ -27,6 +28,7 @@ def check_files(section: Section, evidence: Evidence) -> None:
     for name in _REQUIRED:
         part.holds(name, (evidence.folder / name).is_file(), f"{name} is missing")
     _check_config(part, evidence)
+    _check_hashes(part, evidence)
     _check_question(section.section("files", "question"), evidence)
     for name, entry in (evidence.facts.get("benchmarks") or {}).items():
         _check_entry(section.section("files", f"benchmark {name}"), evidence, name, entry)
@@ -44,6 +46,25 @@ def _check_config(part: Section, evidence: Evidence) -> None:
     config = evidence.folder / "config.yaml"
     if config.is_file():
         part.same("config_hash", evidence.facts["config_hash"], _sha256(config))
+
+
+def _check_hashes(part: Section, evidence: Evidence) -> None:
+    """The conclusion and the files that it rests on, as they were when it was written."""
+    facts, conclusion = evidence.facts, evidence.folder / "conclusion.json"
+    if facts.get("finished") is None:
+        return
+    if facts.get("conclusion_hash") is not None and conclusion.is_file():
+        part.same("conclusion_hash", facts["conclusion_hash"], _sha256(conclusion))
+    known = facts.get("evidence_hashes")
+    if known is None:
+        part.unchecked("evidence_hashes", "this version recorded no hashes of rollouts and results")
+        return
+    found = evidence_hashes(evidence.folder)
+    for name in sorted(known.keys() | found.keys()):
+        if name not in found:
+            part.holds(name, False, "it is missing")
+        else:
+            part.same(name, known.get(name), found[name])
 
 
 def _check_question(part: Section, evidence: Evidence) -> None:

@@ -13,6 +13,7 @@ from evsys.errors import ConfigError, StoreError
 from evsys.types import ExperimentResult
 from evsys_runtime.data.spool import SPOOLED
 from evsys_runtime.record.encoding import now
+from evsys_runtime.record.evidence_hashes import evidence_hashes
 from evsys_runtime.record.files import (
     make_directory,
     read_json,
@@ -231,6 +232,7 @@ class ExperimentRecord:
             not_started=not_started,
             to_resume=left,
             conclusion_hash=file_digest(path),
+            evidence_hashes=evidence_hashes(self.directory),
             finished=now(),
         )
 
