@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from evsys_runtime.terminal import echo
+
 __all__ = ["conformance"]
 
 PASSED = 0
@@ -59,7 +61,7 @@ def conformance(
         report.write_text(text, encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
     if as_json:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
     return PASSED if document["passed"] and code == PASSED else PLUGIN_IS_WRONG
 
 
@@ -70,7 +72,7 @@ def _tell_of_lists() -> None:
     registry = Registry()
     registry.entries()
     for warning in registry.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
 
 
 def _instead_of_folder(name: str) -> str:

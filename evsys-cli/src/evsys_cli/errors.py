@@ -11,6 +11,7 @@ import click
 from evsys.errors import ConfigError, DataError, EvsysError, Problem
 from evsys_cli.output import telling
 from evsys_runtime.commands import print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.record.secrets import Redactor
@@ -29,7 +30,7 @@ class Interrupted(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Say so; it is no error."""
-        click.echo(self.message, file=file, err=True)
+        echo(self.message, file=file, err=True)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -81,21 +82,21 @@ def report(error: BaseException, *, as_json: bool) -> int:
 
 def _print(error: BaseException, *, as_json: bool) -> None:
     if _is_full_output(error):
-        click.echo(f"What was to be printed can't be written: {error}", err=True)
+        echo(f"What was to be printed can't be written: {error}", err=True)
         return
     if as_json:
         with telling():
             print_json({"error": _redactor().tree(describe(error))})
     if not isinstance(error, EvsysError):
-        click.echo(_redactor().text("".join(traceback.format_exception(error))), err=True, nl=False)
+        echo(_redactor().text("".join(traceback.format_exception(error))), err=True, nl=False)
         if isinstance(error, SystemExit):
-            click.echo(_words(error), err=True)
+            echo(_words(error), err=True)
         else:
-            click.echo("This is a fault in evsys or in a plugin that it couldn't attribute.", err=True)
+            echo("This is a fault in evsys or in a plugin that it couldn't attribute.", err=True)
         return
     if isinstance(error, ConfigError) and len(error.problems) > 1:
-        click.echo(f"{len(error.problems)} problems:", err=True)
-    click.echo(_redactor().text(str(error)), err=True)
+        echo(f"{len(error.problems)} problems:", err=True)
+    echo(_redactor().text(str(error)), err=True)
 
 
 def _redactor() -> Redactor:

@@ -8,7 +8,7 @@ import time
 import click
 
 from evsys_cli.output import telling
-from evsys_runtime.terminal import takes_colours
+from evsys_runtime.terminal import echo, takes_colours, visible
 
 __all__ = ["PLAIN_SECONDS", "REDRAW_SECONDS", "Progress"]
 
@@ -30,13 +30,14 @@ class Progress:
         if now - self._told < (REDRAW_SECONDS if self._live else PLAIN_SECONDS):
             return
         self._told = now
+        text = visible(text)
         with telling():
             if self._live:
                 self._clear()
                 self._drawn = text
                 click.echo(text, err=True, nl=False)
             else:
-                click.echo(text, err=True)
+                echo(text, err=True)
 
     def end(self) -> None:
         """Take the live line away."""

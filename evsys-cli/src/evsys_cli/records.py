@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from evsys_cli.output import telling
 from evsys_cli.progress import Progress
 from evsys_runtime.command_records import records_folder
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.record.index import Index
@@ -33,7 +32,7 @@ def indexed(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
 
     def tell(line: str) -> None:
         with telling():
-            click.echo(line, err=True)
+            echo(line, err=True)
 
     def advanced(done: int, count: int) -> None:
         progress.tell(f"read {done} of {count} experiments")

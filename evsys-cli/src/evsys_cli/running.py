@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-import click
-
 from evsys_cli.output import for_terminal, telling, terminal_width
 from evsys_runtime.commands import print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys.types import ExperimentResult
@@ -42,22 +41,22 @@ def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
     except Exception:
         if experiment.result is not None:
             with telling():
-                click.echo(f"{experiment.result.status}; record: {experiment.result.directory}", err=True)
+                echo(f"{experiment.result.status}; record: {experiment.result.directory}", err=True)
         raise
     code = _printed(result, as_json=as_json, verbose=verbose)
     if not experiment.nothing_to_do:
         return code
     with telling():
-        click.echo(f"Nothing to do: {result.experiment_id} is complete.", err=True)
+        echo(f"Nothing to do: {result.experiment_id} is complete.", err=True)
     return 0 if code == result.exit_code else code
 
 
 def _leave(experiment: Experiment) -> NoReturn:
     """End the process here and now, whatever its threads are at."""
     with telling():
-        click.echo("\nStopped at once.", err=True)
+        echo("\nStopped at once.", err=True)
         if experiment.record is not None:
-            click.echo(to_go_on(str(experiment.record.directory)), err=True)
+            echo(to_go_on(str(experiment.record.directory)), err=True)
     os._exit(INTERRUPTED)
 
 
@@ -74,11 +73,11 @@ def _interrupted(result: ExperimentResult | None, code: int, cause: BaseExceptio
         raise Interrupted("Interrupted before anything was recorded.", code) from cause
     with telling():
         if sys.stderr is not None and sys.stderr.isatty():
-            click.echo(err=True)  # below the live line, in which the cursor still stands
-        click.echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
+            echo(err=True)  # below the live line, in which the cursor still stands
+        echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
         if not result.dry:
             for line in (*_where_runs_go_on(result), to_go_on(result.directory)):
-                click.echo(line, err=True)
+                echo(line, err=True)
     if as_json:
         _printed(result, as_json=True)
     return code
@@ -109,10 +108,10 @@ def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) 
         else:
             from evsys_cli.summary import summary_lines
 
-            click.echo(for_terminal(summary_lines(result, width=terminal_width(), verbose=verbose)))
+            echo(for_terminal(summary_lines(result, width=terminal_width(), verbose=verbose)))
     except OSError as exc:
         with telling():
-            click.echo(
+            echo(
                 f"The result can't be printed ({exc.strerror}); it is on record: {result.directory}", err=True
             )
         # Who closes a pipe has read enough; a full disk lacks what was asked for.

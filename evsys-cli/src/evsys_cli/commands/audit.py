@@ -10,6 +10,7 @@ from evsys_cli.output import for_terminal
 from evsys_cli.records import experiment_meant
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 __all__ = ["audit"]
 
@@ -33,5 +34,5 @@ def audit(experiment: str, *, records: Path | None, as_json: bool) -> int:
     else:
         from evsys_cli.audit_lines import audit_lines
 
-        click.echo(for_terminal(audit_lines(found)))
+        echo(for_terminal(audit_lines(found)))
     return 0 if found.passed else 1

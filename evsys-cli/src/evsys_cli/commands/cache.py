@@ -13,6 +13,7 @@ from evsys_cli.lazy import GuidedGroup
 from evsys_cli.records import experiment_meant
 from evsys_runtime.command_records import experiment_names, project_folder
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.record.lookups import Lookup
@@ -48,9 +49,9 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
         print_json(result_tree(Lookups(lookups=tuple(found))))
         return
     if not found:
-        click.echo("No scoring of it looked into the cache.")
+        echo("No scoring of it looked into the cache.")
     for lookup in found:
-        click.echo("\n".join(_lines(lookup)))
+        echo("\n".join(_lines(lookup)))
 
 
 @cache.command()
@@ -63,10 +64,10 @@ def info(*, as_json: bool) -> None:
     if as_json:
         print_json(result_tree(kept))
         return
-    click.echo(
+    echo(
         f"{kept.rollouts} rollouts of {kept.scorings} scorings, {_size(kept.size)} of {_size(kept.most_bytes)}"
     )
-    click.echo(kept.path)
+    echo(kept.path)
 
 
 @cache.command()
@@ -77,7 +78,7 @@ def clear(*, as_json: bool) -> None:
     if as_json:
         print_json({"rollouts": gone})
     else:
-        click.echo(f"{gone} rollouts forgotten")
+        echo(f"{gone} rollouts forgotten")
 
 
 def _folder(record: str) -> Path:

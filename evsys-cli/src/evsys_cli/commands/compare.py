@@ -12,6 +12,7 @@ from evsys_cli.output import for_terminal, telling, terminal_width
 from evsys_cli.records import indexed
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.planning.compare import Named
@@ -50,8 +51,8 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
 
         with telling():
             for warning in found.warnings:
-                click.echo(f"warning: {warning}", err=True)
-        click.echo(for_terminal(compare_lines(found, width=terminal_width())))
+                echo(f"warning: {warning}", err=True)
+        echo(for_terminal(compare_lines(found, width=terminal_width())))
     return NOT_COMPARABLE if NOTHING_IN_COMMON in found.warnings else 0
 
 

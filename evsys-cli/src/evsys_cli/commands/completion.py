@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from evsys_runtime.terminal import echo
+
 __all__ = ["completion"]
 
 
@@ -20,4 +22,4 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"click offers no completion for {shell}")
-    click.echo(kind(cli, {}, "evsys", "_EVSYS_COMPLETE").source())
+    echo(kind(cli, {}, "evsys", "_EVSYS_COMPLETE").source())

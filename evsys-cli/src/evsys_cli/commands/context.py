@@ -10,6 +10,7 @@ import click
 from evsys_cli.records import indexed, project_of
 from evsys_runtime.command_records import records_folder, records_option
 from evsys_runtime.commands import compact_json, json_option, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.record.remembered import Context
@@ -48,7 +49,7 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
 
         print_json(result_tree(found), compact=True)
     else:
-        click.echo(context_markdown(found))
+        echo(context_markdown(found))
 
 
 def _document(found: Context) -> str:

@@ -12,7 +12,7 @@ import click
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.progress import Progress
 from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import takes_colours
+from evsys_runtime.terminal import echo, takes_colours, visible
 
 if TYPE_CHECKING:
     from evsys_runtime.data.contamination import BenchmarkCheck, DataCheck, DatasetCheck, FlaggedTask
@@ -55,12 +55,12 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
         print_json({"rows": shown, "dropped": {**found.dropped}, "not_read": found.not_read})
         return
     for row in found.rows:
-        click.echo(f"--- row {row.row_id}: {row.tokens} tokens, {row.trained_tokens} trained")
-        click.echo(_marked(row))
+        echo(f"--- row {row.row_id}: {row.tokens} tokens, {row.trained_tokens} trained")
+        echo(_marked(row))
     for reason, count in found.dropped.items():
-        click.echo(f"left out: {count} ({reason})")
+        echo(f"left out: {count} ({reason})")
     if found.not_read != 0:
-        click.echo(f"not read: {'what follows' if found.not_read is None else found.not_read}")
+        echo(f"not read: {'what follows' if found.not_read is None else found.not_read}")
 
 
 @data.command()
@@ -95,10 +95,10 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
         print_json(result_tree(found))
     else:
         for dataset in found.datasets:
-            click.echo(_dataset_line(dataset, found))
+            echo(_dataset_line(dataset, found))
             for benchmark in dataset.benchmarks:
                 for line in _check_lines(benchmark):
-                    click.echo(f"  {line}")
+                    echo(f"  {line}")
     return FLAGGED if fail and found.flagged else 0
 
 
@@ -146,10 +146,11 @@ def _marked(row: PreviewedRow) -> str:
     colours = takes_colours(sys.stdout)
     parts = []
     for span in row.spans:
+        text = visible(span.text)
         if not span.trained:
-            parts.append(span.text)
+            parts.append(text)
         else:
-            parts.append(click.style(span.text, fg="green", bold=True) if colours else f"⟦{span.text}⟧")
+            parts.append(click.style(text, fg="green", bold=True) if colours else f"⟦{text}⟧")
     return "".join(parts)
 
 

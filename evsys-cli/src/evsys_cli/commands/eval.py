@@ -12,6 +12,7 @@ import click
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.output import for_terminal
 from evsys_runtime.commands import json_option, named_texts, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Usage
@@ -144,7 +145,7 @@ def _score(
 
         print_json(result_tree(result))
     else:
-        click.echo(for_terminal(_lines(result)))
+        echo(for_terminal(_lines(result)))
     return 0 if result.status == "completed" else 1
 
 

@@ -12,6 +12,7 @@ from evsys_cli.output import for_terminal
 from evsys_cli.records import indexed
 from evsys_runtime.command_records import records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.config.plan import Plan
@@ -129,10 +130,10 @@ def _print(found: History, question: Question, index: Index) -> None:
     if not found.total:
         there = ask(index, Question(runs=question.runs, limit=0)).total
         what = "run" if question.runs else "experiment"
-        click.echo(
+        echo(
             f"No {what} on record in {found.records}; --records takes another project."
             if not there
             else f"None of {there} {what}{'s' * (there != 1)} is like that."
         )
         return
-    click.echo(for_terminal(history_lines(found)))
+    echo(for_terminal(history_lines(found)))

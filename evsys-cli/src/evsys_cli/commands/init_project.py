@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from evsys_runtime.terminal import echo
+
 __all__ = ["init_project"]
 
 
@@ -36,9 +38,9 @@ def init_project(name: str, *, here: bool) -> None:
     )
     data_written, data_kept = write_example_data(target)
     for path in (*written, *more_written, *data_written):
-        click.echo(f"wrote {path}")
+        echo(f"wrote {path}")
     for path in (*kept, *more_kept, *data_kept):
-        click.echo(f"kept {path} (it was there)")
+        echo(f"kept {path} (it was there)")
     config = Path("experiments") / f"{date}_first" / "config.yaml"
     where = "" if here else f"cd {shlex.quote(name)} && "
-    click.echo(f"\nNext: {where}evsys run {shlex.quote(str(config))}")
+    echo(f"\nNext: {where}evsys run {shlex.quote(str(config))}")

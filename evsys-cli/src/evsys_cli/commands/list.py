@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_runtime.commands import column_lines, json_option, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -55,13 +56,11 @@ def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) 
     else:
         _print_table(rows, none="No broken plugin." if broken else "No plugins.")
         if (check or broken) and not any(row["error"] for row in rows):
-            click.echo(
-                f"{len(entries)} plugin{'s' * (len(entries) != 1)} imported: nothing is wrong with them."
-            )
+            echo(f"{len(entries)} plugin{'s' * (len(entries) != 1)} imported: nothing is wrong with them.")
         for warning in warnings:
-            click.echo(f"warning: {warning}", err=True)
+            echo(f"warning: {warning}", err=True)
         if known.error is not None:
-            click.echo(f"The project's own plugins are missing: {known.error}", err=True)
+            echo(f"The project's own plugins are missing: {known.error}", err=True)
     if known.error is not None or any(row["error"] for row in rows):
         raise click.exceptions.Exit(PLUGIN_IS_WRONG)
 
@@ -110,16 +109,16 @@ def _project(known: Known) -> dict[str, Any] | None:
 
 def _print_table(rows: list[dict[str, Any]], *, none: str) -> None:
     if not rows:
-        click.echo(none)
+        echo(none)
         return
     header, *lines = column_lines(
         ("kind", "name", "from"), [(row["kind"], row["name"], _origin(row)) for row in rows]
     )
-    click.echo(header)
+    echo(header)
     for row, line in zip(rows, lines, strict=True):
-        click.echo(line)
+        echo(line)
         if row["error"]:
-            click.echo(f"  broken: {row['error']}")
+            echo(f"  broken: {row['error']}")
 
 
 def _origin(row: dict[str, Any]) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from evsys_runtime.terminal import echo
+
 __all__ = ["new_experiment"]
 
 
@@ -33,7 +35,7 @@ def new_experiment(slug: str) -> None:
     folder = root / "experiments" / f"{date}_{name}"
     written, kept = write_scaffold("experiment", folder, {"name": name, "date": date, "slug": name})
     for path in written:
-        click.echo(f"wrote {path}")
+        echo(f"wrote {path}")
     for path in kept:
-        click.echo(f"kept {path} (it was there)")
-    click.echo(f"\nNext: evsys run {shlex.quote(os.path.relpath(folder / 'config.yaml'))}")
+        echo(f"kept {path} (it was there)")
+    echo(f"\nNext: evsys run {shlex.quote(os.path.relpath(folder / 'config.yaml'))}")

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_cli.scaffold.plugin_names import PluginNames
@@ -59,10 +60,10 @@ def new_plugin(kind: str, name: str, *, directory: Path | None, author: str | No
         print_json({**facts, "directory": str(target), "files": paths, "next": steps})
         return
     for path in written:
-        click.echo(f"wrote {path}")
-    click.echo("\nNext:")
+        echo(f"wrote {path}")
+    echo("\nNext:")
     for step in steps:
-        click.echo(f"  {step}")
+        echo(f"  {step}")
 
 
 def _refuse_unknown_kind(kind: str) -> None:

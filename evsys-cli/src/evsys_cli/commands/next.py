@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import click
 from evsys_cli.output import for_terminal
 from evsys_cli.records import indexed
 from evsys_runtime.command_records import records_folder, records_option
-from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.commands import json_option, json_text, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.record.remembered import Next
@@ -54,17 +56,15 @@ def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: 
     else:
         from evsys_cli.next_lines import next_lines
 
-        click.echo(for_terminal(next_lines(found)))
+        echo(for_terminal(next_lines(found)))
 
 
 def _print_file(found: Next, place: int) -> None:
     """Print the experiment file of a step."""
-    import json
-
     if place > len(found.steps):
         raise click.BadParameter(f"there are {len(found.steps)} things to do next", param_hint="'--config'")
     step = found.steps[place - 1]
     if step.config is None:
         does = f"; it is done by {step.command}" if step.command else ""
         raise click.BadParameter(f"number {place} has no file{does}", param_hint="'--config'")
-    click.echo(json.dumps(step.config, ensure_ascii=False, indent=2))
+    echo(json_text(step.config, sys.stdout))

@@ -9,6 +9,7 @@ import click
 from evsys_cli.output import for_terminal, telling, terminal_width
 from evsys_cli.records import indexed
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 __all__ = ["plan"]
 
@@ -42,5 +43,5 @@ def plan(config: Path, *, overrides: tuple[str, ...], no_data: bool, as_json: bo
 
     with telling():
         for warning in found.warnings:
-            click.echo(f"warning: {warning}", err=True)
-    click.echo(for_terminal(plan_lines(found, width=terminal_width())))
+            echo(f"warning: {warning}", err=True)
+    echo(for_terminal(plan_lines(found, width=terminal_width())))

@@ -10,6 +10,7 @@ import click
 from evsys_cli.records import indexed
 from evsys_runtime.command_records import records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 __all__ = ["reindex"]
 
@@ -33,10 +34,10 @@ def reindex(*, records: Path | None, as_json: bool) -> None:
         print_json(result_tree(made))
         return
     dry = f" and {made.dry} dry" if made.dry else ""
-    click.echo(
+    echo(
         f"{made.experiments} experiment{'s' * (made.experiments != 1)}{dry}, {made.runs} run{'s' * (made.runs != 1)} "
         f"in {made.seconds:.1f} s; {made.index or 'not kept'}"
     )
     for each in made.unreadable:
         where = each.experiment_id if each.run_id is None else f"{each.experiment_id}/{each.run_id}"
-        click.echo(f"{where} can't be read: {each.problem}")
+        echo(f"{where} can't be read: {each.problem}")

@@ -12,6 +12,7 @@ from evsys_cli.output import telling
 from evsys_cli.records import indexed
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
 from evsys_runtime.commands import json_option
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment import Experiment
@@ -83,10 +84,10 @@ def telling_of(experiment: Experiment, *, quiet: bool) -> Experiment:
     """The experiment, once it is said which one it is."""
     if experiment.forks is not None and not quiet:
         with telling():
-            click.echo(f"Branching off from {experiment.forks.name}", err=True)
+            echo(f"Branching off from {experiment.forks.name}", err=True)
     if experiment.resumes is not None and not (quiet or experiment.resumes.complete):
         with telling():
-            click.echo(f"Resuming {experiment.resumes.directory.name}", err=True)
+            echo(f"Resuming {experiment.resumes.directory.name}", err=True)
     return experiment
 
 
@@ -109,7 +110,7 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
 
 def _warn(line: str) -> None:
     with telling():
-        click.echo(f"warning: {line}", err=True)
+        echo(f"warning: {line}", err=True)
 
 
 def _directory(experiment: str | None, records: Path | None) -> Path:

@@ -9,6 +9,7 @@ import click
 from evsys_cli.records import indexed
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 __all__ = ["retract"]
 
@@ -40,6 +41,6 @@ def retract(experiment: str, *, reason: str, withdraw: bool, records: Path | Non
         print_json(result_tree(done))
         return
     what = "holds again" if withdraw else "is retracted"
-    click.echo(f"{done.experiment_id} {what}: {done.reason}")
+    echo(f"{done.experiment_id} {what}: {done.reason}")
     for each in done.resting:
-        click.echo(f"  {each} rested on it" if withdraw else f"  {each} rests on it")
+        echo(f"  {each} rested on it" if withdraw else f"  {each} rests on it")

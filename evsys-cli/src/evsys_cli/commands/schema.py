@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from evsys_runtime.commands import json_text
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -51,7 +52,7 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
     from evsys.protocols import KINDS
 
     if kind is None and not experiment:
-        click.echo("\n".join(KINDS))
+        echo("\n".join(KINDS))
         return
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"unknown kind {kind!r}; kinds are {', '.join(KINDS)}")
@@ -59,17 +60,17 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
 
     known = known_here()
     if known.error is not None:
-        click.echo(f"The project's own plugins are missing: {known.error}", err=True)
+        echo(f"The project's own plugins are missing: {known.error}", err=True)
     if experiment:
         from evsys_runtime.config.schema import experiment_schema
 
-        click.echo(json_text(experiment_schema(known.registry), sys.stdout))
+        echo(json_text(experiment_schema(known.registry), sys.stdout))
     elif kind is not None and name is not None:
         # The schema of an installed plugin is all that was asked for, whatever is wrong elsewhere.
-        click.echo(json_text(_schema(known.registry, kind, name), sys.stdout))
+        echo(json_text(_schema(known.registry, kind, name), sys.stdout))
         return
     else:
-        click.echo("\n".join(entry.name for entry in known.registry.entries(kind)))
+        echo("\n".join(entry.name for entry in known.registry.entries(kind)))
     if known.error is not None:
         raise click.exceptions.Exit(PLUGIN_IS_WRONG)
 

@@ -10,6 +10,7 @@ from evsys_cli.output import for_terminal, terminal_width
 from evsys_cli.records import experiment_meant
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option, run_names
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 __all__ = ["show"]
 
@@ -44,5 +45,5 @@ def show(experiment: str, run: str | None, *, verbose: bool, records: Path | Non
             if run is None
             else run_lines(found, verbose=verbose)
         )
-        click.echo(for_terminal(lines))
+        echo(for_terminal(lines))
     return UNREADABLE if found.experiment.problem is not None else 0

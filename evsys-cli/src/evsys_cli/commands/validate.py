@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.config.plan import Plan
@@ -53,14 +54,14 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
         print_json({"valid": True, "arms": names, "runs": len(plan.arms), **found, "warnings": warnings})
         return
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     if search is not None:
         from evsys_cli.plan_lines import search_words
 
-        click.echo(f"{config}: valid; {search_words(search)}")
+        echo(f"{config}: valid; {search_words(search)}")
         return
     runs = len(plan.arms)
-    click.echo(f"{config}: valid; {len(names)} arm{'s' * (len(names) != 1)}, {runs} run{'s' * (runs != 1)}")
+    echo(f"{config}: valid; {len(names)} arm{'s' * (len(names) != 1)}, {runs} run{'s' * (runs != 1)}")
 
 
 def _search(plan: Plan) -> PlannedSearch | None:

@@ -10,6 +10,7 @@ from evsys_cli.output import for_terminal
 from evsys_cli.records import experiment_meant
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option, run_names
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 __all__ = ["why"]
 
@@ -35,4 +36,4 @@ def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool
     else:
         from evsys_cli.why_lines import why_lines
 
-        click.echo(for_terminal(why_lines(found)))
+        echo(for_terminal(why_lines(found)))

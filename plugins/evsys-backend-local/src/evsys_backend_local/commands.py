@@ -9,6 +9,7 @@ import attrs
 import click
 
 from evsys_runtime.commands import column_lines, json_option, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_backend_local.models.catalogue import ModelInfo
@@ -33,14 +34,14 @@ def list_command(*, as_json: bool) -> None:
     from evsys_runtime.rendering.cache import cache_root
 
     for folder in give_back(cache_root() / "models"):
-        click.echo(told(folder), err=True)
+        echo(told(folder), err=True)
     found = list_models()
     if as_json:
         print_json({"models": [_as_json(model) for model in found]})
         return
     header = ("model", "parameters", "state", "licence", "source")
     for line in column_lines(header, [_row(model) for model in found]):
-        click.echo(line)
+        echo(line)
 
 
 def _as_json(model: ModelInfo) -> dict[str, object]:
@@ -72,14 +73,14 @@ def fetch_command(name: str, *, from_file: Path | None, force: bool, as_json: bo
     if name == TINY:
         from evsys_backend_local import tiny
 
-        click.echo(f"{name} is inside evsys-backend-local: there is nothing to fetch.", err=True)
+        echo(f"{name} is inside evsys-backend-local: there is nothing to fetch.", err=True)
         folder = Path(tiny.__file__).parent
     else:
         folder = fetch(name, from_file=from_file, force=force)
     if as_json:
         print_json({"model": name, "folder": str(folder)})
     else:
-        click.echo(folder)
+        echo(folder)
 
 
 @models.command("check")
@@ -100,7 +101,7 @@ def check_command(model: str, *, context: int | None, as_json: bool) -> None:
         print_json({"model": model, **report.to_dict()})
     else:
         for line in report_lines(report):
-            click.echo(line)
+            echo(line)
     if not report.supported:
         raise click.exceptions.Exit(_UNSUPPORTED)
 
@@ -136,4 +137,4 @@ def export_command(
     if as_json:
         print_json({**attrs.asdict(exported), "folder": str(exported.folder)})
     else:
-        click.echo(exported.folder)
+        echo(exported.folder)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from evsys_runtime.commands import column_lines, json_option, json_or_text, named_texts, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys.types import ModelSpec
@@ -82,9 +83,9 @@ def probe(
         )
     else:
         for name, part in found.items():
-            click.echo(f"{name}:")
+            echo(f"{name}:")
             for line in column_lines(("", "", "largest difference", ""), [_row(one) for one in part]):
-                click.echo(line.rstrip())
+                echo(line.rstrip())
     if differing:
         raise SystemExit(1)
 
@@ -146,10 +147,10 @@ def states(
             {"server": api.base_url, "states": [{k: _plain(v) for k, v in row.items()} for row in rows]}
         )
     elif not found:
-        click.echo(f"no states of evsys on {api.base_url}")
+        echo(f"no states of evsys on {api.base_url}")
     else:
         for line in column_lines(("state", "saved", "until", ""), [_state_row(one, wrong) for one in found]):
-            click.echo(line.rstrip())
+            echo(line.rstrip())
     if any(wrong.values()):
         raise SystemExit(1)
 

@@ -8,6 +8,7 @@ import click
 
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
 from evsys_runtime.commands import json_option, print_json
+from evsys_runtime.terminal import echo
 
 __all__ = ["plot"]
 
@@ -34,14 +35,14 @@ def plot(*, experiment: str, records: Path | None, out: Path | None, as_json: bo
 
     drawn = draw(_folder_of(experiment, records), None if out is None else out.absolute())
     for problem in drawn.problems:
-        click.echo(f"couldn't be drawn: {problem}", err=True)
+        echo(f"couldn't be drawn: {problem}", err=True)
     if as_json:
         print_json({"files": [str(path) for path in drawn.files], "problems": list(drawn.problems)})
     elif not drawn.files and not drawn.problems:
-        click.echo("there is nothing to draw")
+        echo("there is nothing to draw")
     else:
         for path in drawn.files:
-            click.echo(str(path))
+            echo(str(path))
     return INCOMPLETE if drawn.problems else 0
 
 
@@ -53,6 +54,6 @@ def _folder_of(experiment: str, records: Path | None) -> Path:
     if place is not None:
         return place[0]
     experiments = records_folder(records)
-    with Index(experiments, tell=lambda line: click.echo(line, err=True)) as index:
+    with Index(experiments, tell=lambda line: echo(line, err=True)) as index:
         index.refresh()
         return experiments / experiment_called(experiment, index)

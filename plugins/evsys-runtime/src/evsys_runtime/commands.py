@@ -14,6 +14,8 @@ from typing import Any, TextIO, cast
 
 import click
 
+from evsys_runtime.terminal import visible
+
 __all__ = [
     "column_lines",
     "compact_json",
@@ -68,15 +70,22 @@ def print_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
 def json_text(document: Mapping[str, Any], stream: TextIO) -> str:
     """A document for a stream; what its encoding may lack is escaped as JSON does it."""
     escaped = not speaks_utf8(stream)
-    return json.dumps(document, ensure_ascii=escaped, indent=2, allow_nan=False)
+    return _visible(json.dumps(document, ensure_ascii=escaped, indent=2, allow_nan=False))
 
 
 def compact_json(document: Mapping[str, Any], stream: TextIO | None = None) -> str:
     """The same on one line, without spaces; for no stream nothing is escaped."""
     escaped = stream is not None and not speaks_utf8(stream)
-    return json.dumps(
-        {"format": FORMAT, **document}, ensure_ascii=escaped, separators=(",", ":"), allow_nan=False
+    return _visible(
+        json.dumps(
+            {"format": FORMAT, **document}, ensure_ascii=escaped, separators=(",", ":"), allow_nan=False
+        )
     )
+
+
+def _visible(text: str) -> str:
+    """JSON in which no character is left that a terminal obeys; it reads back as the same values."""
+    return visible(text, escape=lambda character: f"\\u{ord(character):04x}")
 
 
 def speaks_utf8(stream: TextIO) -> bool:

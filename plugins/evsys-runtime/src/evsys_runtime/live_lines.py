@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 
+from evsys_runtime.terminal import visible
+
 __all__ = ["LiveLines", "current_live_lines", "leave_live_lines", "use_live_lines"]
 
 
@@ -27,7 +29,7 @@ class LiveLines:
 
     def show(self, name: str, text: str) -> None:
         """Draw the line of `name` anew, or a new one."""
-        self._texts[name] = text
+        self._texts[name] = visible(text).replace("\n", " ")
         self._draw()
 
     def remove(self, *names: str) -> None:
@@ -38,7 +40,7 @@ class LiveLines:
 
     def above(self, text: str) -> None:
         """Write a line that stays."""
-        self._draw(f"{text}\n")
+        self._draw(f"{visible(text, styles=True)}\n")
 
     def end(self) -> None:
         """Leave the lines where they are, so that what is written next comes below; works where nobody looks any more."""

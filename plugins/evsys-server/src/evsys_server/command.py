@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_runtime.commands import json_option, json_or_text, named_texts, print_json
+from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys.protocols import Log
@@ -131,8 +132,8 @@ async def _serve(
             print_json(document, compact=True)  # on one line: nobody can wait for the end of this output
         else:
             models = ", ".join(options["models"])
-            click.echo(f"Serving {models} on {base_url} (OpenAI clients: {base_url}/v1). Ctrl-C stops.")
+            echo(f"Serving {models} on {base_url} (OpenAI clients: {base_url}/v1). Ctrl-C stops.")
             if made_key is not None:
-                click.echo(f"Clients send this key: export {key_env}={made_key}")
+                echo(f"Clients send this key: export {key_env}={made_key}")
         await stopped.wait()
         log.info("server.stopping")

@@ -16,6 +16,7 @@ from evsys.types import ArmResult, EvaluationResult, Failure, RunContext
 from evsys_runtime.live_lines import LiveLines, current_live_lines, leave_live_lines, use_live_lines
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.secrets import Redactor
+from evsys_runtime.terminal import visible
 
 __all__ = ["LocalLogger", "PrintProgress"]
 
@@ -214,6 +215,7 @@ class PrintProgress:
         text = f"{ctx.run_id}: scoring {scorings}" if what == "scoring" else self._training or ""
         if what == "both":
             text += f" | scoring {scorings}"
+        text = visible(text)
         self._drawn = self.clock()
         if self._table is not None:
             self._table.show(ctx.run_id, text.removeprefix(f"{ctx.run_id}: "))
@@ -226,7 +228,7 @@ class PrintProgress:
 
         Terminals are kept in files, too, so what a plugin or a service says of a failure is shown without secrets.
         """
-        text = self._redactor.text(text)
+        text = visible(self._redactor.text(text))
         if self._table is not None:
             self._table.above(text)
             return

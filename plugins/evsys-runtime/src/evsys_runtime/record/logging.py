@@ -19,7 +19,7 @@ from evsys_runtime.live_lines import current_live_lines
 from evsys_runtime.record.encoding import encode_record, now
 from evsys_runtime.record.jsonl import JsonlWriter
 from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.terminal import takes_colours
+from evsys_runtime.terminal import takes_colours, visible
 
 if TYPE_CHECKING:
     from evsys.protocols import Log
@@ -55,7 +55,7 @@ class Console:
         output: TextIO | None = self.stream if self.stream is not None else sys.stderr
         if output is None or not self.open:
             return None
-        text = line(takes_colours(output))
+        text = visible(line(takes_colours(output)), styles=True)
         table = current_live_lines() if self.stream is None else None
         try:
             if table is not None:

@@ -23,6 +23,7 @@ from evsys_runtime.record.logging import LogSettings, run_logger
 from evsys_runtime.record.result_schemas import result_tree
 from evsys_runtime.record.rollouts import rollout_tree
 from evsys_runtime.record.secrets import Redactor
+from evsys_runtime.terminal import visible
 
 __all__ = ["PHASES", "RunRecord"]
 
@@ -346,8 +347,8 @@ def _pointer(path: Path) -> Path:
 
 
 def paragraph(text: str) -> str:
-    """Text as a file ends it."""
-    return text.rstrip() + "\n"
+    """Text as a file has it: what a terminal that shows the file would obey is escaped."""
+    return visible(text.rstrip()) + "\n"
 
 
 def hypothesis_text(hypothesis: str | None, redactor: Redactor) -> str:
