@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from small_project import Project
 
+from evsys_runtime.record.hashing import file_digest
+
 SELECTED = {
     "step": 2,
     "checkpoint": "checkpoints/2",
@@ -38,6 +40,10 @@ def experiment(tmp_path):
     edit(
         Path(result.directory) / "conclusion.json",
         lambda tree: tree["selection"].update(runs={"run-s0": SELECTED}),
+    )
+    edit(
+        Path(result.directory) / "experiment.json",
+        lambda tree: tree.update(conclusion_hash=file_digest(Path(result.directory) / "conclusion.json")),
     )
     return result
 
