@@ -95,7 +95,7 @@ class Lab:
         if kind == "answered":
             question = self._conclude("open", remember=False)
             self.past.answered.append(question)
-            self._conclude("win", parent_experiment_id=question)
+            self.answer(question, "win")
             return
         if kind == "failing":
             self._failing()
@@ -247,6 +247,23 @@ class Lab:
                 usage=Usage(trained_tokens=60_000, prompt_tokens=3_000, completion_tokens=900, cost_usd=0.08),
             )
         )
+
+    def answer(self, question: str, outcome: str, **facts: Any) -> str:
+        """A child that compares the first arm of an experiment again, and decides it."""
+        asked = json.loads((self.experiments / question / "experiment.json").read_bytes())
+        resolved = json.loads((self.experiments / question / "resolved.json").read_bytes())
+        first = resolved["arms"][0]
+        given = {"parent_experiment_id": question, "success_metric": asked["success_metric"], **facts}
+        record = self.begin({first["arm"]: first["run"]}, 1, **given)
+        self.result(record, first["arm"], 0)
+        self.end(
+            record,
+            "SUPPORTED" if outcome == "win" else "REFUTED",
+            [self._comparison(first["arm"], outcome, 1)],
+        )
+        if outcome == "win":
+            self.past.winners.append(record.experiment_id)
+        return record.experiment_id
 
     def _conclude(self, kind: str, *, remember: bool = True, **facts: Any) -> str:
         draw, past = self.draw, self.past

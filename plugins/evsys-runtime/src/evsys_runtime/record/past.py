@@ -43,7 +43,7 @@ class PastExperiment:
     """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
     baseline with the interval of that, which is that of the winner once more where it was confirmed. `moment` is when it began, by its folder's name where its files don't tell, UTC.
 
-    `failed` names the runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
+    `claim` is what was claimed of the arms, with its `margin`; null in records of earlier versions. `failed` names the runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
     hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
 
     `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
@@ -86,6 +86,8 @@ class PastExperiment:
     exit_code: int | None = None
     failed: tuple[str, ...] = ()
     minimum_effect: float | None = None
+    claim: str | None = None
+    margin: float | None = None
     settle: str | None = None
     settling: Settling | None = None
     superseded: tuple[str, ...] = ()

@@ -146,6 +146,8 @@ def _experiment(folder: Path) -> ReadExperiment:
         failed=tuple(str(name) for name in facts.get("failed") or ()),
         confirmed=confirmed,
         minimum_effect=_number(conclusion.get("minimum_effect")),
+        claim=_text(conclusion.get("claim") or facts.get("claim")),
+        margin=_number(conclusion.get("margin")),
         settle=_text(conclusion.get("settle")),
         settling=None if not conclusion.get("settling") else _known(Settling, conclusion["settling"]),
         superseded=tuple(_superseded(folder)),

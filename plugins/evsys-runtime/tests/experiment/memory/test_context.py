@@ -6,12 +6,14 @@ from collections import Counter
 
 import jsonschema
 import pytest
-from past_lab import Lab
+from past_lab import Lab, write_conclusion
 
+from evsys.types import Settling
 from evsys_runtime.commands import compact_json
 from evsys_runtime.experiment.memory.context import context_of
 from evsys_runtime.experiment.memory.fitting import fitted, tokens_of
 from evsys_runtime.experiment.memory.markdown import SECTIONS, context_markdown
+from evsys_runtime.experiment.memory.next import next_steps
 from evsys_runtime.record.history import Question, ask
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
@@ -191,6 +193,72 @@ def test_a_question_asked_twice_is_one(tmp_path):
     (found,) = fitted(whole_of(tmp_path), 4000, context_markdown).open
     assert found.name == f"{ids[1]}/arm"
     assert f"asked before in {ids[0]}" in found.says
+
+
+def asked(lab, *arms, **facts):
+    """An inconclusive experiment."""
+    record = lab.begin(arms_of(lab, *arms), 1, success_metric="faq.mean_reward", **facts)
+    for arm in arms:
+        lab.result(record, arm, 0)
+    settling = Settling(arm=arms[0], tasks=500)
+    lab.end(
+        record,
+        "INCONCLUSIVE",
+        [lab._comparison(arm, "inconclusive", 1) for arm in arms],
+        settle="about 500 tasks",
+        settling=settling,
+    )
+    return record.experiment_id
+
+
+def arms_of(lab, *arms):
+    base = lab.run("sft", 0.001)
+    return {
+        arm: {**base, "algorithm": {**base["algorithm"], "params": {"learning_rate": place + 1}}}
+        for place, arm in enumerate(arms)
+    }
+
+
+def opened(root):
+    return [entry.name for entry in fitted(whole_of(root), 4000, context_markdown).open]
+
+
+def test_only_a_child_that_answers_the_question_closes_it(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    question = asked(lab, "one")
+    lab._conclude("win", parent_experiment_id=question)
+    lab.answer(question, "win", success_metric="tickets.pass@1")
+    lab.answer(question, "win", claim="equal")
+    assert opened(tmp_path) == [f"{question}/one"]
+    lab.answer(question, "loss")
+    assert opened(tmp_path) == []
+
+
+def test_a_question_stays_open_about_the_arms_that_are_left(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    question = asked(lab, "one", "two")
+    lab.answer(question, "tie")
+    assert opened(tmp_path) == [f"{question}/two"]
+    with Index(lab.experiments) as index:
+        index.refresh()
+        steps = [step for step in next_steps(index).steps if step.kind == "settle"]
+    assert [(step.arm, step.config) for step in steps] == [("two", None)]
+    lab.answer(question, "win")
+    assert opened(tmp_path) == []
+
+
+def test_an_edited_or_leaked_conclusion_answers_nothing(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    question = asked(lab, "one")
+    answer = lab.experiments / lab.answer(question, "win")
+    conclusion = json.loads((answer / "conclusion.json").read_bytes())
+    flagged = {"benchmark": "faq", "reason": "", "verdict": "SUPPORTED", "tasks": ["a"], "comparisons": []}
+    write_conclusion(answer, {**conclusion, "without_flagged": flagged})
+    assert opened(tmp_path) == [f"{question}/one"]
+    write_conclusion(answer, conclusion)
+    assert opened(tmp_path) == []
+    (answer / "conclusion.json").write_text(json.dumps({**conclusion, "reason": "better"}), encoding="utf-8")
+    assert opened(tmp_path) == [f"{question}/one"]
 
 
 def test_nothing_on_record_says_so(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types import Comparison
+from evsys_runtime.experiment.memory.answers import Answers
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.listed import listed
 from evsys_runtime.record.history import Question, ask, found_by
@@ -50,10 +51,14 @@ class Known:
         """What is the same for arms of the same config, judged alike; where the config isn't known an arm is like itself alone."""
         return self.configs.get((past.experiment_id, arm), (past.experiment_id, arm)), past.metric
 
+    def arm_question(self, past: PastExperiment, arm: str) -> object:
+        """What is the same for experiments that ask the same about an arm: recipe, metric, claim, and recipe of the baseline."""
+        baseline = self.configs.get((past.experiment_id, past.baseline or ""), past.baseline)
+        return self.recipe(past, arm), baseline, past.claim or "better"
+
     def question(self, past: PastExperiment) -> object:
-        """What is the same for experiments that ask the same."""
-        arms = frozenset(self.recipe(past, each.arm) for each in past.comparisons)
-        return arms, past.metric, past.baseline
+        """What is the same for experiments that ask the same about all their arms."""
+        return frozenset(self.arm_question(past, each.arm) for each in past.comparisons)
 
 
 @attrs.frozen
@@ -66,7 +71,10 @@ class Worded[E: (Finding, WayToFail, Retracted, Unfinished)]:
 
 @attrs.frozen(kw_only=True)
 class Findings:
-    """What is known, the most useful first in each part. A question that a later experiment answered isn't open."""
+    """What is known, the most useful first in each part. A question that a later experiment answered isn't open.
+
+    `undecided` has the arms of each inconclusive experiment that no later one decided.
+    """
 
     retracted: tuple[Worded[Retracted], ...]
     supported: tuple[Worded[Finding], ...]
@@ -74,6 +82,7 @@ class Findings:
     open: tuple[Worded[Finding], ...]
     refuted: tuple[Worded[Finding], ...]
     unfinished: tuple[Worded[Unfinished], ...]
+    undecided: Mapping[str, Sequence[Comparison]]
 
 
 def findings(known: Known, *, usual: str | None) -> Findings:
@@ -90,13 +99,14 @@ def findings(known: Known, *, usual: str | None) -> Findings:
         for past in standing
         if past.verdict == "INCONCLUSIVE" and any(each.effect is not None for each in past.comparisons)
     ]
-    closed = frozenset(_closed(known, asked, standing))
+    answers = Answers.of(known, standing)
+    undecided = {past.experiment_id: answers.undecided(past) for past in asked}
     scored = {past.experiment_id for past in asked}
     return Findings(
         retracted=tuple(_retracted(known.experiments)),
         supported=tuple(found for verdict, found in worked if verdict == "SUPPORTED"),
         candidates=tuple(found for verdict, found in worked if verdict == "CANDIDATE"),
-        open=tuple(_open(known, [past for past in asked if past.experiment_id not in closed], usual)),
+        open=tuple(_open(known, asked, undecided, usual)),
         refuted=tuple(_refuted(past, usual) for past in standing if past.verdict == "REFUTED"),
         unfinished=tuple(
             _plain(
@@ -111,6 +121,7 @@ def findings(known: Known, *, usual: str | None) -> Findings:
             and past.verdict in (None, "INCONCLUSIVE")
             and past.experiment_id not in scored
         ),
+        undecided=undecided,
     )
 
 
@@ -183,39 +194,25 @@ def _otherwise(known: Known, standing: Sequence[PastExperiment]) -> dict[object,
     return found
 
 
-def _open(known: Known, asked: Sequence[PastExperiment], usual: str | None) -> Iterator[Worded[Finding]]:
-    """One of each question: where it was asked last."""
+def _open(
+    known: Known,
+    asked: Sequence[PastExperiment],
+    undecided: Mapping[str, Sequence[Comparison]],
+    usual: str | None,
+) -> Iterator[Worded[Finding]]:
+    """One of each question: where it was asked last, with the best of the arms that nothing decided since."""
     groups: dict[object, list[PastExperiment]] = {}
     for past in asked:
-        groups.setdefault(known.question(past), []).append(past)
+        if undecided[past.experiment_id]:
+            groups.setdefault(known.question(past), []).append(past)
     for group in groups.values():
         past = group[0]
-        scored = [each for each in past.comparisons if each.effect is not None]
-        best = next((each for each in scored if each.arm == past.best_arm), scored[0])
+        arms = undecided[past.experiment_id]
+        best = next((each for each in arms if each.arm == past.best_arm), arms[0])
         basis = [*_grounds(past, best, usual), *_also(group[1:], "asked before in")]
-        said = [past.settle and f"to settle: {past.settle}", _cut(past.hypothesis)]
+        settles = past.settling is None or past.settling.arm in {each.arm for each in arms}
+        said = [past.settle and settles and f"to settle: {past.settle}", _cut(past.hypothesis)]
         yield _finding(past, best, basis, said)
-
-
-def _closed(
-    known: Known, asked: Sequence[PastExperiment], standing: Sequence[PastExperiment]
-) -> Iterator[str]:
-    """Questions that a later experiment answered: one that asks the same, or one that descends from it."""
-    decided = [past for past in standing if past.verdict in ("SUPPORTED", "REFUTED")]
-    parents = {past.experiment_id: past.parent for past in standing}
-    answered: dict[object, str] = {}
-    descending: set[str] = set()
-    for past in decided:
-        question = known.question(past)
-        answered[question] = max(answered.get(question, ""), past.moment)
-        parent = past.parent
-        while parent is not None and parent not in descending:
-            descending.add(parent)
-            parent = parents.get(parent)
-    for past in asked:
-        later = answered.get(known.question(past), "") > past.moment
-        if later or past.experiment_id in descending:
-            yield past.experiment_id
 
 
 def _refuted(past: PastExperiment, usual: str | None) -> Worded[Finding]:

@@ -80,6 +80,7 @@ class _Planner:
     candidates: Sequence[Worded[Finding]]
     supported: Sequence[Worded[Finding]]
     open: Sequence[Worded[Finding]]
+    undecided: Mapping[str, Sequence[Comparison]]
     on_record: ArmsOnRecord
 
     @classmethod
@@ -95,6 +96,7 @@ class _Planner:
             candidates=found.candidates,
             supported=found.supported,
             open=found.open,
+            undecided=found.undecided,
             on_record=on_record,
         )
 
@@ -156,8 +158,10 @@ class _Planner:
         seen: set[object] = set()
         for past, best in [*self._named(self.open), *tried]:
             settling = past.settling
+            if settling is not None and self._decided(past, settling.arm):
+                settling = None
             arm = best if settling is None else settling.arm
-            question = (self.known.recipe(past, arm), past.baseline)
+            question = self.known.arm_question(past, arm)
             if question in seen:  # it was asked again since, beside other arms
                 continue
             seen.add(question)
@@ -184,6 +188,11 @@ class _Planner:
                 )
                 step = self._with_file(past, step, repeats=repeats, limit=tasks)
             yield step if tasks is None else _with_tasks(step, past)
+
+    def _decided(self, past: PastExperiment, arm: str) -> bool:
+        """Whether a later experiment decided an arm that an inconclusive one left open."""
+        left = self.undecided.get(past.experiment_id)
+        return left is not None and arm not in {each.arm for each in left}
 
     def to_try(self) -> Iterator[NextStep]:
         """Values next to those of a winner that nobody tried."""
