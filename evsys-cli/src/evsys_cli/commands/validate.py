@@ -31,7 +31,7 @@ __all__ = ["validate"]
 def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json: bool) -> None:
     """Find every problem in CONFIG and in every arm it expands to. Offline by default; nothing is prepared or downloaded.
 
-    Arms that lie where others on record failed and none completed are warned of.
+    It warns of arms that lie where others on record failed and none completed, and of repeats of earlier experiments.
     """
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
@@ -44,7 +44,7 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
         from evsys_runtime.experiment.checks.online import ask_backends
 
         asyncio.run(ask_backends(plan))
-    warnings = [*plan.warnings, *_known_bad(plan)]
+    warnings = [*plan.warnings, *_from_record(plan)]
     names = list(dict.fromkeys(arm.name for arm in plan.arms))
     search = None if plan.search is None else _search(plan)
     if as_json:
@@ -70,13 +70,14 @@ def _search(plan: Plan) -> PlannedSearch | None:
     return planned_search(plan)
 
 
-def _known_bad(plan: Plan) -> tuple[str, ...]:
+def _from_record(plan: Plan) -> tuple[str, ...]:
     """What the record warns of; nothing where there is none."""
     experiments = plan.project_root / plan.experiment.output_dir
     if not experiments.is_dir():
         return ()
     from evsys_cli.records import indexed
     from evsys_runtime.experiment.memory.known_bad import known_bad
+    from evsys_runtime.experiment.memory.repeats import repeats
 
     with indexed(experiments) as index:
-        return known_bad(plan, index)
+        return (*known_bad(plan, index), *repeats(plan, index))

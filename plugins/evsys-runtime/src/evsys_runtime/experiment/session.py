@@ -35,6 +35,7 @@ from evsys_runtime.experiment.earlier.preregistration import (
 from evsys_runtime.experiment.earlier.runs import EarlierRuns
 from evsys_runtime.experiment.facts import experiment_facts
 from evsys_runtime.experiment.log_store import LogStoreListener
+from evsys_runtime.experiment.memory.repeats import repeats_on_record
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.resuming.taken_up import TakenUp
 from evsys_runtime.experiment.secrets import redactor_of, without_secrets
@@ -199,6 +200,7 @@ class Session:
         experiments = plan.project_root / plan.experiment.output_dir
         asked, warnings = preregistered(plan, benchmarks), list[str]()
         changed = None if options.dry else question_changed(experiments, asked, forks, warnings.append)
+        repeated = () if options.dry else repeats_on_record(plan, experiments, warnings.append)
         if changed is not None and plan.experiment.metadata.parent_experiment_id is None:
             plan = child_of(plan, changed["experiment_id"])
         resolved = resolved_tree(plan, benchmarks)  # before there is a record that could be left behind
@@ -217,7 +219,9 @@ class Session:
         )
         record.write_resolved(resolved)
         session = cls.over(record, plan, options, benchmarks, redactor, sources=sources)
-        session.warnings += warnings
+        session.warnings += (*warnings, *repeated)
+        for text in repeated:
+            session.log.warning("experiment.repeated", what=text)
         return session
 
     @classmethod

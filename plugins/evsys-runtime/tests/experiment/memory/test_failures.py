@@ -53,6 +53,7 @@ def test_a_region_is_what_failed_arms_share_and_completed_ones_do_not(lab):
     assert [str(each) for each in found.region.conditions] == [
         'algorithm.kind = "evsys-algo-rl/rl"',
         "algorithm.params.learning_rate >= 0.003",
+        'backend.kind = "evsys-backend-local/local"',
     ]
     assert (found.region.failed, found.region.completed_inside, found.region.completed_outside) == (8, 0, 16)
     assert found.region.known_bad

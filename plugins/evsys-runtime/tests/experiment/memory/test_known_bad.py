@@ -99,7 +99,7 @@ def test_an_arm_inside_of_a_known_bad_region_is_warned_of_by_name_region_and_evi
     (experiment,) = (path.name for path in lab.experiments.iterdir() if path.is_dir())
     assert warning == (
         "arm learning_rate-0.3 lies where 3 configs failed on record and none completed: "
-        "algorithm.params.learning_rate >= 0.1 "
+        'algorithm.params.learning_rate >= 0.1 and backend.kind = "evsys-backend-mock/mock" '
         f"(failed algorithm/AlgorithmError: the loss isn't finite; {experiment})"
     )
 
@@ -113,16 +113,9 @@ def test_a_single_completed_arm_inside_ends_the_warning(project, lab):
     assert warned(plan_of(project, "[0.3]"), lab) == ()
 
 
-def test_the_same_config_that_failed_in_two_experiments_is_warned_of(project):
-    lab = Lab(project / ".evsys" / "experiments")
-    ids = [swept(lab, project, [], [0.25]) for _ in range(2)]
-    (warning,) = warned(plan_of(project, "[0.25, 0.01]"), lab)
-    assert warning == (
-        "arm learning_rate-0.25: the same config failed in 2 experiments and never completed "
-        f"({ids[1]}, {ids[0]})"
-    )
-    swept(lab, project, [0.25], [])
-    assert warned(plan_of(project, "[0.25]"), lab) == ()
+def test_failures_on_one_backend_say_nothing_about_another(project, lab):
+    plan = load(project, (CONFIG % "[0.3]").replace("kind: mock", "kind: local"))
+    assert warned(plan, lab) == ()
 
 
 def test_a_plan_has_the_warning_too(project, lab):
@@ -141,6 +134,7 @@ def test_without_failures_on_record_there_is_nothing_to_say(project):
 
 SEEN = (
     "where 3 configs failed on record and none completed: algorithm.params.learning_rate >= 0.1 "
+    'and backend.kind = "evsys-backend-mock/mock" '
     "(failed algorithm/AlgorithmError: the loss isn't finite; "
 )
 RATE = "algorithm.params.learning_rate"
@@ -259,7 +253,7 @@ def test_an_arm_that_a_search_proposes_inside_of_a_known_bad_region_has_that_on_
     made = [line["proposal"] for line in read_jsonl(Path(result.directory) / "proposals.jsonl")]
     assert {one["values"][RATE]: one.get("known_bad") for one in made} == {
         0.001: None,
-        0.3: [f"{RATE} >= 0.1"],
+        0.3: [f'{RATE} >= 0.1 and backend.kind = "evsys-backend-mock/mock"'],
     }
     assert {arm.status for arm in result.arms} == {"completed"}
     assert result.experiment_id not in str(made)

@@ -156,7 +156,10 @@ def test_failures_are_told_with_how_often_and_where_they_came_up(lab):
         failure.message,
         "x.py:3",
     )
-    assert (first.runs_on_record, first.region) == (4, "algorithm.params.max_length >= 8192")
+    assert (first.runs_on_record, first.region) == (
+        4,
+        'algorithm.params.max_length >= 8192 and backend.kind = "evsys-backend-local/local"',
+    )
     (alone,) = explained(lab, record.experiment_id, "len-8193").failed
     assert alone.run_id == "len-8193-s0"
 

@@ -30,6 +30,7 @@ CHANCE = 0.05
 """A region is known to be bad where a split like it comes by chance at most this often."""
 
 _KIND_OF_ARM = ("algorithm.kind", "model.name")
+_BACKEND = "backend.kind"
 _NAMES_AND_NUMBERS = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|\S*[/\\]\S+|[-+]?\d[\w.+-]*|\b[0-9a-f]{8,}\b""")
 _LONGEST_MESSAGE = 160
 
@@ -225,10 +226,14 @@ class Completed:
         return sum(math.comb(single, count) * arms ** (count - 1) for count in range(1, conditions + 1))
 
     def _known_of(self, bad: Sequence[Mapping[str, str]], chosen: Set[str]) -> Iterator[Condition]:
-        """What the failed arms were, where others were something else: nothing is known of these."""
-        for path in _KIND_OF_ARM:
+        """What the failed arms were, where others were something else: nothing is known of these.
+
+        The backend belongs to it even where no other was tried, since failures on a simulated one say nothing about the real one.
+        """
+        for path in (*_KIND_OF_ARM, _BACKEND):
             texts = {each.get(path) for each in bad}
-            if path not in chosen and len(texts) == 1 and len(self.having.get(path, ())) > 1:
+            known = path == _BACKEND or len(self.having.get(path, ())) > 1
+            if path not in chosen and len(texts) == 1 and known:
                 yield from (Condition(path=path, relation="=", value=text) for text in texts if text)
 
     def _shared(self, bad: Sequence[Mapping[str, str]]) -> Iterator[Condition]:

@@ -211,7 +211,8 @@ def _open(
         best = next((each for each in arms if each.arm == past.best_arm), arms[0])
         basis = [*_grounds(past, best, usual), *_also(group[1:], "asked before in")]
         settles = past.settling is None or past.settling.arm in {each.arm for each in arms}
-        said = [past.settle and settles and f"to settle: {past.settle}", _cut(past.hypothesis)]
+        settle = f"to settle: {past.settle}" if past.settle and settles else None
+        said = [settle, _cut(past.hypothesis)]
         yield _finding(past, best, basis, said)
 
 

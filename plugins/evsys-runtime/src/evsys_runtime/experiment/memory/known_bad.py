@@ -20,17 +20,12 @@ from evsys_runtime.record.remembered import FailureClass, Region
 __all__ = ["KnownBad", "known_bad"]
 
 _MOST_NAMED = 3
-_OFTEN = 2
-"""Experiments in which the very same config failed, without ever completing, that are worth a warning."""
-
 _PLACES = ", ".join("?" * len(BAD))
-
-type Numbers = frozenset[int]
 
 
 def known_bad(plan: Plan, index: Index) -> tuple[str, ...]:
     """A warning for each region of failures that is known to be bad and has arms of the plan in it, or some of what its search chooses
-    from, and for each way in which an arm's very config failed in several experiments. Nothing is read but the index.
+    from. Nothing is read but the index.
     """
     if not _anything_failed(index):
         return ()
@@ -41,7 +36,7 @@ def known_bad(plan: Plan, index: Index) -> tuple[str, ...]:
     planned = {name: short_leaves(run) for name, run in resolved_runs(plan).items()}
     on_record = ArmsOnRecord.of(index)
     known = KnownBad.among(failure_classes(index, on_record))
-    warnings = [*known.arms(planned), *known.searched(plan), *_again(planned, index, on_record)]
+    warnings = [*known.arms(planned), *known.searched(plan)]
     return tuple(dict.fromkeys(warnings))
 
 
@@ -107,32 +102,6 @@ def _failed(region: Region, each: FailureClass) -> str:
         f"{region.failed} configs failed on record and none completed: {region} "
         f"({each.name}: {each.message}; {listed(each.experiments, _MOST_NAMED)})"
     )
-
-
-def _again(planned: Mapping[str, Mapping[str, str]], index: Index, on_record: ArmsOnRecord) -> Iterator[str]:
-    """The same config, whatever it was called and with whatever seed."""
-    numbered = {leaf: number for number, leaf in on_record.leaves.items()}
-    wanted: dict[Numbers, str] = {}
-    for name, config in planned.items():
-        numbers = frozenset(numbered.get(leaf, 0) for leaf in config.items())
-        wanted.setdefault(numbers, name)
-    same = {(experiment, arm): numbers for experiment, arm, numbers in on_record.arms if numbers in wanted}
-    if not same:
-        return
-    ended: dict[Numbers, tuple[set[str], set[str]]] = {}
-    query = (
-        "SELECT r.experiment, r.arm, r.state, e.folder FROM run r JOIN experiment e ON e.id = r.experiment "  # noqa: S608
-        f"WHERE NOT e.dry AND r.state IN ('completed', {_PLACES}) "
-        "ORDER BY e.moment DESC, e.folder DESC"
-    )
-    for experiment, arm, state, folder in index.rows(query, BAD):
-        if (experiment, arm) in same:
-            completed, failed = ended.setdefault(same[experiment, arm], (set(), set()))
-            (completed if state == "completed" else failed).add(folder)
-    for numbers, (completed, failed) in ended.items():
-        if not completed and len(failed) >= _OFTEN:
-            folders = sorted(failed, reverse=True)
-            yield f"arm {wanted[numbers]}: the same config failed in {len(failed)} experiments and never completed ({listed(folders, _MOST_NAMED)})"
 
 
 def _arms(inside: Sequence[str], planned: int) -> str:
