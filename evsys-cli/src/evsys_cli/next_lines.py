@@ -26,12 +26,22 @@ def next_lines(found: Next) -> Iterator[str]:
         yield f"   needs {step.needs}"
         if step.checkpoint is not None:
             yield f"   the selected checkpoint so far is {step.checkpoint}"
-        yield f"   costs {money_words(step.cost_usd)}, {time_words(step.seconds)}; {_how(step, place)}"
+        yield f"   costs {money_words(step.cost_usd)}, {time_words(step.seconds)}; tells about {_information(step)}"
+        yield f"   {_how(step, place)}"
     if len(found.steps) < found.total:
         yield f"{len(found.steps)} of {found.total}; --limit 0 lists all"
 
 
 def _how(step: NextStep, place: int) -> str:
+    if step.command is not None:
+        return step.command
     if step.config is not None:
-        return f"evsys next --config {place} > FILE, then evsys run FILE"
-    return step.command or "somebody has to decide first"
+        return f"when that is done: evsys next --config {place} > next-{place}.yaml && evsys run next-{place}.yaml"
+    return "needs a decision first"
+
+
+def _information(step: NextStep) -> str:
+    """The bits that it is expected to tell, and for each dollar and hour, as far as it costs any."""
+    per = [("$", step.bits_per_usd), ("h", step.bits_per_hour)]
+    rates = "".join(f", {rate:.3g} bits/{unit}" for unit, rate in per if rate is not None)
+    return f"{step.worth:g} bits{rates}"

@@ -108,7 +108,7 @@ class PastExperiment:
 class PastRun:
     """A run (an arm at a repeat) on record, as its newest attempt left it. `score` is the success metric of the checkpoint that
     counts, with its interval; None unless it completed. `selected_step` and `selected_checkpoint`, from the run's folder
-    on, are None if the last checkpoint counts. `label` is the arm's name, with the stage of it that this is. `diverged`: its loss rose and stayed up, though it may have completed.
+    on, are None if the last checkpoint counts. `rows` counts those that it was trained on. `label` is the arm's name, with the stage of it that this is. `diverged`: its loss rose and stayed up, though it may have completed.
     """
 
     experiment_id: str
@@ -124,6 +124,7 @@ class PastRun:
     backend: str | None = None
     identity: str | None = None
     data_hash: str | None = None
+    rows: int | None = None
     attempts: int = 0
     steps: int | None = None
     selected_step: int | None = None

@@ -279,6 +279,7 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
         **_named(experiment.arms.get(run_id, {})),
         identity=_text(result.get("identity") or facts.get("identity")),
         data_hash=_text(data.get("fingerprint")),
+        rows=data.get("rows"),
         attempts=len(attempts),
         steps=run.get("steps"),
         selected_step=selected.get("step"),

@@ -254,13 +254,14 @@ class Why:
 class NextStep:
     """Something to do next: what it would tell, what it needs, what that costs by what such runs took, and how to do it.
 
-    `worth` is how much it is expected to tell, in bits. `runs` are training runs, None where it needs something else. `config` is a whole
+    `worth` is how much it is expected to tell, in bits, and `bits_per_usd` and `bits_per_hour` divide that by what it costs, null where that isn't
+    known or nothing. `runs` are training runs, None where it needs something else. `config` is a whole
     experiment file as JSON, where one is to be run; `command` is None where somebody has to do something first. `checkpoint` is the
     selected one of the arm's first run, from the folder of the experiment on; None if its last one counts. `subject` (of its verdict)
     and `marks` are those of `experiment`.
     """
 
-    kind: Literal["resume", "confirm", "settle", "neighbour"]
+    kind: Literal["resume", "confirm", "settle", "hypothesis", "lever", "neighbour"]
     experiment: str
     arm: str | None
     learns: str
@@ -269,6 +270,8 @@ class NextStep:
     runs: int | None = None
     cost_usd: float | None = None
     seconds: float | None = None
+    bits_per_usd: float | None = None
+    bits_per_hour: float | None = None
     command: str | None = None
     checkpoint: str | None = None
     config: Mapping[str, Any] | None = None

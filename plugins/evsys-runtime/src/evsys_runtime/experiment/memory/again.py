@@ -50,6 +50,7 @@ class Resolved:
         hypothesis: str,
         repeats: int,
         values: Mapping[str, Any] | None = None,
+        name: str | None = None,
         limit: int | None = None,
     ) -> dict[str, Any]:
         """The experiment file of a child that trains this arm, and the baseline where that is an arm, with fresh seeds.
@@ -60,6 +61,7 @@ class Resolved:
             repeats: how often.
             values: what is changed in it, by path, such as `data.transforms[0].params.n`; the arm as it was is the baseline then,
                 and the changed one is called by what was changed.
+            name: of the changed arm; without it, one made of `values`.
             limit: how many tasks the entries are to have that have a limit.
         """
         metadata = {
@@ -72,7 +74,7 @@ class Resolved:
         if values:
             for path, value in values.items():
                 run = trees.put(run, paths.parse(path), value)
-            run = {**run, "name": _changed(arm, values)}
+            run = {**run, "name": name or _changed(arm, values)}
             metadata["baseline"] = arm
         baseline = metadata.get("baseline")
         runs = [run]

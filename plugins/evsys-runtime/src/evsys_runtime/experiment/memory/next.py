@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -10,9 +11,13 @@ import attrs
 from evsys.errors import StoreError
 from evsys.types import Comparison
 from evsys_runtime.experiment.memory.again import Resolved
+from evsys_runtime.experiment.memory.costs import TypicalRun, per, rank
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes
 from evsys_runtime.experiment.memory.findings import Known, Worded, findings, winners_of
+from evsys_runtime.experiment.memory.levers import levers
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.experiment.memory.raising import resume_command
+from evsys_runtime.experiment.memory.unanswered import unanswered
 from evsys_runtime.experiment.memory.untried import Tried, untried
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.history import runs_of
@@ -22,13 +27,23 @@ from evsys_runtime.record.remembered import Finding, Next, NextStep
 
 __all__ = ["WORTH", "next_steps"]
 
-WORTH: Mapping[str, float] = {"confirm": 1.0, "settle": 0.8, "resume": 0.8, "neighbour": 0.3}
+WORTH: Mapping[str, float] = {
+    "confirm": 1.0,
+    "settle": 0.8,
+    "resume": 0.8,
+    "hypothesis": 0.8,
+    "lever": 0.5,
+    "neighbour": 0.3,
+}
 """Bits that each kind of step is expected to tell: whether a chosen winner holds is open, whether a change nearby is better is mostly no."""
 
 MOST_WINNERS = 10
 """Winners whose neighbours are looked at, the surest first."""
 
 type Numbers = frozenset[int]
+
+_RUN_FILE = "evsys next --config {place} > next-{place}.yaml && evsys run next-{place}.yaml"
+"""How the file of a step is written and run, by the step's place in the list."""
 
 _GO_ON = frozenset({"crashed", "cancelled", "budget_stopped"})
 
@@ -41,35 +56,17 @@ def next_steps(index: Index, *, limit: int | None = None) -> Next:
         limit: the most that are listed; None lists all.
     """
     planner = _Planner.of(index)
-    steps = [*planner.to_finish(), *planner.to_confirm(), *planner.to_settle(), *planner.to_try()]
-    steps.sort(key=_rank)
-    return Next(total=len(steps), steps=tuple(map(planner.completed, steps[:limit])))
-
-
-def _rank(step: NextStep) -> tuple[bool, float, bool, float]:
-    """Money for each bit, then time; what isn't known comes last."""
-    money, time = step.cost_usd, step.seconds
-    return (
-        money is None,
-        (money or 0.0) / step.worth,
-        time is None,
-        (time or 0.0) / step.worth,
-    )
-
-
-@attrs.frozen(kw_only=True)
-class _Run:
-    """What a run of an experiment took, on average of those that completed."""
-
-    seconds: float | None
-    cost_usd: float | None
-
-    def times(self, runs: float) -> dict[str, Any]:
-        """What so many of them take."""
-        return {
-            "seconds": None if self.seconds is None else round(self.seconds * runs, 1),
-            "cost_usd": None if self.cost_usd is None else round(self.cost_usd * runs, 6),
-        }
+    steps = [
+        *planner.to_finish(),
+        *planner.to_confirm(),
+        *planner.to_settle(),
+        *planner.to_test(),
+        *planner.to_vary(),
+        *planner.to_try(),
+    ]
+    steps.sort(key=rank)
+    listed = [planner.completed(step, place) for place, step in enumerate(steps[:limit], start=1)]
+    return Next(total=len(steps), steps=tuple(listed))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -79,6 +76,7 @@ class _Planner:
     by_id: Mapping[str, PastExperiment]
     candidates: Sequence[Worded[Finding]]
     supported: Sequence[Worded[Finding]]
+    refuted: Sequence[Worded[Finding]]
     open: Sequence[Worded[Finding]]
     undecided: Mapping[str, Sequence[Comparison]]
     on_record: ArmsOnRecord
@@ -95,15 +93,25 @@ class _Planner:
             by_id={past.experiment_id: past for past in known.experiments},
             candidates=found.candidates,
             supported=found.supported,
+            refuted=found.refuted,
             open=found.open,
             undecided=found.undecided,
             on_record=on_record,
         )
 
-    def completed(self, step: NextStep) -> NextStep:
-        """With the marks of its experiment, and the selected checkpoint of its arm by the first run that has one."""
+    def completed(self, step: NextStep, place: int) -> NextStep:
+        """With its command by its place in the list, what it tells per cost, the marks of its experiment, and the selected checkpoint of its
+        arm by the first run that has one.
+        """
         past = self.by_id[step.experiment]
-        step = attrs.evolve(step, subject=past.subject, marks=past.marks)
+        step = attrs.evolve(
+            step,
+            subject=past.subject,
+            marks=past.marks,
+            bits_per_usd=per(step.worth, step.cost_usd, 1.0),
+            bits_per_hour=per(step.worth, step.seconds, 3600.0),
+            command=step.command and step.command.format(place=place),
+        )
         runs = () if step.arm is None else runs_of(self.index, step.experiment)
         for run in runs:
             if run.arm == step.arm and run.selected_checkpoint is not None:
@@ -123,9 +131,61 @@ class _Planner:
                     needs=f"{left} of its {past.runs} runs (it is {past.status})",
                     worth=WORTH["resume"],
                     runs=left,
-                    command=f"evsys resume {past.experiment_id}",
+                    command=self._resume(past),
                     **self._run(past).times(left),
                 )
+
+    def _resume(self, past: PastExperiment) -> str:
+        directory = self.index.experiments / past.experiment_id
+        return resume_command(directory, past, runs_of(self.index, past.experiment_id))
+
+    def to_test(self) -> Iterator[NextStep]:
+        """Hypotheses that nothing on record answers, since what was to test them failed."""
+        for each in unanswered(self.known.experiments, partial(runs_of, self.index)):
+            past = each.past
+            yield NextStep(
+                kind="hypothesis",
+                experiment=past.experiment_id,
+                arm=None,
+                learns=f"whether it holds: {past.hypothesis}",
+                needs=f"{_runs(each.runs, 'again')}, which may pass now: {each.why}"
+                if each.runs
+                else f"another try without what stopped it: {each.why}",
+                worth=WORTH["hypothesis"],
+                runs=each.runs,
+                command=self._resume(past) if each.passing else None,
+                **self._run(past).times(each.runs or past.runs),
+            )
+
+    def to_vary(self) -> Iterator[NextStep]:
+        """Levers of the best recipe that nothing on record has moved; of the best one that was refuted where none is better."""
+        better = [*self.supported, *self.candidates, *self.open]
+        for past, arm in list(self._named(self.supported or ([] if better else self.refuted)))[:1]:
+            numbers = self.known.configs.get((past.experiment_id, arm))
+            resolved = self._resolved(past)
+            if numbers is None or resolved is None or arm not in resolved.runs:
+                continue
+            others = [
+                self.on_record.config(other)
+                for (folder, _), other in self.known.configs.items()
+                if folder in self.by_id and self.by_id[folder].metric == past.metric and other != numbers
+            ]
+            rows = next((run.rows for run in runs_of(self.index, past.experiment_id) if run.arm == arm), None)
+            for lever in levers(resolved.runs[arm], self.on_record.config(numbers), others, rows):
+                step = NextStep(
+                    kind="lever",
+                    experiment=past.experiment_id,
+                    arm=arm,
+                    learns=lever.learns,
+                    needs=lever.needs,
+                    worth=WORTH["lever"],
+                    **self._run(past).times(2),
+                )
+                if lever.values:
+                    needs = f"{_runs(1, f'of {arm} with {lever.needs}')}, and one of it as it was"
+                    step = attrs.evolve(step, needs=needs, runs=2)
+                    step = self._with_file(past, step, repeats=1, values=lever.values, name=lever.arm)
+                yield step
 
     def to_confirm(self) -> Iterator[NextStep]:
         """Winners that were chosen among several."""
@@ -261,15 +321,8 @@ class _Planner:
             if not past.rests_on and arm:
                 yield past, arm
 
-    def _run(self, past: PastExperiment) -> _Run:
-        done = [run for run in runs_of(self.index, past.experiment_id) if run.status == "completed"]
-        seconds = [run.seconds for run in done if run.seconds is not None]
-        priced = [run.usage for run in done if run.usage is not None and not run.usage.without_price]
-        costs = [each.cost_usd or 0.0 for each in priced]
-        return _Run(
-            seconds=sum(seconds) / len(seconds) if seconds else None,
-            cost_usd=sum(costs) / len(costs) if costs and len(costs) == len(done) else None,
-        )
+    def _run(self, past: PastExperiment) -> TypicalRun:
+        return TypicalRun.of(runs_of(self.index, past.experiment_id))
 
     def _with_file(
         self,
@@ -277,19 +330,25 @@ class _Planner:
         step: NextStep,
         *,
         repeats: int,
-        values: Mapping[str, float] | None = None,
+        values: Mapping[str, Any] | None = None,
+        name: str | None = None,
         limit: int | None = None,
     ) -> NextStep:
         """With the file of the experiment to run, where one can be made of the record."""
-        try:
-            resolved = Resolved(self.index.experiments / past.experiment_id)
-        except StoreError:
-            return step
-        if step.arm is None or step.arm not in resolved.runs:
+        resolved = self._resolved(past)
+        if resolved is None or step.arm is None or step.arm not in resolved.runs:
             return step
         hypothesis = f"To learn {step.learns}."
-        config = resolved.file(step.arm, hypothesis=hypothesis, repeats=repeats, values=values, limit=limit)
-        return attrs.evolve(step, config=config, command="evsys run FILE, with `config` in FILE")
+        config = resolved.file(
+            step.arm, hypothesis=hypothesis, repeats=repeats, values=values, name=name, limit=limit
+        )
+        return attrs.evolve(step, config=config, command=_RUN_FILE)
+
+    def _resolved(self, past: PastExperiment) -> Resolved | None:
+        try:
+            return Resolved(self.index.experiments / past.experiment_id)
+        except StoreError:
+            return None
 
 
 def _unfinished(past: PastExperiment) -> bool:
@@ -317,11 +376,13 @@ def _settled_by(past: PastExperiment, asked: Comparison) -> str:
 
 
 def _with_tasks(step: NextStep, past: PastExperiment) -> NextStep:
-    """With the word that its file alone doesn't make more tasks, where the entry has no limit that could be raised."""
+    """Without a command where its file alone doesn't make more tasks, since the entry has no limit that could be raised."""
     entries = () if step.config is None else step.config["metadata"]["benchmark"]
     name = (past.metric or "").rpartition(".")[0]
     whole = any(entry.get("name") == name and entry.get("limit") is None for entry in entries)
-    return attrs.evolve(step, needs=f"{step.needs}; add them to {name} first") if whole else step
+    return (
+        attrs.evolve(step, needs=f"{step.needs}; add them to {name} first", command=None) if whole else step
+    )
 
 
 def _seen(each: Comparison) -> str:
