@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from past_lab import write_conclusion
 from small_project import Project
-
-from evsys_runtime.record.hashing import file_digest
 
 SELECTED = {
     "step": 2,
@@ -37,14 +36,9 @@ def experiment(tmp_path):
         Path(result.arms[0].run_dir) / "run_result.json",
         lambda tree: tree["run"].update(selected_checkpoint=SELECTED),
     )
-    edit(
-        Path(result.directory) / "conclusion.json",
-        lambda tree: tree["selection"].update(runs={"run-s0": SELECTED}),
-    )
-    edit(
-        Path(result.directory) / "experiment.json",
-        lambda tree: tree.update(conclusion_hash=file_digest(Path(result.directory) / "conclusion.json")),
-    )
+    conclusion = json.loads((Path(result.directory) / "conclusion.json").read_bytes())
+    conclusion["selection"]["runs"] = {"run-s0": SELECTED}
+    write_conclusion(Path(result.directory), conclusion)
     return result
 
 

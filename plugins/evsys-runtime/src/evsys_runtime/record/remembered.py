@@ -12,6 +12,7 @@ from evsys_runtime.record.differing import Difference
 from evsys_runtime.record.marks import Mark, MarkKind
 
 __all__ = [
+    "BestRecipe",
     "Condition",
     "Context",
     "FailureClass",
@@ -156,10 +157,33 @@ class Fit:
 
 
 @attrs.frozen(kw_only=True)
+class BestRecipe:
+    """The best arm so far by a metric: EXPERIMENT/ARM with its score and verdict, what it was trained of, and what one run of it takes.
+
+    Null where it isn't known, or a checkpoint isn't there any more. `checkpoint` is a path from the project's folder.
+    """
+
+    metric: str
+    score: float
+    name: str
+    verdict: str
+    subject: str | None = None
+    marks: tuple[MarkKind, ...] = ()
+    model: str | None = None
+    algorithm: str | None = None
+    rows: int | None = None
+    learning_rate: float | None = None
+    runs: int = 0
+    cost_usd: float | None = None
+    seconds: float | None = None
+    checkpoint: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Context:
     """What `evsys context --json` prints: what to know before the next experiment, the most useful first.
 
-    `supported` and `candidates` hold winners, confirmed or the best of several; `open` questions that the numbers left open; `refuted` what ties or
+    `best` has the best recipe by each of the most frequent metrics. `supported` and `candidates` hold winners, confirmed or the best of several; `open` questions that the numbers left open; `refuted` what ties or
     loses. Everything is named once. `verdicts`, `metrics` and `goals` count experiments.
     """
 
@@ -171,6 +195,7 @@ class Context:
     metrics: Mapping[str, int]
     goals: Mapping[str, int]
     spent: Spent
+    best: tuple[BestRecipe, ...] = ()
     retracted: tuple[Retracted, ...] = ()
     supported: tuple[Finding, ...] = ()
     candidates: tuple[Finding, ...] = ()

@@ -4,6 +4,7 @@ import json
 import os
 from collections import Counter
 
+import attrs
 import jsonschema
 import pytest
 from past_lab import Lab, write_conclusion
@@ -62,8 +63,10 @@ def test_200_experiments_fit_4000_tokens_with_each_winner_failure_and_open_quest
     assert context.fit.tokens <= 4000
     assert sorted(named(context, "supported") + named(context, "candidates")) == sorted(past.winners)
     assert sorted(named(context, "open")) == sorted(past.open)
+    best = [recipe.name.partition("/")[0] for recipe in context.best]
+    assert len(best) == 2
     for experiment in (*past.winners, *past.open):
-        assert text.count(experiment) == 1, experiment
+        assert text.count(experiment) == 1 + best.count(experiment), experiment
     ways = {
         "collapse": "collapsed",
         "memory": "failed backend/BackendError",
@@ -259,6 +262,77 @@ def test_an_edited_or_leaked_conclusion_answers_nothing(tmp_path):
     assert opened(tmp_path) == []
     (answer / "conclusion.json").write_text(json.dumps({**conclusion, "reason": "better"}), encoding="utf-8")
     assert opened(tmp_path) == [f"{question}/one"]
+
+
+def winner(lab, score, *, verdict="SUPPORTED", direction="max", **changed):
+    """An experiment whose only arm won with a score; `changed` goes into its conclusion."""
+    arms = arms_of(lab, "one")
+    record = lab.begin(arms, 2, success_metric="faq.mean_reward", direction=direction)
+    for repeat in range(2):
+        lab.result(record, "one", repeat)
+    won = attrs.evolve(lab._comparison("one", "win", 2), after=score)
+    lab.end(record, verdict, [won])
+    conclusion = json.loads((record.directory / "conclusion.json").read_bytes())
+    write_conclusion(record.directory, {**conclusion, **changed})
+    return record
+
+
+def best_of(root):
+    return fitted(whole_of(root), 4000, context_markdown).best
+
+
+def test_the_best_recipe_is_named_with_what_it_was_trained_of_and_takes(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    winner(lab, 0.6)
+    record = winner(lab, 0.9)
+    for name in ("one-s0", "one-s1"):
+        path = record.directory / "runs" / name / "run.json"
+        facts = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**facts, "data": {**facts["data"], "rows": 80}}), encoding="utf-8")
+        ended = record.directory / "runs" / name / "run_result.json"
+        result = json.loads(ended.read_bytes())
+        result["run"]["final_checkpoint"] = "checkpoints/100"
+        ended.write_text(json.dumps(result), encoding="utf-8")
+    checkpoint = record.directory / "runs" / "one-s0" / "checkpoints" / "100"
+    (best,) = best_of(tmp_path)
+    assert (best.score, best.verdict, best.rows, best.learning_rate) == (0.9, "SUPPORTED", 80, 1.0)
+    assert (best.name, best.runs, best.cost_usd, best.seconds) == (
+        f"{record.experiment_id}/one",
+        2,
+        0.02,
+        30.0,
+    )
+    assert best.checkpoint is None
+    checkpoint.mkdir(parents=True)
+    (best,) = best_of(tmp_path)
+    assert best.checkpoint == str(checkpoint.relative_to(tmp_path))
+    text = context_markdown(fitted(whole_of(tmp_path), 4000, context_markdown))
+    assert f"## Best so far\n\n- faq.mean_reward 0.9 by {record.experiment_id}/one (SUPPORTED, this " in text
+    assert f"80 rows, learning rate 1, 2 runs, $0.02 each, 30 s each, checkpoint {best.checkpoint}" in text
+
+
+def test_the_lowest_score_is_the_best_of_a_metric_to_minimise(tmp_path):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    lowest = winner(lab, 0.2, direction="min")
+    winner(lab, 0.5, direction="min")
+    assert [best.name for best in best_of(tmp_path)] == [f"{lowest.experiment_id}/one"]
+
+
+def test_the_best_recipe_is_never_simulated_leaked_retracted_or_edited_and_supported_ones_come_first(
+    tmp_path,
+):
+    lab = Lab(tmp_path / ".evsys" / "experiments")
+    flagged = {"benchmark": "faq", "reason": "", "verdict": "SUPPORTED", "tasks": ["a"], "comparisons": []}
+    winner(lab, 0.99, extra={"simulated_by": ["mock"]})
+    winner(lab, 0.99, without_flagged=flagged)
+    retract(winner(lab, 0.99).directory, "the grader had a fault")
+    edited = winner(lab, 0.99).directory / "conclusion.json"
+    edited.write_bytes(edited.read_bytes() + b" ")
+    assert best_of(tmp_path) == ()
+    candidate = winner(lab, 0.9, verdict="CANDIDATE")
+    assert [best.name for best in best_of(tmp_path)] == [f"{candidate.experiment_id}/one"]
+    supported = winner(lab, 0.5)
+    assert [best.name for best in best_of(tmp_path)] == [f"{supported.experiment_id}/one"]
 
 
 def test_nothing_on_record_says_so(tmp_path):

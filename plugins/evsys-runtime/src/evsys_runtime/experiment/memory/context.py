@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from evsys.types import Usage
+from evsys_runtime.experiment.memory.best import best_recipes
 from evsys_runtime.experiment.memory.failures import failure_classes
 from evsys_runtime.experiment.memory.findings import Known, Worded, findings, sentences
 from evsys_runtime.experiment.memory.fitting import Whole
@@ -26,6 +27,9 @@ _LONGEST_ABOUT = 300
 _TELLING = 2
 """Configs that have something in common which is worth a word."""
 
+_MOST_METRICS = 2
+"""Metrics whose best recipe is named."""
+
 _NONE = "none"
 
 
@@ -40,7 +44,8 @@ def context_of(index: Index, project: Path) -> Whole:
     known = Known.of(index, on_record)
     experiments = known.experiments
     metrics = _counted(past.metric for past in experiments)
-    found = findings(known, usual=next((name for name in metrics if name != _NONE), None))
+    judged = [name for name in metrics if name != _NONE]
+    found = findings(known, usual=judged[0] if judged else None)
     head = Context(
         project=project.name,
         about=_about(project),
@@ -55,8 +60,13 @@ def context_of(index: Index, project: Path) -> Whole:
         },
         spent=_spent(index, experiments),
     )
-    sections = {name: getattr(found, name) for name in SECTIONS if name != "failures"}
-    return Whole(head=head, sections={**sections, "failures": tuple(_ways(index, on_record, experiments))})
+    best = best_recipes(index, known, on_record, judged[:_MOST_METRICS], project)
+    sections: dict[str, Sequence[Worded[Any]]] = {
+        "best": [Worded(each, each) for each in best],
+        "failures": list(_ways(index, on_record, experiments)),
+    }
+    sections |= {name: getattr(found, name) for name in SECTIONS if name not in sections}
+    return Whole(head=head, sections={name: sections[name] for name in SECTIONS})
 
 
 def _verdict(past: PastExperiment) -> str | None:

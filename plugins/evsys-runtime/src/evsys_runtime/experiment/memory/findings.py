@@ -14,7 +14,7 @@ from evsys_runtime.record.history import Question, ask, found_by
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.marks import DISQUALIFYING, labels
 from evsys_runtime.record.past import PastExperiment
-from evsys_runtime.record.remembered import Finding, Retracted, Unfinished, WayToFail
+from evsys_runtime.record.remembered import BestRecipe, Finding, Retracted, Unfinished, WayToFail
 
 __all__ = ["Findings", "Known", "Worded", "findings", "sentences", "winners_of"]
 
@@ -62,7 +62,7 @@ class Known:
 
 
 @attrs.frozen
-class Worded[E: (Finding, WayToFail, Retracted, Unfinished)]:
+class Worded[E: (BestRecipe, Finding, WayToFail, Retracted, Unfinished)]:
     """Something that is known, in few words and in all."""
 
     brief: E

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evsys_runtime.record.remembered import Context, Finding, Retracted, Unfinished, WayToFail
+from evsys_runtime.record.remembered import BestRecipe, Context, Finding, Retracted, Unfinished, WayToFail
 
 __all__ = ["LEAST", "SECTIONS", "context_markdown"]
 
 SECTIONS: Mapping[str, str] = {
+    "best": "Best so far",
     "retracted": "Retracted or edited: don't build on these",
     "supported": "What worked: SUPPORTED (effect [95 % interval]; recipe or checkpoint, training runs x tasks)",
     "candidates": "What may work: CANDIDATE, the best of several and not confirmed",
@@ -57,6 +58,8 @@ def _lines(context: Context) -> Iterator[str]:
 def _line(entry: Any) -> str:
     if isinstance(entry, Finding):
         return _finding(entry)
+    if isinstance(entry, BestRecipe):
+        return _best(entry)
     if isinstance(entry, WayToFail):
         return _way(entry)
     if isinstance(entry, Retracted):
@@ -95,6 +98,22 @@ def _spent(context: Context) -> str:
         f"${spent.cost_usd:.2f}{unpriced}, {spent.trained_tokens:,} tokens trained, {spent.sampled_tokens:,} read and sampled, "
         f"{spent.seconds / 3600:.1f} h"
     )
+
+
+def _best(each: BestRecipe) -> str:
+    about = ", ".join([each.verdict, *([f"this {each.subject}"] if each.subject else []), *each.marks])
+    parts = [
+        each.model,
+        each.algorithm and each.algorithm.rpartition("/")[2],
+        None if each.rows is None else f"{each.rows} rows",
+        None if each.learning_rate is None else f"learning rate {each.learning_rate:g}",
+        f"{each.runs} run{'s' * (each.runs != 1)}",
+        None if each.cost_usd is None else f"${each.cost_usd:.2g} each",
+        None if each.seconds is None else f"{each.seconds:.0f} s each",
+        "no checkpoint kept" if each.checkpoint is None else f"checkpoint {each.checkpoint}",
+    ]
+    recipe = ", ".join(part for part in parts if part)
+    return f"{each.metric} {each.score:.3g} by {each.name} ({about}): {recipe}"
 
 
 def _fit(context: Context) -> Iterator[str]:
