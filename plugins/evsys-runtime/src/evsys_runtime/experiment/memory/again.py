@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from evsys.errors import StoreError
 from evsys_runtime.config import paths, trees
+from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.names import slug
 from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.files import read_json
 
 __all__ = ["Resolved"]
 
-_MADE = frozenset({"hash", "tasks", "allow_test_selection"})
-"""What resolved.json knows of an entry beyond the file."""
+_OF_ENTRY = frozenset(attrs.fields_dict(BenchmarkConfig))
+"""Keys of an entry in a file; resolved.json knows more of it."""
 
 _KEPT = ("version", "data_store", "deterministic", "select", "max_concurrent_arms", "budget", "watchdog")
 _SEED_STEP = 1000
@@ -93,7 +96,9 @@ class Resolved:
 
 
 def _entry(entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
-    kept = {key: value for key, value in entry.items() if key not in _MADE or value is True}
+    kept = {key: value for key, value in entry.items() if key in _OF_ENTRY}
+    if not kept.get("allow_test_selection"):
+        kept.pop("allow_test_selection", None)
     # The success metric is called by the name that results have, which is the short one.
     kept["metrics"] = [
         {**metric, "kind": str(metric["kind"]).rpartition("/")[2]} for metric in entry.get("metrics") or ()
