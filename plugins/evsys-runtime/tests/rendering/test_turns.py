@@ -31,12 +31,26 @@ APPENDING = {
     "{{ '<|im_start|>system\nHelp.<|im_end|>\n' }}{% endif %}" + TURN + "{% endfor %}" + PROMPT,
     "ends without a prompt": LOOP + "{% if not add_generation_prompt %}{% endif %}",
 }
-OTHERS = {
+LOOKING = {
     "thinking": (FOLDER / "thinking.jinja").read_text(encoding="utf-8"),
-    "counts": "{% set n = messages | length %}" + LOOP.replace("{{ m.role }}", "{{ m.role }}{{ n }}"),
     "last": LOOP.replace("{{ m.content }}", "{{ m.content }}{{ '!' if loop.last }}"),
     "next": LOOP.replace("{{ m.content }}", "{{ m.content }}{{ (loop.nextitem or {'role': ''}).role }}"),
     "ahead": LOOP.replace("{{ m.content }}", "{{ m.content }}{{ messages[loop.index0 + 1] is defined }}"),
+    "tool results together": "{% for m in messages %}{% if m.role != 'tool' %}" + TURN + "{% else %}"
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}\n({{ m.content }})"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}{% endif %}{% endfor %}"
+    + PROMPT,
+    "system apart, last": "{% if messages[0].role == 'system' %}{{ messages[0].content }}\n{% set rest = messages[1:] %}"
+    "{% else %}{% set rest = messages %}{% endif %}{% for m in rest %}"
+    + TURN.replace("m.content", "m.content ~ loop.last")
+    + "{% endfor %}"
+    + PROMPT,
+}
+OTHERS = {
+    "two ahead": LOOP.replace("{{ m.content }}", "{{ m.content }}{{ messages[loop.index0 + 2] is defined }}"),
+    "changes": LOOP.replace("{{ m.content }}", "{{ m.content }}{{ 'new' if loop.changed(m.role, loop.last) }}"),
+    "from the end": LOOP.replace("{{ m.content }}", "{{ m.content }}{{ loop.revindex }}"),
+    "counts": "{% set n = messages | length %}" + LOOP.replace("{{ m.role }}", "{{ m.role }}{{ n }}"),
     "the end": LOOP.replace("{{ m.content }}", "{{ m.content }}{{ '!' if m is sameas messages[-1] }}"),
     "afterwards": LOOP + "{{ messages[-1].content if not add_generation_prompt }}",
     "buffered": "{% set text %}" + LOOP + "{% endset %}{{ text }}",
@@ -54,7 +68,7 @@ OTHERS = {
     "else": "{% for m in messages %}" + TURN + "{% else %}nothing{% endfor %}" + PROMPT,
     "backwards": "{% for m in messages[::-1] %}{{ m.role }} {% endfor %}" + LOOP,
 }  # fmt: skip
-TEMPLATES = {**APPENDING, **OTHERS}
+TEMPLATES = {**APPENDING, **LOOKING, **OTHERS}
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     ["\n\n", "\n\n\n", " ", "the answer", "é\n", "x", "<|im_end|>", "a <|im_end|>\n<|im_start|>assistant\nb"]
@@ -145,9 +159,9 @@ def test_every_prefix_is_known_exactly_or_not_at_all(messages, template):
     if growth is None:
         return
     for end in range(1, len(shown) + 1):
-        before = growth.text[: growth.starts[end]]
-        assert before + growth.tail == template.render(shown[:end])
-        assert before + growth.prompt == template.render(shown[:end], add_generation_prompt=True)
+        assert growth.prefix(end).text() == template.render(shown[:end])
+        prompt = template.render(shown[:end], add_generation_prompt=True)
+        assert end == len(shown) or growth.prefix(end, prompt=True).text() == prompt
 
 
 TALK = template_messages(
@@ -158,13 +172,18 @@ TALK = template_messages(
 )
 
 
-@pytest.mark.parametrize("name", sorted(APPENDING))
-def test_a_template_that_appends_is_rendered_twice_for_all_turns(name):
-    assert grow(ChatTemplate(APPENDING[name]), TALK, ()) is not None
+@pytest.mark.parametrize("name", sorted(APPENDING | LOOKING))
+def test_a_template_that_reads_in_turn_is_rendered_a_few_times_for_all_turns(name, monkeypatch):
+    renders = []
+    render = ChatTemplate.render
+    monkeypatch.setattr(ChatTemplate, "render", lambda *args, **kw: renders.append(1) or render(*args, **kw))
+    messages = [*TALK, *[{"role": "tool", "content": "x"}] * (name in LOOKING), *TALK]
+    assert grow(ChatTemplate((APPENDING | LOOKING)[name]), messages, ()) is not None
+    assert len(renders) == (4 if name in LOOKING else 2)
 
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
-def test_a_template_that_does_more_than_append_is_rendered_for_each_turn(name):
+def test_a_template_that_does_more_is_rendered_for_each_turn(name):
     assert grow(ChatTemplate(OTHERS[name]), TALK, ()) is None
 
 
@@ -178,10 +197,10 @@ class Counting(ByteTokenizer):
         return super().encode(text, plain)
 
 
-@pytest.mark.parametrize("name", ["chatml", "tools", "system apart"])
+@pytest.mark.parametrize("name", ["chatml", "tools", "system apart", "tool results together"])
 def test_work_grows_with_the_conversation_not_with_its_square(name, monkeypatch):
     tokenizer = Counting()
-    renderer = ChatTemplateRenderer(tokenizer, APPENDING[name])
+    renderer = ChatTemplateRenderer(tokenizer, TEMPLATES[name])
     renders = []
     render = ChatTemplate.render
     monkeypatch.setattr(ChatTemplate, "render", lambda *args, **kw: renders.append(1) or render(*args, **kw))

@@ -22,11 +22,11 @@ from evsys_runtime.rendering.control_tokens import (
     control_texts_of,
     encode_rendered,
 )
-from evsys_runtime.rendering.growth import grow
+from evsys_runtime.rendering.growth import Prefix, grow
 from evsys_runtime.rendering.messages import require_answer_shown, require_prompt_shown, template_messages
 from evsys_runtime.rendering.templates import CHATML, ChatTemplate
 from evsys_runtime.rendering.tokenizers import ByteTokenizer
-from evsys_runtime.rendering.turns import Prefix, TrainingSequences
+from evsys_runtime.rendering.turns import TrainingSequences
 
 if TYPE_CHECKING:
     from evsys.protocols import Tokenizer
@@ -208,7 +208,7 @@ class ChatTemplateRenderer:
         return text, talk.masks
 
     def _turns(self, talk: _Conversation, indices: Sequence[int]) -> Iterator[_Turn]:
-        """The turns at `indices`, from two renderings in all if the template only appends, else from two for each turn."""
+        """The turns at `indices`, from a few renderings if the template reads the messages in turn, else from two for each turn."""
         growth = None
         if len(indices) > 1 and indices[0] > 0:
             growth = grow(self.template, template_messages(talk.masked[: indices[-1] + 1]), talk.masked_tools)
@@ -217,12 +217,12 @@ class ChatTemplateRenderer:
                 prompt, whole = self._texts(talk.masked, index, talk.masked_tools)
                 yield _Turn(index, Prefix(prompt, len(prompt)), Prefix(whole, len(whole)))
             return
-        text, starts, before = growth.text, growth.starts, 0
+        unseen = 0
         for index in indices:
-            prompt_of = Prefix(text, starts[index], growth.prompt)
-            whole_of = Prefix(text, starts[index + 1], growth.tail)
-            yield _Turn(index, prompt_of, whole_of, before, starts[before] if before else 0)
-            before = index
+            before, after = growth.prefix(index, prompt=True), growth.prefix(index + 1)
+            yield _Turn(index, before, after, unseen, growth.starts[unseen] if unseen else 0)
+            # The last message of a prompt may be written in another way in the next one.
+            unseen = index - 1 if growth.last else index
 
     def _texts(
         self, messages: Sequence[Message], index: int, tools: Sequence[Mapping[str, Any]] = ()
@@ -233,7 +233,7 @@ class ChatTemplateRenderer:
 
     def _answer(self, turn: _Turn, masks: Masks = NO_MASKS) -> str:
         """What a turn adds to its prompt."""
-        start = turn.prompt.cut if turn.whole.base is turn.prompt.base else 0
+        start = min(turn.prompt.cut, turn.whole.cut) if turn.whole.base is turn.prompt.base else 0
         prompt, whole = turn.prompt.text(start), turn.whole.text(start)
         if not start and not prompt:
             raise DataError(

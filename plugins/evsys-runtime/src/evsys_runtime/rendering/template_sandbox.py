@@ -199,10 +199,26 @@ def _strftime_now(pattern: str) -> str:
 @functools.lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     """The environment that compiles and renders chat templates."""
-    from jinja2 import nodes
+    from jinja2 import Template, nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.parser import Parser
+    from jinja2.runtime import LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import missing
+
+    class Loop(LoopContext):
+        """Asks items that have `peek` for the next one, where jinja2 would take it early for `loop.last`."""
+
+        def _peek_next(self) -> Any:
+            peek = getattr(self._iterable, "peek", None)
+            return super()._peek_next() if peek is None else peek(missing)
+
+    class LoopingTemplate(Template):
+        @classmethod
+        def from_code(cls, *arguments: Any, **named: Any) -> Template:
+            template = super().from_code(*arguments, **named)
+            template.root_render_func.__globals__["LoopContext"] = Loop
+            return template
 
     class GenerationTag(Extension):
         """`{% generation %}...{% endgeneration %}` marks what an assistant wrote; the text inside is kept as it is."""
@@ -214,6 +230,7 @@ def environment() -> jinja2.Environment:
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
     class Bounded(ImmutableSandboxedEnvironment):
+        template_class = LoopingTemplate
         intercepted_binops = frozenset({"+", "*", "**", "%"})
 
         tick = staticmethod(_tick)

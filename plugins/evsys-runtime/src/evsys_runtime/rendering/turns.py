@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from evsys_runtime.rendering.control_tokens import NO_MASKS, ControlTexts, Masks, encode_rendered
+from evsys_runtime.rendering.growth import Prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evsys.protocols import Tokenizer
 
-__all__ = ["Prefix", "TrainingSequences"]
-
-
-class Prefix(NamedTuple):
-    """The first `cut` characters of a text, then `rest`: a prefix of a long text that needs no copy of it."""
-
-    base: str
-    cut: int
-    rest: str = ""
-
-    def text(self, start: int = 0) -> str:
-        """The text from the character `start` on, which is at most `cut`."""
-        return self.base[start : self.cut] + self.rest
+__all__ = ["TrainingSequences"]
 
 
 class _GrowingTokens:
