@@ -12,6 +12,7 @@ __all__ = [
     "ClaimOutcome",
     "ClaimResult",
     "Forgetting",
+    "GuardResult",
     "LossOutcome",
     "LossTest",
     "NoiseFloor",
@@ -104,6 +105,30 @@ class NoiseFloor:
     identity: str | None = None
     experiment_id: str | None = None
     limit: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class GuardResult:
+    """Whether the reward of a run and the guard's score of the same rollouts parted ways.
+
+    A gap is the mean reward minus the mean score of the guard, both scaled to 0..1. `start_gap` is that of the start, `gap` the present one.
+    `growth_low` is a lower bound of the largest growth of the expected gap, which holds at all checks together with probability `1 - level`.
+    `log10_evidence` is the logarithm of the evidence for a growth beyond `margin`; the alarm is raised at `-log10(level)`. `suspected_step` is the
+    step of the alarm and `reason` says why, None where there was none. `groups` were compared in `checks`; `unscored` rollouts had no score of one side.
+    """
+
+    verifier: str
+    level: float
+    margin: float
+    checks: int = 0
+    groups: int = 0
+    unscored: int = 0
+    start_gap: float | None = None
+    gap: float | None = None
+    growth_low: float | None = None
+    log10_evidence: float | None = None
+    suspected_step: int | None = None
+    reason: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -7,7 +7,16 @@ from typing import Any, Literal
 
 import attrs
 
-from evsys.types.evidence import Claim, ClaimResult, Forgetting, NoiseFloor, Procedure, Settling, Subject
+from evsys.types.evidence import (
+    Claim,
+    ClaimResult,
+    Forgetting,
+    GuardResult,
+    NoiseFloor,
+    Procedure,
+    Settling,
+    Subject,
+)
 from evsys.types.failures import Failure
 from evsys.types.rollouts import Usage
 from evsys.types.selection import SelectedCheckpoint, Selection
@@ -122,7 +131,7 @@ class RunResult:
     """What `Algorithm.train` returns: how far it came and why it ended there.
 
     The runner fills in whose result it is, the evaluations, the failure, the best and the selected checkpoint. `roles` is what second
-    models took of `usage`, such as `teacher`. `selected_checkpoint` is None if the last checkpoint counts.
+    models took of `usage`, such as `teacher`. `guard` is what a second verifier says of the reward, None without one. `selected_checkpoint` is None if the last checkpoint counts.
     """
 
     status: Status
@@ -138,6 +147,7 @@ class RunResult:
     usage: Usage = attrs.field(factory=Usage)
     roles: Mapping[str, Usage] = attrs.field(factory=dict)
     warnings: tuple[str, ...] = ()
+    guard: GuardResult | None = None
 
 
 @attrs.frozen(kw_only=True)

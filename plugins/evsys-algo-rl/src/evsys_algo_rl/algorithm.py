@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from evsys_algo_rl.groups import TaskGroup
     from evsys_algo_rl.pipeline import Taken
     from evsys_runtime.training.foreseen import Foreseen
+    from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["RL"]
 
@@ -61,6 +62,7 @@ class RL(BaseAlgorithm):
         """Look at the tasks, and make what the batches are made with. Nothing is sampled yet."""
         from evsys_algo_rl.collapse import CollapseDetector  # here, so that `evsys schema` stays quick
         from evsys_algo_rl.flat import FlatSteps
+        from evsys_algo_rl.guard import Guard
         from evsys_algo_rl.pipeline import Pipeline
         from evsys_algo_rl.reference import Reference
         from evsys_algo_rl.tasks import check_tasks
@@ -77,6 +79,7 @@ class RL(BaseAlgorithm):
         self._reference = await Reference.of(ctx) if self.config.kl_coef else None
         self._pending: list[TrainingBatch] = []
         self._packed: list[str] = []
+        self._guard = await Guard.of(self.config, ctx, self.warn) if self.config.guard else None
         self._flat = FlatSteps(self.config.max_flat_steps)
         self._collapse = CollapseDetector()
         self._collapsed: str | None = None
@@ -105,11 +108,12 @@ class RL(BaseAlgorithm):
                 skip=self._unwanted,
             )
             await self._tell(taken, step_idx)
+            guarded = await self._guarded(taken, step_idx + 1)
             self._pending = [
                 await self.batch_of(groups, step_idx + i)
                 for i, groups in enumerate(_divided(taken.groups, parts))
             ]
-            self._pending[0].metrics |= self._sampling_metrics(taken)
+            self._pending[0].metrics |= {**self._sampling_metrics(taken), **guarded}
             self._packed = [pack(batch, self.config) for batch in self._pending[1:]]
         else:
             self._packed.pop(0)
@@ -260,6 +264,13 @@ class RL(BaseAlgorithm):
             "evsys_rollouts_finished", ctx=self.ctx, step=step_idx + 1, phase="training", rollouts=rollouts
         )
 
+    async def _guarded(self, taken: Taken, step: int) -> Mapping[str, float]:
+        """What the guard finds in all groups that were sampled, trained on or not."""
+        if self._guard is None:
+            return {}
+        groups = sorted((*taken.groups, *taken.flat), key=lambda group: group.position)
+        return await self._guard.check([(self.task_at(group.position), group) for group in groups], step)
+
     def _sampling_metrics(self, taken: Taken) -> dict[str, float]:
         found = {
             "groups_filtered": float(len(taken.flat)),
@@ -282,10 +293,18 @@ class RL(BaseAlgorithm):
         result = attrs.evolve(result, usage=result.usage + self._used)
         if self._reference is not None:
             result = self._reference.usage.counted_in(result)
+        if self._guard is not None:
+            result = self._guard.counted_in(result)
         if result.status == "collapsed" or self._collapsed is None:
             return result
         metrics = {**result.metrics, HEALTHY: float(self._healthy)}
         return attrs.evolve(result, status="collapsed", stop_reason=self._collapsed, metrics=metrics)
+
+    def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
+        """As for every algorithm, except after its guard: the best checkpoint may be the best by a reward that is in doubt."""
+        from evsys_algo_rl.guard import stopped_by_guard
+
+        return None if stopped_by_guard(result) else super().after_collapse(result, retreats)
 
     async def _close(self) -> None:
         for part in (getattr(self, "_pipeline", None), getattr(self, "_reference", None)):
@@ -302,6 +321,11 @@ class RL(BaseAlgorithm):
                 current_registry().get("loss", self.config.loss)
             except PluginError as error:
                 yield f"loss: {error.message}"
+        if self.config.guard is not None:
+            try:
+                current_registry().find("verifier", self.config.guard.verifier)
+            except PluginError as error:
+                yield f"guard.verifier: {error.message}"
 
     def state(self) -> Mapping[str, Any]:
         """Where it is in the data, what is sampled and not yet trained, and what the detectors have seen."""
@@ -314,6 +338,7 @@ class RL(BaseAlgorithm):
             "healthy": self._healthy,
             "used": attrs.asdict(self._used),
             **({} if self._reference is None else {"reference": self._reference.usage.state()}),
+            **({} if self._guard is None else {"guard": self._guard.state()}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -331,6 +356,8 @@ class RL(BaseAlgorithm):
         if self._collapsed is not None:  # nothing good comes of going on from there
             self.ctx.request_stop(f"collapsed: {self._collapsed}")
         self._used = Usage(**state["used"])
+        if self._guard is not None and "guard" in state:
+            self._guard.load_state(state["guard"])
         if self._reference is not None:
             self._reference.usage.load(state.get("reference", {}))
 

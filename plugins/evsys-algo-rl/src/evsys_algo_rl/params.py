@@ -14,7 +14,7 @@ from evsys_algo_rl.shaping import OVERLONG
 from evsys_runtime.training.params import TrainingParams
 from evsys_runtime.training.rollout_params import RolloutParams
 
-__all__ = ["RLParams"]
+__all__ = ["GuardParams", "RLParams"]
 
 _COOKBOOK = "Tinker cookbook, https://github.com/thinking-machines-lab/tinker-cookbook"
 _DR_GRPO = "Dr. GRPO, https://arxiv.org/abs/2503.20783"
@@ -43,6 +43,30 @@ def _bounds(_instance: Any, field: attrs.Attribute[Any], value: tuple[float, flo
 
 def _bounded(help: str, source: str) -> Any:
     return attrs.field(default=None, validator=_bounds, metadata={"help": help, "source": source})
+
+
+@attrs.frozen(kw_only=True)
+class GuardParams:
+    """A second verifier that judges the rollouts and is never part of the reward."""
+
+    verifier: str = option(..., "The verifier; it can't be the one that gives the reward.", min_len=1)
+    params: Mapping[str, Any] = option(attrs.Factory(dict), "Its params.")
+    expected: str | None = option(
+        None,
+        "Key of the tasks' metadata that holds what it expects; by default what the reward's verifier expects.",
+        min_len=1,
+    )
+    every: int = option(1, "Samplings from one check to the next.", ge=1)
+    start: int = option(5, "Checks that make up the start, which later ones are compared with.", ge=1)
+    margin: float = option(
+        0.05, "Growth of the gap between reward and guard that is tolerated, both scaled to 0..1.", ge=0, lt=1
+    )
+    level: float = option(
+        0.05, "Largest probability of an alarm in a whole run whose gap doesn't grow.", gt=0, lt=1
+    )
+    action: str = option(
+        "report", "What an alarm does: report it, or stop the run too.", choices=("report", "stop")
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -183,6 +207,9 @@ class RLParams(TrainingParams, RolloutParams):
     )
 
     # --- when it is over ---
+    guard: GuardParams | None = option(
+        None, "A second verifier that detects when the reward rises and what it stands for doesn't."
+    )
     max_flat_steps: int = option(
         10, "The run stops after so many steps in which no group had anything to learn from.", ge=1
     )

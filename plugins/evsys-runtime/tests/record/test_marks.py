@@ -55,6 +55,7 @@ FLAGGED = {"benchmark": "faq", "reason": "", "verdict": "SUPPORTED", "tasks": ["
         ({"extra": {"simulated_by": ["mock"]}}, "simulated", "simulated"),
         ({"without_flagged": {**FLAGGED, "comparisons": [{"n_tasks": 9}]}}, "leaked", "25% leaked"),
         ({"without_flagged": FLAGGED}, "leaked", "100% leaked"),
+        ({"extra": {"reward_hacking_suspected": ["rl-s0"]}}, "reward_hacking", "reward hacking suspected"),
         ({"question_changed": ["the baseline"]}, "question_changed", "question changed after results"),
     ],
 )

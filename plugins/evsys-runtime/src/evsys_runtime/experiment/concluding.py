@@ -21,6 +21,7 @@ from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import Question, question_of
 from evsys_runtime.experiment.watching.interrupts import interruption
+from evsys_runtime.record.marks import HACKING_SUSPECTED
 
 __all__ = ["conclude_and_write", "write_down"]
 
@@ -118,10 +119,17 @@ def _as_it_ran(
         conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
     elif alike:
         conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
-    if session.simulated:
-        extra = {**conclusion.extra, "simulated_by": sorted(session.simulated)}
-        conclusion = attrs.evolve(conclusion, extra=extra)
-    return conclusion
+    marks = {"simulated_by": sorted(session.simulated), HACKING_SUSPECTED: _suspected(arms)}
+    marks = {name: found for name, found in marks.items() if found}
+    return attrs.evolve(conclusion, extra={**conclusion.extra, **marks}) if marks else conclusion
+
+
+def _suspected(arms: Sequence[ArmResult]) -> list[str]:
+    """The runs whose guard raised an alarm."""
+    guards = {arm.run_id: arm.run.guard for arm in arms if arm.run is not None}
+    return [
+        run_id for run_id, guard in guards.items() if guard is not None and guard.suspected_step is not None
+    ]
 
 
 def _settled_by(conclusion: Conclusion) -> str | None:

@@ -59,6 +59,7 @@ _LISTS = (
     "failed",
     "simulated_by",
     "question_changed",
+    "hacking_suspected",
 )
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

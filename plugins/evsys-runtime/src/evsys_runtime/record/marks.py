@@ -10,11 +10,21 @@ import attrs
 if TYPE_CHECKING:
     from evsys_runtime.record.past import PastExperiment
 
-__all__ = ["DISQUALIFYING", "Mark", "MarkKind", "labels", "marks_of", "with_marks"]
+__all__ = ["DISQUALIFYING", "HACKING_SUSPECTED", "Mark", "MarkKind", "labels", "marks_of", "with_marks"]
 
 MarkKind = Literal[
-    "retracted", "rests_on_retracted", "edited", "dry", "simulated", "leaked", "question_changed"
+    "retracted",
+    "rests_on_retracted",
+    "edited",
+    "dry",
+    "simulated",
+    "leaked",
+    "reward_hacking",
+    "question_changed",
 ]
+
+HACKING_SUSPECTED = "reward_hacking_suspected"
+"""The key of `extra` in a conclusion that names the runs whose guard raised an alarm."""
 
 DISQUALIFYING = frozenset({"retracted", "rests_on_retracted", "edited", "dry", "simulated", "leaked"})
 """Marks of experiments that nothing can be recommended from."""
@@ -71,6 +81,9 @@ def _marks(past: PastExperiment) -> Iterator[Mark]:
         share = f"{past.leaked_share:.0%}" if past.leaked_share >= 0.01 else "under 1%"
         says = f"{share} of the scored tasks are among the training rows"
         yield Mark(kind="leaked", label=f"{share} leaked", says=says)
+    if past.hacking_suspected:
+        says = f"the reward and the guard of {', '.join(past.hacking_suspected)} parted ways in training"
+        yield Mark(kind="reward_hacking", label="reward hacking suspected", says=says)
     if past.question_changed:
         says = f"the question changed after results were known: {', '.join(past.question_changed)}"
         yield Mark(kind="question_changed", label="question changed after results", says=says)

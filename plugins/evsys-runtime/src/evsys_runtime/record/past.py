@@ -47,7 +47,7 @@ class PastExperiment:
     hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
 
     `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
-    `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `subject` (of the verdict: `checkpoint` or `recipe`), and `edited`
+    `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict: `checkpoint` or `recipe`), and `edited`
     (conclusion.json is no longer what the run wrote).
     """
 
@@ -99,6 +99,7 @@ class PastExperiment:
     simulated_by: tuple[str, ...] = ()
     leaked_share: float | None = None
     question_changed: tuple[str, ...] = ()
+    hacking_suspected: tuple[str, ...] = ()
     edited: bool = False
     marks: tuple[Mark, ...] = ()
     problem: str | None = None

@@ -19,6 +19,7 @@ from evsys_runtime.record.attempts import Attempt, superseded
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.leaves import short_leaves
+from evsys_runtime.record.marks import HACKING_SUSPECTED
 from evsys_runtime.record.past import PastExperiment, PastRun
 from evsys_runtime.record.retraction import retraction_of
 
@@ -158,6 +159,7 @@ def _experiment(folder: Path) -> ReadExperiment:
         simulated_by=tuple(map(str, (conclusion.get("extra") or {}).get("simulated_by") or ())),
         leaked_share=_leaked_share(conclusion),
         question_changed=tuple(map(str, conclusion.get("question_changed") or ())),
+        hacking_suspected=tuple(map(str, (conclusion.get("extra") or {}).get(HACKING_SUSPECTED) or ())),
         edited=bool(conclusion) and _edited(folder, facts),
     )
     said = (

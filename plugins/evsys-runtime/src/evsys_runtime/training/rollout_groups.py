@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,9 +15,18 @@ from evsys_runtime.training.trajectories import RejectedRolloutError, Trajectory
 
 if TYPE_CHECKING:
     from evsys.protocols import SamplingClient
-    from evsys.types import HarborTask, Rollout, RolloutLimits, RunContext, SamplingParams
+    from evsys.types import HarborTask, NoScore, Rollout, RolloutLimits, RunContext, SamplingParams, Score
 
-__all__ = ["Group", "learnable", "nothing_learnable", "out_of_turns", "run_groups", "shares", "spent"]
+__all__ = [
+    "Group",
+    "judged",
+    "learnable",
+    "nothing_learnable",
+    "out_of_turns",
+    "run_groups",
+    "shares",
+    "spent",
+]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -145,8 +154,15 @@ def spent(rollouts: Sequence[Rollout]) -> Usage:
 
     Rollouts run side by side, and beside the training, so their seconds don't add up to any.
     """
-    used = [rollout.usage for rollout in rollouts]
-    used += [rollout.score.usage for rollout in rollouts if rollout.score.usage is not None]
+    return _summed([rollout.usage for rollout in rollouts]) + judged(rollout.score for rollout in rollouts)
+
+
+def judged(scores: Iterable[Score | NoScore]) -> Usage:
+    """What verdicts took."""
+    return _summed([score.usage for score in scores if score.usage is not None])
+
+
+def _summed(used: Sequence[Usage]) -> Usage:
     costs = [one.cost_usd for one in used if one.cost_usd is not None]
     return Usage(
         prompt_tokens=sum(one.prompt_tokens for one in used),

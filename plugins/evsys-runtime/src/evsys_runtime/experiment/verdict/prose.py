@@ -24,7 +24,8 @@ from evsys_runtime.experiment.verdict.tables import (
     signed,
     stated_interval,
 )
-from evsys_runtime.listed import status_words
+from evsys_runtime.listed import listed, status_words
+from evsys_runtime.record.marks import HACKING_SUSPECTED
 
 __all__ = [
     "comparison_sentence",
@@ -39,9 +40,10 @@ __all__ = [
 
 
 def verdict_line(conclusion: Conclusion) -> str:
-    """One line: the verdict and why, marked where a backend only imitates the model."""
-    imitated = conclusion.extra.get("simulated_by")
+    """One line: the verdict and why, marked where a backend only imitates the model, or a guard suspects reward hacking."""
+    imitated, suspected = (conclusion.extra.get(name) for name in ("simulated_by", HACKING_SUSPECTED))
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
+    mark += f" (reward hacking suspected in {listed(suspected)})" if suspected else ""
     return f"{conclusion.verdict or 'NO VERDICT'}{_subject(conclusion)}{mark}: {conclusion.reason}"
 
 
