@@ -11,20 +11,21 @@ import attrs
 
 from evsys_runtime.audit.comparing import compare
 from evsys_runtime.audit.decision import confirmed_verdict, verdict_of
-from evsys_runtime.audit.distributions import studentized_maximum
 from evsys_runtime.audit.evidence import Evidence, read_evidence
 from evsys_runtime.audit.files import check_files
 from evsys_runtime.audit.findings import Section
+from evsys_runtime.audit.noise import check_noise, limit_of
 from evsys_runtime.audit.numbers import Recomputed, check_claims, check_comparisons
 from evsys_runtime.audit.question import BASE_MODEL, Question, question_of
 from evsys_runtime.audit.rollouts import check_rollouts
-from evsys_runtime.audit.sides import arm_runs, final_scoring, planned_runs, untrained_scoring
+from evsys_runtime.audit.sides import arm_runs, planned_runs
 from evsys_runtime.record.audits import Audit, audit_of
 
 __all__ = ["audit_experiment"]
 
 type Tree = Mapping[str, Any]
 
+_MOST_LEAKED = 0.1
 _CHANCE = 1e-6
 """An order of rows that a fair shuffle repeats more often than this says nothing."""
 
@@ -66,7 +67,9 @@ def _check_conclusion(section: Section, evidence: Evidence) -> None:
         section.unchecked("verdict", question)
         return
     conclusion = evidence.conclusion
-    _check_noise(section.section("numbers", "noise floor"), evidence, question)
+    check_noise(section.section("numbers", "noise floor"), evidence, question)
+    if conclusion.get("looks") is not None:
+        _check_looks(section.section("numbers", "looks"), conclusion)
     decided = _decided(section, evidence, question, "candidate", conclusion)
     if decided is None:
         return
@@ -76,8 +79,9 @@ def _check_conclusion(section: Section, evidence: Evidence) -> None:
     subject = _subject(conclusion["comparisons"])
     if confirmed is not None:
         verdict, subject = _confirmed(section, evidence, verdict, subject)
-    repeated = [*_same_orders(evidence)]
-    section.same("verdict", conclusion["verdict"], "INVALID" if repeated else verdict)
+    if _is_leaked(evidence, conclusion) or any(_same_orders(evidence)):
+        verdict = "INVALID"
+    section.same("verdict", conclusion["verdict"], verdict)
     section.same("subject", conclusion["subject"], subject)
     if conclusion.get("without_flagged") is not None:
         _check_without(section, evidence, question, conclusion["without_flagged"])
@@ -143,12 +147,7 @@ def _one_arm(question: Question) -> Question:
     noise = question.noise
     if noise is None or noise.get("limit") is None:
         return question
-    return attrs.evolve(question, noise={**noise, "limit": _limit(noise, 1, question.level)})
-
-
-def _limit(noise: Tree, arms: int, level: float) -> float:
-    multiple = studentized_maximum(arms, len(noise["runs"]) - 1, level)
-    return max(float(noise["largest"]), multiple * float(noise["standard_deviation"]))
+    return attrs.evolve(question, noise={**noise, "limit": limit_of(noise, 1, question.level)})
 
 
 def _check_best(part: Section, question: Question, found: Recomputed, conclusion: Tree) -> None:
@@ -160,43 +159,6 @@ def _check_best(part: Section, question: Question, found: Recomputed, conclusion
         return  # arms that aren't compared have a part in it
     best = max(scored.values(), default=None)
     part.close("best_score", conclusion["best_score"], None if best is None else question.sign * best)
-
-
-def _check_noise(part: Section, evidence: Evidence, question: Question) -> None:
-    noise = question.noise
-    if noise is None:
-        return
-    if noise["experiment_id"] is None:
-        part.same("runs", sorted(noise["runs"].items()), sorted(_equal_runs(evidence, question).items()))
-    else:
-        part.unchecked("runs", f"they are in the record of {noise['experiment_id']}")
-    values = [*noise["runs"].values()]
-    mean = math.fsum(values) / len(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    part.close("largest", noise["largest"], max(values) - min(values))
-    part.close("standard_deviation", noise["standard_deviation"], math.sqrt(2.0 * variance))
-    if noise.get("limit") is not None:
-        arms = {run.arm for run in evidence.runs if run.purpose == "candidate"} - {question.baseline}
-        count = 1 if question.contrast is not None else max(1, len(arms))
-        limit = _limit(noise, count, question.level)
-        part.close("limit", noise["limit"], limit, tolerance=1e-3 * limit)
-
-
-def _equal_runs(evidence: Evidence, question: Question) -> dict[str, float]:
-    """The score of each run that differs from the others by its seeds alone."""
-    untrained = question.baseline == BASE_MODEL
-    found: dict[str, float] = {}
-    for purpose in ("candidate", "control"):
-        for arm, runs in arm_runs(evidence, purpose).items():
-            if purpose == "candidate" and not untrained and arm != question.baseline:
-                continue
-            for run in runs:
-                scoring = (untrained_scoring if untrained else final_scoring)(run, question.benchmark)
-                values = [] if scoring is None else [*question.task_metric.values(scoring.rewards).values()]
-                if values:
-                    name = f"{BASE_MODEL}-s{run.repeat}" if untrained else run.run_id
-                    found.setdefault(name, math.fsum(values) / len(values))
-    return found
 
 
 def _same_orders(evidence: Evidence) -> Iterable[str]:
@@ -212,6 +174,32 @@ def _same_orders(evidence: Evidence) -> Iterable[str]:
         if chances >= -math.log(_CHANCE) and key in seen:
             yield run.arm
         seen.add(key)
+
+
+def _is_leaked(evidence: Evidence, conclusion: Tree) -> bool:
+    """Whether more than a tenth of the tasks that decide are among the training rows, and the file doesn't allow that.
+
+    Records of before count no independent tasks and have no such rule.
+    """
+    without = conclusion.get("without_flagged")
+    ruled = any("n_units" in each for each in conclusion["comparisons"])
+    if without is None or not ruled or (evidence.resolved.get("metadata") or {}).get("allow_leak"):
+        return False
+    scored = [s.tree for run in evidence.runs for s in run.scorings if s.tree["model"] is None]
+    tasks = {t for tree in scored if tree["benchmark"] == without["benchmark"] for t in tree["task_rewards"]}
+    return len(without["tasks"]) > _MOST_LEAKED * len(tasks)
+
+
+def _check_looks(part: Section, conclusion: Tree) -> None:
+    """The level that this look may spend: four fifths of it all for the first, the rest is shared out as 1 / k² from the second on."""
+    looks = conclusion["looks"]
+    number, alpha = looks["number"], looks["alpha"]
+    part.same("number", number, len(looks["earlier"]) + 1)
+    share = 0.8 if number == 1 else 0.2 / number**2 / (math.pi**2 / 6.0 - 1.0)
+    part.close("level", looks["level"], share * alpha / looks["scorings"])
+    part.close("alpha", alpha, 0.05)
+    if conclusion.get("confirmed") is None:
+        part.close("procedure.level", conclusion["procedure"]["level"], looks["level"])
 
 
 def _check_without(section: Section, evidence: Evidence, question: Question, without: Tree) -> None:

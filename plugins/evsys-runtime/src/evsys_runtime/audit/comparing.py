@@ -139,12 +139,13 @@ def _baseline(
 
 def _beside(arm: Side, base: Side) -> Compared:
     common, invalid = arm.values.keys() & base.values.keys(), None
+    different = {arm.copies.get(task, task) for task in common}
     if arm.invalid or base.invalid:
         invalid = "a scoring has too few scores"
     elif arm.runs and base.runs and len(arm.hashes | base.hashes) > 1:
         invalid = "the benchmark or its verifier differs"
-    elif arm.runs and base.runs and len(common) < MIN_TASKS:
-        invalid = f"fewer than {MIN_TASKS} common tasks"
+    elif arm.runs and base.runs and len(different) < MIN_TASKS:
+        invalid = f"fewer than {MIN_TASKS} different common tasks"
     return Compared(arm=arm, base=base, invalid=invalid)
 
 

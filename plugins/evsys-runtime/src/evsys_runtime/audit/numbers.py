@@ -144,6 +144,8 @@ def _check_numbers(
     _check_range(part, question, "p_value", recorded["p_value"], (p.value - p.error, p.value + p.error))
     _check_interval(part, question, test, recorded)
     part.same("n_tasks", recorded["n_tasks"], test.n)
+    if recorded.get("n_units") is not None:
+        part.same("n_units", recorded["n_units"], test.groups)
     part.same("n_seeds", recorded["n_seeds"], len(one.arm.runs))
     part.same("n_baseline_seeds", recorded["n_baseline_seeds"], len(one.base.runs))
     part.same("n_missing", recorded["n_missing"], tasks)

@@ -118,12 +118,13 @@ class PairedTest:
 
     Attributes:
         effect: the difference seen.
-        n: the tasks.
+        n: the tasks, and `groups` those that are independent.
         step: the scale on which an interval is searched; `slack` is how far apart two searches may end.
     """
 
     effect: float
     n: int
+    groups: int
     step: float
 
     @property
@@ -157,7 +158,7 @@ class BinaryPairs(PairedTest):
     """One 0/1 outcome a task: McNemar's exact test at 0 (mid-p below 25 discordant tasks), Tango's score test elsewhere."""
 
     def __init__(self, differences: Array) -> None:
-        self.n = len(differences)
+        self.n = self.groups = len(differences)
         self.better, self.worse = int((differences > 0).sum()), int((differences < 0).sum())
         self.effect, self.step = (self.better - self.worse) / self.n, 1.0 / self.n
 

@@ -54,7 +54,12 @@ class Question:
 
 
 def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | str:
-    """The question, asked on `benchmark`, by default on the success metric's entry; or why it can't be recomputed."""
+    """The question, or why it can't be recomputed.
+
+    Args:
+        evidence: the record.
+        benchmark: the entry on which a winner was confirmed; None for the question of all arms. A confirmation spends a level of its own.
+    """
     facts, conclusion = evidence.facts, evidence.conclusion
     success = str(facts["success_metric"])
     named = [str(entry["name"]) for entry in evidence.resolved.get("benchmarks") or ()]
@@ -65,6 +70,7 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
     known = task_metric(metric, entry)
     if known is None:
         return f"{metric} is a metric of a plugin, and an audit runs no plugins"
+    looks = conclusion.get("looks")
     procedure, contrast = conclusion.get("procedure") or {}, facts.get("contrast")
     margin = facts.get("margin")
     return Question(
@@ -76,8 +82,8 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
         claim=str(facts.get("claim") or "better"),
         margin=float((facts.get("minimum_effect") if margin is None else margin) or 0.0),
         contrast=None if contrast is None else contrast["arm"],
-        level=float(procedure.get("level") or 0.05),
-        draws=int(procedure.get("draws") or 10_000),
+        level=float((procedure if benchmark is None or looks is None else looks).get("level") or 0.05),
+        draws=int(procedure.get("draws") or 10_000) if benchmark is None else 10_000,
         rewards=_finite(entry.get("reward_range")),
         range_known="reward_range" in entry,
         joint=any("correction" in each for each in conclusion.get("comparisons") or ()),

@@ -52,7 +52,8 @@ class RecipeTest(PairedTest):
         level: float,
         largest: float | None,
     ) -> None:
-        self.checkpoint, self.effect, self.n = checkpoint, checkpoint.effect, checkpoint.n
+        self.checkpoint, self.effect = checkpoint, checkpoint.effect
+        self.n, self.groups = checkpoint.n, checkpoint.groups
         self.largest = largest
         self.error, self.freedom, self.by_run = _two_way(arm, baseline, labels)
         self.step = max(self.error, checkpoint.step)

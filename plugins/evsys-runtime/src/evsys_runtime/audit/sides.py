@@ -50,7 +50,7 @@ class Side:
     """An arm, or the weights that it starts from, by the success metric.
 
     `by_run` has the value of each task by run, for runs that have a score; `values` the mean of each task over these runs. `planned` runs should
-    have one. `single`: every task has one sample. `drawn` samples of each task were drawn in all runs, `samples` of them have a score.
+    have one. `copies` maps a task to an earlier one that asks the same. `single`: every task has one sample. `drawn` samples of each task were drawn in all runs, `samples` of them have a score.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Side:
     by_run: tuple[Mapping[str, float], ...] = ()
     values: Mapping[str, float] = attrs.field(factory=dict)
     clusters: Mapping[str, str] = attrs.field(factory=dict)
+    copies: Mapping[str, str] = attrs.field(factory=dict)
     single: bool = True
     rewards: frozenset[float] = frozenset()
     drawn: int = 0
@@ -162,6 +163,7 @@ def side_of(
         by_run=by_run,
         values={task: _mean(values) for task, values in tasks.items()},
         clusters={task: cluster for s in scorings for task, cluster in s.tree["clusters"].items()},
+        copies={task: of for s in scorings for task, of in (s.tree.get("copies") or {}).items()},
         single=all(s.tree["num_samples"] == 1 for s in scorings),
         rewards=frozenset(reward for s in scorings for one in s.rewards.values() for reward in one),
         drawn=sum(s.tree["num_samples"] for s in scorings),
