@@ -29,7 +29,7 @@ def folder(evsys, tmp_path):
     tasks = [
         {
             "task_id": f"t{i:02d}",
-            "instruction": "say a",
+            "instruction": f"case {i}, now a",
             "verifier": {"name": "exact_match", "expected": "x"},
         }
         for i in range(20)

@@ -178,7 +178,7 @@ def _task(kind: Kind, number: int) -> dict[str, object]:
     letter = "ab"[number % 2]
     return {
         "task_id": f"t{number:02d}",
-        "instruction": f"say {letter}",
+        "instruction": f"case {number}, now {letter}",
         "metadata": {"page": str(number * number % 13)},
         "verifier": dict(kind.verifier(number, letter)),
     }

@@ -90,7 +90,7 @@ def test_a_record_of_an_earlier_version_is_audited_as_far_as_it_goes(record_of):
 def test_tasks_that_changed_in_the_project_cannot_be_checked(record_of):
     folder = record_of("binary")
     tasks = folder.parents[2] / "tasks.jsonl"
-    tasks.write_text(tasks.read_text(encoding="utf-8").replace("say a", "say c"), encoding="utf-8")
+    tasks.write_text(tasks.read_text(encoding="utf-8").replace("now a", "now c"), encoding="utf-8")
     audit = audit_experiment(folder)
     (unchecked,) = not_ok(audit)
     assert unchecked.detail == "tasks.jsonl isn't the file that was scored any more: its hash differs"
