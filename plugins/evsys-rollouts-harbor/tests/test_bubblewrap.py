@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import uuid
 
 import pytest
@@ -276,3 +277,68 @@ def test_a_tree_without_permissions_is_removed(tmp_path):
     (tmp_path / "a").chmod(0)
     remove_tree(tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_nothing_of_the_agent_lives_or_can_write_rewards_while_the_verifier_runs(scratch, tmp_path):
+    forger = (
+        "mkdir -p /tests /logs/verifier; echo planted > /tests/planted; echo /x.so > /etc/ld.so.preload; "
+        "(while true; do echo 1 > /logs/verifier/reward.txt; done) >/dev/null 2>&1 & "
+        "setsid sh -c 'exec 9>/logs/verifier/held; while true; do echo 1 >&9; done' >/dev/null 2>&1 &"
+    )
+
+    async def use(sandbox):
+        await sandbox.exec(forger)
+        await sandbox.begin_verification()
+        seen = await sandbox.exec(
+            "ls -A /tests /logs/verifier; cat /etc/ld.so.preload; ps -e -o args= | grep -c '[w]hile true'"
+        )
+        await sandbox.exec("echo 0 > /logs/verifier/reward.txt")
+        await sandbox.get("/logs/verifier", tmp_path / "rewards")
+        sandbox.begin_acting()
+        after = await sandbox.exec("ls /tests; cat /app/kept 2>/dev/null")
+        return seen.stdout.split(), after.stdout.split()
+
+    seen, after = asyncio.run(with_sandbox(use))
+    assert seen == ["/logs/verifier:", "/tests:", "0"]
+    assert {path.name: path.read_text() for path in (tmp_path / "rewards").iterdir()} == {"reward.txt": "0\n"}
+    assert after == ["planted"]
+
+
+def test_a_task_about_a_service_can_keep_it_while_the_verifier_runs(scratch):
+    async def use(sandbox):
+        await sandbox.exec("sleep 100 & echo kept > /app/kept")
+        await sandbox.begin_verification()
+        return await sandbox.exec("cat /app/kept; ps -e -o args= | grep -c '^sleep 100'")
+
+    assert asyncio.run(with_sandbox(use, keep_processes=True)).stdout.split() == ["kept", "1"]
+
+
+@pytest.mark.parametrize(
+    "command", ["truncate -s 3G /logs/agent/large", "head -c 3M /dev/zero > /logs/agent/large"]
+)
+def test_what_is_copied_out_is_bounded_and_holes_cost_nothing(scratch, tmp_path, command):
+    async def use(sandbox):
+        assert (await sandbox.exec(command)).return_code == 0
+        with pytest.raises(
+            RolloutError, match=r"/logs/agent in the sandbox holds more than 2 MiB; raise copy_mb"
+        ):
+            await sandbox.get("/logs/agent", tmp_path / "agent")
+        assert not list(tmp_path.glob("agent/*"))
+
+    asyncio.run(with_sandbox(use, copy_mb=2))
+
+
+def test_a_sparse_file_within_the_bound_comes_out_whole(scratch, tmp_path):
+    async def use(sandbox):
+        await sandbox.exec("truncate -s 1M /logs/agent/holes; echo end >> /logs/agent/holes")
+        await sandbox.get("/logs/agent", tmp_path / "agent")
+
+    asyncio.run(with_sandbox(use))
+    assert (tmp_path / "agent/holes").read_bytes() == bytes(1 << 20) + b"end\n"
+
+
+def test_a_sandbox_has_no_network_by_default(scratch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reach = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}"
+        alone, shared = inside(f"bash -c '{reach}'"), inside(f"bash -c '{reach}'", network=True)
+    assert (alone[0].return_code != 0, shared[0].return_code) == (True, 0)

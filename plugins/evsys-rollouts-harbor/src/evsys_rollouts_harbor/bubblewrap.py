@@ -23,7 +23,7 @@ import attrs
 from evsys import option
 from evsys.errors import ConfigError, PluginLoadError, Problem, RolloutError
 from evsys_rollouts_harbor.namespaces import Namespaces, remove_tree
-from evsys_rollouts_harbor.transfer import pack, unpack
+from evsys_rollouts_harbor.transfer import TooLargeError, pack, unpack
 
 __all__ = ["BwrapEnvironment", "Execution", "missing_programs"]
 
@@ -55,6 +55,9 @@ _MOST_OUTPUT = 16 * 1024 * 1024
 
 WORKDIR = "/app"
 
+_VERIFIERS = ("/tests", "/logs/verifier")
+"""Where a verifier has its own files and writes the rewards."""
+
 
 @attrs.frozen(kw_only=True)
 class Execution:
@@ -84,9 +87,16 @@ class BwrapEnvironment:
         """Parameters of `bwrap`."""
 
         network: bool = option(
-            True,
-            "commands share this machine's network, loopback included; a task that asks for none gets none",
+            False,
+            "commands share this machine's network, loopback included, where they reach what listens there; an agent that "
+            "runs inside and asks the model by an address needs it",
         )
+        keep_processes: bool = option(
+            False,
+            "what the agent left running goes on while the verifier runs, for tasks about services; such a process can write "
+            "the rewards",
+        )
+        copy_mb: int = option(1024, "most that is copied out of the sandbox at once, in MiB", ge=1)
         mounts: list[str] = option(
             attrs.Factory(list),
             "absolute paths of this machine that are shown inside, read-only, in the same place",
@@ -108,6 +118,7 @@ class BwrapEnvironment:
                 kind="environment",
             )
         self._folder: Path | None = None
+        self._verifying = 0
         self._spaces: Namespaces | None = None
         self._shell = "bash" if shutil.which("bash") else "sh"
 
@@ -123,8 +134,30 @@ class BwrapEnvironment:
         _furnish(self._root)
         for name in ("io", "shm"):
             (self._folder / name).mkdir()
+        await self._enter()
+
+    async def _enter(self) -> None:
         self._spaces = Namespaces(network=self.config.network)
         await self._spaces.open(self._mounts(), environment=_ENVIRONMENT)
+
+    async def begin_verification(self) -> None:
+        """Leave the verifier alone with the files: every process inside is killed, and `/tests` and `/logs/verifier` become new
+        folders that no earlier command could open.
+
+        Raises:
+            RolloutError: the sandbox isn't there, or can't be made again.
+        """
+        self._verifying += 1
+        for name in _VERIFIERS:
+            (self._verifiers / name.strip("/")).mkdir(parents=True)
+        (self._verifiers / "empty").touch()
+        if self._spaces is not None and not self.config.keep_processes:
+            await self._spaces.close()
+            await self._enter()
+
+    def begin_acting(self) -> None:
+        """Let commands see `/tests` and `/logs/verifier` as the agent left them, for the next step of a task."""
+        self._verifying = -abs(self._verifying)
 
     async def stop(self) -> None:
         """End everything inside and remove its files. Safe to call twice, and without a start."""
@@ -192,20 +225,27 @@ class BwrapEnvironment:
 
         Raises:
             FileNotFoundError: there is no such file or folder inside.
+            RolloutError: it is larger than `copy_mb`, holes of sparse files included.
         """
         path = PurePosixPath(source)
+        most = self.config.copy_mb << 20
         command = (
-            f"if [ -d {shlex.quote(source)} ]; then tar -cf - -C {shlex.quote(source)} .; "
-            f"else tar -cf - -C {shlex.quote(str(path.parent))} {shlex.quote(path.name)}; fi"
+            f"ulimit -f {most // 512}; "  # of the stream, which is a file; holes of sparse files aren't in it
+            f"if [ -d {shlex.quote(source)} ]; then tar -cSf - -C {shlex.quote(source)} .; "
+            f"else tar -cSf - -C {shlex.quote(str(path.parent))} {shlex.quote(path.name)}; fi"
         )
         with self._spool() as packed, self._spool() as err:
             code = await self._run(["sh", "-c", command], stdout=packed, stderr=err)
+            if packed.seek(0, os.SEEK_END) >= most:
+                raise _too_much(source, self.config.copy_mb)
             if code:
                 why = _text(err).strip() or f"exit code {code}"
                 raise FileNotFoundError(f"can't copy {source} from the sandbox: {why}")
             packed.seek(0)
             try:
-                await asyncio.to_thread(unpack, packed, target, path.name)
+                await asyncio.to_thread(unpack, packed, target, path.name, most=most)
+            except TooLargeError as exc:
+                raise _too_much(source, self.config.copy_mb) from exc
             except tarfile.TarError as exc:
                 raise RolloutError(f"what {source} holds in the sandbox can't be read: {exc}") from exc
 
@@ -214,6 +254,11 @@ class BwrapEnvironment:
     @property
     def _root(self) -> Path:
         return self._there / "root"
+
+    @property
+    def _verifiers(self) -> Path:
+        """What the verifier of this step has for itself."""
+        return self._there / f"verifier-{abs(self._verifying)}"
 
     @property
     def _there(self) -> Path:
@@ -238,6 +283,10 @@ class BwrapEnvironment:
             mounts += ["--ro-bind-try", path, path]
         for path in self.config.mounts:
             mounts += ["--ro-bind", path, path]
+        if self._verifying > 0:
+            for path in _VERIFIERS:
+                mounts += ["--bind", str(self._verifiers / path.strip("/")), path]
+            mounts += ["--ro-bind", str(self._verifiers / "empty"), "/etc/ld.so.preload"]
         return [*mounts, "--bind", str(self._there / "shm"), "/dev/shm"]  # noqa: S108 - the sandbox's own
 
     def _spool(self) -> IO[bytes]:
@@ -279,6 +328,13 @@ class BwrapEnvironment:
             if process.returncode is None:
                 _kill_group(process.pid)
                 await process.wait()
+
+
+def _too_much(source: str, most: int) -> RolloutError:
+    return RolloutError(
+        f"{source} in the sandbox holds more than {most} MiB",
+        hint="raise copy_mb of the environment if it may",
+    )
 
 
 def _variables(env: Mapping[str, str]) -> int:

@@ -31,6 +31,7 @@ from evsys.types import (
 )
 from evsys.types.rollouts import MOST_TURNS
 from evsys_rollouts_harbor.addresses import mentions_address, names_no_model
+from evsys_rollouts_harbor.bubblewrap import BwrapEnvironment
 from evsys_rollouts_harbor.gate import Gate
 from evsys_rollouts_harbor.loops import OtherLoop
 from evsys_rollouts_harbor.trajectories import read_left
@@ -75,7 +76,7 @@ class LiveRollout:
     ended, once for each step of the task; `judging` is what all verdicts took, None where no model judged. The verifier is
     asked as soon as the agent has ended: to go there and back again takes longer than most verdicts. An agent of Harbor's
     leaves nothing here: what it did is in `result`, which is Harbor's own and grows, in `details`, which were taken out of it,
-    and in files in `folder`.
+    and in files in `folder`. `sandbox` is where it acts if that is one of ours.
     """
 
     job: Job
@@ -95,6 +96,7 @@ class LiveRollout:
     score: Score | NoScore | None = None
     result: Any = None
     details: list[Any] = attrs.field(factory=list)
+    sandbox: BwrapEnvironment | None = None
     address: Any = None
     model: RecordingModel = attrs.field(init=False)
     _context: AgentContext = attrs.field(init=False)

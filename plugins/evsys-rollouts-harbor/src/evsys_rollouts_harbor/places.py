@@ -9,6 +9,7 @@ from evsys.errors import RolloutError
 from evsys_rollouts_harbor.api import BaseEnvironment, EnvironmentCapabilities, ExecResult
 from evsys_rollouts_harbor.bubblewrap import WORKDIR, BwrapEnvironment
 from evsys_rollouts_harbor.images import Image, read_image
+from evsys_rollouts_harbor.live import live_rollout
 
 __all__ = ["Bubblewrap", "Nowhere"]
 
@@ -88,6 +89,7 @@ class Bubblewrap(BaseEnvironment):  # type: ignore[misc]  # Harbor has no types
         if self._network_disabled:
             self._settings["network"] = False
         self._sandbox = BwrapEnvironment(**self._settings)
+        live_rollout(Path(self.trial_paths.trial_dir)).sandbox = self._sandbox
 
     @staticmethod
     def type() -> str:

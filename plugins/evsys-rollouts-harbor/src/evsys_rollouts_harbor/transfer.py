@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = ["pack", "unpack"]
+__all__ = ["TooLargeError", "pack", "unpack"]
+
+
+class TooLargeError(Exception):
+    """A stream holds more than may be written."""
 
 
 def pack(source: Path, stream: IO[bytes], name: str) -> None:
@@ -17,11 +21,18 @@ def pack(source: Path, stream: IO[bytes], name: str) -> None:
         archive.add(source, arcname="." if source.is_dir() else name)
 
 
-def unpack(stream: IO[bytes], target: Path, name: str) -> None:
+def unpack(stream: IO[bytes], target: Path, name: str, *, most: int) -> None:
     """Write what a stream holds: a lone file called `name` to `target`, anything else into the folder `target`.
 
     Devices, and links that lead out of it, are left out.
+
+    Raises:
+        TooLargeError: the files have more than `most` bytes together, holes included.
     """
+    with tarfile.open(fileobj=stream, mode="r:") as archive:
+        if sum(member.size for member in archive if member.isfile()) > most:
+            raise TooLargeError
+    stream.seek(0)
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         first = archive.next()
         if first is not None and first.name == name and first.isfile():

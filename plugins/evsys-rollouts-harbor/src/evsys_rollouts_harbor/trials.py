@@ -166,7 +166,9 @@ class Trials:
             ),
             hooks={
                 TrialEvent.START: [_careful(self._started)],
+                TrialEvent.AGENT_START: [_careful(self._agent_starts)],
                 TrialEvent.AGENT_END: [_careful(self._agent_ended)],
+                TrialEvent.VERIFICATION_START: [self._verifier_starts],
                 TrialEvent.END: [_careful(self._trial_ended)],
             },
         )
@@ -221,6 +223,18 @@ class Trials:
 
     def _started(self, event: Any) -> None:
         live_rollout(self.folders.trials / event.config.trial_name).begin(event.result)
+
+    def _agent_starts(self, event: Any) -> None:
+        """Another step of a task may begin where the verifier of the one before was."""
+        sandbox = live_rollout(self.folders.trials / event.config.trial_name).sandbox
+        if sandbox is not None:
+            sandbox.begin_acting()
+
+    async def _verifier_starts(self, event: Any) -> None:
+        """Keep what the agent left from the verifier. If that fails there is no reward, which a failing hook means here."""
+        sandbox = live_rollout(self.folders.trials / event.config.trial_name).sandbox
+        if sandbox is not None:
+            await sandbox.begin_verification()
 
     def _agent_ended(self, event: Any) -> None:
         """Take token ids out of the result, which would be written one to a line."""
