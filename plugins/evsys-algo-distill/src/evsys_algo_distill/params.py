@@ -41,4 +41,4 @@ class DistillationParams(TrainingParams):
         ge=1,
         source=_RANK,
     )
-    max_tokens: int = option(256, "Most tokens of one answer.", ge=1)
+    max_tokens: int = option(256, "Most tokens of one answer.", ge=1, le=10_000_000)

@@ -102,7 +102,7 @@ class RLParams(TrainingParams, RolloutParams):
     temperature: float = option(
         1.0, "Sampling temperature; ratios and KL are only right at 1.", gt=0, source=_COOKBOOK
     )
-    max_tokens: int = option(256, "Most tokens of one answer.", ge=1)
+    max_tokens: int = option(256, "Most tokens of one answer.", ge=1, le=10_000_000)
     max_staleness: int | None = option(
         None,
         "How many samplings the policy may be ahead of the one that a group was sampled by; above 0 rollouts and training "

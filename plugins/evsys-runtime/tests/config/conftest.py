@@ -36,6 +36,8 @@ class Trainer(Plugin):
         lora_rank: int = field(32, validator=attrs.validators.ge(1))
         batch_size: int = field(4, validator=attrs.validators.ge(1))
         notes: str = field("")
+        steps: int | None = field(None)
+        warmup_steps: int = field(0)
 
     async def train(self, ctx):
         raise NotImplementedError
@@ -160,10 +162,15 @@ class Watching(Plugin):
     @attrs.frozen(kw_only=True)
     class Config:
         monitor: str = field()
+        judgements: int | None = field(None)
 
     @property
     def monitored(self):
         return (self.fields["monitor"],)
+
+    @property
+    def judgements(self):
+        return self.fields.get("judgements")
 
 
 PLUGINS = {

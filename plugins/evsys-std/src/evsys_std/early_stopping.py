@@ -68,6 +68,11 @@ class EarlyStopping:
         """What `evsys validate` looks for among the benchmark entries."""
         return (self.config.monitor,)
 
+    @property
+    def judgements(self) -> int:
+        """Values until it can stop a run, for `evsys validate`: a best one, and `patience` that are no better."""
+        return self.config.patience + 1
+
     # --- hooks ----------------------------------------------------------------------------------------------------
 
     def evsys_run_started(self, ctx: RunContext) -> None:

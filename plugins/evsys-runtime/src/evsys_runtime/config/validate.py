@@ -35,6 +35,7 @@ from evsys_runtime.config.expand import expand_document
 from evsys_runtime.config.from_python import document_of, scored_on
 from evsys_runtime.config.grid import MAX_ARMS
 from evsys_runtime.config.harness import check_harnesses
+from evsys_runtime.config.ineffective import ineffective_settings
 from evsys_runtime.config.judging import Judging, check_metadata
 from evsys_runtime.config.later import NOT_YET, later_keys, older_block
 from evsys_runtime.config.model import (
@@ -206,7 +207,17 @@ def _plan(
         search=searched,
         warnings=tuple(
             dict.fromkeys(
-                [*report.warnings, *checks.warnings, *registry.warnings, *_budgeted(experiment, arms)]
+                [
+                    *report.warnings,
+                    *checks.warnings,
+                    *registry.warnings,
+                    *_budgeted(experiment, arms),
+                    *ineffective_settings(
+                        [(arm.name, run) for arm, run in trained],
+                        judging.benchmarks,
+                        [callback for callback, _ in callbacks],
+                    ),
+                ]
             )
         ),
         overrides=overrides,

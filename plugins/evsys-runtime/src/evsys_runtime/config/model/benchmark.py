@@ -48,8 +48,10 @@ class BenchmarkConfig:
     num_samples: int | None = key(
         "Samples of each task; by default as many as its metrics need, such as 3 for `pass@3`.", None, ge=1
     )
-    max_tokens: int = key("Longest completion in tokens.", 256, ge=1)
-    temperature: float | None = key("Of sampling; by default 0 for one sample and 1 for several.", None, ge=0)
+    max_tokens: int = key("Longest completion in tokens.", 256, ge=1, le=10_000_000)
+    temperature: float | None = key(
+        "Of sampling; by default 0 for one sample and 1 for several.", None, ge=0, le=100
+    )
     limit: int | None = key("Score only the first tasks.", None, ge=1)
     breakdown_keys: tuple[str, ...] = key("Metadata keys to give scores by.", factory=tuple)
     cluster_key: str | None = key("Metadata key of tasks that belong together; widens the intervals.", None)
