@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evsys.errors import ConfigError, DataError
+from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.rendering.tokenizers import ByteTokenizer, TokenizersTokenizer, load_tokenizer
 
 BYTES = ByteTokenizer()
@@ -80,6 +81,26 @@ def test_byte_level_bpe_round_trips_every_text(bpe, text: str):
 def test_end_tokens_come_from_the_generation_config_too(model_dir: Path):
     (model_dir / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 2]}), encoding="utf-8")
     assert load_tokenizer(model_dir).eos_token_ids == (2, 0)
+
+
+def test_an_answer_ends_at_a_known_end_token_that_the_folder_does_not_declare(model_dir: Path):
+    renderer = load_renderer(str(model_dir))
+    ids = renderer.tokenizer.encode("4<|endoftext|>")
+    assert ids[-1] in renderer.stop_token_ids
+    assert renderer.parse(ids).content == "4"
+
+
+def test_a_token_that_ends_only_a_part_of_some_answers_is_an_end_only_if_nothing_is_declared(
+    tmp_path: Path,
+):
+    from tokenizers import Tokenizer, models
+
+    library = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    library.add_special_tokens(["<|end|>", "<|return|>", "<|call|>"])
+    library.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(tmp_path).eos_token_ids == (3, 2)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [4]}), encoding="utf-8")
+    assert load_tokenizer(tmp_path).eos_token_ids == (4, 3)
 
 
 def test_known_end_tokens_are_used_when_nothing_declares_one(model_dir: Path):

@@ -107,21 +107,17 @@ class TrainingSequences:
     def continue_with(self, text: Prefix, background: float) -> bool:
         """Let the last sequence be the tokens of a text; False if these don't start with the sequence."""
         self._encode(text)
-        ids = self._growing.ids
-        tokens, weights = self.done[-1] if self.done else ([], [])
-        if not self.done or ids[self._agreed : len(tokens)] != tokens[self._agreed :]:
+        if not self.done or not self._continues():
             return False
-        self._agreed = len(tokens)
-        tokens.extend(ids[self._agreed :])
-        weights.extend([background] * (len(tokens) - len(weights)))
-        self._agreed = len(tokens)
+        self._take(background)
         return True
 
     def prompt(self, text: Prefix) -> None:
         """Continue to the end of a prompt, in a new sequence if need be."""
-        if not self.continue_with(text, self._background):
+        self._encode(text)
+        if not self.done or not self._continues():
             self.start()
-            self.continue_with(text, self._background)
+        self._take(self._background)
 
     def start(self) -> None:
         """Begin a new sequence."""
@@ -151,6 +147,16 @@ class TrainingSequences:
         tokens, weights = self.done[-1]
         tokens.extend(answer)
         weights.extend([weight] * len(answer))
+
+    def _continues(self) -> bool:
+        tokens, _ = self.done[-1]
+        return self._growing.ids[self._agreed : len(tokens)] == tokens[self._agreed :]
+
+    def _take(self, background: float) -> None:
+        tokens, weights = self.done[-1]
+        tokens.extend(self._growing.ids[len(tokens) :])
+        weights.extend([background] * (len(tokens) - len(weights)))
+        self._agreed = len(tokens)
 
     def _encode(self, text: Prefix) -> tuple[int, list[int]]:
         kept, replaced = self._growing.encode(text)
