@@ -13,6 +13,8 @@ __all__ = [
     "ClaimResult",
     "Forgetting",
     "GuardResult",
+    "Look",
+    "LookSeries",
     "LossOutcome",
     "LossTest",
     "NoiseFloor",
@@ -84,6 +86,50 @@ class Procedure:
     draws: int
     seed: int
     numpy: str
+
+
+@attrs.frozen(kw_only=True)
+class Look:
+    """One test of a question: what an experiment concluded, with the arm that has the smallest corrected p-value.
+
+    `level` is the level of significance that the look could spend, None in records that don't state it.
+    """
+
+    experiment_id: str
+    verdict: str | None
+    arm: str | None = None
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    level: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LookSeries:
+    """Where a conclusion is in the series of looks at its question.
+
+    Two conclusions are about the same question if `metric`, `claim` and `baseline` are the same, at least half of the smaller set of
+    tasks is in the other one, and they share one of the `levers`: the config keys in which the arms differ from the baseline, with a sign
+    for numbers. `tasks` is the hash of the task contents.
+    `number` counts from 1, and `earlier` has the looks before it, the oldest first. `level` is the part of `alpha`, the level of the whole series, that
+    this look may spend. `scorings` is more than 1 if a run was ended by what it scored: it could have ended at any of them, so the level
+    is divided by their number. `tested` is false if there was nothing to test, and `complete` if every planned run has a score; a look that
+    tested nothing, or that the same experiment completed later, spends nothing.
+    """
+
+    number: int
+    level: float
+    alpha: float
+    metric: str
+    claim: str
+    baseline: str
+    levers: tuple[str, ...]
+    tasks: str | None = None
+    scorings: int = 1
+    tested: bool = True
+    complete: bool = True
+    earlier: tuple[Look, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -12,6 +12,7 @@ from evsys.types.evidence import (
     ClaimResult,
     Forgetting,
     GuardResult,
+    LookSeries,
     NoiseFloor,
     Procedure,
     Settling,
@@ -279,6 +280,7 @@ class Conclusion:
     `selection` says which checkpoint of each run was compared; None if each was the last, with no other to select.
     `settle` says what would settle an open verdict, `settling` the numbers of it, None where no number would.
     `question_changed` says how the question differs from that of an earlier experiment whose results were there already.
+    `looks` is the series of looks at the question, this one included; None if nothing was asked.
     """
 
     verdict: Verdict | None
@@ -303,6 +305,7 @@ class Conclusion:
     test_looks: Mapping[str, int] = attrs.field(factory=dict)
     test_looks_before: Mapping[str, int] = attrs.field(factory=dict)
     question_changed: tuple[str, ...] = ()
+    looks: LookSeries | None = None
     confirmed: Confirmed | None = None
     noise_floor: NoiseFloor | None = None
     settle: str | None = None

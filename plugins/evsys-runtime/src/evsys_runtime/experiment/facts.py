@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.data.task_contents import task_contents
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.resuming.unfinished import launch_facts
 from evsys_runtime.experiment.secrets import said
@@ -42,7 +43,12 @@ def experiment_facts(
         "base_seed": plan.experiment.base_seed,
         "overrides": list(map(said, plan.overrides)),
         "benchmarks": {
-            b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
+            b.name: {
+                "split": b.split,
+                "hash": b.benchmark_hash,
+                "verifier_hash": b.verifier_hash,
+                "contents": task_contents(b.tasks).as_json,
+            }
             for b in benchmarks
         },
         "arms": [arm_facts(arm) for arm in plan.arms],

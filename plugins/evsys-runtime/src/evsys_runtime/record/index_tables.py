@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import attrs
+
+from evsys_runtime.data.task_contents import TaskContents
 from evsys_runtime.record.changes import Changed, KnownExperiment
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.lock import LEASE_SECONDS, ExperimentLock
@@ -42,6 +45,10 @@ CREATE TABLE leaf (id INTEGER PRIMARY KEY, path TEXT, value TEXT, UNIQUE (path, 
 CREATE TABLE arm (experiment INTEGER, arm TEXT, leaves BLOB, PRIMARY KEY (experiment, arm)) WITHOUT ROWID;
 CREATE TABLE look (experiment INTEGER, place TEXT, hash TEXT, step INTEGER, PRIMARY KEY (experiment, place, hash, step))
     WITHOUT ROWID;
+CREATE TABLE contents (hash TEXT PRIMARY KEY, tasks INTEGER, sketch TEXT);
+CREATE TABLE asked (experiment INTEGER PRIMARY KEY, key TEXT, finished TEXT, question TEXT, contents TEXT, looks TEXT);
+CREATE TABLE final_test (experiment INTEGER, name TEXT, hash TEXT, contents TEXT, PRIMARY KEY (experiment, name)) WITHOUT ROWID;
+CREATE INDEX asked_key ON asked (key);
 CREATE INDEX look_hash ON look (hash);
 CREATE INDEX run_mark ON run (experiment, folder, mark);
 CREATE INDEX run_identity ON run (identity);
@@ -121,7 +128,7 @@ def forget(database: sqlite3.Connection, folder: str) -> None:
     if number is None:
         return
     database.execute("DELETE FROM said WHERE rowid = ?", (number,))
-    for table in ("run", "label", "arm", "look"):
+    for table in ("run", "label", "arm", "look", "asked", "final_test"):
         database.execute(f"DELETE FROM {table} WHERE experiment = ?", (number,))  # noqa: S608 - names of ours
     database.execute("DELETE FROM experiment WHERE id = ?", (number,))
 
@@ -190,10 +197,38 @@ def _insert_experiment(
     number = _number(database, change.folder)
     rows = {(number, kind, _storable(value)) for kind, value in (*_labels(past), *read.marks)}
     database.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)
+    _insert_question(database, number, read)
     numbers: dict[tuple[str, str], int] = {}
     for arm, leaves in read.leaves.items():
         of_arm = array("I", sorted(_number_of_leaf(database, pair, numbers) for pair in leaves.items()))
         database.execute("INSERT INTO arm VALUES (?, ?, ?)", (number, _storable(arm), of_arm.tobytes()))
+
+
+def _insert_question(database: sqlite3.Connection, number: int | None, read: ReadExperiment) -> None:
+    """What an experiment asks, with its looks, and the final tests that it declares; task contents are kept once."""
+    for test in read.tests:
+        row = (number, _storable(test.name), test.entry_hash, _contents(database, test.contents))
+        database.execute("INSERT INTO final_test VALUES (?, ?, ?, ?)", row)
+    if read.asked is None:
+        return
+    contents = _contents(database, read.asked.contents)
+    values = {
+        "experiment": number,
+        "key": read.asked.key,
+        "finished": read.past.finished,
+        "question": json.dumps(as_tree(attrs.evolve(read.asked, contents=None))),
+        "contents": contents,
+        "looks": json.dumps([as_tree(look) for look in read.looks]),
+    }
+    _insert(database, "asked", values)
+
+
+def _contents(database: sqlite3.Connection, contents: TaskContents | None) -> str | None:
+    if contents is None:
+        return None
+    values = (contents.hash, contents.tasks, " ".join(contents.sketch))
+    database.execute("INSERT OR IGNORE INTO contents VALUES (?, ?, ?)", values)
+    return contents.hash
 
 
 def _number_of_leaf(

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import StoreError
-from evsys.types.evidence import Settling
+from evsys.types.evidence import Look, Settling
 from evsys.types.results import Comparison
 from evsys.types.rollouts import Usage
 from evsys_runtime.proofs import proof_name
@@ -21,6 +21,7 @@ from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.leaves import short_leaves
 from evsys_runtime.record.marks import HACKING_SUSPECTED
 from evsys_runtime.record.past import PastExperiment, PastRun
+from evsys_runtime.record.questions import AskedQuestion, FinalTest, asked_question, final_tests, looks_taken
 from evsys_runtime.record.retraction import retraction_of
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "planned_run",
     "read_experiment",
     "read_run",
+    "set_aside",
 ]
 
 RUNNING = "running"
@@ -60,7 +62,8 @@ class ReadExperiment:
     """`past` without what its runs tell; `words` are those to look for; `arms` maps a planned run to what resolved.json says.
 
     `leaves` has the config of each arm by dotted path, as JSON texts. `marks` are what programs find it by: the `noise` floor that it
-    measured, the `arms` that it trained.
+    measured, the `arms` that it trained. `asked` is its question, with the `looks` that it took at it; None for a dry run and without a
+    success metric. `tests` are the final tests that it declares.
     """
 
     past: PastExperiment
@@ -68,6 +71,9 @@ class ReadExperiment:
     arms: Mapping[str, Tree]
     leaves: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
     marks: tuple[tuple[str, str], ...] = ()
+    asked: AskedQuestion | None = None
+    looks: tuple[Look, ...] = ()
+    tests: tuple[FinalTest, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -104,6 +110,7 @@ def _experiment(folder: Path) -> ReadExperiment:
     if facts["finished"] is not None:  # while it goes on their turn may come
         for run_id, ended in (facts.get("not_started") or {}).items():
             planned.setdefault(run_id, {})["not_started"] = {**ended}
+    before = list(set_aside(folder))
     comparisons = tuple(_known(Comparison, each) for each in conclusion.get("comparisons", ()))
     best = next((c for c in comparisons if c.arm == conclusion.get("best_arm")), None)
     retracted = retraction_of(folder)
@@ -151,7 +158,7 @@ def _experiment(folder: Path) -> ReadExperiment:
         margin=_number(conclusion.get("margin")),
         settle=_text(conclusion.get("settle")),
         settling=None if not conclusion.get("settling") else _known(Settling, conclusion["settling"]),
-        superseded=tuple(_superseded(folder)),
+        superseded=tuple(str(tree.get("verdict") or "none") for tree in before),
         retracted=None if retracted is None else retracted.reason,
         retracted_at=None if retracted is None else retracted.time,
         cites=tuple(_cited(folder.name, facts, planned, conclusion)),
@@ -172,8 +179,19 @@ def _experiment(folder: Path) -> ReadExperiment:
         name = _label(arm)
         if name is not None and name not in leaves and isinstance(arm.get("run"), Mapping):
             leaves[name] = short_leaves(arm["run"])
-    marks = tuple(_marks(facts, conclusion, tree))
-    return ReadExperiment(past=past, words=_words(said), arms=planned, leaves=leaves, marks=marks)
+    looks = looks_taken(folder.name, [*before, *([conclusion] if conclusion else [])])
+    simulated = bool((conclusion.get("extra") or {}).get("simulated_by"))
+    entry = None if not again else str(again["benchmark"])
+    return ReadExperiment(
+        past=past,
+        words=_words(said),
+        arms=planned,
+        leaves=leaves,
+        marks=tuple(_marks(facts, conclusion, tree)),
+        asked=None if past.dry else asked_question(facts, tree, simulated=simulated, entry=entry),
+        looks=looks,
+        tests=() if past.dry else tuple(final_tests(facts)),
+    )
 
 
 def _subject(conclusion: Tree, deciding: Sequence[Comparison]) -> str | None:
@@ -219,13 +237,13 @@ def _label(arm: Tree) -> str | None:
     return name if name is None or stage is None else f"{name}.{stage}"
 
 
-def _superseded(folder: Path) -> Iterator[str]:
-    """The verdicts of the conclusions that were set aside when the experiment was gone on with."""
+def set_aside(folder: Path) -> Iterator[Tree]:
+    """The conclusions that were set aside when the experiment was resumed, the oldest first."""
     for number in count(1):
         path = folder / f"conclusion.{number}.json"
         if not path.exists():
             return
-        yield str(read_json(path).get("verdict") or "none")
+        yield read_json(path)
 
 
 def _cited(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: Tree) -> Iterator[str]:
