@@ -14,6 +14,7 @@ from evsys_runtime.experiment.verdict.prose import (
     comparison_sentence,
     confirmed_line,
     evaluation_line,
+    look_line,
     noise_line,
     unflagged_line,
     verdict_line,
@@ -70,6 +71,8 @@ def summary_lines(
     wrong += [f"warning: {text}" for text in dict.fromkeys((*conclusion.warnings, *result.warnings))]
     lines += [*wrong, ""] if wrong else []
     lines.append("dry run: no verdict" if result.dry else _without_failures(verdict_line(conclusion), result))
+    series = conclusion.looks
+    lines += [look_line(series)] if series is not None and (series.earlier or series.scorings > 1) else []
     lines += _worse_at_the_end(conclusion)
     once_more = confirmed_line(conclusion)
     lines += [once_more] if once_more is not None else []

@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES
-from evsys.types import ArmResult, Conclusion, ExperimentResult, NoiseFloor, Selection, Usage
+from evsys.types import ArmResult, Conclusion, ExperimentResult, LookSeries, Selection, Usage
 from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
 from evsys_runtime.experiment.added.search import without_arm
 from evsys_runtime.experiment.arms.seed_audit import same_orders
 from evsys_runtime.experiment.chains.chain import as_arms
 from evsys_runtime.experiment.chains.forgetting import forgetting_of
-from evsys_runtime.experiment.earlier.known_before import known_before
+from evsys_runtime.experiment.earlier.known_before import KnownBefore, known_before
+from evsys_runtime.experiment.earlier.looks import as_taken
 from evsys_runtime.experiment.outcome import failed_parts, outcome_of
 from evsys_runtime.experiment.resuming.resuming import to_resume
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
+from evsys_runtime.experiment.verdict.confirming import Confirming
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import Question, question_of
 from evsys_runtime.experiment.watching.interrupts import interruption
@@ -49,16 +51,22 @@ def conclude_and_write(
     in_stages = any(arm.stage is not None for arm in session.plan.arms)
     decided_by = as_arms(session.plan, arms) if in_stages else arms
     question = None if session.options.dry else question_of(session.plan, session.benchmarks)
-    known = known_before(session, question, decided_by)
+    confirming = None if question is None else confirming_of(session.plan, session.benchmarks)
+    asked = [] if question is None else [question]
+    asked += [] if confirming is None else [confirming.question]
+    known = known_before(session, asked, decided_by)
     alike = same_orders(arms)
     warnings = _warnings(session, arms, (*alike, *session.plan.registry.warnings), ended_by)
     conclusion = _decided(
-        session, question, decided_by, warnings=warnings, flagged=flagged, noise=known.noise
+        session, question, confirming, known, decided_by, warnings=warnings, flagged=flagged
     )
     if in_stages:
         told = () if session.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
         conclusion = attrs.evolve(conclusion, forgetting=told, test_looks=test_looks(arms))
-    conclusion = _as_it_ran(session, known.told_in(conclusion), arms, alike)
+    conclusion = _as_it_ran(session, conclusion, arms, alike)
+    conclusion = known.told_in(
+        attrs.evolve(conclusion, looks=_looks(session, known, asked, conclusion, arms))
+    )
     status, exit_code = outcome_of(
         arms,
         conclusion,
@@ -84,17 +92,31 @@ def conclude_and_write(
     return result
 
 
+def _looks(
+    session: Session,
+    known: KnownBefore,
+    asked: Sequence[Question],
+    conclusion: Conclusion,
+    arms: Sequence[ArmResult],
+) -> LookSeries | None:
+    """The looks at the question that decides, with this one; None if nothing was asked."""
+    series = known.series.get(asked[-1].benchmark) if asked else None
+    return None if series is None else as_taken(series, conclusion, arms, len(session.plan.arms))
+
+
 def _decided(
     session: Session,
     question: Question | None,
+    confirming: Confirming | None,
+    known: KnownBefore,
     arms: Sequence[ArmResult],
     *,
     warnings: Sequence[str],
     flagged: Mapping[str, frozenset[str]],
-    noise: NoiseFloor | None,
 ) -> Conclusion:
-    """The verdict on the arms, confirmed on another benchmark where the plan says so."""
-    confirming = confirming_of(session.plan, session.benchmarks)
+    """The verdict on the arms, confirmed on another benchmark where the plan says so, at the level that earlier looks leave."""
+    question = question and known.at_level(question)
+    confirming = confirming and attrs.evolve(confirming, question=known.at_level(confirming.question))
     deciding = question if confirming is None else confirming.question
     return conclude(
         question,
@@ -103,7 +125,7 @@ def _decided(
         warnings=warnings,
         flagged=flagged.get(deciding.benchmark, frozenset()) if deciding else frozenset(),
         confirming=confirming,
-        noise=noise,
+        noise=known.noise,
     )
 
 

@@ -15,8 +15,7 @@ from evsys_runtime.config.reruns import anew, runs_of, scoring
 from evsys_runtime.experiment.added.confirm_entries import deciding_entry
 from evsys_runtime.experiment.arms.seed_audit import same_orders
 from evsys_runtime.experiment.chains.chain import as_arms
-from evsys_runtime.experiment.earlier.experiments import when_asked
-from evsys_runtime.experiment.earlier.noise_floor import known_noise
+from evsys_runtime.experiment.earlier.known_before import known_before
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirming import Confirming
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, question_of
@@ -94,11 +93,9 @@ def _so_far(session: Session) -> Conclusion:
     if same_orders(results):
         return conclude(None, results)
     arms, question = as_arms(plan, results), question_of(plan, session.benchmarks)
-    noise, record = None, session.record
-    if question is not None:
-        with when_asked(record.directory.parent, record.experiment_id, session.warnings.append) as earlier:
-            noise = known_noise(session, question, arms, earlier)
-    return conclude(question, arms, planned=planned_repeats(plan, "candidate"), noise=noise)
+    known = known_before(session, [] if question is None else [question], arms)
+    question = question and known.at_level(question)
+    return conclude(question, arms, planned=planned_repeats(plan, "candidate"), noise=known.noise)
 
 
 def _winner(conclusion: Conclusion) -> Comparison | None:

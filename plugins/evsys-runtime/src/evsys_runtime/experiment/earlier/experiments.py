@@ -11,8 +11,9 @@ from typing import Any
 
 from evsys.errors import StoreError
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.looks import Ledger
 
-__all__ = ["Earlier", "earlier_index", "looked_up", "looks_before", "when_asked"]
+__all__ = ["Earlier", "earlier_index", "ledger_of", "looked_up", "looks_before", "when_asked"]
 
 type Earlier = Callable[[], Index | None]
 """What `earlier_index` gives, made where it is asked for."""
@@ -64,6 +65,15 @@ def looked_up(
     except (StoreError, sqlite3.Error) as exc:
         tell(f"{wanted} can't be looked up: {exc}")
         return []
+
+
+def ledger_of(index: Index | None, key: str, tell: Callable[[str], None]) -> Ledger:
+    """The looks at questions with a key; none without an index, or if it can't be read, which is told."""
+    try:
+        return Ledger(asked=()) if index is None else Ledger.of(index, key)
+    except (StoreError, sqlite3.Error) as exc:
+        tell(f"earlier looks at this question can't be counted: {exc}")
+        return Ledger(asked=())
 
 
 def looks_before(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from evsys.types import ArmResult, Conclusion, NoiseFloor
+from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor
 from evsys_runtime.experiment.earlier.experiments import looks_before, when_asked
+from evsys_runtime.experiment.earlier.looks import look_series
 from evsys_runtime.experiment.earlier.noise_floor import known_noise
 from evsys_runtime.experiment.earlier.preregistration import CHANGED
 from evsys_runtime.experiment.verdict.question import Question
+from evsys_runtime.listed import listed
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session
@@ -22,13 +24,19 @@ __all__ = ["KnownBefore", "known_before"]
 @attrs.frozen(kw_only=True)
 class KnownBefore:
     """`noise` is the noise floor, `looks` are earlier scorings of the tasks of `test` entries, `changed` says in lines what was
-    asked otherwise in the experiment `changed_since`.
+    asked otherwise in the experiment `changed_since`. `series` has the looks at the question by the benchmark entry that it is asked on.
     """
 
     noise: NoiseFloor | None = None
     looks: Mapping[str, int] = attrs.field(factory=dict)
     changed_since: str | None = None
     changed: tuple[str, ...] = ()
+    series: Mapping[str, LookSeries] = attrs.field(factory=dict)
+
+    def at_level(self, question: Question) -> Question:
+        """The question at the level that earlier looks at it leave."""
+        series = self.series.get(question.benchmark)
+        return question if series is None else attrs.evolve(question, level=series.level)
 
     def told_in(self, conclusion: Conclusion) -> Conclusion:
         """The conclusion with what weakens it of that."""
@@ -37,7 +45,7 @@ class KnownBefore:
             conclusion,
             test_looks_before=looks,
             question_changed=self.changed,
-            warnings=(*conclusion.warnings, *self._warnings(looks)),
+            warnings=(*conclusion.warnings, *self._warnings(looks), *_fell_back(conclusion)),
         )
 
     def _warnings(self, looks: Mapping[str, int]) -> Iterator[str]:
@@ -52,14 +60,39 @@ class KnownBefore:
             )
 
 
-def known_before(session: Session, question: Question | None, results: Sequence[ArmResult]) -> KnownBefore:
-    """What is known beside the results. Blocking; what can't be looked up is told in the session's warnings."""
+def _fell_back(conclusion: Conclusion) -> Iterator[str]:
+    """That the claim was supported before and isn't now."""
+    series = conclusion.looks
+    if series is None or not series.tested or conclusion.verdict == "SUPPORTED":
+        return
+    held = [look.experiment_id for look in series.earlier if look.verdict == "SUPPORTED"]
+    if held:
+        yield f"{listed(held)} was SUPPORTED on this question, and this look is {conclusion.verdict}: read both together"
+
+
+def known_before(
+    session: Session, questions: Sequence[Question], results: Sequence[ArmResult]
+) -> KnownBefore:
+    """What is known beside the results. Blocking; what can't be looked up is told in the session's warnings.
+
+    Args:
+        session: whose experiment it is.
+        questions: what it asks, and of a winner on another entry.
+        results: its arms.
+    """
     record = session.record
     changed = record.facts.get(CHANGED) or {}
     known = KnownBefore(changed_since=changed.get("experiment_id"), changed=tuple(changed.get("changes", ())))
     hashes = {b.name: b.benchmark_hash for b in session.benchmarks if b.split == "test" and b.benchmark_hash}
     tell = session.warnings.append
     with when_asked(record.directory.parent, record.experiment_id, tell) as earlier:
-        if question is not None:
-            known = attrs.evolve(known, noise=known_noise(session, question, results, earlier))
+        if questions:
+            series = {
+                question.benchmark: found
+                for question in questions
+                if (found := look_series(session, question.benchmark, results, earlier)) is not None
+            }
+            known = attrs.evolve(
+                known, noise=known_noise(session, questions[0], results, earlier), series=series
+            )
         return attrs.evolve(known, looks=looks_before(earlier, record.experiment_id, hashes, tell))

@@ -19,6 +19,7 @@ from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, recipe_claim
 from evsys_runtime.experiment.verdict.scores import ArmScore, Padding, untrained_score
+from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO
 from evsys_runtime.listed import listed
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "aligned",
     "checkpoint_claims",
     "compare_arms",
+    "draws_at",
     "finite",
     "largest_difference",
     "lost_repeats",
@@ -36,7 +38,11 @@ __all__ = [
 ]
 
 DRAWS = 10_000
-"""Draws of the bootstrap."""
+"""Draws of the bootstrap, at least."""
+
+_MOST_DRAWS = 200_000
+_DRAWS_PER_LEVEL = 4
+"""The smallest p-value of so many draws is a quarter of the level that it is compared with."""
 
 NOT_A_MEAN = "the success metric is no mean over tasks, and this version tests means only"
 
@@ -112,14 +118,20 @@ def compare_arms(
     sides = [_aligned(question, one) if _is_comparable(one) else None for one in found]
     pairs = [each.pair for each in sides if each is not None]
     binary = all(one.arm.binary and one.base.binary for one, each in zip(found, sides, strict=True) if each)
-    made = iter(
-        paired_differences(pairs, sign=_sign(question), binary=binary, draws=DRAWS, seed=question.seed)
-    )
     level = question.level / max(1, len(found))
+    draws = draws_at(level)
+    made = iter(
+        paired_differences(pairs, sign=_sign(question), binary=binary, draws=draws, seed=question.seed)
+    )
     return [
         one if each is None else _claimed(question, attrs.evolve(one, paired=next(made)), each, level)
         for one, each in zip(found, sides, strict=True)
     ]
+
+
+def draws_at(level: float) -> int:
+    """How many draws of the bootstrap can show a difference at a level, after correction for all arms."""
+    return min(_MOST_DRAWS, max(DRAWS, math.ceil(_DRAWS_PER_LEVEL / level)))
 
 
 def _sign(question: Question) -> float:
@@ -380,7 +392,9 @@ def _outcome(question: Question, claim: Paired, p_corrected: float) -> Outcome:
 def _powerless(question: Question, claim: Paired, family: int) -> str | None:
     """Why a comparison couldn't have been significant whatever came out; None where it could."""
     level = question.level / max(1, family)
-    if detectable(claim, level) is not None:
+    drawn = not claim.exact_binary and claim.clusters > ENUMERATE_UP_TO
+    least = max(smallest_p(claim), 1 / (draws_at(level) + 1) if drawn else 0.0)
+    if least <= level and detectable(claim, level) is not None:
         return None
     units = f"{claim.clusters} {'clusters' if claim.clusters < claim.n else 'tasks'}"
-    return f"{units} give p = {smallest_p(claim):.2g} at best, and {level:.2g} is needed"
+    return f"{units} give p = {least:.2g} at best, and {level:.2g} is needed"

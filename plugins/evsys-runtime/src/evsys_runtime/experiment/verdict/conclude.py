@@ -23,10 +23,7 @@ from evsys.types import (
     Verdict,
     WithoutFlagged,
 )
-from evsys_runtime.experiment.verdict.comparing import (
-    DRAWS,
-    Compared,
-)
+from evsys_runtime.experiment.verdict.comparing import Compared, draws_at
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
 from evsys_runtime.experiment.verdict.deciding import best_held, subject_of, verdict_of
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
@@ -99,7 +96,12 @@ def conclude(
         best_score=best_score,
         comparisons=comparisons,
         checkpoints=decided.checkpoints,
-        procedure=Procedure(level=question.level, draws=DRAWS, seed=question.seed, numpy=np.__version__),
+        procedure=Procedure(
+            level=question.level,
+            draws=draws_at(question.level / max(1, len(decided.compared))),
+            seed=question.seed,
+            numpy=np.__version__,
+        ),
         correction=next((c.correction for c in comparisons if c.correction is not None), None),
         usage=usage,
         warnings=(*warnings, *_weakened(decided, results)),

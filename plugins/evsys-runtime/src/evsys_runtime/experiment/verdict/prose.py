@@ -7,7 +7,16 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, ExperimentResult, NoiseFloor
+from evsys.types import (
+    ArmResult,
+    Comparison,
+    Conclusion,
+    EvaluationResult,
+    ExperimentResult,
+    Look,
+    LookSeries,
+    NoiseFloor,
+)
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.experiment.verdict.confirming import tried_how
 from evsys_runtime.experiment.verdict.endings import early_ends
@@ -32,6 +41,8 @@ __all__ = [
     "conclusion_markdown",
     "confirmed_line",
     "evaluation_line",
+    "look_line",
+    "look_words",
     "noise_line",
     "run_markdown",
     "unflagged_line",
@@ -44,7 +55,15 @@ def verdict_line(conclusion: Conclusion) -> str:
     imitated, suspected = (conclusion.extra.get(name) for name in ("simulated_by", HACKING_SUSPECTED))
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
     mark += f" (reward hacking suspected in {listed(suspected)})" if suspected else ""
-    return f"{conclusion.verdict or 'NO VERDICT'}{_subject(conclusion)}{mark}: {conclusion.reason}"
+    return f"{conclusion.verdict or 'NO VERDICT'}{_subject(conclusion)}{mark}{_look(conclusion)}: {conclusion.reason}"
+
+
+def _look(conclusion: Conclusion) -> str:
+    """Which look at the question a verdict follows from, unless it is the only one."""
+    series = conclusion.looks
+    if series is None or not series.tested or series.number == 1:
+        return ""
+    return f" (look {series.number} at this question, level {series.level:.2g} of {series.alpha:g})"
 
 
 def _subject(conclusion: Conclusion) -> str:
@@ -63,6 +82,23 @@ def unflagged_line(conclusion: Conclusion) -> str | None:
     line = f"without {count} of {rest.benchmark} found among the training rows: {rest.verdict}: {rest.reason}"
     effects = [f"{c.arm} {signed(c.effect)}" for c in rest.comparisons if c.effect is not None]
     return f"{line} (effect of {', '.join(effects)})" if effects else line
+
+
+def look_line(series: LookSeries) -> str:
+    """Which look at its question a conclusion is, the level that it could spend, and what the looks before it came to, in one line."""
+    times = (
+        "" if series.scorings == 1 else f", shared by {series.scorings} scorings that could have ended a run"
+    )
+    line = f"look {series.number} at this question, level {series.level:.2g} of {series.alpha:g}{times}"
+    if not series.tested:
+        return f"{line}; nothing was tested, so nothing is spent"
+    return f"{line}; before it {', '.join(map(look_words, series.earlier))}" if series.earlier else line
+
+
+def look_words(look: Look) -> str:
+    """A look in a few words: the experiment, its verdict, the effect."""
+    effect = "" if look.effect is None else f" {signed(look.effect)}"
+    return f"{look.experiment_id} {look.verdict}{effect}"
 
 
 def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
@@ -142,6 +178,15 @@ def _list(lines: Sequence[str]) -> list[str]:
     return [f"- {line}" for line in lines]
 
 
+def _head(result: ExperimentResult, conclusion: Conclusion, hypothesis: str | None) -> list[str]:
+    """The verdict, which look at the question it is, and the hypothesis."""
+    lines = [f"# {result.name}", "", f"**{verdict_line(conclusion)}**", ""]
+    if conclusion.looks is not None:
+        line = look_line(conclusion.looks)
+        lines += [f"{line[0].upper()}{line[1:]}.", ""]
+    return [*lines, f"Hypothesis: {hypothesis}", ""] if hypothesis else lines
+
+
 def conclusion_markdown(
     result: ExperimentResult,
     conclusion: Conclusion,
@@ -153,9 +198,7 @@ def conclusion_markdown(
     """The whole page; `prose` is what an `evsys_write_conclusion` listener wrote, placed under the numbers, and `plots` are
     pictures beside the page.
     """
-    lines = [f"# {result.name}", "", f"**{verdict_line(conclusion)}**", ""]
-    if hypothesis:
-        lines += [f"Hypothesis: {hypothesis}", ""]
+    lines = _head(result, conclusion, hypothesis)
     if conclusion.comparisons:
         word = "higher" if conclusion.direction == "max" else "lower"
         lines += [

@@ -1,0 +1,206 @@
+"""All looks at a question share one level, whatever the experiments, arms, entries and files are called."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from evsys_runtime.config.plan import ALPHA
+from evsys_runtime.experiment.verdict.spending import FIRST_SHARE, level_of_look
+from evsys_runtime.record.files import read_json, write_json
+from evsys_runtime.record.result_schemas import validate_result
+
+METADATA = """
+metadata:
+  hypothesis: it learns
+  success_metric: val.mean_reward
+  benchmark:
+    - {name: val, path: tasks.jsonl, max_tokens: 4}
+"""
+ARM = """
+  - name: {name}
+    data: {{source_kind: jsonl, path: train.jsonl, transforms: [{{kind: jsonl_to_chat}}]}}
+    model: {{name: evsys/tiny}}
+    algorithm: {{kind: sft, params: {{learning_rate: {rate}, steps: 6, batch_size: 4}}}}
+    backend: {{kind: mock}}
+"""
+TWO_ARMS = f"runs:{ARM.format(name='low', rate=0.0011)}{ARM.format(name='high', rate=0.05)}"
+
+
+@pytest.fixture(autouse=True)
+def different_tasks(project):
+    project.tasks([(f"t{i:02d}", f"say {'abcdefgh'[i % 8]} for {i}", "abcdefgh"[i % 8]) for i in range(40)])
+
+
+def looked(project, *changes, text=None, metadata=METADATA, extra="", **options):
+    """Run it, and give its series."""
+    body = text
+    for old, new in changes:
+        assert old in metadata or old in (body or "")
+        metadata, body = metadata.replace(old, new), body and body.replace(old, new)
+    experiment = project.experiment(body, metadata=metadata, extra=extra, **options)
+    result = experiment.run()
+    validate_result(json.loads((experiment.record.directory / "conclusion.json").read_text()), "conclusion")
+    return result.conclusion.looks
+
+
+def test_the_levels_of_any_number_of_looks_sum_to_the_level_of_the_question():
+    levels = [level_of_look(number, ALPHA) for number in range(1, 200_001)]
+    assert levels[0] == pytest.approx(FIRST_SHARE * ALPHA)
+    assert levels == sorted(levels, reverse=True)
+    assert sum(levels) < ALPHA
+    assert sum(levels) == pytest.approx(ALPHA, rel=1e-5)
+
+
+def test_each_repetition_is_the_next_look_at_the_question_and_has_the_level_that_is_left(project):
+    found = [looked(project, extra=f"\nbase_seed: {seed}\n") for seed in range(3)]
+    assert [series.number for series in found] == [1, 2, 3]
+    assert [series.level for series in found] == [level_of_look(k, 0.05) for k in (1, 2, 3)]
+    assert [len(series.earlier) for series in found] == [0, 1, 2]
+    assert found[2].earlier[0].verdict in ("SUPPORTED", "REFUTED", "INCONCLUSIVE")
+
+
+def test_names_of_entries_tasks_and_files_hide_no_look(project):
+    assert looked(project).number == 1
+    rows = [json.loads(line) for line in (project.root / "tasks.jsonl").read_text().splitlines()]
+    renamed = [
+        {**row, "task_id": f"other-{i}", "instruction": f"  {row['instruction'].upper()}. "}
+        for i, row in enumerate(reversed(rows))
+    ]
+    project.write("other.jsonl", renamed)
+    again = looked(
+        project,
+        ("val.mean_reward", "fresh.mean_reward"),
+        ("name: val", "name: fresh"),
+        ("tasks.jsonl", "other.jsonl"),
+    )
+    assert again.number == 2
+
+
+def test_fewer_or_more_of_the_same_tasks_are_the_same_benchmark_and_others_are_not(project):
+    assert looked(project).number == 1
+    assert looked(project, ("max_tokens: 4", "max_tokens: 4, limit: 15")).number == 2
+    project.tasks([(f"t{i:02d}", f"name {'abcdefgh'[i % 8]} at {i}", "abcdefgh"[i % 8]) for i in range(40)])
+    assert looked(project).number == 1
+
+
+def test_another_margin_is_the_same_question_and_another_claim_is_not(project):
+    assert looked(project).number == 1
+    assert looked(project, ("  success_metric", "  minimum_effect: 0.02\n  success_metric")).number == 2
+    assert (
+        looked(project, ("  success_metric", "  claim: no_worse\n  margin: 0.1\n  success_metric")).number
+        == 1
+    )
+
+
+def test_arms_that_differ_in_the_same_key_ask_the_same_however_far_they_differ(project):
+    against = METADATA.replace("  hypothesis", "  baseline: low\n  hypothesis")
+    first = looked(project, text=TWO_ARMS, metadata=against)
+    assert first.levers == ("+algorithm.params.learning_rate",)
+    touched = looked(project, ("0.0011", "0.0011001"), ("0.05", "0.04"), text=TWO_ARMS, metadata=against)
+    assert touched.number == 2
+    renamed = looked(
+        project,
+        ("name: low", "name: calm"),
+        ("baseline: low", "baseline: calm"),
+        text=TWO_ARMS,
+        metadata=against,
+    )
+    assert renamed.number == 3
+    turned = looked(project, ("baseline: low", "baseline: high"), text=TWO_ARMS, metadata=against)
+    assert (turned.levers, turned.number) == (("-algorithm.params.learning_rate",), 1)
+    other = looked(
+        project,
+        ("learning_rate: 0.05, steps: 6", "learning_rate: 0.0011, steps: 9"),
+        text=TWO_ARMS,
+        metadata=against,
+    )
+    assert (other.levers, other.number) == (("+algorithm.params.steps",), 1)
+
+
+def test_an_experiment_that_tested_nothing_spends_nothing(project):
+    first = looked(project, ("max_tokens: 4", "max_tokens: 4, limit: 9"))
+    assert (first.number, first.tested) == (1, False)
+    assert looked(project).number == 1
+    assert looked(project).number == 2
+
+
+def test_records_of_simulated_models_and_of_real_ones_are_series_of_their_own(project):
+    first = project.experiment()
+    first.run()
+    path = first.record.directory / "conclusion.json"
+    tree = read_json(path)
+    assert tree["extra"]["simulated_by"] == ["mock"]
+    write_json(path, {**tree, "extra": {}})
+    assert looked(project).number == 1
+    assert looked(project).number == 2
+
+
+def test_records_from_before_questions_were_counted_are_looks_at_the_same_rows(project):
+    first = project.experiment()
+    first.run()
+    folder = first.record.directory
+    facts = read_json(folder / "experiment.json")
+    for entry in facts["benchmarks"].values():
+        del entry["contents"]
+    write_json(folder / "experiment.json", facts)
+    tree = read_json(folder / "conclusion.json")
+    del tree["looks"], tree["procedure"], tree["claim"], tree["margin"]
+    write_json(folder / "conclusion.json", tree)
+    series = looked(project)
+    assert (series.number, series.earlier[0].experiment_id, series.earlier[0].level) == (2, folder.name, None)
+
+
+def test_what_was_supported_before_and_isnt_now_is_said(project):
+    first = project.experiment()
+    assert first.run().conclusion.verdict == "SUPPORTED"
+    again = project.experiment(f"run:{RUN_THAT_LEARNS_NOTHING}").run()
+    assert again.conclusion.verdict != "SUPPORTED"
+    (line,) = [line for line in again.conclusion.warnings if "was SUPPORTED on this question" in line]
+    assert first.record.directory.name in line
+    page = (project.root / again.directory / "conclusion.md").read_text(encoding="utf-8")
+    assert "(look 2 at this question, level 0.0039 of 0.05)" in page
+    assert f"before it {first.record.directory.name} SUPPORTED +" in page
+
+
+RUN_THAT_LEARNS_NOTHING = """
+  data:
+    source_kind: jsonl
+    path: train.jsonl
+    transforms: [{kind: jsonl_to_chat}]
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {learning_rate: 0.00000001, steps: 1, batch_size: 4}}
+  backend: {kind: mock}
+"""
+
+
+def test_an_experiment_that_is_interrupted_and_resumed_is_one_look(project):
+    experiment = project.experiment(TWO_ARMS)
+    experiment.run()
+    folder = experiment.record.directory
+    tree = read_json(folder / "conclusion.json")
+    partial = {**tree, "verdict": "INCONCLUSIVE", "looks": {**tree["looks"], "complete": False}}
+    write_json(folder / "conclusion.1.json", partial)
+    write_json(folder / "experiment.json", read_json(folder / "experiment.json"))
+    assert looked(project, text=TWO_ARMS).number == 2
+    write_json(folder / "conclusion.1.json", tree)
+    write_json(folder / "experiment.json", read_json(folder / "experiment.json"))
+    assert looked(project, text=TWO_ARMS).number == 4
+
+
+def test_a_run_that_ended_by_what_it_scored_divides_its_level_among_the_scorings(project):
+    """It could have ended at any of them, so each gets its part."""
+    scored = ("max_tokens: 4", "max_tokens: 4, run_every: 1")
+    stops = """
+select: {checkpoint: last}
+callbacks:
+  - {kind: early_stopping, params: {monitor: val.mean_reward, patience: 2}}
+"""
+    series = looked(
+        project, scored, extra=stops, text=f"run:{RUN_THAT_LEARNS_NOTHING.replace('steps: 1', 'steps: 12')}"
+    )
+    assert series.scorings > 1
+    assert series.level == pytest.approx(level_of_look(1, ALPHA) / series.scorings)
+    through = looked(project, scored, extra="\nselect: {checkpoint: last}\n")
+    assert (through.number, through.scorings) == (2, 1)
