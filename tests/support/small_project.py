@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+from evsys.types import ExperimentResult
 from evsys_runtime.experiment import Experiment
 
 RUN = """
@@ -29,6 +31,12 @@ metadata:
     path: tasks.jsonl
     max_tokens: 4
 """
+
+
+def forgotten(result: ExperimentResult) -> ExperimentResult:
+    """The result, without its record: what is run next is the first look at its question."""
+    shutil.rmtree(result.directory)
+    return result
 
 
 class Project:

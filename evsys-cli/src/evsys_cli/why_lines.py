@@ -14,7 +14,7 @@ from evsys_runtime.listed import listed
 from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
-    from evsys.types import Comparison
+    from evsys.types import Comparison, Look
     from evsys_runtime.record.differing import Difference
     from evsys_runtime.record.remembered import Why, WhyArm, WhyFailed, WhyParent
 
@@ -37,6 +37,8 @@ def why_lines(found: Why) -> Iterator[str]:
     yield from _titled("numbers", list(_numbers(found.arms, found.failed)))
     if found.confirmed is not None:
         yield from _titled("on runs that had no part in the choice", list(_numbers([found.confirmed])))
+    if len(found.looks) > 1:
+        yield from _titled("looks at this question", list(map(_look, found.looks)))
     yield from _titled("checkpoints", found.checkpoints)
     yield from _titled("what weakens it", found.weakened)
     yield from _titled("what failed", list(_failures(found.failed)))
@@ -46,6 +48,15 @@ def why_lines(found: Why) -> Iterator[str]:
         yield from _titled(title, list(_changes(found.changed)))
     if found.settle is not None:
         yield from _titled("what would settle it", [found.settle])
+
+
+def _look(look: Look) -> str:
+    """A look at the question: the experiment, its verdict and effect, and the p-value with the level that it had."""
+    bounds = "" if look.low is None or look.high is None else f" [{number(look.low)}, {number(look.high)}]"
+    effect = "" if look.effect is None else f", effect {signed(look.effect)}{bounds}"
+    p = "" if look.p_value is None else f", p {look.p_value:.2g}"
+    level = "" if look.level is None else f" at level {look.level:.2g}"
+    return f"{look.experiment_id}: {look.verdict}{effect}{p}{level}"
 
 
 def _titled(title: str, lines: Sequence[str]) -> Iterator[str]:

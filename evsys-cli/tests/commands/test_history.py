@@ -98,7 +98,7 @@ def test_experiments_are_listed_the_newest_first_with_status_verdict_and_effect(
     assert header.split() == ["experiment", "status", "verdict", "effect", "runs", "metric", "tags"]
     assert re.fullmatch(rf"  {ids['bad']} +completed except two-s0 +INCONCLUSIVE .*1 of 2 .*broken", first)
     assert re.fullmatch(
-        rf"  {ids['good']} +completed +\w+ \(simulated\) +[+-]\d\.\d+ \[[-\d., ]+\] +2 +val\.mean_reward .* -> .* fine",
+        rf"  {ids['good']} +completed +\w+ \(simulated, look 1 of 2\) +[+-]\d\.\d+ \[[-\d., ]+\] +2 +val\.mean_reward .* -> .* fine",
         second,
     )
 
@@ -139,7 +139,7 @@ def test_what_is_near_a_config_is_listed_with_the_values_that_differ(evsys, proj
     outcome = evsys("history", "--near", "good.yaml")
     assert (outcome.code, outcome.err) == (0, "")
     assert re.match(
-        rf"{ids['bad']}/one: \w+, effect .*\n  the model is simulated by mock\n  the same config\n{ids['good']}/",
+        rf"{ids['bad']}/one: \w+, effect .*\n  the model is simulated by mock\n  it is look 2 of 2 .*\n  the same config\n{ids['good']}/",
         outcome.out,
     )
     config = project / "good.yaml"
@@ -422,8 +422,8 @@ def test_a_retracted_experiment_is_marked_everywhere_and_so_is_what_rests_on_it(
         f"{ids['good']} is retracted: the verifier took every answer\n  {ids['bad']} rests on it\n"
     )
     listed = evsys("history").out
-    assert "INCONCLUSIVE (rests on retracted, simulated)" in listed
-    assert "INCONCLUSIVE (retracted, simulated)" in listed
+    assert "INCONCLUSIVE (rests on retracted, simulated, look 2 of 2)" in listed
+    assert "INCONCLUSIVE (retracted, simulated, look 1 of 2)" in listed
     assert "RETRACTED   the verifier took every answer (2" in evsys("show", "good").out
     assert f"caution     it rests on retracted experiments: {ids['good']}" in evsys("show", "bad").out
     compared = evsys("compare", "good", "bad").err
@@ -470,13 +470,16 @@ def test_why_tells_numbers_failures_and_what_changed_against_the_parent(evsys, p
     outcome = evsys("why", "bad")
     assert outcome.code == 0
     lines = outcome.out.splitlines()
-    assert lines[0] == f"{ids['bad']}: INCONCLUSIVE (simulated)"
+    assert lines[0] == f"{ids['bad']}: INCONCLUSIVE (simulated, look 2 of 2)"
+    first, second = lines[lines.index("looks at this question:") + 1 :][:2]
+    assert re.fullmatch(rf"  {ids['good']}: INCONCLUSIVE, effect .*, p .* at level 0\.04", first)
+    assert re.fullmatch(rf"  {ids['bad']}: INCONCLUSIVE, effect .*, p .* at level 0\.0039", second)
     assert "  by val.mean_reward, higher is better, against base_model, minimum effect 0.2" in lines
     assert re.search(r"^  one: inconclusive, .* -> .*, effect .*$", outcome.out, re.MULTILINE)
     assert re.search(
         r"^  two-s0: failed data/JSONDecodeError.*: .*torn\.jsonl:1: ", outcome.out, re.MULTILINE
     )
-    assert f"against its parent {ids['good']}, INCONCLUSIVE (simulated):" in lines
+    assert f"against its parent {ids['good']}, INCONCLUSIVE (simulated, look 1 of 2):" in lines
     assert '    data.path: "train.jsonl" -> "torn.jsonl"' in lines
     assert "what would settle it:" in lines
     assert evsys("why", "bad/two").out.count("one:") == 0
@@ -559,11 +562,11 @@ def test_a_damaged_index_is_told_of_on_standard_error_and_spoils_no_document(evs
 def test_every_command_that_repeats_a_verdict_marks_a_simulated_model(evsys, project, ids):
     lines = {
         ("show", "good"): "caution     the model is simulated by mock",
-        ("why", "good"): f"{ids['good']}: INCONCLUSIVE (simulated)",
-        ("compare", "good", "bad"): "INCONCLUSIVE (simulated)",
-        ("next",): "(simulated): ",
-        ("context",): "[simulated]",
-        ("history",): "INCONCLUSIVE (simulated)",
+        ("why", "good"): f"{ids['good']}: INCONCLUSIVE (simulated, look 1 of 2)",
+        ("compare", "good", "bad"): "INCONCLUSIVE (simulated, look 2 of 2)",
+        ("next",): "(simulated, look ",
+        ("context",): "[simulated, look 2 of 2]",
+        ("history",): "INCONCLUSIVE (simulated, look 1 of 2)",
     }
     for command, line in lines.items():
         assert line in evsys(*command).out, command
@@ -581,17 +584,19 @@ def test_the_json_of_every_command_has_subject_and_marks(evsys, project, ids):
         *evsys("history", "--json").json["experiments"],
     ]
     for each in found:
-        assert [mark["kind"] for mark in each["marks"]] == ["simulated"]
+        assert [mark["kind"] for mark in each["marks"]] == ["simulated", "look"]
         assert each["subject"] is None
     for asked in evsys("context", "--json").json["open"]:
-        assert asked["marks"] == ["simulated"]
+        assert asked["marks"] == ["simulated", "look"]
+        assert "all looks: INCONCLUSIVE +0, INCONCLUSIVE +0" in asked["says"]
 
 
 def test_an_edited_conclusion_is_marked(evsys, project, ids):
     path = project / ".evsys" / "experiments" / ids["good"] / "conclusion.json"
     path.write_text(path.read_text(encoding="utf-8").replace("INCONCLUSIVE", "SUPPORTED"), encoding="utf-8")
     assert re.search(
-        rf"{ids['good']} .* SUPPORTED \(this checkpoint, edited, simulated\)", evsys("history").out
+        rf"{ids['good']} .* SUPPORTED \(this checkpoint, edited, simulated, look 1 of 2\)",
+        evsys("history").out,
     )
     assert "caution     its conclusion.json was edited" in evsys("show", "good").out
     known = evsys("context", "--json").json

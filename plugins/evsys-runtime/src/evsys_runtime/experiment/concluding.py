@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES
-from evsys.types import ArmResult, Conclusion, ExperimentResult, LookSeries, Selection, Usage
+from evsys.types import ArmResult, Conclusion, ExperimentResult, Selection, Usage
 from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
 from evsys_runtime.experiment.added.search import without_arm
 from evsys_runtime.experiment.arms.seed_audit import same_orders
@@ -64,9 +64,11 @@ def conclude_and_write(
         told = () if session.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
         conclusion = attrs.evolve(conclusion, forgetting=told, test_looks=test_looks(arms))
     conclusion = _as_it_ran(session, conclusion, arms, alike)
-    conclusion = known.told_in(
-        attrs.evolve(conclusion, looks=_looks(session, known, asked, conclusion, arms))
-    )
+    series = known.series.get(asked[-1].benchmark) if asked else None
+    if series is not None:
+        complete = _complete(session, arms, ended_by)
+        conclusion = attrs.evolve(conclusion, looks=as_taken(series, conclusion, complete=complete))
+    conclusion = known.told_in(conclusion)
     status, exit_code = outcome_of(
         arms,
         conclusion,
@@ -92,16 +94,9 @@ def conclude_and_write(
     return result
 
 
-def _looks(
-    session: Session,
-    known: KnownBefore,
-    asked: Sequence[Question],
-    conclusion: Conclusion,
-    arms: Sequence[ArmResult],
-) -> LookSeries | None:
-    """The looks at the question that decides, with this one; None if nothing was asked."""
-    series = known.series.get(asked[-1].benchmark) if asked else None
-    return None if series is None else as_taken(series, conclusion, arms, len(session.plan.arms))
+def _complete(session: Session, arms: Sequence[ArmResult], ended_by: BaseException | None) -> bool:
+    """Whether every planned run is through, and nothing was left to do."""
+    return ended_by is None and sum(arm.status == "completed" for arm in arms) == len(session.plan.arms)
 
 
 def _decided(

@@ -16,14 +16,17 @@ from evsys.types.results import Comparison, Outcome, Verdict
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.index_tables import full_text
+from evsys_runtime.record.looks import Ledger
 from evsys_runtime.record.marks import marks_of
-from evsys_runtime.record.past import History, PastExperiment, PastRun, Reindexed, Unreadable
+from evsys_runtime.record.past import History, LookPlace, PastExperiment, PastRun, Reindexed, Unreadable
 from evsys_runtime.record.retraction import resting_on_retracted
 
 __all__ = [
     "OUTCOMES",
     "SORTS",
+    "Around",
     "Question",
+    "around",
     "ask",
     "found_by",
     "indexed_now",
@@ -126,13 +129,13 @@ def ask(index: Index, question: Question) -> History:
     columns = f"r.document, {_RUN_STATUS}" if question.runs else f"e.document, e.status, {_COUNTS}"
     query = f"SELECT {columns} FROM {source} WHERE {where} ORDER BY {_order(question)} LIMIT ?"  # noqa: S608
     found = index.rows(query, (*values, -1 if question.limit is None else question.limit))
-    resting = {} if question.runs else resting_on_retracted(index)
+    known = Around() if question.runs else around(index)
     return History(
         records=str(index.experiments),
         index=str(index.path) if index.kept else None,
         full_text=full_text(),
         total=total,
-        experiments=() if question.runs else tuple(_experiment(resting, *row) for row in found),
+        experiments=() if question.runs else tuple(_experiment(known, *row) for row in found),
         runs=tuple(_run(*row) for row in found) if question.runs else (),
     )
 
@@ -166,21 +169,32 @@ def indexed_now(index: Index, *, seconds: float) -> Reindexed:
     )
 
 
-def past_experiment(
-    index: Index, experiment_id: str, resting: Mapping[str, tuple[str, ...]] | None = None
-) -> PastExperiment | None:
+@attrs.frozen(kw_only=True)
+class Around:
+    """What follows for each experiment from the others: the retracted ones that it rests on, and its place among the looks at its question."""
+
+    resting: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    looks: Mapping[str, LookPlace] = attrs.field(factory=dict)
+
+
+def around(index: Index) -> Around:
+    """What follows from all experiments of an index."""
+    return Around(resting=resting_on_retracted(index), looks=Ledger.of(index).places())
+
+
+def past_experiment(index: Index, experiment_id: str, known: Around | None = None) -> PastExperiment | None:
     """One experiment, a dry run or not; None where there is none of this id.
 
     Args:
         index: of the experiments on record, as of now.
         experiment_id: its id.
-        resting: what rests on retracted ones, where that was read before.
+        known: what follows from the other experiments, if that was read before.
     """
     query = f"SELECT e.document, e.status, {_COUNTS} FROM experiment e WHERE e.folder = ?"  # noqa: S608
     found = index.rows(query, (experiment_id,))
     if not found:
         return None
-    return _experiment(resting_on_retracted(index) if resting is None else resting, *found[0])
+    return _experiment(around(index) if known is None else known, *found[0])
 
 
 def runs_of(index: Index, experiment_id: str) -> tuple[PastRun, ...]:
@@ -279,9 +293,7 @@ def _places(values: tuple[str, ...]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _experiment(
-    resting: Mapping[str, tuple[str, ...]], document: str, status: str, runs: int, completed: int
-) -> PastExperiment:
+def _experiment(known: Around, document: str, status: str, runs: int, completed: int) -> PastExperiment:
     tree = json.loads(document)
     lists = {name: tuple(tree[name]) for name in _LISTS}
     changed = {
@@ -290,7 +302,8 @@ def _experiment(
         "confirmed": None if tree["confirmed"] is None else Comparison(**tree["confirmed"]),
         "settling": None if tree["settling"] is None else Settling(**tree["settling"]),
         "usage": _usage(tree["usage"]),
-        "rests_on": resting.get(tree["experiment_id"], ()),
+        "rests_on": known.resting.get(tree["experiment_id"], ()),
+        "look": known.looks.get(tree["experiment_id"]),
     }
     counted = {"status": status, "runs": runs, "runs_completed": completed, "marks": ()}
     past = PastExperiment(**{**tree, **changed, **counted})

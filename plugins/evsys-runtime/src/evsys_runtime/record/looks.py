@@ -11,6 +11,7 @@ import attrs
 from evsys.types.evidence import Look
 from evsys_runtime.data.task_contents import TaskContents
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.past import LookPlace
 from evsys_runtime.record.questions import AskedQuestion, FinalTest
 
 __all__ = ["Asked", "Ledger", "declared_tests"]
@@ -62,14 +63,27 @@ class Ledger:
         found = (each for each in self.asked if each.experiment_id != apart_from)
         return tuple(look for each in found if each.question.is_same(question) for look in each.looks)
 
-    def series_of(self, experiment_id: str) -> tuple[tuple[Look, ...], int] | None:
-        """All looks at the question of an experiment, and how many there were when it finished; None if it took none."""
+    def series_of(self, experiment_id: str) -> tuple[Look, ...]:
+        """All looks at the question of an experiment, the oldest first; none if it took none itself."""
         own = next((each for each in self.asked if each.experiment_id == experiment_id), None)
-        if own is None:
-            return None
-        looks = self.looks_at(own.question)
-        last = max(place for place, look in enumerate(looks, start=1) if look.experiment_id == experiment_id)
-        return looks, last
+        return () if own is None else self.looks_at(own.question)
+
+    def places(self) -> dict[str, LookPlace]:
+        """Of each experiment which look at its question it is, and of how many."""
+        alike: dict[AskedQuestion, list[int]] = {}
+        for place, each in enumerate(self.asked):
+            alike.setdefault(each.question, []).append(place)
+        found: dict[str, LookPlace] = {}
+        for question, own in alike.items():
+            others = (places for other, places in alike.items() if other.is_same(question))
+            number, numbers = 0, dict[int, int]()
+            for place in sorted(place for places in others for place in places):
+                number += len(self.asked[place].looks)
+                numbers[place] = number
+            found |= {
+                self.asked[place].experiment_id: LookPlace(number=numbers[place], of=number) for place in own
+            }
+        return found
 
 
 def declared_tests(index: Index) -> Iterator[tuple[str, FinalTest]]:

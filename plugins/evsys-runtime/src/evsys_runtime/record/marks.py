@@ -21,6 +21,7 @@ MarkKind = Literal[
     "leaked",
     "reward_hacking",
     "question_changed",
+    "look",
 ]
 
 HACKING_SUSPECTED = "reward_hacking_suspected"
@@ -87,3 +88,6 @@ def _marks(past: PastExperiment) -> Iterator[Mark]:
     if past.question_changed:
         says = f"the question changed after results were known: {', '.join(past.question_changed)}"
         yield Mark(kind="question_changed", label="question changed after results", says=says)
+    if past.look is not None and past.look.of > 1:
+        place = f"look {past.look.number} of {past.look.of}"
+        yield Mark(kind="look", label=place, says=f"it is {place} at its question, which share one level")

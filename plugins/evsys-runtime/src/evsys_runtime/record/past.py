@@ -17,6 +17,7 @@ __all__ = [
     "EXPERIMENT_STATUSES",
     "RUN_STATUSES",
     "History",
+    "LookPlace",
     "NearArm",
     "PastExperiment",
     "PastRun",
@@ -39,6 +40,14 @@ RUN_STATUSES = (*EXPERIMENT_STATUSES, "waiting")
 
 
 @attrs.frozen(kw_only=True)
+class LookPlace:
+    """Which look at its question an experiment is, and of how many on record."""
+
+    number: int
+    of: int
+
+
+@attrs.frozen(kw_only=True)
 class PastExperiment:
     """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
     baseline with the interval of that, which is that of the winner once more where it was confirmed. `moment` is when it began, by its folder's name where its files don't tell, UTC.
@@ -48,7 +57,7 @@ class PastExperiment:
 
     `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
     `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict: `checkpoint` or `recipe`), and `edited`
-    (conclusion.json is no longer what the run wrote).
+    (conclusion.json is no longer what the run wrote). `look` is its place among all looks at its question; None if it tested nothing.
     """
 
     experiment_id: str
@@ -101,6 +110,7 @@ class PastExperiment:
     question_changed: tuple[str, ...] = ()
     hacking_suspected: tuple[str, ...] = ()
     edited: bool = False
+    look: LookPlace | None = None
     marks: tuple[Mark, ...] = ()
     problem: str | None = None
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import attrs
 
+from evsys.types.evidence import Look
 from evsys.types.results import Comparison
 from evsys_runtime.record.differing import Difference
 from evsys_runtime.record.marks import Mark, MarkKind
@@ -247,7 +248,7 @@ class Why:
 
     `subject` is what the verdict is about, a checkpoint or a recipe.
     `checkpoints` says which checkpoint of each run was compared. `weakened` is whatever speaks against what was concluded. `parent_verdict`, `parent_retracted` (why) and `changed` are about its parent, as
-    far as that is on record.
+    far as that is on record. `looks` are all looks at its question, this experiment's included, the oldest first.
     """
 
     experiment_id: str
@@ -272,6 +273,7 @@ class Why:
     parent_subject: str | None = None
     parent_marks: tuple[Mark, ...] = ()
     changed: tuple[WhyParent, ...] = ()
+    looks: tuple[Look, ...] = ()
     marks: tuple[Mark, ...] = ()
 
 

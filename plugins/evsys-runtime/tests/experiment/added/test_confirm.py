@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small_project import forgotten
 
 from evsys.errors import ConfigError
 from evsys_runtime.experiment import Experiment
@@ -169,7 +170,7 @@ def test_a_fresh_run_that_fails_leaves_a_candidate_that_says_why(learns, monkeyp
 
 @pytest.mark.parametrize("cut", ["before the decision", "behind it"])
 def test_a_kill_between_choosing_and_confirming_changes_nothing(learns, monkeypatch, cut):
-    whole = confirmed(learns).run()
+    whole = forgotten(confirmed(learns).run())
 
     def cut_off(*_arguments):
         raise KeyboardInterrupt
@@ -235,7 +236,7 @@ def test_without_seeds_untrained_weights_are_scored_once_more_too_with_seeds_of_
 
 def test_scoring_once_more_is_resumed_after_a_kill(learns, monkeypatch):
     block = "{seeds: 0, benchmark: final}"
-    whole = confirmed(learns, block).run()
+    whole = forgotten(confirmed(learns, block).run())
 
     def cut_off(*_arguments):
         raise KeyboardInterrupt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_project import METADATA
+from small_project import METADATA, forgotten
 
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
@@ -80,7 +80,7 @@ def test_cut_off_in_a_stage_of_its_confirmation_it_comes_to_the_same(project):
     project.code("callbacks", CUTS)
     (project.root / "cut").touch()
     extra = "confirm: {seeds: 1}\ncallbacks: [{kind: cuts}]\n"
-    whole = project.experiment(STAGES, extra=extra).run()
+    whole = forgotten(project.experiment(STAGES, extra=extra).run())
     (project.root / "cut").unlink()
     cut = project.experiment(STAGES, extra=extra)
     with pytest.raises(KeyboardInterrupt):

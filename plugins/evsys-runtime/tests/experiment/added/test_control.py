@@ -128,7 +128,7 @@ def test_a_noise_floor_that_was_retracted_with_its_experiment_is_used_no_more(le
     assert again.conclusion.noise_floor is None
 
 
-def test_the_index_is_asked_only_for_what_an_experiment_does_not_know_by_itself(learns, monkeypatch):
+def test_the_index_is_opened_once_by_each_experiment_that_concludes(learns, monkeypatch):
     asked = []
     opened = experiments.earlier_index
 
@@ -138,9 +138,9 @@ def test_the_index_is_asked_only_for_what_an_experiment_does_not_know_by_itself(
 
     monkeypatch.setattr(experiments, "earlier_index", counted)
     first = controlled(learns).run()
-    assert (first.conclusion.noise_floor is not None, asked) == (True, [])
+    assert (first.conclusion.noise_floor is not None, asked) == (True, [first.experiment_id])
     second = controlled(learns, "").run()
-    assert asked == [second.experiment_id]
+    assert asked == [first.experiment_id, second.experiment_id]
     assert second.conclusion.noise_floor.experiment_id == first.experiment_id
     metadata = METADATA.replace("max_tokens: 2}", "max_tokens: 2, split: test}")
     third = controlled(
@@ -148,7 +148,7 @@ def test_the_index_is_asked_only_for_what_an_experiment_does_not_know_by_itself(
         metadata=metadata.replace("success_metric: val.mean_reward\n  baseline: slow\n  ", ""),
         block="",
     ).run()
-    assert asked == [second.experiment_id, third.experiment_id]
+    assert asked == [first.experiment_id, second.experiment_id, third.experiment_id]
 
 
 @pytest.mark.parametrize(

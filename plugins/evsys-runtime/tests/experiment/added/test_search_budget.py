@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_project import METADATA
+from small_project import METADATA, forgotten
 
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.added import search_scores
@@ -98,7 +98,7 @@ def test_steps_that_are_made_twice_change_no_choice(project, search, cuts):
     if search == SEARCHES["asha"]:
         cuts = [[run, min(step, 1)] for run, step in cuts]
     budget = "{steps: 26, arms: 3}"
-    whole = searched(project, search, budget, [])
+    whole = forgotten(searched(project, search, budget, []))
     cut = searched(project, search, budget, cuts)
 
     assert facts(cut)["budget"]["spent"]["steps"] > facts(whole)["budget"]["spent"]["steps"]
@@ -111,7 +111,7 @@ def test_steps_that_are_made_twice_change_no_choice(project, search, cuts):
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 def test_what_the_limit_doesnt_pay_for_twice_is_proposed_and_started_once_it_is_raised(project, search):
     """Four arms of six steps are paid for once; after three steps were lost the last one isn't, and nothing is put in its place."""
-    whole = searched(project, search, "{steps: 24}", [])
+    whole = forgotten(searched(project, search, "{steps: 24}", []))
     count = len(whole.arms)
     assert facts(whole)["search"]["ended"] == "the budget pays for no further arm"
     lost = 1 if search == SEARCHES["asha"] else 3
@@ -143,7 +143,7 @@ def test_no_winner_is_chosen_while_an_arm_waits_for_more_to_spend(project):
         .replace("steps: 6", "steps: 18")
     )
     search = "{kind: random, params: {arms: 3}}"
-    whole = searched(project, search, "{steps: 72}", [], space)
+    whole = forgotten(searched(project, search, "{steps: 72}", [], space))
     cut = searched(
         project, search, "{steps: 72}", [[3, 3], [3, 7], [3, 11]], space.replace(", save_every: 4", "")
     )
@@ -159,7 +159,7 @@ def test_once_the_winner_is_confirmed_nothing_more_is_proposed(project):
         .replace("low: 1e-3", "low: 0.02")
         .replace("steps: 6", "steps: 18")
     )
-    whole = searched(project, "{kind: random, params: {arms: 9}}", "{steps: 72}", [], space)
+    whole = forgotten(searched(project, "{kind: random, params: {arms: 9}}", "{steps: 72}", [], space))
     cut = searched(project, "{kind: random, params: {arms: 9}}", "{steps: 80}", [[2, 3], [4, 5]], space)
     assert [arm.purpose for arm in whole.arms] == ["candidate"] * 3 + ["confirm"]
     assert proposals(cut) == proposals(whole)

@@ -56,25 +56,18 @@ def look_series(
     )
 
 
-def as_taken(
-    series: LookSeries, conclusion: Conclusion, results: Sequence[ArmResult], planned: int
-) -> LookSeries:
+def as_taken(series: LookSeries, conclusion: Conclusion, *, complete: bool) -> LookSeries:
     """The series with what became of this look.
 
     Args:
         series: what the conclusion continues.
         conclusion: what was concluded.
-        results: the runs behind it.
-        planned: how many runs were planned.
+        complete: whether every planned run has a score, and nothing was left to do.
     """
     again = conclusion.confirmed
     compared = conclusion.comparisons if again is None else (again.comparison,)
-    return attrs.evolve(
-        series,
-        tested=conclusion.verdict not in (None, "INVALID")
-        and any(each.p_value is not None for each in compared),
-        complete=sum(result.status == "completed" for result in results) >= planned,
-    )
+    tested = conclusion.verdict not in (None, "INVALID") and any(c.p_value is not None for c in compared)
+    return attrs.evolve(series, tested=tested, complete=complete)
 
 
 def _scorings_to_end_at(entry: str, results: Sequence[ArmResult]) -> int:

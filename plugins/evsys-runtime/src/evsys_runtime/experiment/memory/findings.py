@@ -12,6 +12,7 @@ from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.listed import listed
 from evsys_runtime.record.history import Question, ask, found_by
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.looks import Ledger
 from evsys_runtime.record.marks import DISQUALIFYING, labels
 from evsys_runtime.record.past import PastExperiment
 from evsys_runtime.record.remembered import BestRecipe, Finding, Retracted, Unfinished, WayToFail
@@ -20,6 +21,7 @@ __all__ = ["Findings", "Known", "Worded", "findings", "sentences", "winners_of"]
 
 _LONGEST = 240
 _MOST_ARMS = 8
+_MOST_LOOKS = 6
 _IN_WORDS = ("rests_on_retracted",)
 """Marks that a finding has in words of its own."""
 
@@ -30,10 +32,11 @@ type Numbers = frozenset[int]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Known:
-    """Every experiment on record, the newest first, and the config of each of their arms."""
+    """Every experiment on record, the newest first, the config of each of their arms, and all looks at their questions."""
 
     experiments: tuple[PastExperiment, ...]
     configs: Mapping[tuple[str, str], Numbers]
+    ledger: Ledger
 
     @classmethod
     def of(cls, index: Index, on_record: ArmsOnRecord | None = None) -> Known:
@@ -45,7 +48,8 @@ class Known:
             for experiment, arm, numbers in on_record.arms
             if experiment in folders
         }
-        return cls(experiments=ask(index, Question()).experiments, configs=configs)
+        experiments = ask(index, Question()).experiments
+        return cls(experiments=experiments, configs=configs, ledger=Ledger.of(index))
 
     def recipe(self, past: PastExperiment, arm: str) -> object:
         """What is the same for arms of the same config, judged alike; where the config isn't known an arm is like itself alone."""
@@ -59,6 +63,15 @@ class Known:
     def question(self, past: PastExperiment) -> object:
         """What is the same for experiments that ask the same about all their arms."""
         return frozenset(self.arm_question(past, each.arm) for each in past.comparisons)
+
+    def series(self, past: PastExperiment) -> Iterator[str]:
+        """What all looks at the question of an experiment came to, the oldest first, if there are several."""
+        if past.look is not None and past.look.of > 1:
+            looks = self.ledger.series_of(past.experiment_id)
+            left = len(looks) - _MOST_LOOKS
+            before = [f"{left} more"] if left > 0 else []
+            told = (f"{look.verdict} {look.effect or 0.0:+.2g}" for look in looks[-_MOST_LOOKS:])
+            yield f"all looks: {', '.join([*before, *told])}"
 
 
 @attrs.frozen
@@ -107,7 +120,7 @@ def findings(known: Known, *, usual: str | None) -> Findings:
         supported=tuple(found for verdict, found in worked if verdict == "SUPPORTED"),
         candidates=tuple(found for verdict, found in worked if verdict == "CANDIDATE"),
         open=tuple(_open(known, asked, undecided, usual)),
-        refuted=tuple(_refuted(past, usual) for past in standing if past.verdict == "REFUTED"),
+        refuted=tuple(_refuted(known, past, usual) for past in standing if past.verdict == "REFUTED"),
         unfinished=tuple(
             _plain(
                 Unfinished(
@@ -164,7 +177,7 @@ def _worked(
     elsewhere = _otherwise(known, standing)
     for recipe, group in sorted(groups.items(), key=lambda item: _certainty(item[1][0])):
         past, (best, *others) = group[0], winners_of(group[0])
-        basis = [*_grounds(past, best, usual), *_also(group[1:], "also won in")]
+        basis = [*_grounds(past, best, usual), *known.series(past), *_also(group[1:], "also won in")]
         if others:
             basis.append(f"{listed([each.arm for each in others], _MOST_ARMS)} won, too")
         basis += [f"but {outcome} in {where}" for outcome, where in elsewhere.get(recipe, ())]
@@ -209,20 +222,20 @@ def _open(
         past = group[0]
         arms = undecided[past.experiment_id]
         best = next((each for each in arms if each.arm == past.best_arm), arms[0])
-        basis = [*_grounds(past, best, usual), *_also(group[1:], "asked before in")]
+        basis = [*_grounds(past, best, usual), *known.series(past), *_also(group[1:], "asked before in")]
         settles = past.settling is None or past.settling.arm in {each.arm for each in arms}
         settle = f"to settle: {past.settle}" if past.settle and settles else None
         said = [settle, _cut(past.hypothesis)]
         yield _finding(past, best, basis, said)
 
 
-def _refuted(past: PastExperiment, usual: str | None) -> Worded[Finding]:
+def _refuted(known: Known, past: PastExperiment, usual: str | None) -> Worded[Finding]:
     scored = [each for each in past.comparisons if each.effect is not None]
     best = max(scored, key=lambda each: each.effect or 0.0, default=None)
     basis = [] if best is None else list(_grounds(past, best, usual))
     if len(scored) > 1:
         basis.append(f"the best of {len(scored)} arms")
-    return _finding(past, best, basis, [_cut(past.hypothesis)])
+    return _finding(past, best, [*basis, *known.series(past)], [_cut(past.hypothesis)])
 
 
 def _finding(

@@ -12,12 +12,11 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart
 from evsys_runtime.experiment.resolved import resolved_runs
 from evsys_runtime.record.differing import differences
-from evsys_runtime.record.history import Question, found_by, past_experiment, runs_of
+from evsys_runtime.record.history import Around, Question, around, found_by, past_experiment, runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.index_tables import full_text
 from evsys_runtime.record.leaves import short_leaves
 from evsys_runtime.record.past import History, NearArm, PastExperiment
-from evsys_runtime.record.retraction import resting_on_retracted
 
 __all__ = ["near"]
 
@@ -94,14 +93,14 @@ def near(plan: Plan, index: Index, question: Question) -> History:
             nearest[experiment] = attrs.evolve(found, arm=arm)
     listed = [(nearest[number], folder) for number, folder in found_by(index, question) if number in nearest]
     listed.sort(key=lambda pair: pair[0])
-    resting = resting_on_retracted(index)
+    others = around(index)
     return History(
         records=str(index.experiments),
         index=str(index.path) if index.kept else None,
         full_text=full_text(),
         total=len(listed),
         near=tuple(
-            _told(index, folder, found, on_record, resting) for found, folder in listed[: question.limit]
+            _told(index, folder, found, on_record, others) for found, folder in listed[: question.limit]
         ),
     )
 
@@ -149,9 +148,9 @@ def _told(
     folder: str,
     found: _Found,
     on_record: ArmsOnRecord,
-    resting: Mapping[str, tuple[str, ...]],
+    known: Around,
 ) -> NearArm:
-    past = past_experiment(index, folder, resting)
+    past = past_experiment(index, folder, known)
     assert past is not None
     runs = [run for run in runs_of(index, folder) if run.label == found.arm]
     scores = [run.score for run in runs if run.score is not None]

@@ -19,6 +19,7 @@ from evsys_runtime.record.differing import differences
 from evsys_runtime.record.experiment_names import run_called
 from evsys_runtime.record.history import Question, found_by, past_experiment
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.looks import Ledger
 from evsys_runtime.record.past import PastExperiment, Shown, ShownRun
 from evsys_runtime.record.remembered import FailureClass, Why, WhyArm, WhyFailed, WhyParent
 from evsys_runtime.record.shown import shown
@@ -95,6 +96,7 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         parent_subject=None if parent is None else parent.subject,
         parent_marks=() if parent is None else parent.marks,
         changed=() if parent is None else tuple(_changed(index, past, parent, named, on_record())),
+        looks=Ledger.of(index).series_of(experiment_id),
         marks=past.marks,
     )
 
