@@ -43,14 +43,10 @@ def experiment_facts(
         "base_seed": plan.experiment.base_seed,
         "overrides": list(map(said, plan.overrides)),
         "benchmarks": {
-            b.name: {
-                "split": b.split,
-                "hash": b.benchmark_hash,
-                "verifier_hash": b.verifier_hash,
-                "contents": task_contents(b.tasks).as_json,
-            }
+            b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
             for b in benchmarks
         },
+        "task_contents": {b.name: task_contents(b.tasks).as_json for b in benchmarks},
         "arms": [arm_facts(arm) for arm in plan.arms],
         "provenance": collect(plan.project_root),
         "launch": launch_facts(beside, plan.project_root, plan.overrides, options, forks),

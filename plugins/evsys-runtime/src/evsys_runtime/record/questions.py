@@ -96,7 +96,7 @@ def _entry_of_metric(metric: str, names: Sequence[str]) -> str | None:
 
 def _contents(facts: Tree, entry: str) -> TaskContents | None:
     """The task contents of an entry by experiment.json; None in older records."""
-    tree = ((facts.get("benchmarks") or {}).get(entry) or {}).get("contents")
+    tree = (facts.get("task_contents") or {}).get(entry)
     return None if tree is None else TaskContents.of_tree(tree)
 
 
