@@ -19,6 +19,7 @@ __all__ = [
     "LossTest",
     "NoiseFloor",
     "Procedure",
+    "RecipeRuns",
     "RunDeviation",
     "Settling",
     "Subject",
@@ -31,16 +32,34 @@ LossOutcome = Literal["exceeded", "within", "undecided"]
 
 
 @attrs.frozen(kw_only=True)
-class RunDeviation:
-    """How far training runs of one recipe differ: the standard deviation of a run's score, known from earlier runs.
+class RecipeRuns:
+    """The `scores` of the training runs of one recipe on the success metric, by run, on the tasks that all of them have a score of.
 
-    `freedom` are the degrees of freedom behind it, `runs` the runs, `experiments` whose they are (empty: this one's).
+    `sampling_variance` is the part of a run's variance that comes from sampling its rollouts.
+    """
+
+    experiment_id: str | None
+    arm: str
+    scores: Mapping[str, float]
+    sampling_variance: float
+
+
+@attrs.frozen(kw_only=True)
+class RunDeviation:
+    """How far training runs of one recipe differ: the standard deviation of a run's score on `metric`, known from similar recipes.
+
+    `sampling_deviation` is the part of it that comes from sampling rollouts. `freedom` are the degrees of freedom behind it, which also count
+    how much recipes differ; `runs` the runs, `experiments` whose they are. `recipes` are their scores, as they were when the
+    conclusion was written, so that it can be recomputed; empty in a claim, which `run_deviation` of the conclusion has them for.
     """
 
     standard_deviation: float
     freedom: float
     runs: int
     experiments: tuple[str, ...] = ()
+    metric: str | None = None
+    sampling_deviation: float = 0.0
+    recipes: tuple[RecipeRuns, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -15,6 +15,7 @@ from evsys.types.evidence import (
     LookSeries,
     NoiseFloor,
     Procedure,
+    RunDeviation,
     Settling,
     Subject,
 )
@@ -273,7 +274,8 @@ class Conclusion:
     Where `comparisons` claim something about recipes, `checkpoints` say what holds of the very models that were trained; else it
     is empty. `procedure` is None where nothing was asked.
     `without_flagged` is None where no task that was scored is known to be among the rows that arms were trained on.
-    `confirmed` and `noise_floor` are None where nothing was confirmed, and where no equal runs are known.
+    `confirmed` and `noise_floor` are None where nothing was confirmed, and where no equal runs are known. `run_deviation` is how far runs of
+    similar recipes on record differ, None where too few are known.
     `test_looks` counts the scorings of each `test` entry here, `test_looks_before` those of earlier experiments with the same tasks.
     `usage` is that of what the results are made of, `cut_off` that of scorings and steps that were cut off and made again.
     `health` has by run what left the bands that its algorithm declares.
@@ -308,6 +310,7 @@ class Conclusion:
     looks: LookSeries | None = None
     confirmed: Confirmed | None = None
     noise_floor: NoiseFloor | None = None
+    run_deviation: RunDeviation | None = None
     settle: str | None = None
     settling: Settling | None = None
     without_flagged: WithoutFlagged | None = None

@@ -11,6 +11,7 @@ import attrs
 
 from evsys_runtime.audit.comparing import compare
 from evsys_runtime.audit.decision import confirmed_verdict, verdict_of
+from evsys_runtime.audit.deviations import check_deviation
 from evsys_runtime.audit.evidence import Evidence, read_evidence
 from evsys_runtime.audit.files import check_files
 from evsys_runtime.audit.findings import Section
@@ -70,6 +71,7 @@ def _check_conclusion(section: Section, evidence: Evidence) -> None:
     check_noise(section.section("numbers", "noise floor"), evidence, question)
     if conclusion.get("looks") is not None:
         _check_looks(section.section("numbers", "looks"), conclusion)
+    check_deviation(section.section("numbers", "run-to-run deviation"), conclusion)
     decided = _decided(section, evidence, question, "candidate", conclusion)
     if decided is None:
         return

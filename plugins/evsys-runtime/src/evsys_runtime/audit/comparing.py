@@ -163,7 +163,8 @@ def _tested(question: Question, one: Compared, binary: bool, family: int) -> Com
     scores = matrix(arm.by_run, tasks)
     against = matrix(base.by_run if trained else (base.values,), tasks)
     recipe = None
-    if len(scores) >= MIN_RUNS and (not trained or len(against) >= MIN_RUNS):
+    enough = len(scores) >= MIN_RUNS and (not trained or len(against) >= MIN_RUNS)
+    if enough or question.deviation is not None:
         recipe = RecipeTest(
             checkpoint,
             scores,
@@ -172,6 +173,8 @@ def _tested(question: Question, one: Compared, binary: bool, family: int) -> Com
             sign=question.sign,
             level=question.level / max(1, family),
             largest=largest,
+            deviation=None if enough else question.deviation,
+            trained=trained,
         )
     return attrs.evolve(one, checkpoint=checkpoint, recipe=recipe)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from evsys_runtime.audit.deviations import KnownDeviation, known_deviation
 from evsys_runtime.audit.evidence import Evidence
 from evsys_runtime.audit.metrics import TaskMetric, task_metric
 
@@ -21,6 +22,7 @@ class Question:
 
     `contrast` is the one arm that a claim is about, where the file names one. `rewards` is the range that verifiers declare; `range_known`
     is False for records that don't say. `joint`: the record was corrected by Westfall & Young where that is possible. Tasks `left_out` don't count. `noise` is the noise floor on record.
+    `deviation` is that of training runs, known from earlier ones.
     """
 
     benchmark: str
@@ -36,6 +38,7 @@ class Question:
     rewards: tuple[float, float] | None
     range_known: bool
     joint: bool = True
+    deviation: KnownDeviation | None = None
     left_out: frozenset[str] = frozenset()
     noise: Mapping[str, Any] | None = None
 
@@ -71,6 +74,8 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
     if known is None:
         return f"{metric} is a metric of a plugin, and an audit runs no plugins"
     looks = conclusion.get("looks")
+    deviation = conclusion.get("run_deviation") or {}
+    same = deviation.get("metric") == f"{benchmark or own}.{metric}"
     procedure, contrast = conclusion.get("procedure") or {}, facts.get("contrast")
     margin = facts.get("margin")
     return Question(
@@ -86,6 +91,7 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
         draws=int(procedure.get("draws") or 10_000) if benchmark is None else 10_000,
         rewards=_finite(entry.get("reward_range")),
         range_known="reward_range" in entry,
+        deviation=known_deviation(deviation) if same else None,
         joint=any("correction" in each for each in conclusion.get("comparisons") or ()),
         noise=conclusion.get("noise_floor"),
     )

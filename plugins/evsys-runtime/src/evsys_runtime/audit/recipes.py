@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
+from evsys_runtime.audit.deviations import KnownDeviation
 from evsys_runtime.audit.distributions import t_quantile, t_two_sided
 from evsys_runtime.audit.paired_tests import (
     NINETY_FIVE,
@@ -39,6 +40,8 @@ class RecipeTest(PairedTest):
         sign: -1 where less is better.
         level: of one comparison after correction; where a permutation can't reach it, there is none.
         largest: the largest difference that there can be; None where it isn't known.
+        deviation: of runs, known from others, for recipes with few runs; a single run of either is then enough.
+        trained: whether the baseline's rows are training runs.
     """
 
     def __init__(
@@ -51,14 +54,21 @@ class RecipeTest(PairedTest):
         sign: float,
         level: float,
         largest: float | None,
+        deviation: KnownDeviation | None = None,
+        trained: bool = True,
     ) -> None:
         self.checkpoint, self.effect = checkpoint, checkpoint.effect
         self.n, self.groups = checkpoint.n, checkpoint.groups
         self.largest = largest
         self.error, self.freedom, self.by_run = _two_way(arm, baseline, labels)
+        self.permutes = deviation is None and _can_permute(len(arm), len(baseline), level)
+        if deviation is not None:
+            by_task, units = _by_task(arm, baseline, labels)
+            sides = [arm, baseline] if trained else [arm]
+            shrunken = deviation.with_own(sides)
+            self.error, self.freedom, self.by_run = shrunken.errors(by_task, units, [*map(len, sides)])
         self.step = max(self.error, checkpoint.step)
         self.runs = sign * _run_means(arm), sign * _run_means(baseline)
-        self.permutes = _can_permute(len(arm), len(baseline), level)
 
     def _by_t(self, mean: float) -> Estimate:
         if self.error == 0:
@@ -130,11 +140,8 @@ def _two_way(arm: Array, baseline: Array, labels: Sequence[str]) -> tuple[float,
 
     Both errors add up, less what both count (Cameron, Gelbach & Miller 2011); degrees of freedom after Satterthwaite 1946.
     """
-    differences = np.nanmean(arm, axis=0) - np.nanmean(baseline, axis=0)
-    n, (_, places) = len(differences), np.unique(labels, return_inverse=True)
-    groups = int(places.max()) + 1
-    residuals = np.bincount(places, weights=differences - differences.mean(), minlength=groups)
-    by_task = groups / max(1, groups - 1) * float((residuals**2).sum()) / n**2
+    n, (_, places) = arm.shape[1], np.unique(labels, return_inverse=True)
+    by_task, groups = _by_task(arm, baseline, labels)
     parts, both = [(by_task, max(1, groups - 1))], 0.0
     for scores in (arm, baseline):
         runs = len(scores)
@@ -148,3 +155,12 @@ def _two_way(arm: Array, baseline: Array, labels: Sequence[str]) -> tuple[float,
     total = max(by_runs, by_task, by_runs + by_task - both)
     spread = math.fsum(part**2 / freedom for part, freedom in parts)
     return math.sqrt(total), total**2 / spread if spread else math.inf, by_runs
+
+
+def _by_task(arm: Array, baseline: Array, labels: Sequence[str]) -> tuple[float, int]:
+    """The squared error of the difference by (clusters of) tasks, and how many there are."""
+    differences = np.nanmean(arm, axis=0) - np.nanmean(baseline, axis=0)
+    n, (_, places) = len(differences), np.unique(labels, return_inverse=True)
+    groups = int(places.max()) + 1
+    residuals = np.bincount(places, weights=differences - differences.mean(), minlength=groups)
+    return groups / max(1, groups - 1) * float((residuals**2).sum()) / n**2, groups

@@ -121,6 +121,7 @@ def _decided(
         flagged=flagged.get(deciding.benchmark, frozenset()) if deciding else frozenset(),
         confirming=confirming,
         noise=known.noise,
+        deviation=known.deviation,
     )
 
 

@@ -95,7 +95,8 @@ def _so_far(session: Session) -> Conclusion:
     arms, question = as_arms(plan, results), question_of(plan, session.benchmarks)
     known = known_before(session, [] if question is None else [question], arms)
     question = question and known.at_level(question)
-    return conclude(question, arms, planned=planned_repeats(plan, "candidate"), noise=known.noise)
+    planned = planned_repeats(plan, "candidate")
+    return conclude(question, arms, planned=planned, noise=known.noise, deviation=known.deviation)
 
 
 def _winner(conclusion: Conclusion) -> Comparison | None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor
+from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor, RunDeviation
 from evsys_runtime.experiment.earlier.experiments import looks_before, when_asked
 from evsys_runtime.experiment.earlier.looks import look_series
 from evsys_runtime.experiment.earlier.noise_floor import known_noise
 from evsys_runtime.experiment.earlier.preregistration import CHANGED
+from evsys_runtime.experiment.earlier.run_deviation import known_deviation
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.listed import listed
 
@@ -23,11 +24,12 @@ __all__ = ["KnownBefore", "known_before"]
 
 @attrs.frozen(kw_only=True)
 class KnownBefore:
-    """`noise` is the noise floor, `looks` are earlier scorings of the tasks of `test` entries, `changed` says in lines what was
+    """`noise` is the noise floor, `deviation` how far runs of similar recipes differ, `looks` are earlier scorings of the tasks of `test` entries, `changed` says in lines what was
     asked otherwise in the experiment `changed_since`. `series` has the looks at the question by the benchmark entry that it is asked on.
     """
 
     noise: NoiseFloor | None = None
+    deviation: RunDeviation | None = None
     looks: Mapping[str, int] = attrs.field(factory=dict)
     changed_since: str | None = None
     changed: tuple[str, ...] = ()
@@ -93,6 +95,9 @@ def known_before(
                 if (found := look_series(session, question.benchmark, results, earlier)) is not None
             }
             known = attrs.evolve(
-                known, noise=known_noise(session, questions[0], results, earlier), series=series
+                known,
+                noise=known_noise(session, questions[0], results, earlier),
+                deviation=known_deviation(session, questions[0], earlier),
+                series=series,
             )
         return attrs.evolve(known, looks=looks_before(earlier, record.experiment_id, hashes, tell))

@@ -87,6 +87,7 @@ def _claim_result(
         high=finite(claim.high),
         p_value=claim_p(question.claim, question.margin, claim),
         p_corrected=p_corrected,
+        deviation=one.deviation if claim.seeds is not None else None,
         test=_test_words(question.claim, question.margin, claim),
     )
 

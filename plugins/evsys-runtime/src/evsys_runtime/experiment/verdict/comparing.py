@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from evsys.types import ArmResult, Comparison, Outcome
+from evsys.types import ArmResult, Comparison, Outcome, RunDeviation
 from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.verdict.claims import claim_p, outcome_p
@@ -17,7 +17,8 @@ from evsys_runtime.experiment.verdict.corrections import Corrected, corrected
 from evsys_runtime.experiment.verdict.paired import Pair, Paired, paired_differences
 from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
-from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, recipe_claim
+from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, errors_with, recipe_claim
+from evsys_runtime.experiment.verdict.run_deviation import deviation_words, recipe_runs, with_own_runs
 from evsys_runtime.experiment.verdict.scores import ArmScore, Padding, untrained_score
 from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO
 from evsys_runtime.listed import listed
@@ -52,7 +53,7 @@ class Compared:
     """An arm beside the baseline before correction; `invalid` says why they can't be compared at all.
 
     `paired` compares the models that were trained, `recipe` the recipes, where enough of them were. `missing` are tasks that only one of
-    both has a score of.
+    both has a score of. `deviation` is the run-to-run deviation that `recipe` takes from earlier runs, None if it has enough of its own.
     """
 
     arm: ArmScore
@@ -62,6 +63,7 @@ class Compared:
     missing: tuple[str, ...] = ()
     invalid: str | None = None
     uncomparable: str | None = None
+    deviation: RunDeviation | None = None
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -246,9 +248,13 @@ def _claimed(question: Question, one: Compared, aligned: Aligned, level: float) 
     trained = question.baseline != BASE_MODEL
     arm = _matrix(one.arm, aligned.tasks)
     base = _matrix(one.base, aligned.tasks) if trained else aligned.pair.baseline[None, :]
-    if one.paired is None or len(arm) < MIN_SEEDS or (trained and len(base) < MIN_SEEDS):
+    if one.paired is None:
         return one
     clusters, sign = aligned.pair.clusters, _sign(question)
+    few = len(arm) < MIN_SEEDS or (trained and len(base) < MIN_SEEDS)
+    deviation = _deviation(question, one, [arm, base] if trained else [arm]) if few else None
+    if few and deviation is None:
+        return one
     recipe = recipe_claim(
         one.paired,
         arm,
@@ -257,8 +263,24 @@ def _claimed(question: Question, one: Compared, aligned: Aligned, level: float) 
         sign=sign,
         corrected_level=level,
         largest=aligned.pair.largest,
+        errors=None if deviation is None else errors_with(deviation, arm, base, clusters, trained=trained),
     )
-    return attrs.evolve(one, recipe=recipe)
+    return attrs.evolve(one, recipe=recipe, deviation=deviation)
+
+
+def _deviation(
+    question: Question, one: Compared, sides: Sequence[NDArray[np.float64]]
+) -> RunDeviation | None:
+    """The run-to-run deviation of these recipes: that of similar ones, together with what their own runs show."""
+    known = question.deviation
+    if known is None or known.metric != question.name:
+        return None
+    own = []
+    for scores in sides:
+        whole = scores[:, ~np.isnan(scores).any(axis=0)]
+        if len(whole) > 1 and whole.shape[1] > 1:
+            own.append(recipe_runs(None, one.arm.arm, [str(i) for i in range(len(whole))], whole))
+    return with_own_runs(known, own)
 
 
 def _matrix(score: ArmScore, tasks: Sequence[str]) -> NDArray[np.float64]:
@@ -366,6 +388,12 @@ def _comparison(
             filter(None, (_runs(question, compared), _powerless(question, claim, family.count)))
         ),
     )
+
+
+def _known_deviation(compared: Compared, claim: Paired) -> str | None:
+    if compared.deviation is None or claim.seeds is None:
+        return None
+    return deviation_words(compared.deviation)
 
 
 def _runs(question: Question, compared: Compared) -> str:

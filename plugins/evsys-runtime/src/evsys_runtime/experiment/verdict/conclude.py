@@ -17,6 +17,7 @@ from evsys.types import (
     Confirmed,
     NoiseFloor,
     Procedure,
+    RunDeviation,
     Settling,
     Subject,
     Usage,
@@ -30,6 +31,7 @@ from evsys_runtime.experiment.verdict.missing import compare_with_baseline, miss
 from evsys_runtime.experiment.verdict.noise import runs_above, with_limit
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS
+from evsys_runtime.experiment.verdict.run_deviation import deviation_words
 from evsys_runtime.experiment.verdict.scores import ArmScore
 from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
 from evsys_runtime.experiment.verdict.tables import number, signed
@@ -50,6 +52,7 @@ def conclude(
     flagged: Set[str] = frozenset(),
     confirming: Confirming | None = None,
     noise: NoiseFloor | None = None,
+    deviation: RunDeviation | None = None,
 ) -> Conclusion:
     """Say what the numbers allow, and no more.
 
@@ -61,6 +64,7 @@ def conclude(
         warnings: what weakens the conclusion, found on the way.
         flagged: tasks of the benchmark that decides that are among training rows; the verdict is then given without them, too.
         confirming: what was asked of the winner once more; None where nothing was. Its runs then decide, and have no part in the rest.
+        deviation: how far training runs of similar recipes on record differ; None where too few are known.
         noise: how far equal runs of the baseline fall apart, here or in an earlier experiment; None where nobody knows.
     """
     usage = sum((result.usage for result in results), Usage())
@@ -72,6 +76,9 @@ def conclude(
             usage=usage,
             warnings=tuple(warnings),
         )
+    question = attrs.evolve(question, deviation=deviation)
+    if confirming is not None:
+        confirming = confirming.with_deviation(deviation)
     if noise is not None:
         if confirming is not None:
             confirming = confirming.with_noise(with_limit(noise, 1, question.level))
@@ -110,6 +117,7 @@ def conclude(
         settling=None if advice is None else advice.settling,
         confirmed=decided.confirmed,
         noise_floor=noise,
+        run_deviation=deviation,
         without_flagged=_without(question, results, planned, flagged, confirming),
     )
 
@@ -197,6 +205,7 @@ def _decide(
     # Without the tasks that it was trained on the choice may be no winner, and then only its fresh runs can make it one.
     if verdict != "INVALID" and (won or comparison.outcome == "win"):
         verdict, reason = confirmed_verdict(confirming, confirmed, compared, others)
+        reason += _source(verdict, [compared])
         subject = again.subject
     return attrs.evolve(
         first, verdict=verdict, reason=reason, subject=subject, confirmed=confirmed, again=again
@@ -212,7 +221,8 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
     comparisons, checkpoints = found.comparisons, found.checkpoints
     verdict, reason = verdict_of(question, comparisons, compared, found.claims, trained)
     if verdict == "INCONCLUSIVE" and question.claim == "better":
-        reason += _of_these_runs_alone(question, checkpoints)
+        reason += _of_these_runs_alone(question, checkpoints, compared)
+    reason += _source(verdict, compared)
     return _Decided(
         verdict=verdict,
         reason=reason,
@@ -225,15 +235,26 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
     )
 
 
-def _of_these_runs_alone(question: Question, checkpoints: Sequence[Comparison]) -> str:
+def _of_these_runs_alone(
+    question: Question, checkpoints: Sequence[Comparison], compared: Sequence[Compared]
+) -> str:
     """What holds of the models that were trained, where it isn't known whether the next run of their recipe is like them."""
     winners = [c.arm for c in checkpoints if c.outcome == "win"]
     if not winners:
         return ""
-    return (
-        f"; the runs of {listed(winners)} that were trained do beat {question.baseline}, "
-        "but they differ too much to say so of the next run"
+    known = next((c.deviation for c in compared if c.deviation is not None and c.arm.arm in winners), None)
+    why = (
+        "they differ too much to say so of the next run"
+        if known is None
+        else f"the next run may not ({deviation_words(known)})"
     )
+    return f"; the runs of {listed(winners)} that were trained do beat {question.baseline}, but {why}"
+
+
+def _source(verdict: Verdict, compared: Sequence[Compared]) -> str:
+    """Whose runs a verdict about a recipe rests on besides its own."""
+    known = next((c.deviation for c in compared if c.deviation is not None), None)
+    return f" ({deviation_words(known)})" if known is not None and verdict in ("SUPPORTED", "REFUTED") else ""
 
 
 def _best(question: Question, trained: Mapping[str, ArmScore]) -> tuple[str, float] | tuple[None, None]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from evsys.types import Comparison, Confirmed, NoiseFloor, Verdict
+from evsys.types import Comparison, Confirmed, NoiseFloor, RunDeviation, Verdict
 from evsys_runtime.experiment.verdict.claims import claim_verb
 from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
@@ -25,6 +25,10 @@ class Confirming:
     winner: str
     seeds: int
     planned: Mapping[str, int]
+
+    def with_deviation(self, deviation: RunDeviation | None) -> Confirming:
+        """The same, with what is known of how far runs of similar recipes differ."""
+        return attrs.evolve(self, question=attrs.evolve(self.question, deviation=deviation))
 
     def with_noise(self, noise: NoiseFloor) -> Confirming:
         """The same, with what is known of equal runs."""

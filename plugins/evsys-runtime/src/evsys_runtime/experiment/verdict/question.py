@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from evsys.types import Claim, NoiseFloor
+from evsys.types import Claim, NoiseFloor, RunDeviation
 from evsys_runtime.config.plan import ALPHA, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.ranges import Range
@@ -26,7 +26,7 @@ class Question:
 
     `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
     rewards (None where it isn't known); `seed` is the bootstrap's. Tasks `left_out` don't count.
-    `noise` says how far equal runs of the baseline fall apart, where that is known. `claim` with `margin` is what is claimed of each
+    `deviation` says how far runs of similar recipes on record differ, where that is known. `noise` says how far equal runs of the baseline fall apart, where that is known. `claim` with `margin` is what is claimed of each
     arm, or of the arm `contrast` alone; `level` is the level of significance that this experiment may spend.
     """
 
@@ -44,6 +44,7 @@ class Question:
     seed: int = 0
     left_out: frozenset[str] = frozenset()
     noise: NoiseFloor | None = None
+    deviation: RunDeviation | None = None
 
     @property
     def minimum_effect(self) -> float:

@@ -23,7 +23,16 @@ from evsys_runtime.experiment.verdict.student import t_quantile, two_sided_p
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MIN_SEEDS", "permutation_floor", "recipe_claim", "seed_permutation", "two_way_errors"]
+    from evsys.types import RunDeviation
+
+__all__ = [
+    "MIN_SEEDS",
+    "errors_with",
+    "permutation_floor",
+    "recipe_claim",
+    "seed_permutation",
+    "two_way_errors",
+]
 
 MIN_SEEDS = 4
 """With fewer training runs of a recipe nothing is said about the recipe, only about these runs."""
@@ -115,6 +124,38 @@ def two_way_errors(
     return total, Seeds(by_seed=by_seed, by_task=by_task, freedom=freedom, runs=runs)
 
 
+def errors_with(
+    deviation: RunDeviation,
+    arm: NDArray[np.float64],
+    baseline: NDArray[np.float64],
+    clusters: NDArray[np.int64] | None = None,
+    *,
+    trained: bool = True,
+) -> tuple[float, Seeds]:
+    """As `two_way_errors`, with a deviation between runs that is known from others; one run a side is enough.
+
+    The squared error by seed is the squared deviation times 1/S + 1/T. Of it and that by task, both count the sampling of rollouts, whose
+    part is subtracted.
+
+    Args:
+        deviation: of a run's score.
+        arm: as there.
+        baseline: as there.
+        clusters: as there.
+        trained: whether the baseline's rows are training runs; the starting weights don't differ.
+    """
+    _, seeds = two_way_errors(arm, baseline, clusters)
+    runs = (len(arm), len(baseline)) if trained else (len(arm),)
+    share = sum(1.0 / count for count in runs)
+    by_seed = share * deviation.standard_deviation**2
+    both = share * min(deviation.sampling_deviation, deviation.standard_deviation) ** 2
+    labels = np.arange(arm.shape[1]) if clusters is None else np.asarray(clusters)
+    total = max(by_seed, seeds.by_task, by_seed + seeds.by_task - both)
+    parts = [(by_seed, deviation.freedom), (seeds.by_task, max(1, len(np.unique(labels)) - 1))]
+    freedom = satterthwaite(total, parts)
+    return total, attrs.evolve(seeds, by_seed=by_seed, freedom=freedom, runs=tuple(sorted(runs)))
+
+
 def recipe_claim(
     checkpoint: Paired,
     arm: NDArray[np.float64],
@@ -125,6 +166,7 @@ def recipe_claim(
     level: float = 0.05,
     corrected_level: float = 0.05,
     largest: float | None = None,
+    errors: tuple[float, Seeds] | None = None,
 ) -> Paired:
     """What may be said of the recipes behind a comparison of their training runs, `checkpoint`.
 
@@ -142,10 +184,12 @@ def recipe_claim(
         level: of the interval.
         corrected_level: of one comparison after correction for all.
         largest: the largest difference that there can be, beyond which no interval goes; None where that isn't known.
+        errors: by a deviation that is known from other runs, see `errors_with`; None for that of these runs.
     """
-    total, seeds = two_way_errors(arm, baseline, clusters)
+    total, seeds = errors or two_way_errors(arm, baseline, clusters)
     error, effect = math.sqrt(total), checkpoint.effect
-    permutes = permuted(len(arm), len(baseline), corrected_level)
+    permutes = errors is None and permuted(len(arm), len(baseline), corrected_level)
+    by_runs = "two-way t" if errors is None else "two-way t with a known run-to-run deviation"
     one, two = sign * _seed_means(arm), sign * _seed_means(baseline)
 
     def by_t(mean: float) -> float:
@@ -175,7 +219,7 @@ def recipe_claim(
         high=high,
         p_value=p_at(0.0),
         standard_error=max(error, checkpoint.standard_error),
-        method="seed permutation, two-way t" if permutes else "two-way t",
+        method=f"seed permutation, {by_runs}" if permutes else by_runs,
         exact_binary=False,
         seeds=seeds,
         p_at=p_at,
