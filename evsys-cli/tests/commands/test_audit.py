@@ -65,3 +65,17 @@ def test_an_audit_that_finds_a_difference_ends_with_1_and_names_it(evsys, folder
     jsonschema.Draft202012Validator(result_schema("audit")).validate(document.json)
     assert document.json["passed"] is False
     assert document.json["differs"] == sum(c["state"] == "differs" for c in document.json["checks"]) > 0
+
+
+def test_a_saved_audit_that_differs_marks_the_experiment_until_it_passes(evsys, folder):
+    path = folder / "runs" / "run-s0" / "evaluations.jsonl"
+    written = path.read_bytes()
+    path.write_bytes(written + b"\n")
+    assert evsys("audit", "last").code == 1
+    assert not (folder / "audit.json").exists()
+    assert evsys("audit", "last", "--save").code == 1
+    assert "audit: differs" in evsys("history").out
+    assert "its audit found 1 difference" in evsys("show", "last").out
+    path.write_bytes(written)
+    assert evsys("audit", "last", "--save").code == 0
+    assert "audit: differs" not in evsys("history").out

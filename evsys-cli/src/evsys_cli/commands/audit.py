@@ -17,18 +17,25 @@ __all__ = ["audit"]
 
 @click.command(cls=CountedFromTheEnd)
 @click.argument("experiment", default="last", shell_complete=experiment_names)
+@click.option(
+    "--save", is_flag=True, help="Keep the audit as audit.json in the record; one that differs is a mark."
+)
 @records_option
 @json_option
-def audit(experiment: str, *, records: Path | None, as_json: bool) -> int:
+def audit(experiment: str, *, save: bool, records: Path | None, as_json: bool) -> int:
     """Recompute the conclusion of EXPERIMENT (the last one by default) from its rollouts, and check the hashes of what it rests on.
 
-    Exit code 1 if anything differs. Nothing is written to the record.
+    Exit code 1 if anything differs. Nothing is written to the record without `--save`.
     """
     from evsys_runtime.audit.auditing import audit_experiment
+    from evsys_runtime.record.audits import save_audit
     from evsys_runtime.record.result_schemas import result_tree
 
     with experiment_meant(experiment, records) as (index, wanted, _):
-        found = audit_experiment(index.experiments / wanted)
+        folder = index.experiments / wanted
+    found = audit_experiment(folder)
+    if save:
+        save_audit(folder, found)
     if as_json:
         print_json(result_tree(found))
     else:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import attrs
 
-__all__ = ["Audit", "AuditCheck", "AuditPart", "AuditState", "audit_of"]
+from evsys_runtime.record.files import read_json, write_json
+from evsys_runtime.record.hashing import file_digest
+
+__all__ = [
+    "AUDIT",
+    "Audit",
+    "AuditCheck",
+    "AuditPart",
+    "AuditState",
+    "audit_of",
+    "is_edited",
+    "save_audit",
+    "saved_differences",
+]
+
+AUDIT = "audit.json"
+"""The newest audit that was saved, in the folder of the experiment."""
 
 type AuditState = Literal["ok", "differs", "unchecked"]
 type AuditPart = Literal["files", "rollouts", "numbers", "verdict"]
@@ -55,3 +72,32 @@ def audit_of(experiment_id: str, verdict: str | None, checks: Iterable[AuditChec
         checks=found,
         **counts,
     )
+
+
+def save_audit(directory: Path, audit: Audit) -> None:
+    """Keep an audit in the folder of its experiment, with the time of the conclusion that it is about.
+
+    Raises:
+        StoreError: it can't be written.
+    """
+    finished = read_json(directory / "experiment.json").get("finished")
+    write_json(directory / AUDIT, {**attrs.asdict(audit), "concluded": finished})
+
+
+def saved_differences(directory: Path, facts: Mapping[str, Any]) -> int:
+    """How many checks of the saved audit differ; 0 without one, and if the experiment was concluded again since.
+
+    Args:
+        directory: of the experiment.
+        facts: its experiment.json.
+    """
+    if not (directory / AUDIT).exists():
+        return 0
+    saved = read_json(directory / AUDIT)
+    return int(saved["differs"]) if saved.get("concluded") == facts.get("finished") else 0
+
+
+def is_edited(directory: Path, facts: Mapping[str, Any]) -> bool:
+    """Whether conclusion.json changed since it was written. Older records have no hash of it, so nothing is known of them."""
+    written = facts.get("conclusion_hash")
+    return written is not None and file_digest(directory / "conclusion.json") != written

@@ -19,7 +19,7 @@ would tell: it is read again next time.
 _UNSETTLED = ""
 _ABSENT = "none"
 _RUN_FILES = ("run.json", "run_result.json")
-_FILES = ("experiment.json", "conclusion.json", "resolved.json", "runs", "retractions.jsonl")
+_FILES = ("experiment.json", "conclusion.json", "resolved.json", "runs", "retractions.jsonl", "audit.json")
 
 
 @attrs.frozen(kw_only=True)

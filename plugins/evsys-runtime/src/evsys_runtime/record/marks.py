@@ -16,6 +16,7 @@ MarkKind = Literal[
     "retracted",
     "rests_on_retracted",
     "edited",
+    "audit_differs",
     "dry",
     "simulated",
     "leaked",
@@ -27,7 +28,9 @@ MarkKind = Literal[
 HACKING_SUSPECTED = "reward_hacking_suspected"
 """The key of `extra` in a conclusion that names the runs whose guard raised an alarm."""
 
-DISQUALIFYING = frozenset({"retracted", "rests_on_retracted", "edited", "dry", "simulated", "leaked"})
+DISQUALIFYING = frozenset(
+    {"retracted", "rests_on_retracted", "edited", "audit_differs", "dry", "simulated", "leaked"}
+)
 """Marks of experiments that nothing can be recommended from."""
 
 
@@ -73,6 +76,9 @@ def _marks(past: PastExperiment) -> Iterator[Mark]:
     if past.edited:
         says = "its conclusion.json was edited after the run wrote it"
         yield Mark(kind="edited", label="edited", says=says)
+    if past.audit_differs:
+        says = f"its audit found {past.audit_differs} difference{'s' * (past.audit_differs != 1)}"
+        yield Mark(kind="audit_differs", label="audit: differs", says=says)
     if past.dry:
         yield Mark(kind="dry", label="dry run", says="it is a dry run: a few steps and tasks only")
     if past.simulated_by:

@@ -56,8 +56,8 @@ class PastExperiment:
     hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
 
     `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
-    `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict: `checkpoint` or `recipe`), and `edited`
-    (conclusion.json is no longer what the run wrote). `look` is its place among all looks at its question; None if it tested nothing.
+    `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict: `checkpoint` or `recipe`), `edited`
+    (conclusion.json is no longer what the run wrote), and `audit_differs` (checks of the saved audit that differ). `look` is its place among all looks at its question; None if it tested nothing.
     """
 
     experiment_id: str
@@ -111,6 +111,7 @@ class PastExperiment:
     hacking_suspected: tuple[str, ...] = ()
     edited: bool = False
     look: LookPlace | None = None
+    audit_differs: int = 0
     marks: tuple[Mark, ...] = ()
     problem: str | None = None
 

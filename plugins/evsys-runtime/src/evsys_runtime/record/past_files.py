@@ -16,8 +16,8 @@ from evsys.types.results import Comparison
 from evsys.types.rollouts import Usage
 from evsys_runtime.proofs import proof_name
 from evsys_runtime.record.attempts import Attempt, superseded
+from evsys_runtime.record.audits import is_edited, saved_differences
 from evsys_runtime.record.files import read_json
-from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.leaves import short_leaves
 from evsys_runtime.record.marks import HACKING_SUSPECTED
 from evsys_runtime.record.past import PastExperiment, PastRun
@@ -167,7 +167,8 @@ def _experiment(folder: Path) -> ReadExperiment:
         leaked_share=_leaked_share(conclusion),
         question_changed=tuple(map(str, conclusion.get("question_changed") or ())),
         hacking_suspected=tuple(map(str, (conclusion.get("extra") or {}).get(HACKING_SUSPECTED) or ())),
-        edited=bool(conclusion) and _edited(folder, facts),
+        edited=bool(conclusion) and is_edited(folder, facts),
+        audit_differs=saved_differences(folder, facts),
     )
     said = (
         *(past.experiment_id, past.name, past.description, past.hypothesis, *past.tags, past.metric),
@@ -210,12 +211,6 @@ def _leaked_share(conclusion: Tree) -> float | None:
         return None
     clean = max((int(each.get("n_tasks") or 0) for each in rest.get("comparisons") or ()), default=0)
     return len(rest["tasks"]) / (len(rest["tasks"]) + clean)
-
-
-def _edited(folder: Path, facts: Tree) -> bool:
-    """Whether conclusion.json changed since it was written. Older records have no hash of it, so nothing is known of them."""
-    written = facts.get("conclusion_hash")
-    return written is not None and file_digest(folder / "conclusion.json") != written
 
 
 def _marks(facts: Tree, conclusion: Tree, resolved: Tree) -> Iterator[tuple[str, str]]:
