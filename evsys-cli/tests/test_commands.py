@@ -143,6 +143,20 @@ def project_code(tmp_path, text):
     (tmp_path / "src/plugins.py").write_text(text, encoding="utf-8")
 
 
+@pytest.mark.parametrize("command", [["list", "metric"], ["schema", "--experiment"], ["validate", "CONFIG"]])
+def test_no_project_imports_no_code_of_the_folder(evsys, config, tmp_path, monkeypatch, command):
+    monkeypatch.delenv("EVSYS_NO_PROJECT", raising=False)
+    (tmp_path / ".evsys").mkdir(exist_ok=True)
+    (tmp_path / "src").mkdir(exist_ok=True)
+    (tmp_path / "src" / "hostile.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    arguments = [str(config) if word == "CONFIG" else word for word in command]
+    assert evsys("--no-project", *arguments).code == 0
+    assert not (tmp_path / "ran").exists()
+    monkeypatch.delenv("EVSYS_NO_PROJECT", raising=False)
+    evsys(*arguments)
+    assert (tmp_path / "ran").exists()
+
+
 def test_what_a_plugin_prints_does_not_spoil_the_json_document(evsys, config, tmp_path):
     project_code(tmp_path, "print('loading')\n")
     outcome = evsys("validate", config, "--json")

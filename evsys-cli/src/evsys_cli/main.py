@@ -24,6 +24,11 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     ctx.exit()
 
 
+def _leave_project_out(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        os.environ["EVSYS_NO_PROJECT"] = "1"  # for processes that this one starts as well
+
+
 @click.group(
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
@@ -34,6 +39,14 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
     expose_value=False,
     callback=_print_version,
     help="Print the version.",
+)
+@click.option(
+    "--no-project",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_leave_project_out,
+    help="Import no code of the project's src/; for folders that you don't trust.",
 )
 def cli() -> None:
     """Run LLM training experiments: one YAML file in, an honest conclusion out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,9 +18,12 @@ from evsys._plugins.loading import importing
 from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginLoadError
 from evsys_runtime.config.root import enclosing_project
 
-__all__ = ["import_project_code", "project_registry", "spec_of_script"]
+__all__ = ["NO_PROJECT", "import_project_code", "project_registry", "spec_of_script"]
 
 _PACKAGE = "src"
+
+NO_PROJECT = "EVSYS_NO_PROJECT"
+"""If this variable is set to anything, no project's code is imported."""
 
 
 def project_registry() -> Registry:
@@ -81,7 +85,7 @@ def import_project_code(root: Path, registry: Registry) -> tuple[str, ...]:
     """Import the modules of a project's `src/` as the package `src`, and register their plugins in `registry`.
 
     The modules are those that a user's own `import src.transforms` gives. Files that start with `_` or `test_` are
-    left alone. Without `src/` nothing happens.
+    left alone. Without `src/`, and with `EVSYS_NO_PROJECT` set, nothing happens.
 
     Args:
         root: the project root; it is put on `sys.path`.
@@ -96,7 +100,7 @@ def import_project_code(root: Path, registry: Registry) -> tuple[str, ...]:
     """
     root = root.resolve()
     folder = root / _PACKAGE
-    if not folder.is_dir():
+    if not folder.is_dir() or os.environ.get(NO_PROJECT):
         return ()
     with _projects.lock:
         _projects.enter(root)
