@@ -356,3 +356,14 @@ def test_a_grader_that_never_tells_what_is_right_is_left_at_the_deadline(checked
     check = checked(Silent, "a", "b", seconds=0.05)
     assert (check.checked, check.faults) == (0, ())
     assert check.unchecked == {"out of time after 0.05 s": 2}
+
+
+def test_a_right_answer_of_another_task_that_passes_is_a_warning(checked):
+    def contains(model_output, expected, params):
+        return float(expected in model_output)
+
+    [warning] = checked(contains, "safe", "unsafe", "safe").warnings
+    assert (
+        "the right answer of another task gets full marks from 'mine' on 2 of 3 checked tasks of 'val', first 't0' ('unsafe')"
+        in warning
+    )

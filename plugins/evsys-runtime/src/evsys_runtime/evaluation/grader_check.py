@@ -392,6 +392,13 @@ def _warnings(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -
                 f"{_NAMES[answer]} gets full marks from {name!r} on {len(passed)} of {len(tried)} checked tasks "
                 f"{where}, first {passed[0].task.task_id!r}"
             )
+    confused = [one for one in tried if one not in blind and _full(one, "shuffled", high)]
+    if confused:
+        first = confused[0]
+        yield (
+            f"the right answer of another task gets full marks from {name!r} on {len(confused)} of {len(tried)} checked tasks "
+            f"{where}, first {first.task.task_id!r} ({first.answers['shuffled'][:80]!r}): a model that always gives one answer may pass"
+        )
     tried_as_text = [one for one in tried if one.oracle is not None and not one.oracle.declared]
     failed = [one for one in tried_as_text if not _full(one, "oracle", high)]
     if failed and len(failed) < len(tried_as_text):
