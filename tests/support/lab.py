@@ -31,7 +31,11 @@ ROWS = [{"prompt": f"say {letter}", "completion": letter} for letter in "abcdefg
 
 def task(number: int = 0, **changes: Any) -> dict[str, Any]:
     verifier = {"name": "exact_match", "expected": "a"}
-    return {"task_id": f"t{number:02d}", "instruction": "say a", "verifier": verifier} | changes
+    return {
+        "task_id": f"t{number:02d}",
+        "instruction": f"say a, take {number}",
+        "verifier": verifier,
+    } | changes
 
 
 def tasks(count: int = 12, **changes: Any) -> list[dict[str, Any]]:

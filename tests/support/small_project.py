@@ -51,15 +51,18 @@ class Project:
         (self.root / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
     def tasks(self, tasks: list[tuple[str, str, str]], verifier: str = "exact_match") -> None:
+        """Tasks of (id, instruction, answer); an instruction that comes again gets a number, since equal tasks count as one."""
+        texts = [text for _, text, _ in tasks]
+        again = [texts[:place].count(text) for place, text in enumerate(texts)]
         self.write(
             "tasks.jsonl",
             [
                 {
                     "task_id": task_id,
-                    "instruction": text,
+                    "instruction": text + f" {number}" * (number > 0),
                     "verifier": {"name": verifier, "expected": expected},
                 }
-                for task_id, text, expected in tasks
+                for (task_id, text, expected), number in zip(tasks, again, strict=True)
             ],
         )
 

@@ -16,6 +16,7 @@ from evsys_runtime.experiment.verdict.prose import (
     evaluation_line,
     look_line,
     noise_line,
+    tasks_words,
     unflagged_line,
     verdict_line,
 )
@@ -117,7 +118,7 @@ def _compared(conclusion: Conclusion, width: int) -> Iterator[str]:
         yield from _laid_out(comparison_table(conclusion), width)
         methods: dict[str, list[str]] = {}
         for c in compared:
-            methods.setdefault(f"{c.method}, {c.n_tasks} tasks, {c.reason}", []).append(c.arm)
+            methods.setdefault(f"{c.method}, {tasks_words(c)}, {c.reason}", []).append(c.arm)
         told = (
             methods if len(methods) == 1 else [f"{', '.join(arms)}: {how}" for how, arms in methods.items()]
         )

@@ -41,7 +41,11 @@ def recorded(tmp_path_factory):
     root = tmp_path_factory.mktemp("recorded")
     rows = [{"prompt": f"say {c}", "completion": c} for c in "abcdefgh"]
     tasks = [
-        {"task_id": f"t{i:02d}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        {
+            "task_id": f"t{i:02d}",
+            "instruction": f"say a, take {i}",
+            "verifier": {"name": "exact_match", "expected": "a"},
+        }
         for i in range(12)
     ]
     for name, lines in (("train.jsonl", rows), ("tasks.jsonl", tasks)):

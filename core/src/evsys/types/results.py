@@ -78,8 +78,8 @@ class MetricValue:
 class EvaluationResult:
     """One scoring of one benchmark entry. `step` counts optimiser steps behind the weights; 0 is untrained.
 
-    `task_rewards` has the rewards of each task's scored samples, `clusters` each task's cluster where the entry names a
-    `cluster_key`. `scored + no_score` is tasks times samples; `cached` of them were made before. `usage` is that of the model, `judged` that of models that judged it.
+    `task_rewards` has the rewards of each task's scored samples, `clusters` the cluster of each task that has one:
+    by the entry's `cluster_key`, or because another task asks the same. `copies` maps a task that asks the same as an earlier one to that one. `scored + no_score` is tasks times samples; `cached` of them were made before. `usage` is that of the model, `judged` that of models that judged it.
     `failure` is why the scoring failed, or, if it was completed, why the first of its `failed_metrics` did.
     """
 
@@ -95,6 +95,7 @@ class EvaluationResult:
     cached: int = 0
     task_rewards: Mapping[str, tuple[float, ...]] = attrs.field(factory=dict)
     clusters: Mapping[str, str] = attrs.field(factory=dict)
+    copies: Mapping[str, str] = attrs.field(factory=dict)
     breakdown: Mapping[str, Mapping[str, Mapping[str, MetricValue]]] = attrs.field(factory=dict)
     benchmark_hash: str | None = None
     verifier_hash: str | None = None
@@ -205,7 +206,8 @@ class Comparison:
     `n_seeds` runs of the arm were scored, and `n_baseline_seeds` of the baseline. Of `n_missing` tasks at least one
     sample of either side has no score: `missing_samples` of the arm and `baseline_missing_samples` of the baseline in all; null in records of
     versions that didn't count them. A task that only one side has a score of doesn't count. `effect_bounds` are the smallest and the largest effect
-    that missing samples allow; `missing_decides` says why the outcome is `inconclusive` where it hangs on them.
+    that missing samples allow; `n_units` of the tasks are independent:
+    tasks of one cluster, such as copies of one task, count as one. `missing_decides` says why the outcome is `inconclusive` where it hangs on them.
     `low` and `high` are the 95 % interval of this comparison alone. `corrected_low` and `corrected_high` hold for all arms together at the
     level of significance of the experiment, as `p_corrected` does by `correction`, `holm` or `westfall-young` (None for a single arm).
     `shrunken_effect` is the effect expected of the next measurement, None where the arm wasn't chosen among several.
@@ -227,6 +229,7 @@ class Comparison:
     method: str | None = None
     claim: Subject | None = None
     n_tasks: int = 0
+    n_units: int | None = None
     n_seeds: int = 0
     n_baseline_seeds: int = 0
     n_missing: int = 0

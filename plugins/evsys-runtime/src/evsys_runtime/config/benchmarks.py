@@ -32,6 +32,7 @@ from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.tasks import Tasks, load_tasks
 from evsys_runtime.config.transforms import check_transform
+from evsys_runtime.data.equal_tasks import clusters_of, distinct_tasks
 from evsys_runtime.data.stored import find_benchmark
 
 __all__ = ["Benchmarks", "Size", "drawn", "samples_needed", "too_few", "with_clients", "wrong_direction"]
@@ -47,13 +48,17 @@ _ENGINE_OPTIONS = ("max_tokens", "temperature", "n_concurrent", "system_prompt",
 
 @attrs.frozen(kw_only=True)
 class Size:
-    """How many tasks an entry at `place` has, how many of them are scored, and into how many clusters those fall."""
+    """How many tasks an entry at `place` has, how many of them are scored, and into how many clusters those fall.
+
+    `distinct` counts equal tasks once.
+    """
 
     place: str
     source: str
     tasks: int
     scored: int
     clusters: int
+    distinct: int
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -255,9 +260,14 @@ class Benchmarks:
         self._verifiers(found, name, where)
         self._instructions(entry, scored, found, name, where)
         self._metadata(entry, scored, name, place)
-        clusters = {_cluster(task, entry.cluster_key) for task in scored}
+        clusters = clusters_of(scored, entry.cluster_key)
         self.sizes[entry.label] = Size(
-            place=place, source=name, tasks=len(found.tasks), scored=len(scored), clusters=len(clusters)
+            place=place,
+            source=name,
+            tasks=len(found.tasks),
+            scored=len(scored),
+            clusters=len(set(clusters.values())) + len(scored) - len(clusters),
+            distinct=distinct_tasks(scored),
         )
 
     def _instructions(
@@ -344,13 +354,6 @@ class Benchmarks:
     def _task_problem(self, found: Tasks, task_id: str, message: str, name: str, where: str) -> None:
         line = found.line_of(task_id)
         self.reader.report.add(Problem(path=where, message=message, source=name, line=line))
-
-
-def _cluster(task: HarborTask, key: str | None) -> tuple[bool, str]:
-    """What a task belongs together with; one without the key stands alone."""
-    if key is None or key not in task.metadata:
-        return False, task.task_id
-    return True, str(task.metadata[key])
 
 
 def _reward_range(verifiers: Sequence[Any]) -> tuple[float, float]:

@@ -122,6 +122,10 @@ def _check_size(reader: Reader, label: str, size: Size, compared: int) -> None:
             f"benchmark {label!r}: 'limit' leaves {size.scored} tasks; on fewer than {MIN_TASKS} the verdict is INVALID"
         )
         return
+    if size.distinct < size.scored:
+        reader.report.warn(_equal_tasks(label, size))
+    if size.distinct < MIN_TASKS:
+        return
     # Signs of clusters are flipped: with G of them no p-value is below 2 in 2^G, times the arms that it is corrected over.
     needed = math.ceil(math.log2(2 * max(compared, 1) / ALPHA))
     if size.clusters < needed:
@@ -130,6 +134,13 @@ def _check_size(reader: Reader, label: str, size: Size, compared: int) -> None:
             f"benchmark {label!r}: its tasks fall into {size.clusters} clusters; with {arms} to compare, no difference can "
             f"be significant on fewer than {needed}"
         )
+
+
+def _equal_tasks(label: str, size: Size) -> str:
+    """That tasks are copies of each other, and how many are left without them."""
+    said = f"benchmark {label!r}: {size.scored} tasks are {size.distinct} different ones; equal tasks count as one observation"
+    few = size.distinct < MIN_TASKS
+    return said + (f", and on fewer than {MIN_TASKS} the verdict is INVALID" if few else "")
 
 
 def _entries(listed: Any) -> list[_Entry]:

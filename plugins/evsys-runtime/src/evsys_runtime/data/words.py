@@ -1,4 +1,4 @@
-"""Texts as they are compared: without differences of case, width, composition and white space."""
+"""Texts as they are compared: without differences of case, width, composition, accents, look-alike letters and white space."""
 
 from __future__ import annotations
 
@@ -22,12 +22,68 @@ which every character is found, since a character that a mapping lacks costs an 
 _AROUND = " .,;:!?\"'`*_。、…"
 
 
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+"""Characters that show nothing: soft hyphens, joiners, marks of direction, selectors of variants (Unicode's Default_Ignorable_Code_Point)."""
+
+_ACCENTS = re.compile("[\u0300-\u036f]")
+
+_LOOKS_LIKE = {
+    "a": "аαɑ",
+    "b": "вβь",
+    "c": "сϲ",
+    "d": "ԁđ",
+    "e": "еєε",
+    "g": "ɡց",
+    "h": "һнħհη",
+    "i": "іιıɩ",
+    "j": "јϳ",
+    "k": "кκ",
+    "l": "ӏłⅼ",
+    "m": "мμ",
+    "n": "пոɴ",
+    "o": "оοօøσ",
+    "p": "рρ",
+    "q": "ԛզ",
+    "r": "гɾ",
+    "s": "ѕꜱ",
+    "t": "тτ",
+    "u": "υսʋ",
+    "v": "ѵν",
+    "w": "ԝωա",
+    "x": "хχ",
+    "y": "уγүʏ",
+    "z": "ᴢζ",
+    "-": "\u2010\u2011\u2012\u2013\u2014\u2212",
+    "'": "\u2018\u2019\u201b\u02bc\u2032",
+    '"': "\u201c\u201d\u201e\u2033",
+}  # fmt: skip
+"""Characters in lower case by the Latin letter or the sign that they are mistaken for, in one case or the other.
+
+A selection of Unicode Technical Standard 39, "confusables", for Cyrillic, Greek, Armenian and Latin. It makes few texts equal that aren't:
+a text in one of these scripts is changed as a whole, and compared with texts that are changed likewise.
+"""
+
+_LETTERS = {ord(other): letter for letter, others in _LOOKS_LIKE.items() for other in others}
+
+
 def fold(text: str) -> str:
-    """A text in compatibility form (NFKC), case folded."""
+    """A text as it is compared: in compatibility form (NFKC) and case folded, without accents and invisible characters, and
+    with look-alike letters as Latin ones.
+    """
     if text.isascii():
         return text.lower()
-    # Folding may take a composed character apart, so it is composed once more.
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    while (folded := _folded(text)) != text:  # what one step leaves may be something to the next
+        text = folded
+    return text
+
+
+def _folded(text: str) -> str:
+    plain = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    letters = _ACCENTS.sub("", unicodedata.normalize("NFKD", plain)).translate(_LETTERS)
+    return unicodedata.normalize("NFKC", letters)
 
 
 def words_of(folded: str) -> list[str]:

@@ -18,6 +18,7 @@ from evsys_runtime.config.engines import engine_kind, engine_problems
 from evsys_runtime.config.harness import Harness
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.benchmark import load_tasks
+from evsys_runtime.data.equal_tasks import clusters_of, first_equals
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.sources import source_hash
 from evsys_runtime.evaluation.agents import HarnessAgent, resolve_agent
@@ -93,8 +94,13 @@ class BoundBenchmark:
 
     @property
     def clusters(self) -> dict[str, str]:
-        """The cluster of each task that has one; empty without a `cluster_key`."""
-        return self._labels(self.cluster_key) if self.cluster_key is not None else {}
+        """The cluster of each task that has one, by `cluster_key` or because it equals another; empty if all are independent."""
+        return clusters_of(self.tasks, self.cluster_key)
+
+    @property
+    def copies(self) -> dict[str, str]:
+        """For each task that asks the same as an earlier one, that one."""
+        return {task: first for task, first in first_equals(self.tasks).items() if task != first}
 
     @property
     def labels(self) -> dict[str, dict[str, str]]:

@@ -56,6 +56,7 @@ def scored_result(
         metrics=metrics,
         task_rewards=scores.rewards,
         clusters=benchmark.clusters,
+        copies=benchmark.copies,
         breakdown=breakdown(benchmark.metrics, scores, benchmark.labels, seed=seed),
         warnings=tuple(_warnings(benchmark, metrics)),
         **_counts(rollouts),
@@ -84,7 +85,12 @@ def in_task_order(result: EvaluationResult, benchmark: BoundBenchmark) -> Evalua
     def ordered[T](by_task: Mapping[str, T]) -> dict[str, T]:
         return {task: by_task[task] for task in ids if task in by_task}
 
-    return attrs.evolve(result, task_rewards=ordered(result.task_rewards), clusters=ordered(result.clusters))
+    return attrs.evolve(
+        result,
+        task_rewards=ordered(result.task_rewards),
+        clusters=ordered(result.clusters),
+        copies=ordered(result.copies),
+    )
 
 
 def without_cost(result: EvaluationResult) -> EvaluationResult:

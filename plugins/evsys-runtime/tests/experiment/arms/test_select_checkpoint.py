@@ -155,7 +155,11 @@ def test_another_entry_proves_what_one_selects(trial, project):
     project.write(
         "other.jsonl",
         [
-            {"task_id": f"o{i}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+            {
+                "task_id": f"o{i}",
+                "instruction": f"say a, take {i}",
+                "verifier": {"name": "exact_match", "expected": "a"},
+            }
             for i in range(24)
         ],
     )

@@ -47,7 +47,11 @@ class Lab(FaultyProject):
             self.project.write(f"{name}.jsonl", rows)
             verifier = {"name": "exact_match", "expected": answer}
             tasks = [
-                {"task_id": f"{name}{letter}{i}", "instruction": f"say {letter}", "verifier": verifier}
+                {
+                    "task_id": f"{name}{letter}{i}",
+                    "instruction": f"say {letter}" + f" {i}" * (i > 0),
+                    "verifier": verifier,
+                }
                 for letter in letters
                 for i in range(3)
             ]

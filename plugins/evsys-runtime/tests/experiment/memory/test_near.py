@@ -34,7 +34,11 @@ run:
 @pytest.fixture
 def plan(tmp_path):
     tasks = [
-        {"task_id": f"t{i:02d}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        {
+            "task_id": f"t{i:02d}",
+            "instruction": f"say a, take {i}",
+            "verifier": {"name": "exact_match", "expected": "a"},
+        }
         for i in range(12)
     ]
     rows = [{"prompt": "say a", "completion": "a"}] * 8

@@ -283,7 +283,11 @@ def test_the_document_is_as_published(lab):
 
 def test_the_file_of_a_step_is_a_valid_child_with_other_seeds_and_runs(tmp_path):
     tasks = [
-        {"task_id": f"t{i:02d}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        {
+            "task_id": f"t{i:02d}",
+            "instruction": f"say a, take {i}",
+            "verifier": {"name": "exact_match", "expected": "a"},
+        }
         for i in range(20)
     ]
     rows = [{"prompt": f"say {c}", "completion": c} for c in "abcdefgh"]

@@ -39,7 +39,11 @@ base_run:
 def config(tmp_path):
     rows = [{"prompt": f"say {c}", "completion": c * (i + 1)} for i, c in enumerate("abcdefghi")]
     tasks = [
-        {"task_id": f"t{i:02d}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        {
+            "task_id": f"t{i:02d}",
+            "instruction": f"say a, take {i}",
+            "verifier": {"name": "exact_match", "expected": "a"},
+        }
         for i in range(20)
     ]
     for name, lines in (("train.jsonl", rows), ("tasks.jsonl", tasks)):
@@ -142,7 +146,11 @@ def test_without_rows_what_follows_from_them_is_unknown_and_says_why(config):
 
 def test_tasks_that_select_a_checkpoint_have_no_part_in_the_design(config):
     lines = [
-        {"task_id": f"t{i}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        {
+            "task_id": f"t{i}",
+            "instruction": f"say a, take {i}",
+            "verifier": {"name": "exact_match", "expected": "a"},
+        }
         for i in range(51)
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -155,7 +163,11 @@ def test_the_smallest_effect_is_that_of_the_published_table(config):
     """Pass rates near 0.6, paired with a correlation of 0.5: 0.19 with 50 tasks, 0.14 with 100, 0.10 with 200, 0.06 with 500."""
     for tasks, effect in ((50, 0.19), (100, 0.14), (200, 0.10), (500, 0.06)):
         lines = [
-            {"task_id": f"t{i}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+            {
+                "task_id": f"t{i}",
+                "instruction": f"say a, take {i}",
+                "verifier": {"name": "exact_match", "expected": "a"},
+            }
             for i in range(tasks)
         ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -179,7 +191,7 @@ def test_too_few_clusters_are_told_before_anything_is_spent(config):
     lines = [
         {
             "task_id": f"t{i}",
-            "instruction": "say a",
+            "instruction": f"say a, take {i}",
             "metadata": {"page": str(i % 4)},
             "verifier": {"name": "exact_match", "expected": "a"},
         }
@@ -399,7 +411,7 @@ def in_groups(config):
     tasks = [
         {
             "task_id": f"t{i:02d}",
-            "instruction": f"say {'ab'[i % 2]}",
+            "instruction": f"say {'ab'[i % 2]}, take {i}",
             "verifier": {"name": "exact_match", "expected": "a"},
             "metadata": {"group": f"g{i // 4}"},
         }
@@ -412,13 +424,13 @@ def in_groups(config):
 
 def test_the_error_of_clusters_on_record_is_that_of_clusters_and_not_of_tasks(config):
     one = in_groups(config)
-    clustered = (*one, "metadata.benchmark[0].cluster_key=group")
+    clustered = (*one, "metadata.benchmark[0].cluster_key=group", "metadata.minimum_effect=0.05")
     (comparison,) = ran(config, *clustered).conclusion.comparisons
     error = (comparison.high - comparison.low) / 2 / 1.959964
     design = planned(config, *clustered).design
     assert (design.tasks, design.units) == (40, 10)
     assert design.smallest_detectable_effect == pytest.approx(2.80159 * error, rel=1e-4)
-    assert design.tasks_needed == pytest.approx(40 * (2.80159 * error / 0.2) ** 2, abs=1.5)
+    assert design.tasks_needed == pytest.approx(40 * (2.80159 * error / 0.05) ** 2, abs=1.5)
 
 
 def test_an_error_of_single_tasks_on_record_is_no_error_of_clusters(config):

@@ -50,7 +50,10 @@ def tasks(project, expected="a"):
     verifier = {"name": "exact_match", "expected": expected}
     write(
         project / "tasks.jsonl",
-        [{"task_id": f"t{i:02d}", "instruction": "say a", "verifier": verifier} for i in range(16)],
+        [
+            {"task_id": f"t{i:02d}", "instruction": f"say a, take {i}", "verifier": verifier}
+            for i in range(16)
+        ],
     )
 
 
@@ -129,7 +132,11 @@ def test_few_tasks_in_common_and_metrics_that_are_not_there_have_a_reason(projec
     write(
         project / "tasks.jsonl",
         [
-            {"task_id": f"t{i}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+            {
+                "task_id": f"t{i}",
+                "instruction": f"say a, take {i}",
+                "verifier": {"name": "exact_match", "expected": "a"},
+            }
             for i in range(4)
         ],
     )

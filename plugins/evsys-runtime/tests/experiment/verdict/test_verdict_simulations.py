@@ -463,3 +463,21 @@ def test_equal_recipes_are_supported_as_recipes_in_at_most_5_of_100(runs, tasks,
         conclusion = conclude(question, results)
         wrong += conclusion.verdict == "SUPPORTED" and conclusion.subject == "recipe"
     assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
+
+
+@pytest.mark.parametrize("trials", share(2000, fast=80))
+@pytest.mark.parametrize(("prompts", "copies"), [(5, 20), (12, 10)])
+def test_equal_arms_on_copies_of_few_tasks_are_supported_in_at_most_5_of_100(trials, prompts, copies):
+    """Prompts under many ids each, which a model answers alike."""
+    rng = np.random.default_rng(prompts)
+    clusters = np.repeat(np.arange(prompts), copies)
+    firsts = {f"t{i:04d}": f"t{i - i % copies:04d}" for i in range(prompts * copies) if i % copies}
+    wrong = 0
+    for _ in range(trials):
+        before, after = (outcomes(rng, 0.5, prompts)[clusters] for _ in range(2))
+        run = trained("a", before, after, clusters=clusters)
+        scorings = tuple(attrs.evolve(one, copies=firsts) for one in run.evaluations)
+        conclusion = conclude(QUESTION, [attrs.evolve(run, evaluations=scorings)])
+        assert (conclusion.verdict == "INVALID") == (prompts < 10)
+        wrong += conclusion.verdict == "SUPPORTED"
+    assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)

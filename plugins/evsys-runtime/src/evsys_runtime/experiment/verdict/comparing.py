@@ -182,6 +182,11 @@ def _side_by_side(
         invalid = (
             f"{name} and {base.arm} share {len(common)} scored tasks, and at least {MIN_TASKS} are needed"
         )
+    elif (distinct := len({arm.copies.get(task, task) for task in common})) < MIN_TASKS:
+        invalid = (
+            f"{name} and {base.arm} share {len(common)} scored tasks, but only {distinct} different ones, "
+            f"and at least {MIN_TASKS} are needed"
+        )
     elif not (arm.is_mean and base.is_mean):
         uncomparable = NOT_A_MEAN
     return Compared(arm=arm, base=base, missing=missing, invalid=invalid, uncomparable=uncomparable)
@@ -379,6 +384,7 @@ def _comparison(
         method=claim.method,
         claim="checkpoint" if claim.seeds is None else "recipe",
         n_tasks=claim.n,
+        n_units=claim.clusters,
         n_seeds=len(arm.runs),
         n_baseline_seeds=len(base.runs),
         n_missing=compared.tasks_with_missing,

@@ -45,6 +45,7 @@ __all__ = [
     "look_words",
     "noise_line",
     "run_markdown",
+    "tasks_words",
     "unflagged_line",
     "verdict_line",
 ]
@@ -110,8 +111,15 @@ def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
     together = " simultaneous" if comparison.correction is not None else ""
     interval = f"{confidence}{together} interval {ends}"
     p = comparison.p_value if comparison.p_corrected is None else comparison.p_corrected
-    runs = f"{comparison.n_tasks} tasks, {comparison.reason}"
+    runs = f"{tasks_words(comparison)}, {comparison.reason}"
     return f"{head}, effect {signed(comparison.effect)} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"
+
+
+def tasks_words(comparison: Comparison) -> str:
+    """How many tasks were compared and, if some belong together, in how many clusters they fall."""
+    units = comparison.n_units
+    of = "" if units is None or units >= comparison.n_tasks else f" in {units} clusters"
+    return f"{comparison.n_tasks} tasks{of}"
 
 
 def confirmed_line(conclusion: Conclusion) -> str | None:

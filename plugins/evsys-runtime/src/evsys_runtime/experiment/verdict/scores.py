@@ -62,6 +62,7 @@ class ArmScore:
     values: Mapping[str, float] = attrs.field(factory=dict)
     by_run: tuple[Mapping[str, float], ...] = ()
     clusters: Mapping[str, str] = attrs.field(factory=dict)
+    copies: Mapping[str, str] = attrs.field(factory=dict)
     runs: tuple[str, ...] = ()
     planned: int = 1
     binary: bool = False
@@ -92,6 +93,7 @@ def _collect(
 ) -> ArmScore:
     per_task: dict[str, list[float]] = {}
     clusters: dict[str, str] = {}
+    copies: dict[str, str] = {}
     values: list[float] = []
     by_run: list[Mapping[str, float]] = []
     runs: list[str] = []
@@ -125,6 +127,7 @@ def _collect(
         runs.append(result.run_id)
         hashes.add((evaluation.benchmark_hash, evaluation.verifier_hash))
         clusters.update(evaluation.clusters)
+        copies.update(evaluation.copies)
         single = single and evaluation.num_samples == 1
         zero_one = zero_one and all(
             set(rewards) <= {0.0, 1.0} for rewards in evaluation.task_rewards.values()
@@ -140,6 +143,7 @@ def _collect(
         values=means,
         by_run=tuple(by_run),
         clusters=clusters,
+        copies=copies,
         runs=tuple(runs),
         planned=planned,
         binary=single and len(values) == 1 and all(mean in (0.0, 1.0) for mean in means.values()),
