@@ -236,7 +236,10 @@ def provide(folder: Path, name: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         return
-    rows = [ROW | {"task_id": f"t{number}", "prompt": f"say {number}"} for number in range(200)]
+    rows = [
+        ROW | {"task_id": f"t{number}", "prompt": f"say {number}", "instruction": f"say {number}"}
+        for number in range(200)
+    ]
     if path.suffix == ".csv":
         rows = [{key: value for key, value in row.items() if isinstance(value, str)} for row in rows]
         text = "".join(",".join(line) + "\n" for line in [rows[0], *(row.values() for row in rows)])

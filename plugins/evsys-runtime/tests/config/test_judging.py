@@ -352,9 +352,14 @@ def test_tasks_that_lack_a_key_that_others_have_are_a_warning(load, project: Pat
         GOOD.replace('"a", "inst', '"a", "metadata": {"topic": 1}, "inst'),
         GOOD.replace('"a", "inst', '"b", "inst'),
     )
-    assert load(file("{benchmark: {path: data/val.jsonl, breakdown_keys: [topic]}}")).warnings == (
-        "benchmark 'val': 1 tasks have no 'topic'",
-    )
+    warnings = load(file("{benchmark: {path: data/val.jsonl, breakdown_keys: [topic]}}")).warnings
+    assert "benchmark 'val': 1 tasks have no 'topic'" in warnings
+
+
+def test_tasks_that_ask_the_same_are_a_warning(load, project: Path):
+    tasks(project, *(GOOD.replace('"a", "inst', f'"{n}", "inst') for n in range(12)))
+    (warning,) = load(file("{benchmark: {path: data/val.jsonl}}")).warnings
+    assert "equal tasks count as one observation, and on fewer than 10 the verdict is INVALID" in warning
 
 
 async def answer(messages, sampling, *, n=1, tools=()):

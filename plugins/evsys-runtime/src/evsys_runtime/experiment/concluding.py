@@ -122,6 +122,7 @@ def _decided(
         confirming=confirming,
         noise=known.noise,
         deviation=known.deviation,
+        allow_leak=session.plan.experiment.metadata.allow_leak,
     )
 
 

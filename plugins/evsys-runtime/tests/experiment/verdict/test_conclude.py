@@ -381,7 +381,9 @@ def test_no_interval_holds_a_difference_that_cannot_be():
 
 def test_a_win_that_hangs_on_tasks_that_were_trained_on_is_none_without_them():
     leaked = [1.0] * 12 + [0.0] * 18
-    conclusion = conclude(QUESTION, [arm("a", ZEROS, leaked)], flagged={f"t{i}" for i in range(12)})
+    conclusion = conclude(
+        QUESTION, [arm("a", ZEROS, leaked)], flagged={f"t{i}" for i in range(12)}, allow_leak=True
+    )
     assert conclusion.verdict == "SUPPORTED"
     rest = conclusion.without_flagged
     assert rest is not None
@@ -395,6 +397,20 @@ def test_a_win_that_hangs_on_tasks_that_were_trained_on_is_none_without_them():
         "without 12 tasks of val found among the training rows: INCONCLUSIVE: "
         "no arm differs from base_model beyond what chance explains (effect of a +0.000)"
     )
+
+
+@pytest.mark.parametrize(("leaked", "verdict"), [(3, "SUPPORTED"), (4, "INVALID"), (30, "INVALID")])
+def test_a_benchmark_of_which_more_than_a_tenth_was_trained_on_decides_nothing(leaked, verdict):
+    flagged = {f"t{i}" for i in range(leaked)}
+    conclusion = conclude(QUESTION, [arm("a", ZEROS, ONES)], flagged=flagged)
+    assert conclusion.verdict == verdict
+    if verdict == "INVALID":
+        assert conclusion.reason == f"{leaked} of 30 tasks of val are among the training rows, more than 10%"
+        allowed = conclude(QUESTION, [arm("a", ZEROS, ONES)], flagged=flagged, allow_leak=True)
+        assert verdict_line(allowed).startswith(
+            f"SUPPORTED (this checkpoint) ({leaked / 30:.0%} of the tasks were trained on)"
+        )
+        assert f"{conclusion.reason}; metadata.allow_leak lets them decide" in allowed.warnings
 
 
 def test_a_win_without_the_tasks_that_were_trained_on_is_told_as_one():

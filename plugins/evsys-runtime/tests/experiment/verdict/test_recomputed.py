@@ -56,7 +56,7 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
     tasks = [
         {
             "task_id": f"t{i:02d}",
-            "instruction": f"say {'ab'[i % 2]}",
+            "instruction": f"say {'ab'[i % 2]}, {i}",
             "metadata": {"page": str(i * i % 11)},
             "verifier": {"name": "regex_match", "expected": ODD % ANSWERS["ab"[i % 2]]},
         }
@@ -64,7 +64,7 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
     ] + [
         {
             "task_id": f"u{i:02d}",
-            "instruction": "say a",
+            "instruction": f"say a, u{i}",
             "metadata": {"page": f"other {i % 5}"},
             "verifier": {"name": "regex_match", "expected": ODD % (ANSWERS["a"] if i % 7 else "never")},
         }

@@ -69,6 +69,10 @@ class MetadataConfig:
         "The one comparison that the claim is about; by default each arm is compared with the baseline.", None
     )
     allow_test_selection: bool = key("Let the success metric read a `test` entry.", False)
+    allow_leak: bool = key(
+        "Decide although more than 10 % of the deciding tasks are among the training rows; the conclusion is marked.",
+        False,
+    )
     benchmark: BenchmarkConfig | tuple[BenchmarkConfig, ...] = key(
         "What the models are scored on: one entry or a list.", factory=tuple
     )

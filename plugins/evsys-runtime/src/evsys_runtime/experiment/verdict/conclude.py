@@ -27,6 +27,7 @@ from evsys.types import (
 from evsys_runtime.experiment.verdict.comparing import Compared, draws_at
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
 from evsys_runtime.experiment.verdict.deciding import best_held, subject_of, verdict_of
+from evsys_runtime.experiment.verdict.leak import marked_leak
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
 from evsys_runtime.experiment.verdict.noise import runs_above, with_limit
 from evsys_runtime.experiment.verdict.question import Question
@@ -53,6 +54,7 @@ def conclude(
     confirming: Confirming | None = None,
     noise: NoiseFloor | None = None,
     deviation: RunDeviation | None = None,
+    allow_leak: bool = False,
 ) -> Conclusion:
     """Say what the numbers allow, and no more.
 
@@ -66,6 +68,7 @@ def conclude(
         confirming: what was asked of the winner once more; None where nothing was. Its runs then decide, and have no part in the rest.
         deviation: how far training runs of similar recipes on record differ; None where too few are known.
         noise: how far equal runs of the baseline fall apart, here or in an earlier experiment; None where nobody knows.
+        allow_leak: decide although more than `MOST_LEAKED` of the tasks are flagged; the conclusion is marked.
     """
     usage = sum((result.usage for result in results), Usage())
     if question is None:
@@ -88,7 +91,7 @@ def conclude(
     trained, comparisons = decided.trained, decided.comparisons
     best_arm, best_score = _best(question, trained)
     advice = _settle(question, decided) if decided.verdict in ("INCONCLUSIVE", "CANDIDATE") else None
-    return Conclusion(
+    conclusion = Conclusion(
         verdict=decided.verdict,
         reason=decided.reason,
         metric=question.name,
@@ -120,6 +123,7 @@ def conclude(
         run_deviation=deviation,
         without_flagged=_without(question, results, planned, flagged, confirming),
     )
+    return marked_leak(conclusion, results, allow=allow_leak)
 
 
 def _compared_arms(

@@ -52,10 +52,12 @@ __all__ = [
 
 
 def verdict_line(conclusion: Conclusion) -> str:
-    """One line: the verdict and why, marked where a backend only imitates the model, or a guard suspects reward hacking."""
+    """One line: the verdict and why, marked if a backend imitates the model, a guard suspects reward hacking, or tasks were trained on."""
     imitated, suspected = (conclusion.extra.get(name) for name in ("simulated_by", HACKING_SUSPECTED))
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
     mark += f" (reward hacking suspected in {listed(suspected)})" if suspected else ""
+    leaked = conclusion.extra.get("leaked") if conclusion.verdict != "INVALID" else None
+    mark += f" ({leaked:.0%} of the tasks were trained on)" if leaked else ""
     return f"{conclusion.verdict or 'NO VERDICT'}{_subject(conclusion)}{mark}{_look(conclusion)}: {conclusion.reason}"
 
 
