@@ -33,7 +33,8 @@ def test_the_page_changes_a_file_that_is_written_and_adds_others(generated: Path
     assert [path for path in paths if path not in written] == [
         "tests/test_partial.py",
         "config.yaml",
-        "sums.jsonl",
+        "numbers.jsonl",
+        "held_out.jsonl",
     ]
 
 

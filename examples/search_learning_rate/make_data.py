@@ -1,4 +1,4 @@
-"""Write data/: which letter comes after another one.
+"""Write data/: which letter comes after another one. Tasks use other words than training rows.
 
 python make_data.py
 """
@@ -18,7 +18,7 @@ def files() -> dict[str, str]:
     tasks = [
         {
             "task_id": f"after-{a}",
-            "instruction": f"after {a}",
+            "instruction": f"which one follows {a}",
             "verifier": {"name": "exact_match", "expected": b},
         }
         for a, b in pairs

@@ -109,7 +109,11 @@ def test_line_separators_of_unicode_inside_a_text_end_no_row(lab):
     text = "a\u2028b\u2029c\x85d"
     lab.write("train.jsonl", lines([{"prompt": text, "completion": text}] * 8))
     lab.write(
-        "tasks.jsonl", lines(tasks(instruction=text, verifier={"name": "exact_match", "expected": text}))
+        "tasks.jsonl",
+        lines(
+            task(number, instruction=f"{text} {number}", verifier={"name": "exact_match", "expected": text})
+            for number in range(12)
+        ),
     )
     lab.run().passed()
     rows = trained_rows(lab)

@@ -50,8 +50,13 @@ class Project:
     def write(self, name: str, rows: list[dict[str, Any]]) -> None:
         (self.root / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
-    def tasks(self, tasks: list[tuple[str, str, str]], verifier: str = "exact_match") -> None:
-        """Tasks of (id, instruction, answer); an instruction that comes again gets a number, since equal tasks count as one."""
+    def tasks(
+        self, tasks: list[tuple[str, str, str]], verifier: str = "exact_match", *, verbatim: bool = False
+    ) -> None:
+        """Tasks of (id, instruction, answer).
+
+        Each instruction gets a number, so that no two tasks are equal and none is a training row; `verbatim` leaves them as given.
+        """
         texts = [text for _, text, _ in tasks]
         again = [texts[:place].count(text) for place, text in enumerate(texts)]
         self.write(
@@ -59,7 +64,7 @@ class Project:
             [
                 {
                     "task_id": task_id,
-                    "instruction": text + f" {number}" * (number > 0),
+                    "instruction": text if verbatim else f"{text} {number}",
                     "verifier": {"name": verifier, "expected": expected},
                 }
                 for (task_id, text, expected), number in zip(tasks, again, strict=True)

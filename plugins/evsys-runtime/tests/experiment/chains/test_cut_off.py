@@ -49,7 +49,7 @@ class Lab(FaultyProject):
             tasks = [
                 {
                     "task_id": f"{name}{letter}{i}",
-                    "instruction": f"say {letter}" + f" {i}" * (i > 0),
+                    "instruction": f"say {letter} {i}",
                     "verifier": verifier,
                 }
                 for letter in letters

@@ -56,7 +56,7 @@ def learning(project):
         project.write(f"{name}.jsonl", [{"prompt": f"say {w}", "completion": answer} for w in words])
         verifier = {"name": "exact_match", "expected": answer}
         tasks = [
-            {"task_id": f"{name}{w}{i}", "instruction": f"say {w}", "verifier": verifier}
+            {"task_id": f"{name}{w}{i}", "instruction": f"say {w} {i}", "verifier": verifier}
             for w in words
             for i in range(3)
         ]

@@ -33,7 +33,7 @@ class Counting:
 @pytest.fixture
 def leaky(project):
     """Twelve tasks, of which `train.jsonl` has one and `other.jsonl` another."""
-    project.tasks([(f"t{i:02d}", f"say {c}", c) for i, c in enumerate("hijklmnopqrs")])
+    project.tasks([(f"t{i:02d}", f"say {c}", c) for i, c in enumerate("hijklmnopqrs")], verbatim=True)
     project.write("other.jsonl", [{"prompt": "say i", "completion": "i"}] * 4)
     return project
 

@@ -16,7 +16,7 @@ TASKS = [(f"t{i:02d}", f"say {c}", c) for i, c in enumerate("hijklmnopqrs")]
 @pytest.fixture
 def leaky(project):
     """Twelve tasks, of which `train.jsonl` has one, `t00`, and `other.jsonl` another."""
-    project.tasks(TASKS)
+    project.tasks(TASKS, verbatim=True)
     project.write("other.jsonl", [{"prompt": "say i", "completion": "i"}] * 4)
     return project
 
