@@ -14,15 +14,15 @@ STAGES = """
 stages:
 - name: one
   data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
-  algorithm: {kind: sft, params: {steps: 8, batch_size: 4, learning_rate: 0.02, lora_rank: 4}}
+  algorithm: {kind: sft, params: {steps: 8, batch_size: 4, learning_rate: 0.05, lora_rank: 4}}
 - name: two
   data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
-  algorithm: {kind: sft, params: {steps: 16, batch_size: 4, learning_rate: 0.02, lora_rank: 4, save_every: 4}}
+  algorithm: {kind: sft, params: {steps: 16, batch_size: 4, learning_rate: 0.05, lora_rank: 4, save_every: 4}}
 base_run:
   model: {name: evsys/tiny}
   backend: {kind: mock}
 matrix:
-  axes: {"stages[0].algorithm.params.learning_rate": [0.001, 0.02]}
+  axes: {"stages[0].algorithm.params.learning_rate": [0.001, 0.05]}
 max_concurrent_arms: 1
 """
 AGAINST_AN_ARM = METADATA.replace("  hypothesis", "  baseline: learning_rate-0.001\n  hypothesis")
@@ -68,7 +68,7 @@ def test_the_best_of_several_arms_in_stages_is_trained_anew_stage_by_stage_and_i
 
 def test_without_seeds_what_the_last_stage_had_trained_is_scored_once_more(project):
     warm = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    temperature: 1.0")
-    stages = STAGES.replace("learning_rate: 0.02", "learning_rate: 0.05").replace("[0.001, ", "[0.05, ")
+    stages = STAGES.replace("[0.001, 0.05]", "[0.05, 0.02]")
     stages = stages.replace("steps: 16", "steps: 10")
     result = project.experiment(stages, metadata=warm, extra="confirm: {seeds: 0}\n").run()
     winner = result.conclusion.confirmed.comparison.arm
@@ -100,7 +100,7 @@ def test_a_baseline_in_stages_is_repeated_and_its_last_stages_are_the_noise(proj
 
 
 def test_a_plan_counts_each_stage_of_the_confirmation(project):
-    three = STAGES.replace("[0.001, 0.02]", "[0.001, 0.02, 0.1]")
+    three = STAGES.replace("[0.001, 0.05]", "[0.001, 0.02, 0.1]")
     plan = load_experiment(project.config(three, metadata=AGAINST_AN_ARM, extra="confirm: {seeds: 2}\n"))
     with Index(plan.project_root / plan.experiment.output_dir) as index:
         index.refresh()
