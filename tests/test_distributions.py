@@ -183,10 +183,10 @@ def _names(path: Path) -> set[str]:
 CORE = next(dist for dist in ALL if dist.name == "evsys-core")
 
 
-def test_the_contract_has_at_most_1450_lines_of_code():
+def test_the_contract_has_at_most_1500_lines_of_code():
     """What every plugin author may have to read: protocols, values, hooks, errors."""
     contract = [path for path in CORE.modules if "_plugins" not in path.parts]
-    assert sum(map(lines_of_code, contract)) <= 1450
+    assert sum(map(lines_of_code, contract)) <= 1500
 
 
 def test_the_machinery_of_plugins_stays_as_small_as_the_contract():

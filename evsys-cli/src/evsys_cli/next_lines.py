@@ -9,6 +9,7 @@ from evsys_cli.plan_lines import money_words, time_words
 from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
+    from evsys.types import SettlingPoint
     from evsys_runtime.record.remembered import Next, NextStep
 
 __all__ = ["next_lines"]
@@ -24,12 +25,24 @@ def next_lines(found: Next) -> Iterator[str]:
         name = with_marks(f"{step.experiment}{arm}", step.subject, step.marks)
         yield f"{place}. {step.kind} {name}: {step.learns}"
         yield f"   needs {step.needs}"
+        yield from (f"   an effect of {_point(each)}" for each in step.curve)
         if step.checkpoint is not None:
             yield f"   the selected checkpoint so far is {step.checkpoint}"
         yield f"   costs {money_words(step.cost_usd)}, {time_words(step.seconds)}; tells about {_information(step)}"
         yield f"   {_how(step, place)}"
     if len(found.steps) < found.total:
         yield f"{len(found.steps)} of {found.total}; --limit 0 lists all"
+
+
+def _point(point: SettlingPoint) -> str:
+    """The size of an effect, and what shows it."""
+    parts = [
+        None if point.tasks is None else f"{point.tasks:,} tasks",
+        None if point.runs is None else f"{point.runs} training runs of each recipe",
+        None if point.seconds is None else time_words(point.seconds),
+        None if point.cost_usd is None else money_words(point.cost_usd),
+    ]
+    return f"{point.effect:g}: {', '.join(part for part in parts if part)}"
 
 
 def _how(step: NextStep, place: int) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "RecipeRuns",
     "RunDeviation",
     "Settling",
+    "SettlingPoint",
     "Subject",
 ]
 
@@ -95,6 +96,20 @@ class Settling:
     arm: str
     tasks: int | None = None
     runs: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SettlingPoint:
+    """What would show an `effect`: so many `tasks` and training `runs` a side, None where what there is would do.
+
+    `seconds` and `cost_usd` are what an experiment of that size takes, None where that isn't known.
+    """
+
+    effect: float
+    tasks: int | None = None
+    runs: int | None = None
+    seconds: float | None = None
+    cost_usd: float | None = None
 
 
 @attrs.frozen(kw_only=True)

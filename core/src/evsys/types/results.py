@@ -17,6 +17,7 @@ from evsys.types.evidence import (
     Procedure,
     RunDeviation,
     Settling,
+    SettlingPoint,
     Subject,
 )
 from evsys.types.failures import Failure
@@ -283,7 +284,8 @@ class Conclusion:
     `usage` is that of what the results are made of, `cut_off` that of scorings and steps that were cut off and made again.
     `health` has by run what left the bands that its algorithm declares.
     `selection` says which checkpoint of each run was compared; None if each was the last, with no other to select.
-    `settle` says what would settle an open verdict, `settling` the numbers of it, None where no number would.
+    `settle` says what would settle an open verdict, `settling` the numbers of it, None where no number would. `settling_curve`
+    has what effects of several sizes take if no minimum effect is set to aim at.
     `question_changed` says how the question differs from that of an earlier experiment whose results were there already.
     `looks` is the series of looks at the question, this one included; None if nothing was asked.
     """
@@ -316,6 +318,7 @@ class Conclusion:
     run_deviation: RunDeviation | None = None
     settle: str | None = None
     settling: Settling | None = None
+    settling_curve: tuple[SettlingPoint, ...] = ()
     without_flagged: WithoutFlagged | None = None
     forgetting: tuple[Forgetting, ...] = ()
     health: Mapping[str, tuple[OutOfBand, ...]] = attrs.field(factory=dict)

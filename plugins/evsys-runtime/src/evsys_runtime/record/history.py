@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import attrs
 
 from evsys.errors import ConfigError
-from evsys.types.evidence import Settling
+from evsys.types.evidence import Settling, SettlingPoint
 from evsys.types.results import Comparison, Outcome, Verdict
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.index import Index
@@ -301,6 +301,7 @@ def _experiment(known: Around, document: str, status: str, runs: int, completed:
         "comparisons": tuple(Comparison(**each) for each in tree["comparisons"]),
         "confirmed": None if tree["confirmed"] is None else Comparison(**tree["confirmed"]),
         "settling": None if tree["settling"] is None else Settling(**tree["settling"]),
+        "settling_curve": tuple(SettlingPoint(**each) for each in tree["settling_curve"]),
         "usage": _usage(tree["usage"]),
         "rests_on": known.resting.get(tree["experiment_id"], ()),
         "look": known.looks.get(tree["experiment_id"]),

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import attrs
 
-from evsys.types.evidence import Settling
+from evsys.types.evidence import Settling, SettlingPoint
 from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, Status
 from evsys.types.rollouts import Usage
 from evsys_runtime.record.attempts import Attempt
@@ -99,6 +99,7 @@ class PastExperiment:
     margin: float | None = None
     settle: str | None = None
     settling: Settling | None = None
+    settling_curve: tuple[SettlingPoint, ...] = ()
     superseded: tuple[str, ...] = ()
     retracted: str | None = None
     retracted_at: str | None = None

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import StoreError
-from evsys.types.evidence import Look, Settling
+from evsys.types.evidence import Look, Settling, SettlingPoint
 from evsys.types.results import Comparison
 from evsys.types.rollouts import Usage
 from evsys_runtime.proofs import proof_name
@@ -158,6 +158,7 @@ def _experiment(folder: Path) -> ReadExperiment:
         margin=_number(conclusion.get("margin")),
         settle=_text(conclusion.get("settle")),
         settling=None if not conclusion.get("settling") else _known(Settling, conclusion["settling"]),
+        settling_curve=tuple(_known(SettlingPoint, each) for each in conclusion.get("settling_curve") or ()),
         superseded=tuple(str(tree.get("verdict") or "none") for tree in before),
         retracted=None if retracted is None else retracted.reason,
         retracted_at=None if retracted is None else retracted.time,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import attrs
 
-from evsys.types.evidence import Look
+from evsys.types.evidence import Look, SettlingPoint
 from evsys.types.results import Comparison
 from evsys_runtime.record.differing import Difference
 from evsys_runtime.record.marks import Mark, MarkKind
@@ -283,7 +283,8 @@ class NextStep:
 
     `worth` is how much it is expected to tell, in bits, and `bits_per_usd` and `bits_per_hour` divide that by what it costs, null where that isn't
     known or nothing. `runs` are training runs, None where it needs something else. `config` is a whole
-    experiment file as JSON, where one is to be run; `command` is None where somebody has to do something first. `checkpoint` is the
+    experiment file as JSON, where one is to be run; `curve` has what effects of several sizes
+    take, if a minimum effect has to be chosen first. `command` is None where a person has to do something first. `checkpoint` is the
     selected one of the arm's first run, from the folder of the experiment on; None if its last one counts. `subject` (of its verdict)
     and `marks` are those of `experiment`.
     """
@@ -299,6 +300,7 @@ class NextStep:
     seconds: float | None = None
     bits_per_usd: float | None = None
     bits_per_hour: float | None = None
+    curve: tuple[SettlingPoint, ...] = ()
     command: str | None = None
     checkpoint: str | None = None
     config: Mapping[str, Any] | None = None

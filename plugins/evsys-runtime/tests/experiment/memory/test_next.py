@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 from past_lab import Lab, write_conclusion
 
-from evsys.types import Failure, Settling
+from evsys.types import Failure, Settling, SettlingPoint
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.memory.next import next_steps
@@ -123,6 +123,18 @@ def test_a_question_is_settled_of_the_arm_that_its_conclusion_names_and_not_of_t
         lab, {"c": arms["a"]}, "INCONCLUSIVE", {"c": "inconclusive"}, settling=Settling(arm="c", runs=3)
     )
     assert {step.arm for step in steps_of(lab).steps} == {"b", "c"}
+
+
+def test_without_a_minimum_effect_the_curve_of_the_conclusion_helps_to_choose_one(lab):
+    name = concluded(
+        lab, {"a": lab.run()}, "INCONCLUSIVE", {"a": "inconclusive"}, settle="a minimum_effect to aim at: ..."
+    )
+    path = lab.experiments / name / "conclusion.json"
+    curve = [{"effect": 0.1, "tasks": 250, "runs": None, "seconds": 90.0, "cost_usd": 0.05}]
+    write_conclusion(path.parent, {**json.loads(path.read_bytes()), "settling_curve": curve})
+    (step,) = steps_of(lab).steps
+    assert step.curve == (SettlingPoint(effect=0.1, tasks=250, seconds=90.0, cost_usd=0.05),)
+    assert (step.needs, step.command) == ("a minimum_effect to aim at: ...", None)
 
 
 def test_what_is_unfinished_is_to_be_resumed(lab):

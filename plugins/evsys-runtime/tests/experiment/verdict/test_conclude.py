@@ -6,10 +6,14 @@ import attrs
 import numpy as np
 import pytest
 
-from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue, Settling
+from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue, Settling, Usage
 from evsys_runtime.experiment.verdict.conclude import conclude
+from evsys_runtime.experiment.verdict.paired import paired_difference
+from evsys_runtime.experiment.verdict.power import detectable, tasks_to_place
 from evsys_runtime.experiment.verdict.prose import comparison_sentence, unflagged_line, verdict_line
 from evsys_runtime.experiment.verdict.question import Question
+from evsys_runtime.experiment.verdict.settle import Open, what_would_settle
+from evsys_runtime.experiment.verdict.settling_curve import settling_curve
 
 QUESTION = Question(
     benchmark="val",
@@ -309,10 +313,76 @@ def test_a_minimum_effect_is_aimed_at_and_not_the_effect_that_happened_to_come_u
     free, set_ = (
         conclude(attrs.evolve(QUESTION, margin=minimum), [arm("a", ZEROS, some)]) for minimum in (0.0, 0.02)
     )
-    assert "an effect of 0.1 for a" in free.settle
+    assert free.settle.startswith("a minimum_effect to aim at: for a about ")
+    assert free.settling is None
     assert "an effect of 0.02 for a" in set_.settle
-    assert tasks_named(set_) > 4 * tasks_named(free)
-    assert set_.settle.endswith(f", and {tasks_named(free)} tasks one of 0.1, as it came up (30 were scored)")
+    of = {point.effect: point.tasks for point in free.settling_curve}
+    assert of[0.02] == tasks_named(set_) > 4 * of[0.1]
+    assert set_.settle.endswith(f", and {of[0.1]} tasks one of 0.1, as it came up (30 were scored)")
+    assert set_.settling_curve == ()
+
+
+def test_the_curve_has_more_tasks_for_smaller_effects_and_what_they_take():
+    def timed(result):
+        scorings = [
+            attrs.evolve(each, seconds=3.0, usage=Usage(completion_tokens=9, cost_usd=0.3))
+            for each in result.evaluations
+        ]
+        return attrs.evolve(
+            result, evaluations=tuple(scorings), seconds=26.0, usage=Usage(trained_tokens=5, cost_usd=1.6)
+        )
+
+    some = [1.0, 1.0, 1.0, *ZEROS[3:]]
+    (curve, against_arm) = (
+        conclude(attrs.evolve(QUESTION, baseline=baseline), results).settling_curve
+        for baseline, results in (
+            ("base_model", [timed(arm("a", ZEROS, some))]),
+            ("b", [timed(arm("a", ZEROS, some)), timed(arm("b", ZEROS, ZEROS))]),
+        )
+    )
+    effects, tasks = [point.effect for point in curve], [point.tasks for point in curve]
+    assert effects == sorted(effects, reverse=True)
+    assert tasks == sorted(tasks)
+    assert min(tasks) > 30
+    for point in curve:  # 20 s and $1 of training, and 0.1 s and $0.01 for each task
+        assert point.seconds == pytest.approx(20 + 0.1 * point.tasks, abs=0.1)
+        assert point.cost_usd == pytest.approx(1 + 0.01 * point.tasks)
+    for point in against_arm:
+        assert point.seconds == pytest.approx(2 * (20 + 0.1 * point.tasks), abs=0.1)
+
+
+def test_a_precise_design_has_a_curve_of_finer_effects():
+    rng = np.random.default_rng(1)
+    before = rng.random(4000)
+    found = paired_difference(before + rng.normal(0, 0.001, 4000), before)
+    seen = detectable(found)
+    assert [point.effect for point in settling_curve(found)] == pytest.approx([seen / 2, seen / 4], rel=0.05)
+
+
+@pytest.mark.parametrize(("claim", "gap"), [("no_worse", 0.05 + 0.1), ("equal", 0.2)])
+def test_an_open_claim_with_a_margin_asks_for_the_tasks_that_place_the_effect(claim, gap):
+    margin = 0.05 if claim == "no_worse" else 0.3
+    some = [1.0, 1.0, 1.0, *ZEROS[3:]]
+    question = attrs.evolve(QUESTION, claim=claim, margin=margin)
+    undecided = what_would_settle((), [opened(some)], question=question, level=0.05)
+    (paired,) = (one.paired for one in [opened(some)])
+    tasks = max(31, tasks_to_place(paired, gap))
+    assert undecided.settling == Settling(arm="a", tasks=tasks)
+    assert undecided.words == (
+        f"about {tasks} tasks would tell whether a's effect of 0.1 is within the margin of {margin} (30 were scored)"
+    )
+    near = attrs.evolve(question, margin=0.1, claim="equal")
+    assert what_would_settle((), [opened(some)], question=near, level=0.05).words.startswith(
+        "another margin: "
+    )
+
+
+def opened(after):
+    """An open comparison with an arm that scored nothing before."""
+    comparison = conclude(QUESTION, [arm("a", ZEROS, after)]).comparisons[0]
+    return Open(
+        comparison=comparison, paired=paired_difference(np.array(after), np.zeros(30)), significant=False
+    )
 
 
 def test_an_effect_that_is_real_but_perhaps_too_small_asks_for_the_tasks_that_place_it():
@@ -357,7 +427,10 @@ def test_a_design_without_a_chance_says_so():
     assert conclusion.comparisons[0].reason == (
         "one training run per recipe; 4 clusters give p = 0.12 at best, and 0.05 is needed"
     )
-    assert re.match(r"about 45 tasks in 6 clusters would show an effect of 1 for a", conclusion.settle)
+    assert re.match(
+        r"a minimum_effect to aim at: for a about \d+ tasks in \d+ clusters would show an effect of 0.5, ",
+        conclusion.settle,
+    )
 
 
 # --- what a difference can be -------------------------------------------------------------------------------------

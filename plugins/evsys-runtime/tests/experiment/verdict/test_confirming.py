@@ -78,7 +78,7 @@ def test_a_tie_once_more_refutes_where_every_other_arm_ties_or_loses():
 
 def test_an_open_second_trial_says_what_would_settle_it_and_not_to_try_a_third_time():
     conclusion = concluded([WINS], again(8, 5))
-    assert "tasks would show an effect of 0.075 for a" in conclusion.settle
+    assert conclusion.settle.startswith("a minimum_effect to aim at: for a about ")
     assert concluded([WINS], again(5, 35)).settle == "score b and base again on fresh rollouts or seeds"
 
 

@@ -241,6 +241,7 @@ class _Planner:
                 learns=f"whether {arm} differs from {past.baseline or BASE_MODEL}: {_seen(asked)}",
                 needs=_settled_by(past, asked),
                 worth=WORTH["settle"],
+                curve=() if settling is not None or self._decided(past, arm) else past.settling_curve,
             )
             if settling is not None:
                 step = attrs.evolve(

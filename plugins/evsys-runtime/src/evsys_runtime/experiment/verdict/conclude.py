@@ -19,6 +19,7 @@ from evsys.types import (
     Procedure,
     RunDeviation,
     Settling,
+    SettlingPoint,
     Subject,
     Usage,
     Verdict,
@@ -30,11 +31,12 @@ from evsys_runtime.experiment.verdict.deciding import best_held, subject_of, ver
 from evsys_runtime.experiment.verdict.leak import marked_leak
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
 from evsys_runtime.experiment.verdict.noise import runs_above, with_limit
-from evsys_runtime.experiment.verdict.question import Question
+from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS
 from evsys_runtime.experiment.verdict.run_deviation import deviation_words
 from evsys_runtime.experiment.verdict.scores import ArmScore
 from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
+from evsys_runtime.experiment.verdict.settling_curve import Costs
 from evsys_runtime.experiment.verdict.tables import number, signed
 from evsys_runtime.listed import listed
 
@@ -118,6 +120,7 @@ def conclude(
         test_looks=test_looks(results),
         settle=None if advice is None else advice.words,
         settling=None if advice is None else advice.settling,
+        settling_curve=() if advice is None else _with_costs(question, decided, results, advice.curve),
         confirmed=decided.confirmed,
         noise_floor=noise,
         run_deviation=deviation,
@@ -334,6 +337,19 @@ def _missing(one: Compared) -> str:
     return f"{len(one.missing)} {tasks} a score of only one of {one.arm.arm} and {one.base.arm} and don't count: {named}"
 
 
+def _with_costs(
+    question: Question, decided: _Decided, results: Sequence[ArmResult], curve: Sequence[SettlingPoint]
+) -> tuple[SettlingPoint, ...]:
+    """The points with the seconds and the price of an experiment of that size, by what the runs here took."""
+    costs = Costs.of(results, question.benchmark) if curve else None
+    if costs is None:
+        return tuple(curve)
+    runs = max((each.n_seeds for each in decided.comparisons), default=1)
+    tasks = max((each.n_tasks for each in decided.comparisons), default=0)
+    sides = 1 if question.baseline == BASE_MODEL else 2
+    return tuple(costs.of_point(each, runs=max(1, runs), tasks=tasks, sides=sides) for each in curve)
+
+
 def _settle(question: Question, decided: _Decided) -> Advice | None:
     """What would settle an open verdict; where a winner was tried once more and that is open, what would settle that."""
     again = decided.again
@@ -371,7 +387,6 @@ def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequen
     return what_would_settle(
         winners,
         undecided,
-        baseline=question.baseline,
-        minimum=question.minimum_effect,
+        question=question,
         level=question.level / max(1, len(decided.compared)),
     )

@@ -7,15 +7,21 @@ from collections.abc import Sequence
 
 import attrs
 
-from evsys.types import Comparison, Settling
+from evsys.types import Comparison, Settling, SettlingPoint
 from evsys_runtime.experiment.verdict.paired import Paired
-from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, tasks_to_place, tasks_to_show
+from evsys_runtime.experiment.verdict.power import detectable, tasks_to_place
+from evsys_runtime.experiment.verdict.question import Question
+from evsys_runtime.experiment.verdict.settling_curve import amounts, settling_curve
 from evsys_runtime.listed import listed
 
 __all__ = ["Advice", "Open", "what_would_settle"]
 
 MOST_TIMES = 100
 """Above so many times the tasks that there are, a number of them is no advice."""
+
+
+_POINTS = 3
+"""Effects of the curve that are put into words, the largest first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -29,24 +35,28 @@ class Open:
 
 @attrs.frozen(kw_only=True)
 class Advice:
-    """What would settle it in a sentence without its full stop, and in numbers where there are any."""
+    """What would settle it in a sentence without its full stop, and in numbers where there are any.
+
+    `curve` has what effects of several sizes take, where a minimum effect is still to be chosen.
+    """
 
     words: str
     settling: Settling | None = None
+    curve: tuple[SettlingPoint, ...] = ()
 
 
 def what_would_settle(
-    winners: Sequence[str], undecided: Sequence[Open], *, baseline: str, minimum: float, level: float
+    winners: Sequence[str], undecided: Sequence[Open], *, question: Question, level: float
 ) -> Advice | None:
     """What to do; None where nothing is known to help.
 
     Args:
         winners: arms that won without being confirmed.
         undecided: the comparisons that are open.
-        baseline: what they are compared with.
-        minimum: the smallest effect that matters, 0 where none is set.
+        question: what is asked: the claim with its margin, against which baseline.
         level: of one comparison, after correction for all.
     """
+    baseline, minimum = question.baseline, question.minimum_effect
     if winners:
         return Advice(words=f"score {listed(winners)} and {baseline} again on fresh rollouts or seeds")
     if not undecided:
@@ -54,12 +64,9 @@ def what_would_settle(
     closest = max(undecided, key=lambda one: one.paired.effect)
     if minimum > 0:
         return _at_minimum(closest, minimum, level)
-    effect = abs(closest.paired.effect)
-    if effect <= 1e-12 * closest.paired.scale:
-        return Advice(
-            words="a minimum_effect to aim at: without one, no number of tasks shows that two arms are equal"
-        )
-    return _shown(closest, effect, level)
+    if question.margin > 0:
+        return _at_margin(closest, question)
+    return _asking(closest, level)
 
 
 def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
@@ -85,6 +92,23 @@ def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
     )
 
 
+def _at_margin(one: Open, question: Question) -> Advice:
+    """The tasks that narrow the interval until it lies within a margin, which is what `no_worse` and `equal` need."""
+    effect, margin, n = one.paired.effect, question.margin, one.paired.n
+    gap = margin + effect if question.claim == "no_worse" else margin - abs(effect)
+    tasks = tasks_to_place(one.paired, abs(gap))
+    arm = one.comparison.arm
+    if tasks is None or tasks > MOST_TIMES * n:
+        return Advice(
+            words=f"another margin: {arm}'s effect of {effect:.3g} is too near the margin of {margin:g} to tell on which side of it the truth lies"
+        )
+    tasks = max(n + 1, tasks)
+    return Advice(
+        words=f"about {tasks} tasks would tell whether {arm}'s effect of {effect:.3g} is within the margin of {margin:g} ({n} were scored)",
+        settling=Settling(arm=arm, tasks=tasks),
+    )
+
+
 def _shown(one: Open, effect: float, level: float) -> Advice:
     amount, settling = _amount(one, effect, level)
     said = f"about {amount} would show an effect of {effect:.3g} for {one.comparison.arm}"
@@ -96,25 +120,28 @@ def _shown(one: Open, effect: float, level: float) -> Advice:
 
 def _amount(one: Open, effect: float, level: float) -> tuple[str, Settling]:
     """The tasks that show an effect, more than there are, and the clusters that they come in; or runs."""
-    n, clusters = one.paired.n, one.paired.clusters
-    if one.paired.seeds is not None and one.paired.seeds.by_seed > 0:
-        return _runs_and_tasks(one, effect, level)
-    tasks = max(n + 1, tasks_to_show(one.paired, effect, level))
-    words = f"{tasks} tasks" + (f" in {math.ceil(tasks * clusters / n)} clusters" if clusters < n else "")
-    return words, Settling(arm=one.comparison.arm, tasks=tasks)
+    tasks, runs = amounts(one.paired, effect, level)
+    return _amount_words(one.paired, tasks, runs), Settling(arm=one.comparison.arm, tasks=tasks, runs=runs)
 
 
-def _runs_and_tasks(one: Open, effect: float, level: float) -> tuple[str, Settling]:
-    """More training runs where they are enough; else both, with an equal part of the error for each."""
-    runs = runs_to_show(one.paired, effect, level)
+def _amount_words(paired: Paired, tasks: int | None, runs: int | None) -> str:
+    n, clusters = paired.n, paired.clusters
+    parts = [] if tasks is None else [f"{tasks} tasks"]
+    if tasks is not None and paired.seeds is None and clusters < n:
+        parts = [f"{tasks} tasks in {math.ceil(tasks * clusters / n)} clusters"]
     if runs is not None:
-        return f"{runs} training runs of each recipe", Settling(arm=one.comparison.arm, runs=runs)
-    part = effect / math.sqrt(2.0)
-    seeds = one.paired.seeds
-    assert seeds is not None
-    of_tasks = attrs.evolve(one.paired, standard_error=math.sqrt(seeds.by_task), seeds=None)
-    tasks = max(one.paired.n + 1, tasks_to_show(of_tasks, part, level))
-    of_runs = attrs.evolve(one.paired, seeds=attrs.evolve(seeds, by_task=0.0))
-    runs = runs_to_show(of_runs, part, level)
-    more = "" if runs is None else f" and {runs} training runs of each recipe"
-    return f"{tasks} tasks{more}", Settling(arm=one.comparison.arm, tasks=tasks, runs=runs)
+        parts.append(f"{runs} training runs of each recipe")
+    return " and ".join(parts)
+
+
+def _asking(one: Open, level: float) -> Advice:
+    """Without a minimum effect no effect is the one to aim at, least of all the one that came up; what each would take helps to choose."""
+    curve = settling_curve(one.paired, level)
+    told = [(_amount_words(one.paired, each.tasks, each.runs), each.effect) for each in curve[:_POINTS]]
+    first, *others = [(amount, effect) for amount, effect in told if amount]
+    more = "".join(f", {amount} one of {effect:g}" for amount, effect in others)
+    return Advice(
+        words=f"a minimum_effect to aim at: for {one.comparison.arm} about {first[0]} would show an effect of {first[1]:g}{more} "
+        f"({one.paired.n} were scored)",
+        curve=curve,
+    )
