@@ -22,8 +22,14 @@ sys.exit(code)
 """
 
 ROOT = Path(__file__).parents[1]
-PLAIN = {"evsys_runtime", "evsys_runtime.commands", "evsys_runtime.config", "evsys_runtime.config.root"}
-"""Modules of the runtime that import nothing of it: how a command prints JSON, and whether a folder is in a project."""
+PLAIN = {
+    "evsys_runtime",
+    "evsys_runtime.commands",
+    "evsys_runtime.terminal",
+    "evsys_runtime.config",
+    "evsys_runtime.config.root",
+}
+"""Modules of the runtime that import nothing of it: how a command prints, and whether a folder is in a project."""
 HEAVY = {
     *(
         "aiohttp",

@@ -11,8 +11,6 @@ from typing import Any
 
 import click
 
-from evsys_runtime.terminal import echo
-
 __all__ = ["conformance"]
 
 PASSED = 0
@@ -61,7 +59,7 @@ def conformance(
         report.write_text(text, encoding="utf-8")
     document: dict[str, Any] = json.loads(text)
     if as_json:
-        echo(text, nl=False)
+        click.echo(text, nl=False)
     return PASSED if document["passed"] and code == PASSED else PLUGIN_IS_WRONG
 
 
@@ -72,7 +70,7 @@ def _tell_of_lists() -> None:
     registry = Registry()
     registry.entries()
     for warning in registry.warnings:
-        echo(f"warning: {warning}", err=True)
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _instead_of_folder(name: str) -> str:
