@@ -12,7 +12,7 @@ from evsys_runtime.listed import status_words
 from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.past import History, NearArm, PastExperiment, PastRun
+    from evsys_runtime.record.past import History, NearArm, PastEvaluation, PastExperiment, PastRun
 
 __all__ = ["history_lines", "interval"]
 
@@ -21,6 +21,7 @@ _LEAST = 2
 
 _EXPERIMENT = ("status", "verdict", "effect", "runs", "metric", "cost", "tags")
 _RUN = ("status", "score", "steps", "algorithm", "model", "cost", "failure")
+_EVALUATION = ("status", "model", "scores", "final tests")
 _LONGEST_FAILURE = 60
 _MOST_DIFFERENCES = 8
 
@@ -33,9 +34,12 @@ def history_lines(found: History) -> Iterator[str]:
     elif found.experiments:
         rows = [(each.experiment_id, *_experiment_cells(each)) for each in found.experiments]
         yield from _fitting("experiment", _EXPERIMENT, rows, width)
-    else:
+    elif found.runs:
         rows = [(f"{each.experiment_id}/{each.run_id}", *_run_cells(each)) for each in found.runs]
         yield from _fitting("run", _RUN, rows, width)
+    if found.evaluations:
+        cells = [(each.evaluation_id, *_evaluation_cells(each)) for each in found.evaluations]
+        yield from _fitting("evaluation", _EVALUATION, cells, width)
     problems = [(each.experiment_id, each.problem) for each in found.experiments]
     problems += [(f"{each.experiment_id}/{each.run_id}", each.problem) for each in found.runs]
     yield from (f"{name} can't be read: {problem}" for name, problem in problems if problem is not None)
@@ -89,6 +93,11 @@ def _verdict(past: PastExperiment) -> str:
     replaced = past.superseded and past.superseded[-1] != past.verdict
     before = (f"was {past.superseded[-1]}",) if replaced else ()
     return with_marks(past.verdict, past.subject, past.marks, *before)
+
+
+def _evaluation_cells(past: PastEvaluation) -> tuple[str, ...]:
+    scores = ", ".join(f"{name} {number(value)}" for name, value in past.scores.items())
+    return past.status, past.model, scores, ", ".join(past.tests)
 
 
 def _run_cells(past: PastRun) -> tuple[str, ...]:

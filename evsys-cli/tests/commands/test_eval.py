@@ -220,3 +220,17 @@ def test_what_is_no_run_is_said(evsys, tmp_path, monkeypatch, named, message):
     outcome = evsys("eval", named, "tasks.jsonl", "-q")
     assert outcome.code != 0
     assert message in outcome.err
+
+
+@pytest.mark.usefixtures("project")
+def test_history_lists_what_was_evaluated(evsys):
+    assert evsys("eval", "sage", "easy.jsonl", "hard.jsonl", "--client", "says", "-q").code == 0
+    header, line = evsys("history").out.splitlines()
+    assert header.split() == ["evaluation", "status", "model", "scores"]
+    assert line.split()[1:3] == ["completed", "sage"]
+    assert "easy.mean_reward 1.000, hard.mean_reward 0.000" in line
+    document = evsys("history", "--json").json
+    validate_result(document, "history")
+    (known,) = document["evaluations"]
+    assert known["scores"] == {"easy.mean_reward": 1.0, "hard.mean_reward": 0.0}
+    assert "No experiment on record" in evsys("history", "--status", "failed").out

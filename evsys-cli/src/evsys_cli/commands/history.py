@@ -75,6 +75,8 @@ def history(
         named = None if parent is None else experiment_called(parent, index)
         question = Question(**given, parent=named)
         found = ask(index, question) if plan is None else _near(plan, index, question)
+        if plan is None and question == Question(limit=question.limit, since=question.since):
+            found = _with_evaluations(found, index, question)
         if as_json:
             from evsys_runtime.record.result_schemas import result_tree
 
@@ -90,6 +92,17 @@ def _planned(config: Path) -> Plan:
     plan = load_experiment(config, records=False)
     refuse_secrets(plan)
     return plan
+
+
+def _with_evaluations(found: History, index: Index, question: Question) -> History:
+    """With the evaluations of the project, the newest first."""
+    import attrs
+
+    from evsys_runtime.record.evaluations import evaluations_beside, evaluations_on_record
+
+    past = (each.past for each in evaluations_on_record(evaluations_beside(index.experiments)))
+    listed = [each for each in past if question.since is None or each.moment >= question.since]
+    return attrs.evolve(found, evaluations=tuple(listed[: question.limit]))
 
 
 def _near(plan: Plan, index: Index, question: Question) -> History:
@@ -127,7 +140,7 @@ def _print(found: History, question: Question, index: Index) -> None:
     from evsys_cli.history_tables import history_lines
     from evsys_runtime.record.history import Question, ask
 
-    if not found.total:
+    if not found.total and not found.evaluations:
         there = ask(index, Question(runs=question.runs, limit=0)).total
         what = "run" if question.runs else "experiment"
         echo(

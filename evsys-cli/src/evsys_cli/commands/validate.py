@@ -71,13 +71,15 @@ def _search(plan: Plan) -> PlannedSearch | None:
 
 
 def _from_record(plan: Plan) -> tuple[str, ...]:
-    """What the record warns of; nothing where there is none."""
+    """What the record warns of, and entries that have the tasks of a final test."""
+    from evsys_runtime.experiment.checks.final_tests import planned_tests
+
     experiments = plan.project_root / plan.experiment.output_dir
     if not experiments.is_dir():
-        return ()
+        return tuple(planned_tests(plan, None))
     from evsys_cli.records import indexed
     from evsys_runtime.experiment.memory.known_bad import known_bad
     from evsys_runtime.experiment.memory.repeats import repeats
 
     with indexed(experiments) as index:
-        return (*known_bad(plan, index), *repeats(plan, index))
+        return (*known_bad(plan, index), *repeats(plan, index), *planned_tests(plan, index))

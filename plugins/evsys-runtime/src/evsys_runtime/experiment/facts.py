@@ -18,7 +18,7 @@ from evsys_runtime.record.provenance import collect
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Options
 
-__all__ = ["arm_facts", "experiment_facts", "run_facts"]
+__all__ = ["arm_facts", "benchmark_facts", "experiment_facts", "run_facts"]
 
 
 def experiment_facts(
@@ -42,14 +42,21 @@ def experiment_facts(
         "contrast": None if metadata.contrast is None else attrs.asdict(metadata.contrast),
         "base_seed": plan.experiment.base_seed,
         "overrides": list(map(said, plan.overrides)),
+        **benchmark_facts(benchmarks),
+        "arms": [arm_facts(arm) for arm in plan.arms],
+        "provenance": collect(plan.project_root),
+        "launch": launch_facts(beside, plan.project_root, plan.overrides, options, forks),
+    }
+
+
+def benchmark_facts(benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
+    """What experiment.json says of the benchmark entries of an experiment or an evaluation."""
+    return {
         "benchmarks": {
             b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
             for b in benchmarks
         },
         "task_contents": {b.name: task_contents(b.tasks).as_json for b in benchmarks},
-        "arms": [arm_facts(arm) for arm in plan.arms],
-        "provenance": collect(plan.project_root),
-        "launch": launch_facts(beside, plan.project_root, plan.overrides, options, forks),
     }
 
 

@@ -27,12 +27,16 @@ from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
 from evsys_runtime.experiment.arms.backend import made_ready
 from evsys_runtime.experiment.arms.contracts import told
+from evsys_runtime.experiment.checks.final_tests import entry_of, tests_among
 from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_checks
+from evsys_runtime.experiment.earlier.experiments import looks_before, when_asked
+from evsys_runtime.experiment.facts import benchmark_facts
 from evsys_runtime.experiment.scored_models import BaseModel, NamedClient, SavedModel
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.watching.blocking import loop_watched
 from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
 from evsys_runtime.record.encoding import now
+from evsys_runtime.record.evaluations import evaluations_beside
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.hashing import canonical_json, digest
 from evsys_runtime.record.logging import configure
@@ -92,6 +96,8 @@ async def ascore(
         _api_model(scored, registry, project_root)  # before anything is recorded: its key may be missing
     if isinstance(scored, BaseModel):
         await in_background(_require_known, scored, registry)
+    told: list[str] = []
+    benchmarks = await in_background(_as_final_tests, benchmarks, project_root, told)
     checks: Sequence[GraderCheck] | None = None
     if not skip_grader_check:
         checks = await check_graders(
@@ -107,7 +113,12 @@ async def ascore(
         project_root / OUTPUT_DIR,
         label,
         canonical_json(asked),
-        facts={"model": label, "provenance": collect(project_root), "arms": [{"run_id": label}]},
+        facts={
+            "model": label,
+            "provenance": collect(project_root),
+            "arms": [{"run_id": label}],
+            **benchmark_facts(benchmarks),
+        },
     )
     run = record.run(
         label,
@@ -116,6 +127,7 @@ async def ascore(
     )
     keep_grader_checks(record, checks, Redactor.from_environment())
     status: Status = "cancelled"
+    scores: dict[str, float | None] = {}
     with record.lock:
         run.start_attempt()
         log = run.logger()
@@ -129,6 +141,7 @@ async def ascore(
             project_root=project_root,
             seed=seed,
             results=None if no_cache else Workspace(project_root).results(),
+            told=told,
         )
         if isinstance(scored, SavedModel) and scored.harness.parts:
             work.told.append(
@@ -140,14 +153,36 @@ async def ascore(
             seconds = time.monotonic() - started
             result = attrs.evolve(result, identity=digest(asked), seconds=seconds, warnings=warnings)
             run.write_result(result)
-            status = result.status
+            status, scores = result.status, _scores(result)
         except Exception:
             status = "failed"
             raise
         finally:
             run.close()
-            record.note(status=status, finished=now())
+            record.note(status=status, finished=now(), scores=scores)
     return result
+
+
+def _scores(result: ArmResult) -> dict[str, float | None]:
+    """The value of each metric of each benchmark."""
+    scored = ((each, name, metric) for each in result.evaluations for name, metric in each.metrics.items())
+    return {f"{each.benchmark}.{name}": metric.value for each, name, metric in scored}
+
+
+def _as_final_tests(
+    benchmarks: Sequence[BoundBenchmark], project_root: Path, told: list[str]
+) -> tuple[BoundBenchmark, ...]:
+    """The benchmarks, those with the tasks of a final test as `test` entries, and how often these were scored before. Blocking."""
+    experiments = project_root / ".evsys" / "experiments"
+    entries = [entry_of(bound) for bound in benchmarks]
+    with when_asked(experiments, None, told.append) as earlier:
+        tests = tests_among(entries, earlier(), told.append)
+        scored = [entry for entry in entries if entry.name in tests]
+        before = looks_before(earlier, "", scored, told.append, evaluations=evaluations_beside(experiments))
+    for name, test in tests.items():
+        times = f"look {before.get(name, 0) + 1} at it"
+        told.append(f"{name} has the tasks of {test}: this evaluation is on record as {times}")
+    return tuple(attrs.evolve(b, split="test") if b.name in tests else b for b in benchmarks)
 
 
 @attrs.define(kw_only=True, eq=False)

@@ -47,14 +47,14 @@ CREATE TABLE look (experiment INTEGER, place TEXT, hash TEXT, step INTEGER, PRIM
     WITHOUT ROWID;
 CREATE TABLE contents (hash TEXT PRIMARY KEY, tasks INTEGER, sketch TEXT);
 CREATE TABLE asked (experiment INTEGER PRIMARY KEY, key TEXT, finished TEXT, question TEXT, contents TEXT, looks TEXT);
-CREATE TABLE final_test (experiment INTEGER, name TEXT, hash TEXT, contents TEXT, PRIMARY KEY (experiment, name)) WITHOUT ROWID;
+CREATE TABLE entry (experiment INTEGER, name TEXT, split TEXT, hash TEXT, contents TEXT, PRIMARY KEY (experiment, name)) WITHOUT ROWID;
 CREATE INDEX asked_key ON asked (key);
 CREATE INDEX look_hash ON look (hash);
 CREATE INDEX run_mark ON run (experiment, folder, mark);
 CREATE INDEX run_identity ON run (identity);
 CREATE INDEX label_value ON label (kind, value);
 """
-_MEANING = 3
+_MEANING = 4
 """Counts what stands in the columns, where that changes and their names don't."""
 
 _WORDS = {"fts5": "CREATE VIRTUAL TABLE said USING fts5(words);", "like": "CREATE TABLE said (words TEXT);"}
@@ -128,7 +128,7 @@ def forget(database: sqlite3.Connection, folder: str) -> None:
     if number is None:
         return
     database.execute("DELETE FROM said WHERE rowid = ?", (number,))
-    for table in ("run", "label", "arm", "look", "asked", "final_test"):
+    for table in ("run", "label", "arm", "look", "asked", "entry"):
         database.execute(f"DELETE FROM {table} WHERE experiment = ?", (number,))  # noqa: S608 - names of ours
     database.execute("DELETE FROM experiment WHERE id = ?", (number,))
 
@@ -205,10 +205,11 @@ def _insert_experiment(
 
 
 def _insert_question(database: sqlite3.Connection, number: int | None, read: ReadExperiment) -> None:
-    """What an experiment asks, with its looks, and the final tests that it declares; task contents are kept once."""
-    for test in read.tests:
-        row = (number, _storable(test.name), test.entry_hash, _contents(database, test.contents))
-        database.execute("INSERT INTO final_test VALUES (?, ?, ?, ?)", row)
+    """What an experiment asks, with its looks, and on which entries; task contents are kept once."""
+    for entry in read.entries:
+        contents = _contents(database, entry.contents)
+        row = (number, _storable(entry.name), entry.split, entry.entry_hash, contents)
+        database.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?)", row)
     if read.asked is None:
         return
     contents = _contents(database, read.asked.contents)

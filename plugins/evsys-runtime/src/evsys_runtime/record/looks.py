@@ -12,9 +12,9 @@ from evsys.types.evidence import Look
 from evsys_runtime.data.task_contents import TaskContents
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import LookPlace
-from evsys_runtime.record.questions import AskedQuestion, FinalTest
+from evsys_runtime.record.questions import AskedQuestion, ScoredEntry
 
-__all__ = ["Asked", "Ledger", "declared_tests"]
+__all__ = ["Asked", "Ledger", "entries_on_record"]
 
 
 @attrs.frozen(kw_only=True)
@@ -86,17 +86,23 @@ class Ledger:
         return found
 
 
-def declared_tests(index: Index) -> Iterator[tuple[str, FinalTest]]:
-    """The final tests that experiments declared, each once, with the experiment that declared it first."""
-    contents, seen = _contents(index), set[tuple[object, object]]()
+def entries_on_record(index: Index, split: str | None = None) -> Iterator[tuple[str, ScoredEntry]]:
+    """The benchmark entries on record, each once, with the experiment that had it first.
+
+    Args:
+        index: of the experiments on record, as of now.
+        split: the split of the entries wanted; all by default.
+    """
+    contents, seen = _contents(index), set[tuple[object, ...]]()
     query = (
-        "SELECT e.folder, t.name, t.hash, t.contents FROM final_test t JOIN experiment e ON e.id = t.experiment "
-        "WHERE NOT e.dry ORDER BY e.moment, e.folder"
+        "SELECT e.folder, t.name, t.split, t.hash, t.contents FROM entry t JOIN experiment e ON e.id = t.experiment "
+        "WHERE NOT e.dry AND (? IS NULL OR t.split = ?) ORDER BY e.moment, e.folder"
     )
-    for folder, name, entry_hash, of in index.rows(query):
+    for folder, name, of_split, entry_hash, of in index.rows(query, (split, split)):
         if (entry_hash, of) not in seen:
             seen.add((entry_hash, of))
-            yield folder, FinalTest(name=name, entry_hash=entry_hash, contents=contents.get(of))
+            entry = ScoredEntry(name=name, split=of_split, entry_hash=entry_hash, contents=contents.get(of))
+            yield folder, entry
 
 
 def _contents(index: Index) -> Mapping[str | None, TaskContents]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import attrs
@@ -19,6 +20,7 @@ __all__ = [
     "History",
     "LookPlace",
     "NearArm",
+    "PastEvaluation",
     "PastExperiment",
     "PastRun",
     "RecordFile",
@@ -187,10 +189,26 @@ class NearArm:
 
 
 @attrs.frozen(kw_only=True)
+class PastEvaluation:
+    """An evaluation as `evsys history` lists it: `scores` maps `<benchmark>.<metric>` to its value.
+
+    `tests` names the benchmarks that have the tasks of a final test: each scoring of them is a look at the test.
+    """
+
+    evaluation_id: str
+    model: str
+    moment: str
+    status: str
+    scores: Mapping[str, float | None] = attrs.field(factory=dict)
+    tests: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class History:
     """What `evsys history --json` prints. `total` were found, of which the first are listed: experiments, or their runs, or, with
     `--near`, the nearest arms of experiments.
 
+    `evaluations` are those that `evsys eval` recorded, if nothing narrows the list but its length and a date.
     `index` says where the index is kept, None in memory; `full_text` how words are looked for.
     """
 
@@ -201,6 +219,7 @@ class History:
     experiments: tuple[PastExperiment, ...] = ()
     runs: tuple[PastRun, ...] = ()
     near: tuple[NearArm, ...] = ()
+    evaluations: tuple[PastEvaluation, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

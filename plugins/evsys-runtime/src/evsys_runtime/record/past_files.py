@@ -21,7 +21,13 @@ from evsys_runtime.record.files import read_json
 from evsys_runtime.record.leaves import short_leaves
 from evsys_runtime.record.marks import HACKING_SUSPECTED
 from evsys_runtime.record.past import PastExperiment, PastRun
-from evsys_runtime.record.questions import AskedQuestion, FinalTest, asked_question, final_tests, looks_taken
+from evsys_runtime.record.questions import (
+    AskedQuestion,
+    ScoredEntry,
+    asked_question,
+    looks_taken,
+    scored_entries,
+)
 from evsys_runtime.record.retraction import retraction_of
 
 __all__ = [
@@ -63,7 +69,7 @@ class ReadExperiment:
 
     `leaves` has the config of each arm by dotted path, as JSON texts. `marks` are what programs find it by: the `noise` floor that it
     measured, the `arms` that it trained. `asked` is its question, with the `looks` that it took at it; None for a dry run and without a
-    success metric. `tests` are the final tests that it declares.
+    success metric. `entries` are its benchmark entries.
     """
 
     past: PastExperiment
@@ -73,12 +79,12 @@ class ReadExperiment:
     marks: tuple[tuple[str, str], ...] = ()
     asked: AskedQuestion | None = None
     looks: tuple[Look, ...] = ()
-    tests: tuple[FinalTest, ...] = ()
+    entries: tuple[ScoredEntry, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class ReadRun:
-    """`past.status` is the status of the result, or `STARTED`. `looks` are the scorings of `test` entries: the hash and the step of each."""
+    """`past.status` is the status of the result, or `STARTED`. `looks` are its scorings: the hash of the entry's rows and the step of each."""
 
     past: PastRun
     words: str
@@ -192,7 +198,7 @@ def _experiment(folder: Path) -> ReadExperiment:
         marks=tuple(_marks(facts, conclusion, tree)),
         asked=None if past.dry else asked_question(facts, tree, simulated=simulated, entry=entry),
         looks=looks,
-        tests=() if past.dry else tuple(final_tests(facts)),
+        entries=() if past.dry else tuple(scored_entries(facts)),
     )
 
 
@@ -318,7 +324,7 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
 
 def _looks(result: Tree) -> Iterator[tuple[str, int]]:
     for scored in result.get("evaluations") or ():
-        if scored["split"] == "test" and scored["model"] is None and scored["benchmark_hash"]:
+        if scored["model"] is None and scored["benchmark_hash"]:
             yield str(scored["benchmark_hash"]), int(scored["step"])
 
 

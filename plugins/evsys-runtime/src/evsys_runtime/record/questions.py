@@ -20,11 +20,11 @@ from evsys_runtime.record.leaves import short_leaves
 __all__ = [
     "ALIKE",
     "AskedQuestion",
-    "FinalTest",
+    "ScoredEntry",
     "asked_question",
     "complete_looks",
-    "final_tests",
     "looks_taken",
+    "scored_entries",
 ]
 
 ALIKE = 0.5
@@ -73,19 +73,32 @@ class AskedQuestion:
 
 
 @attrs.frozen(kw_only=True)
-class FinalTest:
-    """A `test` entry that an experiment declares: its name there, the hash of its rows, and what its tasks ask."""
+class ScoredEntry:
+    """A benchmark entry of an experiment: its name and split, the hash of its rows, and what its tasks ask."""
 
     name: str
+    split: str
     entry_hash: str | None
     contents: TaskContents | None
 
+    def is_same(self, other: ScoredEntry) -> bool:
+        """Whether both have the same tasks, by `ALIKE`."""
+        if self.entry_hash is not None and self.entry_hash == other.entry_hash:
+            return True
+        if self.contents is None or other.contents is None:
+            return False
+        return share_in_common(self.contents, other.contents) >= ALIKE
 
-def final_tests(facts: Tree) -> Iterator[FinalTest]:
-    """The final tests that experiment.json declares."""
+
+def scored_entries(facts: Tree) -> Iterator[ScoredEntry]:
+    """The benchmark entries of experiment.json."""
     for name, entry in (facts.get("benchmarks") or {}).items():
-        if entry.get("split") == "test":
-            yield FinalTest(name=name, entry_hash=entry.get("hash"), contents=_contents(facts, name))
+        yield ScoredEntry(
+            name=name,
+            split=str(entry.get("split")),
+            entry_hash=entry.get("hash"),
+            contents=_contents(facts, name),
+        )
 
 
 def _entry_of_metric(metric: str, names: Sequence[str]) -> str | None:

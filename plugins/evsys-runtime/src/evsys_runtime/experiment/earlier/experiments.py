@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from evsys.errors import StoreError
+from evsys_runtime.record.evaluations import evaluations_on_record
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.looks import Ledger
+from evsys_runtime.record.looks import Ledger, entries_on_record
+from evsys_runtime.record.questions import ScoredEntry
 
 __all__ = ["Earlier", "earlier_index", "ledger_of", "looked_up", "looks_before", "when_asked"]
 
@@ -77,21 +79,46 @@ def ledger_of(index: Index | None, key: str, tell: Callable[[str], None]) -> Led
 
 
 def looks_before(
-    earlier: Earlier, own: str, hashes: Mapping[str, str], tell: Callable[[str], None]
+    earlier: Earlier,
+    own: str,
+    entries: Sequence[ScoredEntry],
+    tell: Callable[[str], None],
+    *,
+    evaluations: Path,
 ) -> dict[str, int]:
-    """How often other experiments scored the tasks of each entry, by its name; entries that none scored are left out.
+    """How often other experiments and evaluations scored the tasks of each entry, by its name; entries that none scored are left out.
 
     Starting weights count once an experiment, as they are scored once for all its arms.
 
     Args:
-        earlier: the index of the experiments on record, asked for where there are hashes.
+        earlier: the index of the experiments on record, asked for if there are entries.
         own: the experiment that asks.
-        hashes: of the entries' tasks, by name.
+        entries: whose tasks are looked for, under whatever names.
         tell: gets why they can't be looked up.
+        evaluations: the folder of evaluations.
     """
     query = (
         "SELECT COUNT(*) FROM (SELECT DISTINCT l.experiment, CASE WHEN l.step = 0 THEN '' ELSE l.place END, l.step "
-        "FROM look l JOIN experiment e ON e.id = l.experiment WHERE l.hash = ? AND e.folder != ?)"
+        "FROM look l JOIN experiment e ON e.id = l.experiment WHERE l.hash = ? AND e.folder != ? AND NOT e.dry)"
     )
-    found = {name: looked_up(earlier(), query, (key, own), tell) for name, key in hashes.items()}
-    return {name: rows[0][0] for name, rows in found.items() if rows and rows[0][0]}
+    index = earlier() if entries else None
+    found: dict[str, int] = {}
+    for entry in entries:
+        for key in _hashes_of(entry, index, tell):
+            ((count,),) = looked_up(index, query, (key, own), tell) or [(0,)]
+            found[entry.name] = found.get(entry.name, 0) + count
+    for evaluation in evaluations_on_record(evaluations) if entries else ():
+        for entry in entries:
+            if any(one.is_same(entry) for one in evaluation.entries):
+                found[entry.name] = found.get(entry.name, 0) + 1
+    return {name: count for name, count in found.items() if count}
+
+
+def _hashes_of(entry: ScoredEntry, index: Index | None, tell: Callable[[str], None]) -> set[str]:
+    """The hashes under which the tasks of an entry are on record."""
+    try:
+        known = () if index is None else entries_on_record(index)
+        return {one.entry_hash for _, one in known if one.entry_hash is not None and one.is_same(entry)}
+    except (StoreError, sqlite3.Error) as exc:
+        tell(f"earlier scorings of test tasks can't be looked up: {exc}")
+        return set()

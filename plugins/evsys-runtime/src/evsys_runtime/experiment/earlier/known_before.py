@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor, RunDeviation
+from evsys_runtime.experiment.checks.final_tests import entry_of, final_test_warnings
 from evsys_runtime.experiment.earlier.experiments import looks_before, when_asked
 from evsys_runtime.experiment.earlier.looks import look_series
 from evsys_runtime.experiment.earlier.noise_floor import known_noise
@@ -15,6 +16,7 @@ from evsys_runtime.experiment.earlier.preregistration import CHANGED
 from evsys_runtime.experiment.earlier.run_deviation import known_deviation
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.listed import listed
+from evsys_runtime.record.evaluations import evaluations_beside
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session
@@ -25,7 +27,8 @@ __all__ = ["KnownBefore", "known_before"]
 @attrs.frozen(kw_only=True)
 class KnownBefore:
     """`noise` is the noise floor, `deviation` how far runs of similar recipes differ, `looks` are earlier scorings of the tasks of `test` entries, `changed` says in lines what was
-    asked otherwise in the experiment `changed_since`. `series` has the looks at the question by the benchmark entry that it is asked on.
+    asked otherwise in the experiment `changed_since`. `series` has the looks at the question by the benchmark entry that it is asked on, `spent_tests` warns of
+    `val` entries that have the tasks of a final test.
     """
 
     noise: NoiseFloor | None = None
@@ -34,6 +37,7 @@ class KnownBefore:
     changed_since: str | None = None
     changed: tuple[str, ...] = ()
     series: Mapping[str, LookSeries] = attrs.field(factory=dict)
+    spent_tests: tuple[str, ...] = ()
 
     def at_level(self, question: Question) -> Question:
         """The question at the level that earlier looks at it leave."""
@@ -54,8 +58,9 @@ class KnownBefore:
         for name, count in looks.items():
             times = "once" if count == 1 else f"{count} times"
             yield (
-                f"the test tasks of {name} were scored {times} by earlier experiments: what was chosen by those scores has seen them"
+                f"the test tasks of {name} were scored {times} by earlier experiments and evaluations: what was chosen by those scores has seen them"
             )
+        yield from self.spent_tests
         if self.changed:
             yield (
                 f"the question was changed after the results of {self.changed_since} were there: {'; '.join(self.changed)}"
@@ -85,7 +90,8 @@ def known_before(
     record = session.record
     changed = record.facts.get(CHANGED) or {}
     known = KnownBefore(changed_since=changed.get("experiment_id"), changed=tuple(changed.get("changes", ())))
-    hashes = {b.name: b.benchmark_hash for b in session.benchmarks if b.split == "test" and b.benchmark_hash}
+    entries = [] if session.options.dry else [entry_of(bound) for bound in session.benchmarks]
+    tests = [entry for entry in entries if entry.split == "test"]
     tell = session.warnings.append
     with when_asked(record.directory.parent, record.experiment_id, tell) as earlier:
         if questions:
@@ -100,4 +106,7 @@ def known_before(
                 deviation=known_deviation(session, questions[0], earlier),
                 series=series,
             )
-        return attrs.evolve(known, looks=looks_before(earlier, record.experiment_id, hashes, tell))
+        beside = evaluations_beside(record.directory.parent)
+        looks = looks_before(earlier, record.experiment_id, tests, tell, evaluations=beside)
+        spent = final_test_warnings(entries, earlier() if questions else None, tell)
+        return attrs.evolve(known, looks=looks, spent_tests=tuple(spent))

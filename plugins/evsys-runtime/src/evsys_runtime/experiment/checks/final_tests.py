@@ -1,0 +1,72 @@
+"""The final tests of a project: tasks that an experiment declared as `split: test`, recognized under any name."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from evsys.errors import StoreError
+from evsys_runtime.config.plan import Plan
+from evsys_runtime.data.task_contents import task_contents
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
+from evsys_runtime.record.index import Index
+from evsys_runtime.record.looks import entries_on_record
+from evsys_runtime.record.questions import ScoredEntry
+
+__all__ = ["entry_of", "final_test_warnings", "planned_tests", "tests_among"]
+
+
+def entry_of(bound: BoundBenchmark) -> ScoredEntry:
+    """A bound entry as records have it."""
+    return ScoredEntry(
+        name=bound.name,
+        split=bound.split,
+        entry_hash=bound.benchmark_hash,
+        contents=task_contents(bound.tasks),
+    )
+
+
+def tests_among(
+    entries: Sequence[ScoredEntry], index: Index | None, tell: Callable[[str], None]
+) -> Mapping[str, str]:
+    """The `val` entries whose tasks are those of a final test, with that test in words.
+
+    A final test is a `test` entry beside them, or one that an experiment on record declared.
+
+    Args:
+        entries: of one experiment or evaluation.
+        index: of the experiments on record; None if there are none.
+        tell: gets why the record can't be read.
+    """
+    declared = [(f"the final test {one.name!r}", one) for one in entries if one.split == "test"]
+    try:
+        on_record: Iterable[tuple[str, ScoredEntry]] = (
+            () if index is None else entries_on_record(index, "test")
+        )
+        declared += [(f"the final test {one.name!r} of {folder}", one) for folder, one in on_record]
+    except (StoreError, sqlite3.Error) as exc:
+        tell(f"final tests on record can't be looked up: {exc}")
+    found = {}
+    for entry in entries:
+        test = next((words for words, one in declared if one.is_same(entry)), None)
+        if entry.split == "val" and test is not None:
+            found[entry.name] = test
+    return found
+
+
+def final_test_warnings(
+    entries: Sequence[ScoredEntry], index: Index | None, tell: Callable[[str], None]
+) -> list[str]:
+    """A warning for each `val` entry whose tasks are those of a final test; see `tests_among`."""
+    return [
+        f"benchmark {name!r} is split: val and has the tasks of {test}: what is chosen by its scores has seen the test"
+        for name, test in tests_among(entries, index, tell).items()
+    ]
+
+
+def planned_tests(plan: Plan, index: Index | None) -> list[str]:
+    """The warnings of `final_test_warnings` for a plan, of the entries whose files are known. Blocking."""
+    entries = [entry for entry in plan.experiment.metadata.benchmarks if entry.path is not None]
+    bound = [load_benchmark(one, registry=plan.registry, project_root=plan.project_root) for one in entries]
+    warnings: list[str] = []
+    return [*final_test_warnings([entry_of(one) for one in bound], index, warnings.append), *warnings]
