@@ -64,6 +64,7 @@ def history(
 
     With --near, those with an arm like one of CONFIG: of the same model, data and algorithm first, then by how much differs. Of several values of one option any will do. Dry runs are no part of history. `evsys show EXPERIMENT` tells all of one.
     """
+    from evsys_runtime.record.evaluations import with_evaluations
     from evsys_runtime.record.experiment_names import experiment_called
     from evsys_runtime.record.history import Question, ask
 
@@ -76,7 +77,7 @@ def history(
         question = Question(**given, parent=named)
         found = ask(index, question) if plan is None else _near(plan, index, question)
         if plan is None and question == Question(limit=question.limit, since=question.since):
-            found = _with_evaluations(found, index, question)
+            found = with_evaluations(found, index.experiments, since=question.since, limit=question.limit)
         if as_json:
             from evsys_runtime.record.result_schemas import result_tree
 
@@ -92,17 +93,6 @@ def _planned(config: Path) -> Plan:
     plan = load_experiment(config, records=False)
     refuse_secrets(plan)
     return plan
-
-
-def _with_evaluations(found: History, index: Index, question: Question) -> History:
-    """With the evaluations of the project, the newest first."""
-    import attrs
-
-    from evsys_runtime.record.evaluations import evaluations_beside, evaluations_on_record
-
-    past = (each.past for each in evaluations_on_record(evaluations_beside(index.experiments)))
-    listed = [each for each in past if question.since is None or each.moment >= question.since]
-    return attrs.evolve(found, evaluations=tuple(listed[: question.limit]))
 
 
 def _near(plan: Plan, index: Index, question: Question) -> History:

@@ -10,10 +10,10 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys_runtime.record.files import read_json
-from evsys_runtime.record.past import PastEvaluation
+from evsys_runtime.record.past import History, PastEvaluation
 from evsys_runtime.record.questions import ScoredEntry, scored_entries
 
-__all__ = ["EvaluationOnRecord", "evaluations_beside", "evaluations_on_record"]
+__all__ = ["EvaluationOnRecord", "evaluations_beside", "evaluations_on_record", "with_evaluations"]
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +40,20 @@ def evaluations_on_record(folder: Path) -> Iterator[EvaluationOnRecord]:
             yield _evaluation(path.parent.name, read_json(path))
         except (StoreError, KeyError, TypeError, ValueError, AttributeError):
             continue
+
+
+def with_evaluations(found: History, experiments: Path, *, since: str | None, limit: int | None) -> History:
+    """A history with the evaluations of the project, the newest first.
+
+    Args:
+        found: the history.
+        experiments: the folder of the project's experiments.
+        since: a moment that `moment_of` made.
+        limit: the most that are listed; None lists all.
+    """
+    past = (each.past for each in evaluations_on_record(evaluations_beside(experiments)))
+    listed = [each for each in past if since is None or each.moment >= since]
+    return attrs.evolve(found, evaluations=tuple(listed[:limit]))
 
 
 def _evaluation(evaluation_id: str, facts: Mapping[str, Any]) -> EvaluationOnRecord:

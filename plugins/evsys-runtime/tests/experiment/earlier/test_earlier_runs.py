@@ -33,7 +33,9 @@ def test_a_run_that_was_there_before_is_pointed_out(project, run_text):
     assert facts(arm)["stages"] == facts(before.arms[0])["stages"]
     assert set(facts(arm)["stages"]) == {"steps", *STAGES}
     assert None not in facts(arm)["stages"].values()
-    assert again.warnings == before.warnings
+    (repeat, *rest) = again.warnings
+    assert repeat.startswith(f"it repeats {before.experiment_id}")
+    assert tuple(rest) == before.warnings
 
 
 def test_what_is_new_failed_or_dry_is_not_pointed_out(project, run_text):

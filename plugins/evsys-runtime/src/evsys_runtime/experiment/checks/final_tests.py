@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from evsys.errors import StoreError
+from evsys_runtime.config import placeholders
+from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import Plan
+from evsys_runtime.data.benchmark import load_tasks
 from evsys_runtime.data.task_contents import task_contents
-from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.looks import entries_on_record
 from evsys_runtime.record.questions import ScoredEntry
+
+if TYPE_CHECKING:
+    from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+    from evsys_runtime.record.index import Index
 
 __all__ = ["entry_of", "final_test_warnings", "planned_tests", "tests_among"]
 
@@ -39,19 +44,28 @@ def tests_among(
         tell: gets why the record can't be read.
     """
     declared = [(f"the final test {one.name!r}", one) for one in entries if one.split == "test"]
-    try:
-        on_record: Iterable[tuple[str, ScoredEntry]] = (
-            () if index is None else entries_on_record(index, "test")
-        )
-        declared += [(f"the final test {one.name!r} of {folder}", one) for folder, one in on_record]
-    except (StoreError, sqlite3.Error) as exc:
-        tell(f"final tests on record can't be looked up: {exc}")
+    declared += [] if index is None else _declared(index, tell)
     found = {}
     for entry in entries:
         test = next((words for words, one in declared if one.is_same(entry)), None)
         if entry.split == "val" and test is not None:
             found[entry.name] = test
     return found
+
+
+def _declared(index: Index, tell: Callable[[str], None]) -> list[tuple[str, ScoredEntry]]:
+    from evsys_runtime.record.looks import (
+        entries_on_record,  # as `evsys validate` without records needs none of it
+    )
+
+    try:
+        return [
+            (f"the final test {one.name!r} of {folder}", one)
+            for folder, one in entries_on_record(index, "test")
+        ]
+    except (StoreError, sqlite3.Error) as exc:
+        tell(f"final tests on record can't be looked up: {exc}")
+        return []
 
 
 def final_test_warnings(
@@ -66,7 +80,23 @@ def final_test_warnings(
 
 def planned_tests(plan: Plan, index: Index | None) -> list[str]:
     """The warnings of `final_test_warnings` for a plan, of the entries whose files are known. Blocking."""
-    entries = [entry for entry in plan.experiment.metadata.benchmarks if entry.path is not None]
-    bound = [load_benchmark(one, registry=plan.registry, project_root=plan.project_root) for one in entries]
+    entries = [_planned(plan, one) for one in plan.experiment.metadata.benchmarks if one.path is not None]
     warnings: list[str] = []
-    return [*final_test_warnings([entry_of(one) for one in bound], index, warnings.append), *warnings]
+    return [*final_test_warnings(entries, index, warnings.append), *warnings]
+
+
+def _planned(plan: Plan, entry: BenchmarkConfig) -> ScoredEntry:
+    """An entry of a plan with its tasks; without what scores them, which takes longer to import than this does to run."""
+    tasks, content_hash = load_tasks(
+        str(entry.path),
+        transforms=entry.transforms,
+        registry=plan.registry,
+        project_root=plan.project_root,
+        resolve=placeholders.resolve,
+    )
+    return ScoredEntry(
+        name=entry.label,
+        split=entry.split,
+        entry_hash=content_hash if entry.limit is None else None,
+        contents=task_contents(tasks[: entry.limit]),
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from evsys.errors import StoreError
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.earlier.experiments import earlier_index
 from evsys_runtime.experiment.memory.failures import BAD
@@ -29,7 +31,11 @@ type Places = Mapping[str, Sequence[tuple[int, str]]]
 def repeats_on_record(plan: Plan, experiments: Path, tell: Callable[[str], None]) -> tuple[str, ...]:
     """`repeats`, looked up in a folder of experiments; `tell` gets why that can't be done. Blocking."""
     with earlier_index(experiments, None, tell) as index:
-        return () if index is None else repeats(plan, index)
+        try:
+            return () if index is None else repeats(plan, index)
+        except (StoreError, sqlite3.Error) as exc:
+            tell(f"whether this repeats an earlier experiment can't be looked up: {exc}")
+            return ()
 
 
 def repeats(plan: Plan, index: Index) -> tuple[str, ...]:
