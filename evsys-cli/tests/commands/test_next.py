@@ -27,7 +27,11 @@ EXPERIMENTS = ".evsys/experiments"
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     tasks = [
-        {"task_id": f"t{i:02d}", "instruction": "say a", "verifier": {"name": "exact_match", "expected": "a"}}
+        {
+            "task_id": f"t{i:02d}",
+            "instruction": f"letter {i * i + 7} please",
+            "verifier": {"name": "exact_match", "expected": "a"},
+        }
         for i in range(20)
     ]
     rows = [{"prompt": f"say {c}", "completion": c} for c in "abcdefgh"]

@@ -26,7 +26,7 @@ metadata:
   success_metric: val.mean_reward
   benchmark: {name: val, path: tasks.jsonl, max_tokens: 4}
 """
-TASK = """{{"task_id": "t{}", "instruction": "say a", "verifier": {{"name": "exact_match", "expected": "a"}}}}
+TASK = """{{"task_id": "t{0}", "instruction": "letter {0}7 please", "verifier": {{"name": "exact_match", "expected": "a"}}}}
 """
 
 
