@@ -348,7 +348,7 @@ def test_what_ended_early_alone_is_not_to_be_gone_on_with(evsys, project, goes_o
         )
         verifier = {"name": "exact_match", "expected": said[0][1]}
         tasks = [
-            {"task_id": f"{w}{i}", "instruction": f"say {w}", "verifier": verifier}
+            {"task_id": f"{w}{i}", "instruction": f"say {w} {i}", "verifier": verifier}
             for w, _ in said
             for i in range(6)
         ]
