@@ -17,6 +17,7 @@ from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.proof import proofs_of
 from evsys_runtime.experiment.added.confirm_entries import is_scored
 from evsys_runtime.experiment.arms.untrained import scores_untrained, untrained_key
+from evsys_runtime.experiment.checks.leak_warnings import leak_warnings
 from evsys_runtime.experiment.memory.known_bad import known_bad
 from evsys_runtime.experiment.memory.repeats import repeats
 from evsys_runtime.experiment.planning.confirming import planned_confirm, scorings_of_run
@@ -86,7 +87,13 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
             neighbours=()
             if search is not None
             else tuple(neighbours(resolved, evidence, trainings.fingerprints)),
-            warnings=(*plan.warnings, *doubts, *known_bad(plan, index), *repeats(plan, index)),
+            warnings=(
+                *plan.warnings,
+                *(leak_warnings(plan) if read_rows else ()),
+                *doubts,
+                *known_bad(plan, index),
+                *repeats(plan, index),
+            ),
         )
 
 
