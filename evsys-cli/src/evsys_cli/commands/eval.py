@@ -54,7 +54,7 @@ _OPTIONS = (
     click.option(
         "--temperature", type=click.FloatRange(min=0), help="By default 0 for one sample, 1 for several."
     ),
-    click.option("--limit", type=click.IntRange(min=1), help="Score only the first tasks."),
+    click.option("--limit", type=click.IntRange(min=1), help="Score only a sample of so many tasks."),
     click.option(
         "--n-concurrent",
         type=click.IntRange(min=1),

@@ -34,6 +34,7 @@ from evsys_runtime.config.tasks import Tasks, load_tasks
 from evsys_runtime.config.transforms import check_transform
 from evsys_runtime.data.equal_tasks import clusters_of, distinct_tasks
 from evsys_runtime.data.stored import find_benchmark
+from evsys_runtime.data.task_limit import limited
 
 __all__ = ["Benchmarks", "Size", "drawn", "samples_needed", "too_few", "with_clients", "wrong_direction"]
 
@@ -256,7 +257,7 @@ class Benchmarks:
             )
             self.reader.report.add(problem)
             return
-        scored = self._scored = found.tasks[: entry.limit]
+        scored = self._scored = limited(found.tasks, entry.limit, entry.limit_by, entry.breakdown_keys)
         self._verifiers(found, name, where)
         self._instructions(entry, scored, found, name, where)
         self._metadata(entry, scored, name, place)

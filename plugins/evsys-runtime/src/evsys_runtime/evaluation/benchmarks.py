@@ -21,6 +21,7 @@ from evsys_runtime.data.benchmark import load_tasks
 from evsys_runtime.data.equal_tasks import clusters_of, first_equals
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.sources import source_hash
+from evsys_runtime.data.task_limit import limited
 from evsys_runtime.evaluation.agents import HarnessAgent, resolve_agent
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
 from evsys_runtime.evaluation.ranges import Range, hull
@@ -192,7 +193,7 @@ def bind_benchmark(
     Raises:
         ConfigError: everything that is wrong, at once.
     """
-    scored = tuple(tasks[: entry.limit])
+    scored = tuple(limited(tasks, entry.limit, entry.limit_by, entry.breakdown_keys))
     entry = with_clients(entry, registry)
     problems: list[Problem] = []
     noting = partial(_bound, problems, entry)
@@ -237,7 +238,7 @@ def bind_benchmark(
         inference=inference,
         models=tuple(models),
         reward_range=_reward_range(scored, verifiers),
-        benchmark_hash=_content_hash(content_hash, entry, tasks),
+        benchmark_hash=_content_hash(content_hash, entry, tasks, scored),
         verifier_hash=digest(sources),
         verifier_sources=sources,
         warnings=_warnings(verifiers, (inference, *(model.client for model in models))),
@@ -391,11 +392,19 @@ def _has_system_message(task: HarborTask) -> bool:
     return not isinstance(task.instruction, str) and any(m.role == "system" for m in task.instruction)
 
 
-def _content_hash(content_hash: str | None, entry: BenchmarkConfig, tasks: Sequence[HarborTask]) -> str:
+def _content_hash(
+    content_hash: str | None,
+    entry: BenchmarkConfig,
+    tasks: Sequence[HarborTask],
+    scored: Sequence[HarborTask],
+) -> str:
     """Of the tasks that are scored: of the whole file, and of how much of it."""
     whole = content_hash or digest(list(tasks))
-    limited = entry.limit is not None and entry.limit < len(tasks)
-    return digest([whole, entry.limit]) if limited else whole
+    if entry.limit is None or entry.limit >= len(tasks):
+        return whole
+    if entry.limit_by == "first":
+        return digest([whole, entry.limit])
+    return digest([whole, [task.task_id for task in scored]])
 
 
 def _warnings(verifiers: Verifiers, clients: Iterable[Any]) -> tuple[str, ...]:

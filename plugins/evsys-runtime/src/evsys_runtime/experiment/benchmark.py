@@ -46,6 +46,7 @@ class BenchmarkKeys(TypedDict, total=False):
     max_tokens: int
     temperature: float | None
     limit: int | None
+    limit_by: Literal["sample", "first"]
     breakdown_keys: Sequence[str]
     cluster_key: str | None
     n_concurrent: int

@@ -13,7 +13,9 @@ from faulty_project import FaultyProject
 from small_project import METADATA, RUN, Project
 
 from evsys.errors import ConfigError, StoreError
+from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.resuming.changed import as_it_began
 from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
 from evsys_runtime.record import files
 from evsys_runtime.record.experiment_record import ExperimentRecord
@@ -172,6 +174,31 @@ def test_a_record_from_before_select_goes_on_with_its_last_checkpoints(lab):
     assert (result.status, result.arms[0].run.selected_checkpoint) == ("completed", None)
     assert result.conclusion.selection is None
     assert not [e for e in result.arms[0].evaluations if e.benchmark == "val@selected" and e.step > 0]
+
+
+def test_a_record_from_before_leaks_and_samples_were_settings_goes_on(lab):
+    cut = lab.run("interrupt-run-s0-5")
+    without_settings(cut.directory)
+    assert lab.resume(cut.directory).status == "completed"
+
+
+def test_the_limit_of_a_record_from_before_samples_takes_the_first_tasks(lab):
+    cut = lab.run(
+        "interrupt-run-s0-5", metadata=EVERY_2.replace("max_tokens: 4", "max_tokens: 4\n    limit: 11")
+    )
+    plan = load_experiment(lab.project.root / "config.yaml")
+    assert as_it_began(plan, Path(cut.directory)).experiment.metadata.benchmarks[0].limit_by == "sample"
+    without_settings(cut.directory)
+    assert as_it_began(plan, Path(cut.directory)).experiment.metadata.benchmarks[0].limit_by == "first"
+
+
+def without_settings(directory):
+    """Leave out of resolved.json what older versions didn't write."""
+    path = Path(directory) / "resolved.json"
+    tree = read_json(path)
+    assert tree["metadata"].pop("allow_leak") is False
+    assert {entry.pop("limit_by") for entry in tree["benchmarks"]} == {"sample"}
+    write_json(path, tree)
 
 
 def test_a_run_may_be_cut_off_again_and_again(lab, whole):

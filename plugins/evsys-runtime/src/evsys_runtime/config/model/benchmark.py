@@ -15,8 +15,9 @@ import attrs
 from evsys_runtime.config.model.fields import key
 from evsys_runtime.config.model.plugins import AgentConfig, PluginSpec
 
-__all__ = ["BenchmarkConfig", "Split"]
+__all__ = ["BenchmarkConfig", "LimitBy", "Split"]
 
+LimitBy = Literal["sample", "first"]
 Split = Literal["val", "test"]
 
 
@@ -52,7 +53,11 @@ class BenchmarkConfig:
     temperature: float | None = key(
         "Of sampling; by default 0 for one sample and 1 for several.", None, ge=0, le=100
     )
-    limit: int | None = key("Score only the first tasks.", None, ge=1)
+    limit: int | None = key("Score only so many tasks.", None, ge=1)
+    limit_by: LimitBy = key(
+        "`sample` draws the tasks of `limit`, the same in every run, in proportion from each group of `breakdown_keys` or labels; `first` takes the first ones.",
+        "sample",
+    )
     breakdown_keys: tuple[str, ...] = key("Metadata keys to give scores by.", factory=tuple)
     cluster_key: str | None = key("Metadata key of tasks that belong together; widens the intervals.", None)
     n_concurrent: int = key("Rollouts in flight.", 64, ge=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,22 @@ def as_it_began(plan: Plan, directory: Path) -> Plan:
         tree = read_json(directory / "resolved.json")
     except StoreError:  # `refuse_changes` and `odd_changes` say what can't be compared
         return plan
-    return plan if "select" in tree else attrs.evolve(plan, selection=CheckpointSelection())
+    plan = plan if "select" in tree else attrs.evolve(plan, selection=CheckpointSelection())
+    return _with_first_tasks(plan, {entry["name"] for entry in tree["benchmarks"] if "limit_by" not in entry})
+
+
+def _with_first_tasks(plan: Plan, older: Collection[str]) -> Plan:
+    """Entries of records that don't say how `limit` chose tasks: it took the first ones."""
+    metadata = plan.experiment.metadata
+    if not any(entry.label in older and entry.limit is not None for entry in metadata.benchmarks):
+        return plan
+    entries = tuple(
+        attrs.evolve(entry, limit_by="first") if entry.label in older else entry
+        for entry in metadata.benchmarks
+    )
+    return attrs.evolve(
+        plan, experiment=attrs.evolve(plan.experiment, metadata=attrs.evolve(metadata, benchmark=entries))
+    )
 
 
 def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
@@ -127,6 +142,9 @@ def _resolved(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     planned = {arm["run_id"] for arm in now["arms"]}
     # Arms that were added on the way are made of the same file; proposals.jsonl has them.
     then = {**OLDER, **then, "arms": [arm for arm in then["arms"] if arm["run_id"] in planned]}
+    then["metadata"] = {"allow_leak": False, **then["metadata"]}
+    methods = {entry["name"]: entry["limit_by"] for entry in now["benchmarks"]}
+    then["benchmarks"] = [{"limit_by": methods.get(entry["name"]), **entry} for entry in then["benchmarks"]]
     for found in differences(_by_name(now), _by_name(then)):
         if found.path.endswith(".max_turns") and (found.found, found.wanted) == (1, None):
             continue  # the default was 1 answer, and runs whose agents asked for more could not train
