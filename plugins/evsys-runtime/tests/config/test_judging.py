@@ -478,7 +478,9 @@ def test_keys_are_looked_for_in_the_tasks_that_are_scored(problems, project: Pat
     some(project, 12)
     later = [task(f"t{n}", metadata={"level": 1} if n > 9 else {}) for n in range(12)]
     write_tasks(project / "data" / "val.jsonl", later)
-    found = problems(file("{benchmark: {path: data/val.jsonl, limit: 10, limit_by: first, breakdown_keys: [level]}}"))
+    found = problems(
+        file("{benchmark: {path: data/val.jsonl, limit: 10, limit_by: first, breakdown_keys: [level]}}")
+    )
     assert "no scored task of data/val.jsonl has 'level' in its metadata" in only(found)
 
 
