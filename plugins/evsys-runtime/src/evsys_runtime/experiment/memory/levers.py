@@ -56,7 +56,7 @@ def levers(
         yield Lever(
             name="algorithm",
             learns="whether another algorithm beats it: every arm on record with this metric has the same one",
-            needs="an algorithm and data for it (`evsys list algorithms`)",
+            needs="an algorithm and data for it (`evsys list algorithm`)",
         )
     if not any("prompt" in path for paths in differing for path in paths):
         yield Lever(
