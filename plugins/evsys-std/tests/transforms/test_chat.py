@@ -5,7 +5,7 @@ import pytest
 from evsys import Registry
 from evsys.errors import ConfigError
 from evsys_runtime.data.parse import RowProblem
-from evsys_std.transforms import JsonlToChat
+from evsys_std.transforms import JsonlToChat, JsonlToTasks
 
 PAIR = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 
@@ -41,6 +41,53 @@ def test_an_input_stands_below_its_instruction():
     row = {"instruction": "Translate.", "input": "Ahoj", "output": "Hello"}
     assert messages(row)[0]["content"] == "Translate.\n\nAhoj"
     assert messages({**row, "input": ""})[0]["content"] == "Translate."
+
+
+SYSTEM = {"role": "system", "content": "Be kind."}
+EARLIER = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"instruction": "Hi", "context": "Ahoj", "response": "Hello"}, [{**PAIR[0], "content": "Hi\n\nAhoj"}, PAIR[1]]),
+        ({"instruction": "Hi", "input": "", "output": "Hello", "system": "Be kind."}, [SYSTEM, *PAIR]),
+        ({"instruction": "Hi", "output": "Hello", "history": [["One?", "1"]]}, [*EARLIER, *PAIR]),
+        ({"prompt": "Hi", "response": "Hello", "history": [["One?", 1]], "system": "Be kind."}, [SYSTEM, *EARLIER, *PAIR]),
+        ({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}], "system": "Be kind."}, [SYSTEM, *PAIR]),
+        ({"messages": [SYSTEM, *PAIR], "system": "Be long."}, [SYSTEM, *PAIR]),
+    ],
+    ids=["dolly", "alpaca", "history", "all", "sharegpt", "own"],
+)  # fmt: skip
+def test_common_schemas_lose_nothing(row, expected):
+    assert messages(row) == expected
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"instruction": "Hi", "context": "Ahoj", "response": "Hello"},
+        {
+            "instruction": "Hi",
+            "input": "Ahoj",
+            "output": "Hello",
+            "system": "Be kind.",
+            "history": [["One?", "1"]],
+        },
+        {"prompt": "Hi", "completion": "Hello", "system": "Be kind."},
+        {"question": "Hi", "answer": "Hello"},
+    ],
+)
+def test_a_task_asks_what_the_same_row_trains(row):
+    (task,) = JsonlToTasks()([row])
+    asked = task["instruction"]
+    asked = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    assert asked == messages(row)[:-1]
+
+
+def test_a_history_that_is_no_pairs_is_refused():
+    with pytest.raises(RowProblem, match="column 'history' doesn't hold pairs"):
+        messages({"instruction": "Hi", "output": "Hello", "history": ["One?"]})
 
 
 def test_conversations_pass_and_from_and_value_are_understood():

@@ -10,7 +10,14 @@ import attrs
 
 from evsys import option
 from evsys_runtime.data.parse import RowProblem
-from evsys_std.transforms.columns import Row, as_text, no_column
+from evsys_std.transforms.columns import (
+    Row,
+    as_text,
+    history_messages,
+    no_column,
+    system_messages,
+    with_input,
+)
 from evsys_std.transforms.template_text import CompiledTemplate, template_or_column
 
 __all__ = ["JsonlToChat"]
@@ -33,8 +40,9 @@ class JsonlToChat:
     column or a template such as `Query: {query}`.
 
     Without parameters it takes the first that a row has: `messages`, `conversations`, then the pairs user/assistant,
-    prompt/completion, prompt/response, question/answer, instruction/output (an `input` beside it is put below the
-    instruction), instruction/response, input/output. All columns are kept, so later transforms can use them, and land
+    prompt/completion, prompt/response, question/answer, instruction/output, instruction/response, input/output. An `input` or
+    `context` next to an instruction is put below it, `history` (pairs of what both said) goes before it, and `system` or
+    `system_prompt` of a row in front of all, unless parameters give a system message. All columns are kept, so later transforms can use them, and land
     in the row's metadata. Conversations written with `from` and `value` are understood.
     """
 
@@ -118,7 +126,7 @@ class JsonlToChat:
                 return self._conversation(row, column)
         for user, assistant in _PAIRS:
             if user in row and assistant in row:
-                return self._pair(row, user, assistant, below="input" if user == "instruction" else None)
+                return self._pair(row, user, assistant)
         found = f"no messages and no known pair of columns in {', '.join(map(str, row))}"
         raise RowProblem(
             "no known columns",
@@ -127,15 +135,15 @@ class JsonlToChat:
             else "the row has no columns",
         )
 
-    def _pair(self, row: Row, user: str, assistant: str, below: str | None = None) -> list[Any]:
+    def _pair(self, row: Row, user: str, assistant: str) -> list[Any]:
         question, answer = _spoken(row, None, user), _spoken(row, None, assistant)
-        if below is not None and row.get(below):
-            question = f"{question}\n\n{as_text(row[below])}"
-        return self._exchange(row, question, answer)
+        if user == "instruction":
+            question = with_input(question, row)
+        system = self._system(row) if self._has_system else system_messages(row)
+        return [*system, *history_messages(row), *_messages_of(question, answer)]
 
     def _exchange(self, row: Row, question: str, answer: str) -> list[Any]:
-        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-        return [*self._system(row), *messages] if self._has_system else messages
+        return [*(self._system(row) if self._has_system else ()), *_messages_of(question, answer)]
 
     def _conversation(self, row: Row, column: str) -> list[Any]:
         said = row.get(column)
@@ -146,7 +154,7 @@ class JsonlToChat:
         first = messages[0]
         if isinstance(first, Mapping) and first.get("role") in {"system", "developer"}:
             return messages
-        return [*self._system(row), *messages] if self._has_system else messages
+        return [*(self._system(row) if self._has_system else system_messages(row)), *messages]
 
     def _system(self, row: Row) -> list[Any]:
         if self._system_text is not None:
@@ -156,6 +164,10 @@ class JsonlToChat:
         own = row.get(column) if column is not None else None
         text = as_text(own) if own else self.config.system_prompt
         return [{"role": "system", "content": text}] if text else []
+
+
+def _messages_of(question: str, answer: str) -> list[Any]:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
 def _spoken(row: Row, template: CompiledTemplate | None, name: str) -> str:

@@ -9,7 +9,17 @@ from typing import Any
 from evsys_runtime.data.json_rows import canonical
 from evsys_runtime.data.parse import RowProblem
 
-__all__ = ["MISSING", "Row", "as_text", "content_of", "getter", "no_column"]
+__all__ = [
+    "MISSING",
+    "Row",
+    "as_text",
+    "content_of",
+    "getter",
+    "history_messages",
+    "no_column",
+    "system_messages",
+    "with_input",
+]
 
 type Row = Mapping[str, Any]
 
@@ -54,3 +64,33 @@ def no_column(column: str, row: Row) -> RowProblem:
     return RowProblem(
         f"no column {column!r}", f"no column {column!r}; the row has {', '.join(map(str, row))}"
     )
+
+
+def with_input(instruction: str, row: Row) -> str:
+    """An instruction with what common datasets have next to it, `input` or `context`, below it."""
+    return "\n\n".join((instruction, *(as_text(row[name]) for name in ("input", "context") if row.get(name))))
+
+
+def system_messages(row: Row) -> list[Any]:
+    """The system message of a row that has one in the column where datasets usually have it; none or one."""
+    text = next((row[name] for name in ("system", "system_prompt") if row.get(name)), None)
+    return [{"role": "system", "content": text}] if isinstance(text, str) and text.strip() else []
+
+
+def history_messages(row: Row) -> list[Any]:
+    """Earlier exchanges of a row: `history`, pairs of what the user and the assistant said.
+
+    Raises:
+        RowProblem: it holds anything else.
+    """
+    speakers = ("user", "assistant")
+    pairs = row.get("history") or ()
+    if not isinstance(pairs, list | tuple) or not all(
+        isinstance(pair, list | tuple) and len(pair) == len(speakers) for pair in pairs
+    ):
+        raise RowProblem("column 'history' doesn't hold pairs of what the user and the assistant said")
+    return [
+        {"role": role, "content": as_text(text)}
+        for pair in pairs
+        for role, text in zip(speakers, pair, strict=True)
+    ]

@@ -12,13 +12,22 @@ import attrs
 
 from evsys import option
 from evsys_runtime.data.parse import RowProblem
-from evsys_std.transforms.columns import MISSING, Row, as_text, getter, no_column
+from evsys_std.transforms.columns import (
+    MISSING,
+    Row,
+    as_text,
+    getter,
+    history_messages,
+    no_column,
+    system_messages,
+    with_input,
+)
 from evsys_std.transforms.template_text import CompiledTemplate, template_or_column
 
 __all__ = ["JsonlToTasks"]
 
 _INSTRUCTION_COLUMNS = ("instruction", "prompt", "question", "messages")
-_EXPECTED_COLUMNS = ("expected", "answer", "completion", "output")
+_EXPECTED_COLUMNS = ("expected", "answer", "completion", "output", "response")
 _ID_COLUMNS = ("task_id", "id")
 
 
@@ -26,8 +35,9 @@ class JsonlToTasks:
     """Makes `task_id`, `instruction` and `verifier` of a row; all columns are kept and land in the task's metadata.
 
     Columns that aren't named are looked for: the instruction in instruction, prompt, question, messages; what is
-    expected in expected, answer, completion, output; the id in task_id, id, and if there is none it is made from a
-    hash of instruction and expectation, so it stays the same wherever the row stands.
+    expected in expected, answer, completion, output, response; the id in task_id, id, and if there is none it is made from a
+    hash of instruction and expectation, so it stays the same wherever the row stands. What `jsonl_to_chat` puts around an
+    instruction that it finds (`input`, `context`, `history`, `system`) goes around it here as well.
     """
 
     name: ClassVar[str] = "jsonl_to_tasks"
@@ -76,12 +86,21 @@ class JsonlToTasks:
         )
         expected = _value(row, self._expected, config.expected_column, _EXPECTED_COLUMNS, "expectation")
         task_id = _task_id(row, config.id_column, instruction, expected)
-        if config.system_prompt is not None and isinstance(instruction, str):
-            system = {"role": "system", "content": config.system_prompt}
-            instruction = [system, {"role": "user", "content": instruction}]
+        if isinstance(instruction, str):
+            instruction = self._whole(instruction, row)
         params = copy.deepcopy(config.verifier_params)
         verifier = {"name": config.verifier, "expected": expected, "params": params}
         return {**row, "task_id": task_id, "instruction": instruction, "verifier": verifier}
+
+    def _whole(self, instruction: str, row: Row) -> str | list[Any]:
+        """The instruction with what `jsonl_to_chat` puts around the same row in training."""
+        config = self.config
+        before = [] if config.system_prompt is None else [{"role": "system", "content": config.system_prompt}]
+        if self._instruction is None and config.instruction_column is None:
+            before = [*(before or system_messages(row)), *history_messages(row)]
+            if row.get("instruction") == instruction:
+                instruction = with_input(instruction, row)
+        return [*before, {"role": "user", "content": instruction}] if before else instruction
 
 
 def _task_id(row: Row, named: str | None, instruction: Any, expected: Any) -> str:
