@@ -14,6 +14,7 @@ from evsys_runtime.experiment.verdict.prose import (
     comparison_sentence,
     confirmed_line,
     evaluation_line,
+    expected_line,
     look_line,
     noise_line,
     tasks_words,
@@ -75,6 +76,8 @@ def summary_lines(
     series = conclusion.looks
     lines += [look_line(series)] if series is not None and (series.earlier or series.scorings > 1) else []
     lines += _worse_at_the_end(conclusion)
+    if (expected := expected_line(conclusion)) is not None:
+        lines.append(expected)
     once_more = confirmed_line(conclusion)
     lines += [once_more] if once_more is not None else []
     lines += [noise_line(conclusion.noise_floor)] if conclusion.noise_floor is not None else []

@@ -4,6 +4,8 @@ The bounds of the fast share leave room for its simulation error (three of its s
 experiments each, and the bounds that are promised.
 """
 
+import sys
+
 import attrs
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from evsys_runtime.experiment.verdict.corrections import corrected, holm
 from evsys_runtime.experiment.verdict.noise import noise_floor
 from evsys_runtime.experiment.verdict.paired import Pair, paired_differences, wild_bootstrap
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.recipe import recipe_claim
+from evsys_runtime.experiment.verdict.recipe import errors_with, recipe_claim
+from evsys_runtime.experiment.verdict.run_deviation import recipe_runs, run_deviation, with_own_runs
 
 QUESTION = Question(
     benchmark="val",
@@ -26,6 +29,11 @@ QUESTION = Question(
 )
 LEVEL = 0.05
 MOST_SIGMA = 3.0
+
+
+def figure(text):
+    """Show a simulated share with `-s`."""
+    sys.stdout.write(f"{text}\n")
 
 
 def room(share, trials):
@@ -132,6 +140,10 @@ def test_a_family_of_arms_has_a_false_find_in_at_most_5_of_100(arms, shifts, tri
         ends = [one.interval(family.level) for one in found]
         held += all(low <= shift <= high for (low, high), shift in zip(ends, truth, strict=True))
     allowed = LEVEL + room(LEVEL, trials)
+    figure(
+        {name: f"{100 * count / trials:.2f} %" for name, count in false.items()},
+        f"all held {held / trials:.3f}",
+    )
     assert false["holm"] <= false["westfall-young"] <= allowed * trials
     assert held / trials >= 1 - allowed
 
@@ -222,6 +234,7 @@ def test_the_best_of_twenty_equal_arms_is_confirmed_in_at_most_5_of_100_sweeps(t
     """Whoever is best is tried once more, whether that was a win or not: fresh rollouts have none of the luck that chose it."""
     rng = np.random.default_rng(10 + seeds)
     wrong = sum(confirmed_sweep(rng, seeds, gain=0.0).verdict == "SUPPORTED" for _ in range(trials))
+    figure(f"best of 20 equal arms confirmed: {100 * wrong / trials:.2f} %")
     assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 500 else 0.0)
 
 
@@ -277,6 +290,7 @@ def test_one_of_twenty_equal_arms_exceeds_the_noise_in_at_most_5_of_100_sweeps(c
         results, question = noisy(rng, controls, effect=0.0, arms=20)
         conclusion = conclude(question, results, noise=noise_floor(question, results))
         wrong += any(c.outcome in ("win", "loss") for c in conclusion.comparisons)
+    figure(f"one of 20 equal arms above the noise: {100 * wrong / trials:.2f} %")
     assert wrong / trials <= LEVEL + room(LEVEL, trials)
 
 
@@ -426,6 +440,7 @@ def test_a_claim_whose_margin_is_the_truth_is_supported_in_at_most_5_of_100(clai
             seed=seed,
         )
         wrong += claim_p(claim, margin, found) <= LEVEL
+    figure(f"supported at its margin: {100 * wrong / trials:.2f} %")
     assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
 
 
@@ -462,6 +477,56 @@ def test_equal_recipes_are_supported_as_recipes_in_at_most_5_of_100(runs, tasks,
         ]  # fmt: skip
         conclusion = conclude(question, results)
         wrong += conclusion.verdict == "SUPPORTED" and conclusion.subject == "recipe"
+    figure(f"supported as recipes: {100 * wrong / trials:.2f} %")
+    assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
+
+
+# --- recipes with few runs, by the deviation of others -----------------------------------------------------------------------
+
+
+def runs_of(rng, count, hardness, by_seed, samples):
+    """Scores of the runs of a recipe, [count, n], whose means differ by `by_seed`."""
+    chances = np.clip(hardness + by_seed * rng.normal(size=(count, 1)), 0, 1)
+    return rng.binomial(samples, chances) / samples
+
+
+@pytest.mark.parametrize("trials", share(2000, fast=60))
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("tasks", [100, 1000])
+@pytest.mark.parametrize("by_seed", [0.0, 0.04])
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("recipes", [(4,), (2, 2, 2, 2, 2, 2)], ids=["one_recipe", "six_recipes"])
+def test_equal_recipes_are_told_apart_by_a_known_deviation_in_at_most_5_of_100(
+    runs, tasks, by_seed, samples, recipes, trials
+):
+    """The recipes on record, and these two, differ in how far their runs fall apart, by a factor of 1.6 either way."""
+    rng = np.random.default_rng(runs * tasks + samples)
+    wrong = 0
+
+    def recipe(count, hardness):
+        return runs_of(rng, count, hardness, by_seed * np.exp(0.5 * rng.normal()), samples)
+
+    for seed in range(trials):
+        hardness = rng.uniform(0.3, 0.7, tasks)
+        known = run_deviation(
+            "val.mean_reward",
+            [
+                recipe_runs("before", str(i), list(map(str, range(count))), recipe(count, hardness))
+                for i, count in enumerate(recipes)
+            ],
+        )
+        arm, base = recipe(runs, hardness), recipe(runs, hardness)
+        (checkpoint,) = paired_differences(
+            [Pair(arm=arm.mean(axis=0), baseline=base.mean(axis=0), largest=1.0)],
+            binary=runs == samples == 1,
+            draws=400,
+            seed=seed,
+        )
+        own = [recipe_runs(None, "", list(map(str, range(runs))), each) for each in (arm, base) if runs > 1]
+        errors = errors_with(with_own_runs(known, own), arm, base)
+        found = recipe_claim(checkpoint, arm, base, errors=errors, largest=1.0)
+        wrong += found.effect > 0 and found.p_value <= LEVEL
+    figure(f"supported by a known deviation: {100 * wrong / trials:.2f} %")
     assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
 
 

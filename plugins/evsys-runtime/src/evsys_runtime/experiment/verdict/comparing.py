@@ -20,6 +20,7 @@ from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, errors_with, recipe_claim
 from evsys_runtime.experiment.verdict.run_deviation import deviation_words, recipe_runs, with_own_runs
 from evsys_runtime.experiment.verdict.scores import ArmScore, Padding, untrained_score
+from evsys_runtime.experiment.verdict.shrinkage import with_shrunken_effects
 from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO
 from evsys_runtime.listed import listed
 
@@ -327,9 +328,12 @@ def _corrected(
         at_zero=minimum == 0,
     )
     p_values = iter(found.p_values)
-    return tuple(
+    comparisons = [
         _without(one) if claim is None else _comparison(question, one, claim, next(p_values), found)
         for one, claim in zip(compared, claims, strict=True)
+    ]
+    return with_shrunken_effects(
+        comparisons, [None if claim is None else claim.standard_error for claim in claims]
     )
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "conclusion_markdown",
     "confirmed_line",
     "evaluation_line",
+    "expected_line",
     "look_line",
     "look_words",
     "noise_line",
@@ -122,6 +123,18 @@ def tasks_words(comparison: Comparison) -> str:
     units = comparison.n_units
     of = "" if units is None or units >= comparison.n_tasks else f" in {units} clusters"
     return f"{comparison.n_tasks} tasks{of}"
+
+
+def expected_line(conclusion: Conclusion) -> str | None:
+    """What the best of several arms that won can be expected to do the next time; None unless it is a candidate that wasn't tried once more."""
+    won = [c for c in conclusion.comparisons if c.outcome == "win" and c.shrunken_effect is not None]
+    if conclusion.verdict != "CANDIDATE" or conclusion.confirmed is not None or not won:
+        return None
+    best = max(won, key=lambda c: c.effect or 0.0)
+    return (
+        f"{best.arm} is the best of {len(conclusion.comparisons)} arms, so part of its effect of {signed(best.effect)} is luck: "
+        f"expect {signed(best.shrunken_effect)} until it is confirmed"
+    )
 
 
 def confirmed_line(conclusion: Conclusion) -> str | None:
@@ -223,6 +236,8 @@ def conclusion_markdown(
             "",
         ]
         lines += [*_list([comparison_sentence(conclusion, c) for c in conclusion.checkpoints]), ""]
+    if (expected := expected_line(conclusion)) is not None:
+        lines += [f"{expected}.", ""]
     if conclusion.confirmed is not None:
         lines += [f"The winner once more, which decides: {confirmed_line(conclusion)}.", ""]
     if conclusion.noise_floor is not None:
