@@ -152,7 +152,7 @@ def test_no_project_imports_no_code_of_the_folder(evsys, config, tmp_path, monke
     arguments = [str(config) if word == "CONFIG" else word for word in command]
     assert evsys("--no-project", *arguments).code == 0
     assert not (tmp_path / "ran").exists()
-    monkeypatch.delenv("EVSYS_NO_PROJECT", raising=False)
+    assert "EVSYS_NO_PROJECT" not in os.environ
     evsys(*arguments)
     assert (tmp_path / "ran").exists()
 

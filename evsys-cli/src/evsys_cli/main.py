@@ -13,6 +13,7 @@ from evsys_cli.lazy import LazyGroup
 __all__ = ["cli", "main"]
 
 INTERRUPTED = 130
+NO_PROJECT = "EVSYS_NO_PROJECT"
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -25,8 +26,9 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 
 
 def _leave_project_out(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        os.environ["EVSYS_NO_PROJECT"] = "1"  # for processes that this one starts as well
+    if value and not ctx.resilient_parsing and not os.environ.get(NO_PROJECT):
+        os.environ[NO_PROJECT] = "1"  # for processes that this one starts as well
+        ctx.call_on_close(lambda: os.environ.pop(NO_PROJECT, None))
 
 
 @click.group(
