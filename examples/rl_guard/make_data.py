@@ -1,4 +1,4 @@
-"""Write data/train.jsonl and data/held_out.jsonl: made-up words, and the same words backwards.
+"""Write data/: made-up words and each of them backwards.
 
 python make_data.py
 """
@@ -25,15 +25,18 @@ def words(count: int) -> list[str]:
 
 
 def files() -> dict[str, str]:
-    """Name of each file and its text."""
+    """Each file's path below data/ and its text."""
     drawn = words(TRAIN_TASKS + HELD_OUT_TASKS)
-    parts = {"train.jsonl": drawn[:TRAIN_TASKS], "held_out.jsonl": drawn[TRAIN_TASKS:]}
+    parts = {
+        "datasets/words/v1/train.jsonl": drawn[:TRAIN_TASKS],
+        "validation/held_out/tasks.jsonl": drawn[TRAIN_TASKS:],
+    }
     return {
-        name: "".join(json.dumps({"word": word, "backwards": word[::-1]}) + "\n" for word in part)
-        for name, part in parts.items()
+        path: "".join(json.dumps({"word": word, "backwards": word[::-1]}) + "\n" for word in part)
+        for path, part in parts.items()
     }
 
 
 if __name__ == "__main__":
-    for name, text in files().items():
-        (DATA / name).write_text(text, encoding="utf-8", newline="\n")
+    for path, text in files().items():
+        (DATA / path).write_text(text, encoding="utf-8", newline="\n")
