@@ -88,6 +88,7 @@ def registry():
         "deaf": lambda rows: [],
         "text": lambda rows: "rows",
         "refusing": refusing,
+        "rejecting": rejecting,
         "spoiling": spoiling,
         "hoarding": hoarding,
     }.items():
@@ -99,6 +100,13 @@ def refusing(rows):
     for row in rows:
         raise RowProblem("no column 'x'", f"no column 'x'; the row has {', '.join(row)}")
     yield {}
+
+
+def rejecting(rows):
+    for row in rows:
+        if row["n"] == 2:
+            raise DataError("n is even", hint="keep odd rows", column="n")
+        yield row
 
 
 def spoiling(rows):
@@ -171,6 +179,27 @@ def test_a_problem_with_a_row_is_told_without_its_class(registry):
         DataError, match=r"'refusing' failed after taking row 0: no column 'x'; the row has n, text$"
     ):
         list(pipeline.apply(ROWS, stages(registry, "refusing")))
+
+
+def test_a_data_error_of_a_transform_keeps_the_row_and_the_line(registry, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"n": 1}\n\n{"n": 2}\n', encoding="utf-8")
+    report = ReadReport()
+    found = stages(registry, ("keep", {"least": 0}), "rejecting", ("keep", {"least": 0}))
+    with pytest.raises(DataError) as caught:
+        list(pipeline.apply(read_rows(path, report=report), found, source=report))
+    failed = f"transform 'rejecting' failed after taking row 1 ({path}:3)"
+    assert str(caught.value) == f"{failed}: n is even; keep odd rows"
+    assert caught.value.facts == {"column": "n", "plugin": "rejecting", "row": 1}
+
+
+def test_a_data_error_of_a_source_is_not_blamed_on_a_transform(registry):
+    def source():
+        yield ROWS[0]
+        raise DataError("the connection was closed")
+
+    with pytest.raises(DataError, match=r"^the connection was closed$"):
+        list(pipeline.apply(source(), stages(registry, ("keep", {"least": 0}), "double")))
 
 
 def test_a_broken_file_is_not_blamed_on_a_transform(registry, tmp_path):

@@ -52,6 +52,7 @@ class Stage:
     rows_out: int = 0
     taken: int = attrs.field(default=0, init=False)
     source_ended: bool = attrs.field(default=False, init=False)
+    reader_failed: bool = attrs.field(default=False, init=False)
     ended: bool = attrs.field(default=False, init=False)
     unread: int = attrs.field(default=0, init=False)
     cut_short: bool = attrs.field(default=False, init=False)
@@ -68,10 +69,15 @@ class Stage:
         """True once it has taken all rows that there are."""
         return self.source_ended if self._before is None else self._before.ended
 
+    @property
+    def source_failed(self) -> bool:
+        """True once reading the source has failed."""
+        return self.reader_failed if self._before is None else self._before.source_failed
+
     def start(self, before: Stage | None) -> None:
         """Begin anew, behind `before`."""
         self.rows_out = self.taken = self.unread = 0
-        self.source_ended = self.ended = self.cut_short = False
+        self.source_ended = self.reader_failed = self.ended = self.cut_short = False
         self._before = before
 
     @property
@@ -200,9 +206,11 @@ def _from_source(
             first.taken += 1
             yield row
         first.source_ended = True
-    except EvsysError:
-        raise
     except PLUGIN_FAILURES as exc:
+        if first is not None:
+            first.reader_failed = True
+        if isinstance(exc, EvsysError):
+            raise
         raise DataError(
             f"reading failed: {_words(exc)}", source=source.source or None, line=source.line
         ) from exc
@@ -224,16 +232,24 @@ def _through(
             stage.rows_out += 1
             yield row
         stage.ended = True
+    except DataError as exc:
+        if stage.source_failed or "plugin" in exc.facts:  # failed before this transform, and says where
+            raise
+        raise _failed(stage, source, exc) from exc
     except EvsysError:
         raise
     except PLUGIN_FAILURES as exc:
-        place = f" ({source.place()})" if source.line is not None else ""
-        after = f"after taking row {stage.rows_in - 1}{place}" if stage.rows_in else "before taking a row"
-        raise DataError(
-            f"transform {stage.name!r} failed {after}: {_words(exc)}",
-            plugin=stage.name,
-            row=stage.rows_in - 1,
-        ) from exc
+        raise _failed(stage, source, exc) from exc
+
+
+def _failed(stage: Stage, source: ReadReport, exc: Exception) -> DataError:
+    place = f" ({source.place()})" if source.line is not None else ""
+    after = f"after taking row {stage.rows_in - 1}{place}" if stage.rows_in else "before taking a row"
+    facts = exc.facts if isinstance(exc, DataError) else {}
+    return DataError(
+        f"transform {stage.name!r} failed {after}: {_words(exc)}",
+        **{**facts, "plugin": stage.name, "row": stage.rows_in - 1},
+    )
 
 
 def _no_rows(stage: Stage, output: Any) -> PluginContractError:
@@ -248,7 +264,7 @@ def _no_rows(stage: Stage, output: Any) -> PluginContractError:
 
 
 def _words(exc: BaseException) -> str:
-    if isinstance(exc, RowProblem):  # says what is wrong with the row, so its type adds nothing
+    if isinstance(exc, RowProblem | DataError):  # says what is wrong with the row, so its type adds nothing
         return str(exc)
     return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
 
