@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import click
 
-from evsys import current_registry
+from evsys import Registry, current_registry
 from evsys.errors import PluginContractError, PluginError, PluginNotFoundError
+from evsys_cli.table import COMMANDS
 
-__all__ = ["plugin_command", "plugin_command_names"]
+__all__ = ["plugin_command", "plugin_command_names", "unreachable_commands"]
 
 
 def plugin_command_names() -> dict[str, str]:
     """The name of each installed command and the distribution that brings it. Imports no plugin."""
     return {entry.name: entry.distribution for entry in current_registry().entries("command")}
+
+
+def unreachable_commands(registry: Registry) -> list[str]:
+    """A warning for each installed command whose name is a command of evsys itself, which `evsys NAME` runs instead."""
+    return [
+        f"{entry} ({entry.value}) can't be run: `evsys {entry.name}` is a command of evsys-cli; give it another name"
+        for entry in registry.entries("command")
+        if entry.name in COMMANDS and COMMANDS[entry.name].distribution is None
+    ]
 
 
 def plugin_command(name: str, *, expected: bool) -> click.Command | None:

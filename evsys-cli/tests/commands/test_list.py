@@ -242,3 +242,16 @@ def test_a_folder_that_was_removed_is_in_no_project(evsys, tmp_path, monkeypatch
     shutil.rmtree(gone)
     assert "mean_reward" in evsys("list", "metric").out
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [("command",), ("--check",), ("command", "--check")])
+def test_a_command_that_evsys_itself_has_is_reported_as_unreachable(evsys, arguments):
+    entry = PluginEntry("command", "run", "evsys-stranger", "1.0", "click:Command")
+    other = PluginEntry("command", "models", "evsys-backend-local", "1.0", "click:Command")
+    with use_registry(Registry(entry_points=[entry, other])):
+        warnings = evsys("list", *arguments, "--json").json["warnings"]
+        assert warnings == [
+            "command evsys-stranger/run (1.0) (click:Command) can't be run: `evsys run` is a command of evsys-cli; "
+            "give it another name"
+        ]
+        assert "command" not in evsys("list", "metric", "--check").err

@@ -33,6 +33,7 @@ PLUGIN_IS_WRONG = 3
 def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) -> None:
     """List the installed plugins and those of the project that this folder is in, of one KIND if given."""
     from evsys.protocols import KINDS
+    from evsys_cli.plugin_commands import unreachable_commands
     from evsys_cli.project import known_here
 
     if kind is not None and kind not in KINDS:
@@ -45,6 +46,8 @@ def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) 
         checked = known.registry.check()
         failures = {_key(entry): error for entry, error in checked if error is not None}
         warnings = _shared_names(known.registry, entries)
+    if kind == "command" or (kind is None and (check or broken)):
+        warnings += unreachable_commands(known.registry)
     rows = [
         _row(entry, failures.get(_key(entry)))
         for entry in entries
