@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from house import ROOT, Distribution, distributions, lines_of_code
 
+from evsys._plugins.refusals import known
+from evsys.protocols import KINDS
+from evsys_cli.table import COMMANDS
+
 ALL = distributions()
 each = pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)
 
@@ -161,6 +165,17 @@ def test_entry_point_names_something_that_exists(dist: Distribution, group: str,
     path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     assert path.exists(), f"{group} {name}: no module {module}"
     assert not attribute or attribute in _names(path), f"{group} {name}: {module} has no {attribute}"
+
+
+def test_built_in_names_are_those_of_the_workspace():
+    groups = {group: kind for kind, group in KINDS.items()}
+    found: dict[str, dict[str, list[str]]] = {}
+    for dist, group, name, _ in ENTRY_POINTS:
+        if group in groups:
+            found.setdefault(groups[group], {}).setdefault(dist.name, []).append(name)
+    found["command"]["evsys-cli"] = [name for name, info in COMMANDS.items() if info.distribution is None]
+    wanted = {kind: {dist: sorted(names) for dist, names in by.items()} for kind, by in found.items()}
+    assert known()["built_in"] == wanted
 
 
 def _names(path: Path) -> set[str]:

@@ -60,6 +60,7 @@ CULPRITS = {
         "Backwards": "test_all_passed_is_at_least_as_good_as_all_failed",
         "Outside": "test_stays_in_its_value_range",
         "GivesAMapping": "test_is_finite",
+        "mean_reward": "test_name_is_not_that_of_a_built_in",
         "ExpectsAMapping": "test_is_finite",
         "ExpectsListsOfRollouts": "test_is_finite",
     },
@@ -232,10 +233,12 @@ CULPRITS = {
     "command": {
         "NotACommand": "test_is_a_command",
         "SaysNothing": "test_says_what_it_does",
+        "run": "test_name_is_not_that_of_a_built_in",
     },
 }
 # Faults of which other checks can't help but take notice: they need what is broken.
 ALSO = {
+    "cross_entropy": {"test_name_is_not_that_of_a_built_in"},
     "PositiveLogprobs": {"test_loss_params_are_those_of_the_call"},
     "LearnsOneStep": {
         "test_beta1_is_that_of_the_step",

@@ -10,3 +10,8 @@ def NotACommand():
 @click.command("SaysNothing")
 def SaysNothing():
     pass
+
+
+@click.command("run")
+def run():
+    """Run something else."""

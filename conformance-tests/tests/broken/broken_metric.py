@@ -81,3 +81,7 @@ class ExpectsListsOfRollouts:
 class GivesAMapping(Right):
     def compute(self, task_rewards):
         return {"mean": super().compute(task_rewards)}
+
+
+class mean_reward(Right):
+    pass

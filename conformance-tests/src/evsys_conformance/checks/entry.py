@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from evsys import current_registry, use_registry
+from evsys._plugins.refusals import built_in_owner
 from evsys.errors import EvsysError, PluginLoadError
 from evsys_conformance.budget import QUICK_SECONDS, Import
 from evsys_conformance.declare import check, check_of, checks_of
@@ -179,6 +180,20 @@ class EntryConformance:
             "the plugin's attribute `name` isn't the name of its entry point",
             seen=said,
             wanted=f"name = {name!r}, or no attribute `name` at all",
+        )
+
+    @check(before_loading=True)
+    def test_name_is_not_that_of_a_built_in(self, subject: Subject) -> None:
+        """No plugin of evsys itself has its kind and name: a config that says the name would be ambiguous."""
+        if subject.entry is None:
+            pytest.skip("what a subclass makes has no entry point; --evsys-conformance looks at its name")
+        entry = subject.entry
+        owner = built_in_owner(entry.kind, entry.name)
+        require(
+            owner in {None, entry.distribution},
+            f"{owner} has a {entry.kind} called {entry.name!r}",
+            seen=str(entry),
+            wanted="a name of its own",
         )
 
     @check(calls=False)

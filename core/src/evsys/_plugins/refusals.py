@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import cache
-from re import split
+from re import split, sub
 from typing import Any
 
 from evsys._plugins.scan import PluginEntry, normalized
 from evsys.errors import PluginConflictError, PluginNotFoundError
 from evsys.protocols import KINDS
 
-__all__ = ["NOT_YET", "ambiguous", "closest", "known", "not_found", "not_listed", "registered_twice"]
+__all__ = ["NOT_YET", "ambiguous", "built_in_owner", "closest", "known", "not_found", "not_listed", "registered_twice"]
 
 NOT_YET = "not in this version"
 """How everything that is planned answers until it is there: plugins, keys of the experiment file, commands."""
@@ -26,11 +26,20 @@ def closest(name: object, names: Iterable[str]) -> str | None:
 
 @cache
 def known() -> dict[str, dict[str, dict[str, Any]]]:
-    """`known.json`: by section and kind, other names of plugins, what to use instead, what is planned, what can be installed."""
+    """`known.json`: by section and kind, names of evsys' own plugins by distribution, other names of plugins, what to use instead,
+    what is planned, what can be installed.
+    """
     from importlib.resources import files
     from json import loads
 
     return loads(files("evsys._plugins").joinpath("known.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]  # JSON
+
+
+def built_in_owner(kind: str, name: str) -> str | None:
+    """The distribution of evsys that has a plugin of this kind and name, or of the family that `name` is a member of."""
+    family = sub(r"([@^])[1-9][0-9]*$", r"\1k", name)
+    owners = known()["built_in"].get(kind, {}).items()
+    return next((owner for owner, names in owners if name in names or family in names), None)
 
 
 def not_found(
