@@ -21,7 +21,7 @@ RIGHT = {
     ],
     "metric": ["Plain", "BestOf", "FailureRate", "Tokens"],
     "agent": ["function", "AsksTwice", "TellsFailures"],
-    "loss": ["a_number", "with_metrics", "BringsGradients", "StopsAtARatio"],
+    "loss": ["a_number", "with_metrics", "BringsGradients", "StopsAtARatio", "StopsAtALikelihood"],
     "rollout_engine": ["OneByOne", "Iterator"],
     "renderer": ["Bytes"],
     "data_store": ["LazyRows", "FilesWithAnEnd"],

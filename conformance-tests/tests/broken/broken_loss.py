@@ -1,5 +1,7 @@
 """Losses with one fault each."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from evsys.types import LossResult
@@ -42,3 +44,24 @@ def DoublesWeights(data, logprobs):
     for datum in data:
         datum.loss_inputs["weights"] *= 2.0
     return _likelihood(data, logprobs)
+
+
+class UphillPastARatio:
+    conformance: ClassVar = {"stops_gradient": True}
+
+    def __call__(self, data, logprobs):
+        ratios = [
+            np.exp(lp - datum.loss_inputs["logprobs"]) for datum, lp in zip(data, logprobs, strict=True)
+        ]
+        value = -sum(float(np.sum(r * lp)) for r, lp in zip(ratios, logprobs, strict=True))
+        return LossResult(loss=value, grads=ratios)
+
+
+class UphillPastALikelihood:
+    conformance: ClassVar = {"stops_gradient": "held_at"}
+
+    def __call__(self, data, logprobs):
+        return LossResult(loss=self.held_at(data, logprobs, logprobs), grads=[np.exp(lp) for lp in logprobs])
+
+    def held_at(self, data, logprobs, held):
+        return -sum(float(np.sum(np.exp(at) * lp)) for at, lp in zip(held, logprobs, strict=True))

@@ -34,3 +34,13 @@ class StopsAtARatio:
             total -= float(np.sum(ratio * lp))
             grads.append(-ratio)
         return LossResult(loss=total, grads=grads)
+
+
+class StopsAtALikelihood:
+    conformance = {"stops_gradient": "held_at"}  # noqa: RUF012 - as a plugin's author may write it
+
+    def __call__(self, data, logprobs):
+        return LossResult(loss=self.held_at(data, logprobs, logprobs), grads=[-np.exp(lp) for lp in logprobs])
+
+    def held_at(self, data, logprobs, held):
+        return -sum(float(np.sum(np.exp(at) * lp)) for at, lp in zip(held, logprobs, strict=True))

@@ -250,8 +250,8 @@ def test_a_command_that_evsys_itself_has_is_reported_as_unreachable(evsys, argum
     other = PluginEntry("command", "models", "evsys-backend-local", "1.0", "click:Command")
     with use_registry(Registry(entry_points=[entry, other])):
         warnings = evsys("list", *arguments, "--json").json["warnings"]
-        assert warnings == [
-            "command evsys-stranger/run (1.0) (click:Command) can't be run: `evsys run` is a command of evsys-cli; "
-            "give it another name"
-        ]
+        (warning,) = warnings
+        assert warning.startswith(
+            "command evsys-stranger/run (1.0) (click:Command) can't be run: `evsys run` is a "
+        )
         assert "command" not in evsys("list", "metric", "--check").err

@@ -23,6 +23,7 @@ type Logprobs = list[Any]
 type Batch = tuple[list[Datum], Logprobs]
 
 _GIVES = "a finite number, (number, metrics), or evsys.types.LossResult(loss, grads, metrics)"
+_HOLDS = "a method (data, logprobs, held) that gives its value with the factors without a gradient computed at `held`"
 _EXACT: Any = {"rtol": 1e-6, "atol": 1e-9}
 _NEAR: Any = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -31,7 +32,11 @@ class LossConformance(PluginConformance):
     """Checks of the kind `loss`. Override `batches` for data with other loss inputs."""
 
     kind: ClassVar[str | None] = "loss"
-    words: ClassVar[Mapping[str, str]] = {"stops_gradient": "true when a factor of it has no gradient"}
+    words: ClassVar[Mapping[str, str]] = {
+        "stops_gradient": "true when a factor of it has no gradient and depends on the policy's logprobs only by their distance "
+        "to the sampler's or the reference's; otherwise, the name of its method `(data, logprobs, held)`, which gives its value "
+        "with the factors that have no gradient computed at `held`"
+    }
 
     @pytest.fixture
     def batches(self) -> list[Batch]:
@@ -102,18 +107,22 @@ class LossConformance(PluginConformance):
 
     @check()
     def test_gradient_is_that_of_the_value(
-        self, loss: Callable[..., Any], subject: Subject, batches: list[Batch], facts: dict[str, Any]
+        self,
+        loss: Callable[..., Any],
+        plugin: Any,
+        subject: Subject,
+        batches: list[Batch],
+        facts: dict[str, Any],
     ) -> None:
-        """A gradient that it brings agrees with differences of its value, unless it says `stops_gradient`."""
+        """A gradient that it brings agrees with differences of its value; factors without a gradient are held fixed."""
         if _oracle(subject) is not None:
             pytest.skip("is a built-in one, as test_agrees_with_the_formula measures")
-        if facts.get("stops_gradient"):
-            pytest.skip("says that a factor of it has no gradient")
         for data, logprobs in batches:
             said = loss(data, logprobs)
             if not isinstance(said, LossResult):
                 pytest.skip("evsys differentiates it")
-            _compare_with_differences(loss, data, logprobs, said)
+            moved = _moved_value(loss, plugin, facts.get("stops_gradient"), data, logprobs)
+            _compare_with_differences(moved, logprobs, said)
 
     @check()
     def test_agrees_with_the_formula(
@@ -194,8 +203,40 @@ def _arrays(data: Sequence[Datum], logprobs: Logprobs) -> dict[str, Any]:
     return found
 
 
+def _moved_value(
+    loss: Callable[..., Any], plugin: Any, stops: bool | str | None, data: Sequence[Datum], logprobs: Logprobs
+) -> Callable[[Logprobs], float]:
+    """The loss as a function of the logprobs alone, by which its gradient is checked.
+
+    Factors without a gradient keep the values that they have at `logprobs`: by the method that `stops` names, or because the
+    other logprobs move along, so that the distances of which such factors are made stay the same.
+    """
+    if isinstance(stops, str):
+        held = getattr(plugin, stops, None)
+        if not callable(held):
+            breach(f"its `stops_gradient` names {stops!r}, which isn't a method of it", wanted=_HOLDS)
+        require_close(
+            _value(held(*_copied(data, logprobs), _copied(data, logprobs)[1])),
+            _value(loss(data, logprobs)),
+            f"`{stops}` with the factors of the same logprobs isn't its value",
+            **_EXACT,
+        )
+        return lambda moved: _value(held(*_copied(data, moved), _copied(data, logprobs)[1]))
+    if not stops:
+        return lambda moved: _value(loss(data, moved))
+
+    def along(moved: Logprobs) -> float:
+        others = copy.deepcopy(list(data))
+        for datum, before, after in zip(others, logprobs, moved, strict=True):
+            for name in {"logprobs", "ref_logprobs"} & set(datum.loss_inputs):
+                datum.loss_inputs[name] = datum.loss_inputs[name] + (after - before)
+        return _value(loss(others, moved))
+
+    return along
+
+
 def _compare_with_differences(
-    loss: Callable[..., Any], data: Sequence[Datum], logprobs: Logprobs, said: LossResult
+    value: Callable[[Logprobs], float], logprobs: Logprobs, said: LossResult
 ) -> None:
     step = 1e-6
     for which, grad in enumerate(said.grads):
@@ -204,11 +245,12 @@ def _compare_with_differences(
             for sign in (1, -1):
                 moved = [np.array(one, dtype=np.float64) for one in logprobs]
                 moved[which][place] += sign * step
-                values.append(_value(loss(data, moved)))
+                values.append(value(moved))
             difference = (values[0] - values[1]) / (2 * step)
             require_close(
                 grad[place],
                 difference,
-                f"its gradient by logprobs[{which}][{', '.join(map(str, place))}] isn't the slope of its value there",
+                f"its gradient by logprobs[{which}][{', '.join(map(str, place))}] isn't the slope of its value there "
+                "(factors without a gradient held fixed, if it says `stops_gradient`)",
                 **_NEAR,
             )

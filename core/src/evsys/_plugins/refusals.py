@@ -12,7 +12,16 @@ from evsys._plugins.scan import PluginEntry, normalized
 from evsys.errors import PluginConflictError, PluginNotFoundError
 from evsys.protocols import KINDS
 
-__all__ = ["NOT_YET", "ambiguous", "built_in_owner", "closest", "known", "not_found", "not_listed", "registered_twice"]
+__all__ = [
+    "NOT_YET",
+    "ambiguous",
+    "built_in_owner",
+    "closest",
+    "known",
+    "not_found",
+    "not_listed",
+    "registered_twice",
+]
 
 NOT_YET = "not in this version"
 """How everything that is planned answers until it is there: plugins, keys of the experiment file, commands."""
