@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from evsys import current_registry, use_registry
-from evsys._plugins.refusals import built_in_owner
+from evsys._plugins.refusals import known
 from evsys.errors import EvsysError, PluginLoadError
 from evsys_conformance.budget import QUICK_SECONDS, Import
 from evsys_conformance.declare import check, check_of, checks_of
@@ -188,7 +188,7 @@ class EntryConformance:
         if subject.entry is None:
             pytest.skip("what a subclass makes has no entry point; --evsys-conformance looks at its name")
         entry = subject.entry
-        owner = built_in_owner(entry.kind, entry.name)
+        owner = _built_in_owner(entry.kind, entry.name)
         require(
             owner in {None, entry.distribution},
             f"{owner} has a {entry.kind} called {entry.name!r}",
@@ -255,6 +255,13 @@ class EntryConformance:
             seen=Words(", ".join(sorted(changed))),
             wanted=f"in the ini file, a line of evsys_xfail: {cls.__name__}::{min(changed, default='')} = reason",
         )
+
+
+def _built_in_owner(kind: str, name: str) -> str | None:
+    """The distribution of evsys that has a plugin of this kind and name, or of the family that `name` is a member of."""
+    family = re.sub(r"([@^])[1-9][0-9]*$", r"\1k", name)
+    owners = known()["built_in"].get(kind, {}).items()
+    return next((owner for owner, names in owners if name in names or family in names), None)
 
 
 def _wants_service(request: pytest.FixtureRequest) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import cache
-from re import split, sub
+from re import split
 from typing import Any
 
 from evsys._plugins.scan import PluginEntry, normalized
@@ -15,7 +15,6 @@ from evsys.protocols import KINDS
 __all__ = [
     "NOT_YET",
     "ambiguous",
-    "built_in_owner",
     "closest",
     "known",
     "not_found",
@@ -42,13 +41,6 @@ def known() -> dict[str, dict[str, dict[str, Any]]]:
     from json import loads
 
     return loads(files("evsys._plugins").joinpath("known.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]  # JSON
-
-
-def built_in_owner(kind: str, name: str) -> str | None:
-    """The distribution of evsys that has a plugin of this kind and name, or of the family that `name` is a member of."""
-    family = sub(r"([@^])[1-9][0-9]*$", r"\1k", name)
-    owners = known()["built_in"].get(kind, {}).items()
-    return next((owner for owner, names in owners if name in names or family in names), None)
 
 
 def not_found(

@@ -242,7 +242,7 @@ def _through(
         raise _failed(stage, source, exc) from exc
 
 
-def _failed(stage: Stage, source: ReadReport, exc: Exception) -> DataError:
+def _failed(stage: Stage, source: ReadReport, exc: BaseException) -> DataError:
     place = f" ({source.place()})" if source.line is not None else ""
     after = f"after taking row {stage.rows_in - 1}{place}" if stage.rows_in else "before taking a row"
     facts = exc.facts if isinstance(exc, DataError) else {}
