@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import attrs
 import numpy as np
 import pytest
 
@@ -226,10 +227,14 @@ def _moved_value(
         return lambda moved: _value(loss(data, moved))
 
     def along(moved: Logprobs) -> float:
-        others = copy.deepcopy(list(data))
-        for datum, before, after in zip(others, logprobs, moved, strict=True):
-            for name in {"logprobs", "ref_logprobs"} & set(datum.loss_inputs):
-                datum.loss_inputs[name] = datum.loss_inputs[name] + (after - before)
+        others = []
+        for datum, before, after in zip(data, logprobs, moved, strict=True):
+            near = {
+                name: values + (after - before)
+                for name, values in datum.loss_inputs.items()
+                if name in {"logprobs", "ref_logprobs"}
+            }
+            others.append(attrs.evolve(datum, loss_inputs={**datum.loss_inputs, **near}))
         return _value(loss(others, moved))
 
     return along
