@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Planned,
         PlannedArm,
         PlannedConfirm,
+        PlannedLimit,
         PlannedSearch,
     )
 
@@ -66,6 +67,7 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
         f"in all: steps {count_words(found.steps)}, tokens trained {count_words(found.trained_tokens)}, "
         f"time {time_words(found.seconds)}{' one run after another' if found.seconds is not None else ''}, cost {money_words(found.cost_usd)}"
     )
+    yield from (f"  {_limit(limit, concurrent=found.concurrent)}" for limit in found.budget)
     reasons: dict[str, list[str]] = {}
     for arm in found.arms:
         for reason in arm.unknown:
@@ -102,6 +104,26 @@ def _arm_row(arm: PlannedArm) -> tuple[str, ...]:
         time_words(arm.seconds),
         money_words(arm.cost_usd),
     )
+
+
+def _limit(limit: PlannedLimit, *, concurrent: int) -> str:
+    """Whether the experiment fits a limit of its budget."""
+    parts = {"training": limit.training, "scoring": limit.scoring}
+    if limit.name in ("steps", "arms"):
+        del parts["scoring"]
+    takes = ", ".join(f"{part} {_amount(limit.name, amount)}" for part, amount in parts.items())
+    if limit.confirmation:
+        takes += f", and confirming a winner {_amount(limit.name, limit.confirmation)} on top"
+    at_once = f", {concurrent} runs at once" if limit.name == "wall_seconds" and concurrent > 1 else ""
+    verdict = {True: "fits", False: "does not fit", None: "may not fit"}[limit.fits]
+    return f"{verdict} budget.{limit.name} of {_amount(limit.name, limit.limit)}: {takes}{at_once}"
+
+
+def _amount(name: str, value: float | None) -> str:
+    """An amount in the unit of a limit."""
+    if name == "usd":
+        return money_words(value)
+    return time_words(value) if name == "wall_seconds" else count_words(value if value is None else round(value))
 
 
 def _design(design: Design) -> Iterator[str]:

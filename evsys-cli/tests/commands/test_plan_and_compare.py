@@ -31,6 +31,14 @@ def test_a_plan_tells_steps_and_the_smallest_effect_and_writes_no_record(evsys, 
     assert not list(decided.parent.glob(".evsys/experiments/*"))
 
 
+def test_a_plan_says_that_the_budget_does_not_pay_for_it(evsys, decided):
+    out = evsys("plan", decided, "--set", "budget={steps: 3, tokens: 1000000}").out
+    assert "  does not fit budget.steps of 3: training 4\n" in out
+    assert "  may not fit budget.tokens of 1,000,000: training " in out
+    document = evsys("plan", decided, "--set", "budget={steps: 3}", "--json").json
+    assert [(limit["name"], limit["fits"]) for limit in document["budget"]] == [("steps", False)]
+
+
 def test_a_plan_knows_what_was_run_before_and_what_differs(evsys, decided):
     assert evsys("run", decided, "--quiet").code == 0
     assert "run was run before, with the same seeds: " in evsys("plan", decided).out

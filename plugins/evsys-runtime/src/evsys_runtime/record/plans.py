@@ -21,6 +21,7 @@ __all__ = [
     "Planned",
     "PlannedArm",
     "PlannedConfirm",
+    "PlannedLimit",
     "PlannedScoring",
     "PlannedSearch",
 ]
@@ -133,6 +134,23 @@ class PlannedConfirm:
 
 
 @attrs.frozen(kw_only=True)
+class PlannedLimit:
+    """A `limit` of the budget against what the experiment is expected to use of it.
+
+    `training` and `scoring` are the known parts over all runs, None if nothing is known; time is divided by the runs that are made at once.
+    `confirmation` is what training a winner again takes on top. `fits` is False if the known parts of training and scoring exceed the limit,
+    and None if a part isn't known.
+    """
+
+    name: str
+    limit: float
+    training: float | None = None
+    scoring: float | None = None
+    confirmation: float | None = None
+    fits: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Neighbour:
     """An arm on record that is like a planned one. Without `differences` it is the same, with `same_seeds` its very runs."""
 
@@ -152,7 +170,7 @@ class Neighbour:
 @attrs.frozen(kw_only=True)
 class Planned:
     """What `evsys plan --json` prints. Totals are over all runs but those of `confirm`, None where a part isn't known; nothing of it was trained or
-    paid for. With a `search` one of `arms` stands for all that it may propose, with the numbers of the one that takes most.
+    paid for. `budget` compares them with the limits of the experiment. With a `search` one of `arms` stands for all that it may propose, with the numbers of the one that takes most.
     """
 
     name: str
@@ -168,6 +186,7 @@ class Planned:
     cost_usd: float | None = None
     design: Design | None = None
     confirm: PlannedConfirm | None = None
+    budget: tuple[PlannedLimit, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     warnings: tuple[str, ...] = ()
 

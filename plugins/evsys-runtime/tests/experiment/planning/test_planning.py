@@ -351,6 +351,53 @@ def test_a_confirmation_against_untrained_weights_trains_the_winner_alone(config
     assert planned(config, "confirm={seeds: 0, benchmark: other}").confirm.steps == 0
 
 
+def limits(found):
+    return {limit.name: limit for limit in found.budget}
+
+
+def test_a_budget_that_does_not_pay_for_training_and_scoring_does_not_fit(config):
+    ran(config)
+    single = "max_concurrent_arms=1"
+    whole = planned(config, single)
+    assert whole.budget == ()
+    training = sum(arm.seconds * arm.runs for arm in whole.arms)
+    scoring = whole.seconds - training
+    assert scoring > 0
+    enough, little = whole.seconds * 1.01, training + scoring / 2
+    fits = limits(planned(config, single, f"budget={{wall_seconds: {enough}, steps: 1000, usd: 1.0}}"))
+    assert {name: limit.fits for name, limit in fits.items()} == dict.fromkeys(
+        ("usd", "wall_seconds", "steps"), True
+    )
+    (limit,) = planned(config, single, f"budget={{wall_seconds: {little}}}").budget
+    assert (limit.training, limit.scoring) == (pytest.approx(training), pytest.approx(scoring))
+    assert limit.fits is False
+    (limit,) = planned(config, "budget={steps: 3}").budget
+    assert (limit.training, limit.scoring, limit.fits) == (whole.steps, 0, False)
+    (limit,) = planned(config, "budget={arms: 3}").budget
+    assert (limit.training, limit.fits) == (4, False)
+
+
+def test_a_budget_may_fit_if_a_part_is_unknown_and_does_not_if_the_known_part_exceeds_it(config, monkeypatch):
+    monkeypatch.setattr(MockBackend, "free", False)
+    prices = '[models."evsys/tiny"]\nprompt = 1.0\ncompletion = 1.0\ntraining = 2.0\n'
+    (config.parent / "prices.toml").write_text(prices, encoding="utf-8")
+    training = sum(arm.cost_usd * arm.runs for arm in planned(config).arms)
+    for limit, fits in ((2 * training, None), (training / 2, False)):
+        (found,) = planned(config, f"budget={{usd: {limit}}}").budget
+        assert (found.training, found.scoring, found.fits) == (pytest.approx(training), None, fits)
+
+
+def test_runs_at_once_share_the_seconds_of_a_budget(config):
+    ran(config)
+    seconds = planned(config).seconds
+    one, two = (
+        planned(config, f"budget={{wall_seconds: {seconds * 0.6}}}", f"max_concurrent_arms={count}").budget[0]
+        for count in (1, 2)
+    )
+    assert (one.fits, two.fits) == (False, True)
+    assert two.training == pytest.approx(one.training / 2)
+
+
 TAUGHT = """version: 1
 name: taught
 run:

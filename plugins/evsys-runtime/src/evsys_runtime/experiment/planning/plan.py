@@ -23,6 +23,7 @@ from evsys_runtime.experiment.memory.repeats import repeats
 from evsys_runtime.experiment.planning.confirming import planned_confirm, scorings_of_run
 from evsys_runtime.experiment.planning.design import confirming_design, design_of
 from evsys_runtime.experiment.planning.evidence import Evidence, arm_label
+from evsys_runtime.experiment.planning.fitting import planned_limits
 from evsys_runtime.experiment.planning.neighbours import neighbours
 from evsys_runtime.experiment.planning.searched import as_one, planned_search, with_stand_ins
 from evsys_runtime.experiment.planning.training import Trainings
@@ -64,11 +65,15 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         ]
         runs_in_all = sum(arm.runs for arm in found)
         counted = search is None or search.arms is not None
+        concurrent = min(plan.concurrent_arms, runs_in_all) if counted else plan.concurrent_arms
+        confirm = planned_confirm(
+            plan, benchmarks, arms, confirming_design(plan, benchmarks, resolved, evidence)
+        )
         return Planned(
             name=plan.experiment.name,
             config=plan.document.source,
             runs=runs_in_all,
-            concurrent=min(plan.concurrent_arms, runs_in_all) if counted else plan.concurrent_arms,
+            concurrent=concurrent,
             arms=tuple(found),
             search=search,
             scorings=tuple(scorings),
@@ -81,9 +86,8 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
                 [*(arm.cost_usd for arm in _each_run(found)), *(scoring.cost_usd for scoring in scorings)]
             ),
             design=design_of(plan, benchmarks, resolved, evidence),
-            confirm=planned_confirm(
-                plan, benchmarks, arms, confirming_design(plan, benchmarks, resolved, evidence)
-            ),
+            confirm=confirm,
+            budget=tuple(planned_limits(plan.experiment.budget, found, scorings, confirm, concurrent)),
             neighbours=()
             if search is not None
             else tuple(neighbours(resolved, evidence, trainings.fingerprints)),
