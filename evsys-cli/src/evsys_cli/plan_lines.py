@@ -123,20 +123,19 @@ def _amount(name: str, value: float | None) -> str:
     """An amount in the unit of a limit."""
     if name == "usd":
         return money_words(value)
-    return time_words(value) if name == "wall_seconds" else count_words(value if value is None else round(value))
+    return (
+        time_words(value) if name == "wall_seconds" else count_words(value if value is None else round(value))
+    )
 
 
 def _design(design: Design) -> Iterator[str]:
     word = "higher" if design.direction == "max" else "lower"
     yield f"{design.metric} ({word} is better), {_count(design.comparisons, 'arm')} against {design.baseline}"
     of = f"{_count(design.tasks, 'task')}" + (f" in {design.units} clusters" if design.clustered else "")
-    yield f"  {of}, {_count(design.runs, 'run')} an arm, each at p <= {design.level:.2g}"
-    if design.smallest_detectable_effect is not None:
-        yield (
-            f"  smallest effect that is found with 80 % power: {number(design.smallest_detectable_effect)}, "
-            f"judging by {design.basis}"
-        )
-    if design.minimum_effect > 0:
+    look = "" if design.look is None or design.look == 1 else f", look {design.look} at this question"
+    yield f"  {of}, {_count(design.runs, 'run')} an arm, each at p <= {design.level:.2g}{look}"
+    yield from (f"  {line}" for line in _power(design))
+    if design.margin:
         yield f"  {_wanted(design)}"
     if design.baseline_score is not None:
         yield (
@@ -159,16 +158,48 @@ def _confirm(confirm: PlannedConfirm) -> Iterator[str]:
         yield from list(_design(confirm.design))[1:]
 
 
+def _power(design: Design) -> Iterator[str]:
+    """The effect that is found whatever the unknowns are, and their ranges."""
+    if design.smallest_detectable_effect is None or design.power_high is None:
+        return
+    seen = number(design.smallest_detectable_effect)
+    if design.asked in ("no_worse", "equal"):
+        shown = "no worse" if design.asked == "no_worse" else "equal"
+        what = f"equal arms are shown to be {shown} within a margin of {seen}"
+    else:
+        what = f"smallest effect that is found: {seen}"
+    best = design.smallest_detectable_at_best
+    at_best = "" if best is None else f"; at best {number(best)}"
+    yield f"{what}, with at least 80 % power ({design.power_low:.2f} to {design.power_high:.2f}){at_best}"
+    ranges = {
+        "correlation of two arms": design.correlation,
+        "base rate": design.base_rate,
+        "run-to-run deviation": design.run_deviation,
+    }
+    ranges_words = ", ".join(f"{name} {_range(ends)}" for name, ends in ranges.items() if ends is not None)
+    yield f"judging by {design.basis}{f'; {ranges_words}' if ranges_words else ''}"
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.2g} to {ends[1]:.2g}"
+
+
 def _wanted(design: Design) -> str:
-    """Whether the design shows the effect that is aimed at, and what would."""
-    seen, needed = design.smallest_detectable_effect, []
+    """Whether the design shows what is aimed at, and what would."""
+    seen, margin, needed = design.smallest_detectable_effect, design.margin or 0.0, []
+    if design.asked in ("no_worse", "equal"):
+        aim, what = margin, f"a margin of {margin:g}"
+    else:
+        named = "minimum_effect" if design.asked in (None, "better") else "margin"
+        aim, what = 2 * margin, f"an effect of {2 * margin:g}, twice the {named} of {margin:g}"
     if design.tasks_needed is not None:
         needed.append(f"about {design.tasks_needed:,} tasks")
-    if design.runs_needed is not None and (seen is None or seen > design.minimum_effect):
-        needed.append(f"about {design.runs_needed:,} runs an arm on the tasks that there are")
-    if seen is not None and seen <= design.minimum_effect:
-        return f"that shows a minimum_effect of {design.minimum_effect:g}, for which {needed[0]} would do"
-    return f"too few to show a minimum_effect of {design.minimum_effect:g}: {' or '.join(needed)} would"
+    if design.runs_needed is not None:
+        needed.append(f"about {design.runs_needed:,} runs an arm on these tasks")
+    shown = design.tasks_needed is not None and design.tasks_needed <= design.tasks
+    if shown or (seen is not None and seen <= aim):
+        return f"enough for {what}" + (f", for which {needed[0]} would do" if needed else "")
+    return f"too few for {what}: {' or '.join(needed) or 'no number of tasks or runs alone'} would do"
 
 
 def _neighbours(found: tuple[Neighbour, ...]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from evsys_runtime.record.provenance import collect
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Options
 
-__all__ = ["arm_facts", "benchmark_facts", "experiment_facts", "run_facts"]
+__all__ = ["arm_facts", "asked_facts", "benchmark_facts", "experiment_facts", "run_facts"]
 
 
 def experiment_facts(
@@ -33,9 +33,7 @@ def experiment_facts(
         "tags": list(metadata.tags),
         "project_goal_id": metadata.project_goal_id,
         "parent_experiment_id": metadata.parent_experiment_id,
-        "success_metric": str(plan.success) if plan.success else None,
-        "direction": plan.success.direction if plan.success else None,
-        "baseline": metadata.baseline,
+        **asked_facts(plan),
         "minimum_effect": metadata.minimum_effect,
         "claim": metadata.claim,
         "margin": metadata.claimed_margin,
@@ -57,6 +55,15 @@ def benchmark_facts(benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
             for b in benchmarks
         },
         "task_contents": {b.name: task_contents(b.tasks).as_json for b in benchmarks},
+    }
+
+
+def asked_facts(plan: Plan) -> Mapping[str, Any]:
+    """The facts by which a question is recognised, along with those of its benchmark entries."""
+    return {
+        "success_metric": str(plan.success) if plan.success else None,
+        "direction": plan.success.direction if plan.success else None,
+        "baseline": plan.experiment.metadata.baseline,
     }
 
 

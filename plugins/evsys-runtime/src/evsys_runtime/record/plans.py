@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from evsys.types import Purpose
+from evsys.types import Claim, Purpose
 from evsys_runtime.record.differing import Difference
 from evsys_runtime.record.marks import Mark
 
@@ -84,10 +84,16 @@ class PlannedScoring:
 class Design:
     """What the verdict will be able to see.
 
-    `level` is that of each comparison after correction for all. `units` are what the test takes for independent: tasks, or clusters of them.
+    `asked` is the claim with its `margin`. `level` is that of each comparison: what the series leaves to this `look` at the question, corrected for all
+    comparisons. `units` are what the test takes for independent: tasks, or clusters of them.
     `smallest_p` is what they give where all differ in one direction, `permutation_floor` what the permutation of seeds does; None where none
-    is made. `smallest_detectable_effect` is found with 80 % power, None where nothing would be; `basis` says from what it is known.
-    `tasks_needed` and `runs_needed` show an effect of `minimum_effect`. At floor and ceiling are tasks on which the
+    is made.
+
+    Not everything is known before: `correlation` of two arms' scores on a task and `base_rate` (0 is the lowest score, 1 the highest), both None if
+    differences on record tell more, and `run_deviation`, the standard deviation between runs of a recipe, None for a claim about a checkpoint. Over all of these ranges,
+    `smallest_detectable_effect` is found with at least 80 % power, with `power_low` to `power_high`; at best it is
+    `smallest_detectable_at_best`. For the claims `no_worse` and `equal` both are margins, which equal arms are shown to keep. None where nothing would be found; `basis` says from what it is known.
+    `tasks_needed` and `runs_needed` show an effect of twice the margin with at least 80 % power, or, for `no_worse` and `equal`, the margin of equal arms; None where none is set, or no number does. At floor and ceiling are tasks on which the
     baseline has the lowest or highest score that there is.
     """
 
@@ -105,6 +111,15 @@ class Design:
     smallest_p: float
     permutation_floor: float | None = None
     smallest_detectable_effect: float | None = None
+    smallest_detectable_at_best: float | None = None
+    power_low: float | None = None
+    power_high: float | None = None
+    correlation: tuple[float, float] | None = None
+    base_rate: tuple[float, float] | None = None
+    run_deviation: tuple[float, float] | None = None
+    look: int | None = None
+    asked: Claim | None = None
+    margin: float | None = None
     tasks_needed: int | None = None
     runs_needed: int | None = None
     baseline_score: float | None = None

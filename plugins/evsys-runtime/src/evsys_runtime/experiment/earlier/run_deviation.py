@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
     from evsys_runtime.experiment.session import Session
 
-__all__ = ["known_deviation"]
+__all__ = ["deviation_on_record", "is_reliable", "known_deviation"]
 
 
 def known_deviation(session: Session, question: Question, earlier: Earlier) -> RunDeviation | None:
     """How far runs of similar recipes differ; None where too few are on record. Blocking.
-
-    Similar recipes train the same model by the same algorithm on the same backend and were scored by the same metric on the same tasks with as
-    many samples. Experiments that are retracted, invalid, dry, edited, leaked or simulated, or that rest on retracted ones, don't count.
 
     Args:
         session: whose experiment it is.
@@ -44,25 +41,52 @@ def known_deviation(session: Session, question: Question, earlier: Earlier) -> R
     index = earlier() if arms else None
     if index is None:
         return None
-    configs = resolved_runs(session.plan, arms).values()
+    configs = list(resolved_runs(session.plan, arms).values())
+    own = session.record.experiment_id
     try:
-        evidence = Evidence(index)
-        recipes = [
-            found
-            for arm in evidence.arms_scored_on(benchmark.benchmark_hash)
-            if _counts(arm, session.record.experiment_id)
-            and any(arm.trained_as(config) for config in configs)
-            for found in _recipes_of(arm, evidence, question, benchmark)
-        ]
+        return deviation_on_record(Evidence(index), configs, question, benchmark, apart_from=own)
     except (StoreError, sqlite3.Error) as error:
         session.warnings.append(f"the runs of earlier experiments can't be looked up: {error}")
         return None
+
+
+def deviation_on_record(
+    evidence: Evidence,
+    configs: Sequence[Mapping[str, Any]],
+    question: Question,
+    benchmark: BoundBenchmark,
+    *,
+    apart_from: str | None = None,
+) -> RunDeviation | None:
+    """How far runs of recipes similar to some differ; None where too few are on record.
+
+    Similar recipes train the same model by the same algorithm on the same backend and were scored by the same metric on the same tasks with as
+    many samples, in experiments that are reliable.
+
+    Args:
+        evidence: what is on record.
+        configs: the resolved runs.
+        question: what is asked.
+        benchmark: the entry that decides.
+        apart_from: an experiment that doesn't count.
+    """
+    recipes = [
+        found
+        for arm in evidence.arms_scored_on(benchmark.benchmark_hash)
+        if is_reliable(arm)
+        and arm.experiment.experiment_id != apart_from
+        and any(arm.trained_as(config) for config in configs)
+        for found in _recipes_of(arm, evidence, question, benchmark)
+    ]
     return run_deviation(question.name, recipes)
 
 
-def _counts(arm: PastArm, own: str) -> bool:
+def is_reliable(arm: PastArm) -> bool:
+    """Whether the numbers of its experiment count as evidence: it is concluded, since marks are known only then, and isn't retracted, invalid, dry,
+    edited, leaked or simulated, and doesn't rest on retracted ones.
+    """
     past = arm.experiment
-    if past.experiment_id == own or past.verdict in (None, "INVALID"):  # marks are known once it is concluded
+    if past.verdict in (None, "INVALID"):
         return False
     return not any(mark.kind in DISQUALIFYING for mark in marks_of(past))
 

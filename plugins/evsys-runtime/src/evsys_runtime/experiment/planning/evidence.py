@@ -77,14 +77,14 @@ class Evidence:
     """
 
     def __init__(self, index: Index) -> None:
-        self._index = index
+        self.index = index
         self.result = cache(self._result)
         self._known = cache(lambda: {past.experiment_id: past for past in ask(index, Question()).experiments})
         self._read = cache(lambda folder: tuple(self.arms_of(self._known()[folder])))
 
     def arms_near(self, configs: Sequence[Mapping[str, str]], most: int) -> Iterator[PastArm]:
         """Arms that lack at most so many values of one of some configs, given as JSON texts by path."""
-        on_record = ArmsOnRecord.of(self._index)
+        on_record = ArmsOnRecord.of(self.index)
         numbers = {leaf: number for number, leaf in on_record.leaves.items()}
         wanted = [
             (len(config), {numbers[leaf] for leaf in config.items() if leaf in numbers}) for config in configs
@@ -93,7 +93,7 @@ class Evidence:
             own: any(size - len(known & own) <= most for size, known in wanted)
             for own in {own for _, _, own in on_record.arms}
         }
-        folders = dict(found_by(self._index, Question()))
+        folders = dict(found_by(self.index, Question()))
         arms: dict[str, set[str]] = {}
         for experiment, arm, own in on_record.arms:
             if near[own] and experiment in folders:
@@ -108,7 +108,7 @@ class Evidence:
             "SELECT e.folder FROM label l JOIN experiment e ON e.id = l.experiment "
             "WHERE l.kind = 'tasks' AND l.value = ?"
         )
-        scored = {folder for (folder,) in self._index.rows(query, (benchmark_hash,))}
+        scored = {folder for (folder,) in self.index.rows(query, (benchmark_hash,))}
         for folder in self._known():
             if folder in scored:
                 yield from self._read(folder)
@@ -122,7 +122,7 @@ class Evidence:
 
     def arms_of(self, past: PastExperiment) -> Iterator[PastArm]:
         """The arms of one experiment, dry or not; none where its resolved.json is missing or of another form."""
-        folder = self._index.experiments / past.experiment_id
+        folder = self.index.experiments / past.experiment_id
         try:
             tree = read_json(folder / "resolved.json")
         except StoreError:
@@ -131,7 +131,7 @@ class Evidence:
         for arm in tree.get("arms", ()):
             if isinstance(arm, Mapping) and "arm" in arm and isinstance(arm.get("run"), Mapping):
                 found.setdefault(arm_label(arm), []).append(arm)
-        runs = runs_of(self._index, past.experiment_id) if found else ()
+        runs = runs_of(self.index, past.experiment_id) if found else ()
         for name, repeats in found.items():
             yield PastArm(
                 experiment=past,

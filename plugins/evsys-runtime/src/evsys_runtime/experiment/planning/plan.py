@@ -21,7 +21,7 @@ from evsys_runtime.experiment.checks.leak_warnings import leak_warnings
 from evsys_runtime.experiment.memory.known_bad import known_bad
 from evsys_runtime.experiment.memory.repeats import repeats
 from evsys_runtime.experiment.planning.confirming import planned_confirm, scorings_of_run
-from evsys_runtime.experiment.planning.design import confirming_design, design_of
+from evsys_runtime.experiment.planning.design import Designs
 from evsys_runtime.experiment.planning.evidence import Evidence, arm_label
 from evsys_runtime.experiment.planning.fitting import planned_limits
 from evsys_runtime.experiment.planning.neighbours import neighbours
@@ -66,9 +66,8 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         runs_in_all = sum(arm.runs for arm in found)
         counted = search is None or search.arms is not None
         concurrent = min(plan.concurrent_arms, runs_in_all) if counted else plan.concurrent_arms
-        confirm = planned_confirm(
-            plan, benchmarks, arms, confirming_design(plan, benchmarks, resolved, evidence)
-        )
+        designs = Designs(plan=plan, benchmarks=benchmarks, resolved=resolved, evidence=evidence)
+        confirm = planned_confirm(plan, benchmarks, arms, designs.of_confirmation())
         return Planned(
             name=plan.experiment.name,
             config=plan.document.source,
@@ -85,7 +84,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
             cost_usd=_sum(
                 [*(arm.cost_usd for arm in _each_run(found)), *(scoring.cost_usd for scoring in scorings)]
             ),
-            design=design_of(plan, benchmarks, resolved, evidence),
+            design=designs.of_experiment(),
             confirm=confirm,
             budget=tuple(planned_limits(plan.experiment.budget, found, scorings, confirm, concurrent)),
             neighbours=()

@@ -15,7 +15,17 @@ from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
 from evsys_runtime.experiment.verdict.paired import Paired, Seeds, satterthwaite
 from evsys_runtime.experiment.verdict.student import t_quantile
 
-__all__ = ["detectable", "runs_to_show", "smallest_p", "tasks_to_place", "tasks_to_show"]
+__all__ = [
+    "POWER",
+    "detectable",
+    "least_share",
+    "needed_units",
+    "runs_to_show",
+    "smallest_p",
+    "smallest_p_of",
+    "tasks_to_place",
+    "tasks_to_show",
+]
 
 POWER = 0.8
 MOST_UNITS = 10_000_000
@@ -25,8 +35,12 @@ MOST_RUNS = 1_000
 
 def smallest_p(paired: Paired, units: int | None = None) -> float:
     """The p-value when `units` units (by default all there are) differ, all in one direction: no design gives less."""
-    units = paired.clusters if units is None else units
-    return mcnemar(units, 0) if paired.exact_binary else min(1.0, 2.0 ** (1 - units))
+    return smallest_p_of(paired.clusters if units is None else units, exact_binary=paired.exact_binary)
+
+
+def smallest_p_of(units: int, *, exact_binary: bool) -> float:
+    """The p-value when so many units differ, all in one direction."""
+    return mcnemar(units, 0) if exact_binary else min(1.0, 2.0 ** (1 - units))
 
 
 def detectable(paired: Paired, level: float = 0.05) -> float | None:
@@ -44,7 +58,7 @@ def detectable(paired: Paired, level: float = 0.05) -> float | None:
     by_error = _multiplier(level, freedom) * paired.standard_error
     if not _is_floor(paired, needed):
         return by_error
-    return max(by_error, _share(paired.clusters, needed) * paired.scale)
+    return max(by_error, least_share(paired.clusters, needed) * paired.scale)
 
 
 def tasks_to_show(paired: Paired, effect: float, level: float = 0.05) -> int:
@@ -53,7 +67,7 @@ def tasks_to_show(paired: Paired, effect: float, level: float = 0.05) -> int:
     units = paired.clusters * (_multiplier(level) * paired.standard_error / effect) ** 2
     if _is_floor(paired, needed):
         target = effect / paired.scale
-        units = max(units, _smallest(needed, lambda n: _share(n, needed) <= target))
+        units = max(units, _smallest(needed, lambda n: least_share(n, needed) <= target))
     return _tasks(paired, max(units, needed))
 
 
@@ -101,8 +115,12 @@ def _multiplier(level: float, freedom: float = math.inf) -> float:
 
 
 def _needed(paired: Paired, level: float) -> int:
+    return needed_units(level, exact_binary=paired.exact_binary)
+
+
+def needed_units(level: float, *, exact_binary: bool) -> int:
     """The fewest units that are significant at `level` when all of them differ in one direction."""
-    return next(units for units in range(1, 1000) if smallest_p(paired, units) <= level)
+    return next(n for n in range(1, 1000) if smallest_p_of(n, exact_binary=exact_binary) <= level)
 
 
 def _is_floor(paired: Paired, needed: int) -> bool:
@@ -114,7 +132,7 @@ def _agree(paired: Paired) -> bool:
     return paired.standard_error <= 1e-12 * paired.scale
 
 
-def _share(units: int, needed: int) -> float:
+def least_share(units: int, needed: int) -> float:
     """The smallest share q for which at least `needed` of `units` differ with 80 % probability."""
     low, high = 0.0, 1.0
     for _ in range(60):
