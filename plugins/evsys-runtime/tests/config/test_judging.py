@@ -665,3 +665,25 @@ def test_a_contrast_names_the_baseline_and_the_arm_that_is_compared(load):
 )
 def test_a_claim_that_cannot_be_tested_is_refused(problems, metadata: str, words: str):
     assert words in only(problems(claimed(metadata)))
+
+
+def test_a_metric_of_ones_own_draws_as_many_samples_as_its_name_says(load, registry):
+    class Best:
+        direction = "max"
+
+        def compute(self, task_rewards):
+            return sum(max(rewards) for rewards in task_rewards) / len(task_rewards)
+
+    class Any_(Best):
+        needs_samples = 1
+
+    registry.register("metric", "best@2", Best)
+    registry.register("metric", "any@4", Any_)
+    for metric, samples in (("best@2", 2), ("any@4", 1)):
+        plan = load(file(f"{{benchmark: {{path: data/val.jsonl, metrics: [{metric}]}}}}"))
+        assert [entry.num_samples for entry in plan.experiment.metadata.benchmarks] == [samples]
+
+
+def test_an_entry_cant_have_the_name_of_a_proof(problems):
+    (problem,) = problems(file("{benchmark: {name: val@selected, path: data/val.jsonl}}"))
+    assert "'val@selected' is the name of another entry's proof" in problem

@@ -27,7 +27,7 @@ from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Plugins, made_from
 from evsys_runtime.config.engines import engine_kind, engine_problems, why_harbor
 from evsys_runtime.config.later import NOT_YET, later_keys
-from evsys_runtime.config.metrics import over_rollouts, try_metric
+from evsys_runtime.config.metrics import over_rollouts, samples_needed, try_metric
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.tasks import Tasks, load_tasks
@@ -35,8 +35,9 @@ from evsys_runtime.config.transforms import check_transform
 from evsys_runtime.data.equal_tasks import clusters_of, distinct_tasks
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.data.task_limit import limited
+from evsys_runtime.proofs import is_proof
 
-__all__ = ["Benchmarks", "Size", "drawn", "samples_needed", "too_few", "with_clients", "wrong_direction"]
+__all__ = ["Benchmarks", "Size", "drawn", "too_few", "with_clients", "wrong_direction"]
 
 _MOST_TOLD = 10
 """How many different things are told that are wrong with tasks."""
@@ -85,6 +86,10 @@ class Benchmarks:
         self._source(entry, place)
         self._split(entry, tree, place)
         label = entry.label
+        if is_proof(label):
+            self.reader.add(
+                f"{place}.name", f"{label!r} is the name of another entry's proof", "end the name differently"
+            )
         if label in self._labels:
             self.reader.add(
                 place,
@@ -198,7 +203,7 @@ class Benchmarks:
             direction = getattr(built.plugin, "direction", None)
             if direction not in {None, "max", "min"}:
                 self.reader.add(where, *wrong_direction(spec.kind, direction))
-            needed = samples_needed(built.plugin)
+            needed = samples_needed(built.plugin, spec.kind)
             if entry.num_samples is not None and needed > entry.num_samples:
                 self.reader.add(where, *too_few(name, needed, entry.num_samples))
             if built.plugin is not None:
@@ -393,14 +398,11 @@ def with_clients(entry: BenchmarkConfig, registry: Registry) -> BenchmarkConfig:
 
 def drawn(entry: BenchmarkConfig, plugins: Plugins) -> BenchmarkConfig:
     """An entry that lists metrics with as many samples as they need, unless it says how many."""
-    built = [plugins.build("metric", spec.kind, spec.params, "$").plugin for spec in entry.metric_specs]
-    return entry.drawn(max(map(samples_needed, built), default=1))
-
-
-def samples_needed(metric: object) -> int:
-    """How many samples of a task a metric needs."""
-    needed = getattr(metric, "needs_samples", 1)
-    return needed if isinstance(needed, int) else 1
+    needed = (
+        samples_needed(plugins.build("metric", spec.kind, spec.params, "$").plugin, spec.kind)
+        for spec in entry.metric_specs
+    )
+    return entry.drawn(max(needed, default=1))
 
 
 def too_few(metric: str, needed: int, given: int) -> tuple[str, str]:

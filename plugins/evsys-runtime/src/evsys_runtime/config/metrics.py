@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,10 @@ from evsys_runtime.places import place_of
 if TYPE_CHECKING:
     from evsys.types import Rollout
 
-__all__ = ["measure", "number_of", "over_rollouts", "try_metric"]
+__all__ = ["measure", "number_of", "over_rollouts", "samples_needed", "try_metric"]
+
+_OF_K = re.compile(r"[^@^]+[@^](\d{1,4})")
+"""Names such as `pass@2` and `pass^4`."""
 
 _HINT = (
     "compute(task_rewards) receives a list with one inner list per task: the rewards of the task's samples"
@@ -24,6 +28,15 @@ _HINT_ROLLOUTS = "compute_rollouts(task_rollouts) receives a mapping of task ids
 def over_rollouts(plugin: Any) -> bool:
     """Whether a metric looks at whole rollouts, those without a score too, rather than at rewards."""
     return not hasattr(plugin, "compute")
+
+
+def samples_needed(plugin: Any, name: str) -> int:
+    """How many samples of a task a metric needs: `needs_samples`, else the k of a name such as `pass@2`, else 1."""
+    declared = getattr(plugin, "needs_samples", None)
+    if isinstance(declared, int):
+        return max(1, declared)
+    of_k = _OF_K.fullmatch(name)
+    return max(1, int(of_k[1])) if of_k is not None else 1
 
 
 def measure(plugin: Any, tasks: Mapping[str, Sequence[Any]]) -> Any:

@@ -12,8 +12,9 @@ from evsys._plugins.refusals import closest
 from evsys.errors import PluginError
 from evsys_runtime.config import trees
 from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.config.benchmarks import drawn, samples_needed, too_few, with_clients, wrong_direction
+from evsys_runtime.config.benchmarks import drawn, too_few, with_clients, wrong_direction
 from evsys_runtime.config.building import Plugins
+from evsys_runtime.config.metrics import samples_needed
 from evsys_runtime.config.model import BenchmarkConfig, ContrastConfig, MetadataConfig
 from evsys_runtime.config.names import slug
 from evsys_runtime.config.plan import SuccessMetric
@@ -229,7 +230,9 @@ class Selection:
     def _default_of(self, entry: BenchmarkConfig, success: SuccessMetric | None, confirm: str | None) -> str:
         if success is None or entry.label not in (success.benchmark, confirm):
             return DEFAULT_METRIC
-        needed = samples_needed(self.plugins.build("metric", success.metric, {}, _PLACE).plugin)
+        needed = samples_needed(
+            self.plugins.build("metric", success.metric, {}, _PLACE).plugin, success.metric
+        )
         if entry.num_samples is not None and needed > entry.num_samples:
             self._add(*too_few(success.metric, needed, entry.num_samples))
         return success.metric

@@ -16,7 +16,7 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, Problem, boundary
 from evsys.types import MetricValue, Rollout, Score
-from evsys_runtime.config.metrics import measure, number_of, over_rollouts
+from evsys_runtime.config.metrics import measure, number_of, over_rollouts, samples_needed
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.intervals import Interval, bootstrap_interval, mean_interval
 from evsys_runtime.evaluation.ranges import Range, declared_range, range_of, seen_range
@@ -126,7 +126,7 @@ def bind_metric(
     if pass_threshold is not None and "pass_threshold" not in given and _has_threshold(registry, name):
         given["pass_threshold"] = pass_threshold
     plugin = registry.build("metric", name, given, path=f"{path}.params" if params else path)
-    needs = int(getattr(plugin, "needs_samples", 1))
+    needs = samples_needed(plugin, name)
     if num_samples is not None and needs > num_samples:
         message = f"{label or name} needs {needs} samples of each task, and the entry draws {num_samples}"
         raise ConfigError([Problem(path=path, message=message, hint=f"set num_samples to at least {needs}")])
@@ -138,7 +138,7 @@ def bind_metric(
         plugin=plugin,
         direction=cast("Direction", direction or "max"),
         declared=direction is not None,
-        needs_samples=max(1, needs),
+        needs_samples=needs,
         value_range=declared_range(plugin, name, "value_range"),
     )
 
