@@ -88,8 +88,9 @@ def promised(test, unknowns, margin=0.0):
 
 
 def draws(few):
+    slow = (pytest.mark.slow, pytest.mark.timeout(1800))
     return pytest.mark.parametrize(
-        "count", [pytest.param(few, id="few"), pytest.param(2000, id="many", marks=pytest.mark.slow)]
+        "count", [pytest.param(few, id="few"), pytest.param(2000, id="many", marks=slow)]
     )
 
 
