@@ -25,6 +25,7 @@ def option[T](
     aliases: Iterable[str] | Mapping[str, str | None] = (),
     deprecated: str | None = None,
     min_len: int | None = None,
+    secret: bool = False,
 ) -> T:
     """A field of an attrs Config: its default, what it means, and what it allows. None is let through by all bounds.
 
@@ -41,6 +42,7 @@ def option[T](
             deprecated, or None for a name that stays.
         deprecated: the version since which the field itself is deprecated; `help` says what to use instead.
         min_len: fewest characters or items.
+        secret: its value is a secret: a file must write `${NAME}`, its repr is hidden, and its schema is write-only.
     """
     wanted: list[tuple[Callable[[Any], Any], Any]] = [
         *((validators.ge, ge), (validators.gt, gt), (validators.le, le), (validators.lt, lt)),
@@ -48,10 +50,11 @@ def option[T](
     ]
     checks = [make(value) for make, value in wanted if value is not None]
     names = dict(aliases) if isinstance(aliases, Mapping) else dict.fromkeys(aliases)
-    metadata = {"help": help, "source": source, "aliases": names, "deprecated": deprecated}
+    metadata = {"help": help, "source": source, "aliases": names, "deprecated": deprecated, "secret": secret}
     made = attrs.field(
         default=attrs.NOTHING if default is ... else default,
         validator=validators.optional(checks[0] if len(checks) == 1 else checks) if checks else None,
         metadata={key: value for key, value in metadata.items() if value},
+        repr=not secret,
     )
     return cast("T", made)

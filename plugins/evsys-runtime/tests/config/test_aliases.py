@@ -6,7 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from evsys import option
+from evsys import option, schema_for_config
+from evsys.errors import ConfigError
 from evsys_runtime.config.resolved import Resolver
 
 
@@ -24,6 +25,7 @@ class Named:
         learning_rate: float = option(1e-4, "Rate.", gt=0, aliases={"lr": "0.4", "rate": None})
         speed: float | None = option(None, "Use `learning_rate`.", deprecated="0.5")
         inner: Inner = option(Inner(), "Nested.")
+        phrase: str | None = option(None, "Opens the service.", secret=True, aliases=("words",))
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
@@ -191,3 +193,38 @@ def test_a_metric_by_another_name_is_recorded_by_its_own(load, registry):
         plan = load(text % written)
         assert plan.experiment.metadata.benchmarks[0].metric_names == ("pass_rate", "cost_per_task")
         assert str(plan.success) == "val.cost_per_task"
+
+
+@pytest.mark.parametrize("name", ["phrase", "words"])
+def test_a_secret_that_a_file_spells_out_is_refused_without_its_value(load, name):
+    with pytest.raises(ConfigError) as caught:
+        load(with_algorithm(f"{{{name}: sesame}}"))
+    (problem,) = caught.value.problems
+    assert problem.path.endswith(f"params.{name}")
+    assert problem.line is not None
+    assert "'phrase' is a secret" in str(problem)
+    assert "write ${PHRASE} and export PHRASE" in str(problem)
+    assert "sesame" not in str(problem)
+
+
+def test_a_secret_that_an_override_or_an_axis_spells_out_is_refused(load):
+    with pytest.raises(ConfigError, match="'phrase' is a secret"):
+        load(with_algorithm("{}"), "run.algorithm.params.phrase=sesame")
+    matrix = with_algorithm("{}").replace("run:", "matrix:\n  base_run:").replace("\n  ", "\n    ")
+    matrix = matrix.replace("    base_run", "  base_run")
+    axes = "  axes:\n    algorithm.params.words: [sesame, mellon]\n"
+    with pytest.raises(ConfigError, match=r"axes.*'phrase' is a secret"):
+        load(matrix.rstrip("\n") + "\n" + axes)
+
+
+def test_a_secret_by_the_name_of_a_variable_is_accepted(load, monkeypatch):
+    monkeypatch.setenv("PHRASE", "open-sesame-2")
+    plan = load(with_algorithm('{phrase: "${PHRASE}"}'))
+    assert "open-sesame-2" not in str(plan)
+    load(with_algorithm("{phrase: null}"))
+
+
+def test_a_secret_is_hidden_and_write_only():
+    assert "sesame" not in repr(Named.Config(phrase="sesame"))
+    properties = schema_for_config(Named.Config)["properties"]
+    assert [name for name in properties if properties[name].get("writeOnly")] == ["phrase", "words"]

@@ -18,7 +18,7 @@ from evsys import Registry
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import ConfigField, fields_of, shape_of
 from evsys.errors import EvsysError
-from evsys_runtime.config import paths, trees
+from evsys_runtime.config import paths, placeholders, trees
 from evsys_runtime.config.axes import run_path
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.model import ExperimentConfig, RunConfig
@@ -55,13 +55,17 @@ class _Place:
 
 @attrs.define(eq=False)
 class Aliases:
-    """Finds the canonical names, with the params of the plugins in `registry`. Warns of deprecated names in `report`."""
+    """Finds the canonical names, with the params of the plugins in `registry`. Warns of deprecated names in `report`.
+
+    The values of fields that are secret are refused there as well, unless they are `${NAME}`.
+    """
 
     registry: Registry
     report: Report
     _file: Mapping[str, Any] = attrs.field(factory=dict)
     _renamed: dict[str, str] = attrs.field(factory=dict)
     _deprecated: list[tuple[str, str, str | None]] = attrs.field(factory=list)
+    _secret: dict[str, str] = attrs.field(factory=dict)
 
     def document(self, document: Document) -> Document:
         """The document with canonical names only, except where a value has two names at once."""
@@ -71,6 +75,7 @@ class Aliases:
         for place, message, hint in self._deprecated:
             self.report.warn(str(document.problem(place, message, hint)))
         self._deprecated.clear()
+        self._refuse_secrets(document)
         if not self._renamed:
             return attrs.evolve(document, tree=spelled)
         moved = attrs.evolve(
@@ -83,6 +88,16 @@ class Aliases:
         )
         self._renamed.clear()
         return moved
+
+    def _refuse_secrets(self, document: Document) -> None:
+        """Refuse what the file spells out for a secret field: the record keeps the file."""
+        for place, name in self._secret.items():
+            if _spelled_out(trees.get(document.tree, paths.parse(place))):
+                variable = substitute(r"\W+", "_", name).upper()
+                hint = f"write ${{{variable}}} and export {variable}"
+                message = f"{name!r} is a secret, and the record keeps this text"
+                self.report.add(document.problem(place, message, hint))
+        self._secret.clear()
 
     def path(self, segments: Sequence[Segment], tree: Mapping[str, Any]) -> tuple[Segment, ...]:
         """A path in the file, such as that of an override, by canonical names."""
@@ -161,7 +176,7 @@ class Aliases:
             field = place.field(segment)
             spelled.append(segment if field is None else field.key)
             if where is not None:
-                self._warn(field, segment, place.owner, where)
+                self._note(field, segment, place.owner, where)
             place = self._below(place, field, segment)
         return tuple(spelled)
 
@@ -189,7 +204,7 @@ class Aliases:
             was, now = paths.child(old, name), paths.child(new, key)
             if key != name:
                 self._renamed[was] = now
-            self._warn(fields[name], name, place.owner, was)
+            self._note(fields[name], name, place.owner, was)
             made[key] = self._tree(self._below(place, fields[name], name), inner, was, now)
         same = made.keys() == value.keys() and all(made[name] is inner for name, inner in value.items())
         return value if same else made
@@ -249,7 +264,9 @@ class Aliases:
             return None, ""
         return config, owner
 
-    def _warn(self, field: ConfigField | None, name: str, owner: str, place: str) -> None:
+    def _note(self, field: ConfigField | None, name: str, owner: str, place: str) -> None:
+        if field is not None and field.metadata.get("secret"):
+            self._secret[place] = field.key
         since = None if field is None else field.deprecations.get(name)
         if field is None or since is None:
             return
@@ -276,6 +293,15 @@ def _chosen(axes: Any) -> Iterator[dict[str, Any]]:
             for value in values if isinstance(values, list) else ():
                 if path[-1] == "kind" or isinstance(value, Mapping):
                     yield trees.put({}, path, value)
+
+
+def _spelled_out(value: Any) -> bool:
+    """True if a tree has a value other than null and texts that ask for variables."""
+    if isinstance(value, Mapping):
+        return any(map(_spelled_out, value.values()))
+    if isinstance(value, list):
+        return any(map(_spelled_out, value))
+    return value is not None and not (isinstance(value, str) and placeholders.names_in(value))
 
 
 def _inside(nodes: Iterable[Any], segment: Segment) -> tuple[Any, ...]:

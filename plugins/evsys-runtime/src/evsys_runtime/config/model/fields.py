@@ -24,6 +24,7 @@ def key(
     plugin: str | None = None,
     aliases: Iterable[str] | Mapping[str, str | None] = (),
     deprecated: str | None = None,
+    secret: bool = False,
 ) -> Any:
     """Declare a key.
 
@@ -39,6 +40,7 @@ def key(
         plugin: the kind of plugin that its `{kind, params}` names.
         aliases: other names for it; see `evsys.option`.
         deprecated: the version of evsys since which it is deprecated; `text` says what to use instead.
+        secret: its value is a secret; see `evsys.option`.
     """
     checks: list[Any] = []
     if ge is not None:
@@ -55,8 +57,8 @@ def key(
     if validator is not None and default is None:
         validator = validators.optional(validator)
     names = dict(aliases) if isinstance(aliases, Mapping) else dict.fromkeys(aliases)
-    given = {"help": text, "plugin": plugin, "aliases": names, "deprecated": deprecated}
+    given = {"help": text, "plugin": plugin, "aliases": names, "deprecated": deprecated, "secret": secret}
     metadata = {name: value for name, value in given.items() if value}
     if factory is not None:
-        return attrs.field(factory=factory, validator=validator, metadata=metadata)
-    return attrs.field(default=default, validator=validator, metadata=metadata)
+        return attrs.field(factory=factory, validator=validator, metadata=metadata, repr=not secret)
+    return attrs.field(default=default, validator=validator, metadata=metadata, repr=not secret)
