@@ -32,7 +32,7 @@ RIGHT = {
     "search": ["RandomSearch"],
     "launcher": ["InProcess", "Processes"],
     "command": ["commands"],
-    "algorithm": ["WithoutToolkit", "Focal"],
+    "algorithm": ["WithoutToolkit", "Focal", "OwnColumns"],
     "backend": ["DeclaresNothing"],
 }
 MODULES = {

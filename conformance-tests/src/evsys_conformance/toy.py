@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from evsys.types import ChatMessagesRow, Datum, HarborTask, Message, PromptExample, VerifierSpec
+from evsys_conformance.findings import breach
 
-__all__ = ["Rows", "datums", "rows", "with_policy_inputs"]
+__all__ = ["Rows", "as_dataset", "datums", "rows", "with_policy_inputs"]
 
 _ANSWERS = {"mail": "SEND", "song": "PLAY", "rain": "LOOK", "bug": "FILE"}
 _ANSWERS_IN_TURN = dict(zip(_ANSWERS.values(), [*list(_ANSWERS.values())[1:], "SEND"], strict=True))
@@ -54,6 +55,30 @@ def rows(shape: str) -> Rows:
             case _:
                 raise ValueError(f"an algorithm's `shape` is chat, pair, prompt or task, not {shape!r}")
     return found
+
+
+def as_dataset(data: Any, shape: str) -> Any:
+    """What a run hands to an algorithm: a dataset as it is, or a list of typed rows, or of rows as a data file has them."""
+    if hasattr(data, "fingerprint"):
+        return data
+    if not isinstance(data, list | tuple):
+        breach(
+            "the data that it trains on are neither a list of rows nor a dataset",
+            seen=data,
+            wanted="a list of rows, or evsys.protocols.Dataset",
+        )
+    return Rows(_typed(row, shape, i) if isinstance(row, Mapping) else row for i, row in enumerate(data))
+
+
+def _typed(row: Mapping[str, Any], shape: str, index: int) -> Any:
+    try:
+        from evsys_runtime.data.parse import RowProblem, parse_row
+    except ImportError:
+        breach("rows with columns need evsys-runtime", wanted="pip install 'evsys-conformance[train]'")
+    try:
+        return parse_row(row, shape, index)  # type: ignore[arg-type]  # what it refuses is reported here
+    except (RowProblem, KeyError) as exc:
+        breach(f"row {index} can't be used as {shape!r}: {exc}", seen=dict(row))
 
 
 def datums(renderer: Any, count: int = 4) -> list[Datum]:

@@ -21,6 +21,20 @@ class Focal(SFT):
         return batch
 
 
+class OwnColumns(SFT):
+    """Reads a column that rows have only if it says so."""
+
+    name = "OwnColumns"
+    conformance = {  # noqa: RUF012 - as a plugin's author may write it
+        "rows": [{"prompt": f"say {n}", "completion": f"{n}", "desirable": n % 2 == 0} for n in range(12)]
+    }
+
+    async def train(self, ctx):
+        if not all(isinstance(row.metadata["desirable"], bool) for row in ctx.data):
+            raise ValueError("`desirable` is true or false")
+        return await super().train(ctx)
+
+
 def _halved(data, logprobs):
     grads = [-0.5 * datum.loss_inputs["weights"] for datum in data]
     value = sum(float((grad * lp).sum()) for grad, lp in zip(grads, logprobs, strict=True))

@@ -60,6 +60,9 @@ class AlgorithmConformance(PluginConformance):
     """Checks of the kind `algorithm`. Override `params` for its settings, `data` for rows of another task."""
 
     kind: ClassVar[str | None] = "algorithm"
+    words: ClassVar[Mapping[str, str]] = {
+        "rows": "rows to train on, with columns as a data file has them; by default a toy task in its shape",
+    }
 
     @pytest.fixture
     def params(self, facts: Mapping[str, Any], subject: Subject) -> dict[str, Any]:
@@ -74,12 +77,17 @@ class AlgorithmConformance(PluginConformance):
         }
 
     @pytest.fixture
-    def data(self, plugin: Any) -> toy.Rows:
-        """Rows in the shape that it trains on."""
-        return toy.rows(getattr(plugin, "shape", "chat"))
+    def data(self, plugin: Any, facts: Mapping[str, Any]) -> Any:
+        """Rows to train on, typed or with columns as a data file has them."""
+        return facts["rows"] if "rows" in facts else toy.rows(getattr(plugin, "shape", "chat"))
 
     @pytest.fixture
-    def attempt(self, make: Callable[[], Any], subject: Subject, data: toy.Rows, tmp_path: Path) -> Train:
+    def dataset(self, plugin: Any, data: Any) -> Any:
+        """The rows as a run's dataset, in the shape that it trains on."""
+        return toy.as_dataset(data, getattr(plugin, "shape", "chat"))
+
+    @pytest.fixture
+    def attempt(self, make: Callable[[], Any], subject: Subject, dataset: Any, tmp_path: Path) -> Train:
         """Trains a new object once."""
         count = 0
 
@@ -90,7 +98,7 @@ class AlgorithmConformance(PluginConformance):
             count += 1
             folder = tmp_path / f"run-{count}"
             folder.mkdir()
-            one = _Attempt(make(), subject.name, data, folder, seed, restored, stop_after)
+            one = _Attempt(make(), subject.name, dataset, folder, seed, restored, stop_after)
             return run(one.train())
 
         return attempt
@@ -217,11 +225,11 @@ class AlgorithmConformance(PluginConformance):
 
     @check()
     def test_cancels_within_a_second(
-        self, make: Callable[[], Any], subject: Subject, data: toy.Rows, tmp_path: Path
+        self, make: Callable[[], Any], subject: Subject, dataset: Any, tmp_path: Path
     ) -> None:
         """Cancelled in the middle of a run, it ends as cancelled."""
         require(
-            run(_cancelled(make(), subject.name, data, tmp_path)),
+            run(_cancelled(make(), subject.name, dataset, tmp_path)),
             "cancelled in the middle of a run, it went on for a second or hid it",
             wanted="CancelledError: `except Exception` lets it through, `except BaseException` and `except:` don't",
         )
@@ -251,7 +259,7 @@ class _Attempt:
 
     algorithm: Any
     name: str
-    data: toy.Rows
+    data: Any
     folder: Path
     seed: int
     restored: Checkpoint | None
@@ -299,7 +307,7 @@ class _Attempt:
         )
 
 
-async def _cancelled(algorithm: Any, name: str, data: toy.Rows, folder: Path) -> bool:
+async def _cancelled(algorithm: Any, name: str, data: Any, folder: Path) -> bool:
     backend = mock_backend()
     model = _model(algorithm)
     inner = await backend.prepare(model, folder, 0)
