@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import EllipsisType
-from typing import Any, cast
+from typing import Any
 
 import attrs
 from attrs import validators
@@ -51,10 +51,9 @@ def option[T](
     checks = [make(value) for make, value in wanted if value is not None]
     names = dict(aliases) if isinstance(aliases, Mapping) else dict.fromkeys(aliases)
     metadata = {"help": help, "source": source, "aliases": names, "deprecated": deprecated, "secret": secret}
-    made = attrs.field(
+    return attrs.field(  # type: ignore[no-any-return]  # attrs types the class's field, not its value
         default=attrs.NOTHING if default is ... else default,
         validator=validators.optional(checks[0] if len(checks) == 1 else checks) if checks else None,
         metadata={key: value for key, value in metadata.items() if value},
         repr=not secret,
     )
-    return cast("T", made)

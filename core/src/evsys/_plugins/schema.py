@@ -16,11 +16,8 @@ from evsys._plugins.shape import ConfigField, fields_of, shape_of
 __all__ = ["schema_for_config"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_METADATA = {
-    "help": "description",
-    "secret": "writeOnly",
-    **{key: f"x-evsys-{key}" for key in ("source", "scale", "mutable")},
-}
+_METADATA = {key: f"x-evsys-{key}" for key in ("source", "scale", "mutable")}
+_METADATA |= {"help": "description", "secret": "writeOnly"}
 
 
 def schema_for_config(cls: type) -> dict[str, Any]:
