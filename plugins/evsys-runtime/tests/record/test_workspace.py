@@ -241,3 +241,28 @@ def test_an_entry_that_is_incomplete_says_what_to_remove(workspace):
     )
     with pytest.raises(StoreError, match=f"{entry.id} is incomplete or was removed; remove .*{entry.id}"):
         workspace.pull_dataset(entry.id)
+
+
+class _Mended:
+    """Answers wrongly once, then rightly."""
+
+    def __init__(self, wrong):
+        self.answers = [wrong, [{"prompt": "a", "completion": "b"}]]
+
+    def pull(self, ref):
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([], "the store has no rows for 'fresh'"),
+        ([{"prompt": object()}], "row 0 that the store has for 'fresh' isn't JSON"),
+    ],
+)
+def test_a_wrong_answer_of_a_store_is_not_kept(tmp_path, wrong, message):
+    (tmp_path / ".evsys").mkdir()
+    workspace = Workspace(tmp_path, store=_Mended(wrong))
+    with pytest.raises(DataError, match=message):
+        workspace.pull_dataset("fresh")
+    assert list(workspace.pull_dataset("fresh").rows()) == [{"prompt": "a", "completion": "b"}]

@@ -45,7 +45,7 @@ from evsys_runtime.experiment.spending.spent import spent_on_record
 from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.experiment.watching.interrupts import interruption
 from evsys_runtime.experiment.watching.watchdog import Watchdog
-from evsys_runtime.record.cache import CachedData
+from evsys_runtime.record.cache import CachedData, rows_of_store
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.logging import LogSettings, configure, run_logger
 from evsys_runtime.record.run_record import RunRecord
@@ -388,7 +388,9 @@ class Session:
             if inspect.isawaitable(rows):
                 rows = await rows
             cache = self.workspace.cache("datasets")
-            return await in_background(cache.put, reference, rows, {"source": "store", "ref": reference})
+            return await in_background(
+                cache.put, reference, rows_of_store(rows, reference), {"source": "store", "ref": reference}
+            )
 
     def _store(self) -> Any:
         spec = self.plan.experiment.data_store

@@ -26,7 +26,7 @@ from evsys.errors import DataError, StoreError
 from evsys_runtime.data.stored import ENTRY_MANIFEST as MANIFEST
 from evsys_runtime.data.stored import ENTRY_ROWS as ROWS
 from evsys_runtime.data.stored import Kind, find_entry, names_in
-from evsys_runtime.record.encoding import encode_record, now, utf8
+from evsys_runtime.record.encoding import encode, encode_record, now, utf8
 from evsys_runtime.record.files import (
     make_directory,
     read_json,
@@ -42,7 +42,7 @@ from evsys_runtime.record.hashing import digest, file_digest
 from evsys_runtime.record.jsonl import append_record, read_jsonl
 from evsys_runtime.record.slugs import slug
 
-__all__ = ["CachedData", "DatasetCache", "KnownRows"]
+__all__ = ["CachedData", "DatasetCache", "KnownRows", "rows_of_store"]
 
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _ID = re.compile(r"\w[\w.-]*", re.ASCII)
@@ -104,6 +104,30 @@ class KnownRows(Protocol):
 
     def save(self, path: Path) -> None:
         """Write one JSON object a line, or link a file that holds them."""
+
+
+def rows_of_store(rows: Iterable[Any], reference: str) -> Iterator[Any]:
+    """What a store gave, checked before it is kept for good: a later answer is never asked for.
+
+    Raises:
+        DataError: there are no rows, or one is not an object that JSON can hold.
+    """
+    index = -1
+    for index, row in enumerate(rows):
+        if isinstance(row, Mapping):
+            try:
+                encode(dict(row))
+            except ValueError:
+                pass  # numbers that aren't finite become null when the row is written
+            except TypeError as exc:
+                raise DataError(
+                    f"row {index} that the store has for {reference!r} isn't JSON: {exc}"
+                ) from exc
+        yield row
+    if index < 0:
+        raise DataError(
+            f"the store has no rows for {reference!r}", hint="nothing was kept; check the reference"
+        )
 
 
 class DatasetCache:

@@ -18,7 +18,7 @@ from evsys_runtime.data.stored import (
     find_dataset,
     own_datasets,
 )
-from evsys_runtime.record.cache import CachedData, DatasetCache
+from evsys_runtime.record.cache import CachedData, DatasetCache, rows_of_store
 from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.result_store import ResultStore
 
@@ -166,7 +166,7 @@ class Workspace:
 
                 with ThreadPoolExecutor(1) as thread:  # this one may have an event loop
                     rows = thread.submit(asyncio.run, _awaited(rows)).result()
-            return self.cache(kind).put(ref, rows, {"source": "store", "ref": ref})
+            return self.cache(kind).put(ref, rows_of_store(rows, ref), {"source": "store", "ref": ref})
 
     def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
         return read_rows(path, report=ReadReport(source=path.relative_to(self.root).as_posix()))
