@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from evsys import Registry, current_registry
-from evsys.errors import PluginContractError, PluginError, PluginNotFoundError
 from evsys_cli.table import COMMANDS
+
+if TYPE_CHECKING:
+    from evsys.errors import PluginError
 
 __all__ = ["plugin_command", "plugin_command_names", "unreachable_commands"]
 
@@ -33,6 +37,8 @@ def plugin_command(name: str, *, expected: bool) -> click.Command | None:
         expected: known to exist somewhere, so that one which isn't installed is missing rather than misspelt. None is
             returned for the other.
     """
+    from evsys.errors import PluginContractError, PluginError, PluginNotFoundError  # `list` needs none
+
     try:
         command = current_registry().get("command", name)
         if not isinstance(command, click.Command):

@@ -18,7 +18,6 @@ from evsys.types import ArmResult, EvaluationResult, RunContext
 from evsys_runtime.heard import Heard
 from evsys_runtime.record.encoding import utf8
 from evsys_runtime.record.files import storing, write_all, write_atomic
-from evsys_runtime.terminal import visible
 
 __all__ = ["CsvMetrics"]
 
@@ -180,7 +179,5 @@ def _without_torn_row(text: str) -> str:
 
 def _line(values: Iterable[Any]) -> str:
     buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerow(
-        ["" if value is None else visible(value) if isinstance(value, str) else value for value in values]
-    )
+    csv.writer(buffer, lineterminator="\n").writerow(["" if value is None else value for value in values])
     return buffer.getvalue()
