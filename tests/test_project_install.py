@@ -44,3 +44,28 @@ def test_an_editable_install_makes_src_importable_and_nothing_else(tmp_path):
     file, others = json.loads(run(python, "-c", CHECK, cwd=tmp_path))
     assert Path(file) == lab / "src/__init__.py"
     assert others == []
+
+
+def test_a_script_imports_its_own_project_though_another_one_is_installed(tmp_path):
+    for name in ("installed", "own"):
+        (tmp_path / name / "src").mkdir(parents=True)
+        (tmp_path / name / ".evsys").mkdir()
+        (tmp_path / name / "src/__init__.py").write_text("", encoding="utf-8")
+    script = tmp_path / "own/experiments/run.py"
+    script.parent.mkdir()
+    script.write_text("from evsys_sdk import Experiment\nimport src\nprint(src.__file__)\n", encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}  # where an editable install leads to
+    found = {}
+    for name, path in (("own", script), ("installed", tmp_path / "script.py")):
+        path.write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, path],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        found[name] = Path(done.stdout.strip())
+    assert found == {name: tmp_path / name / "src/__init__.py" for name in found}

@@ -18,7 +18,7 @@ from evsys._plugins.loading import importing
 from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginLoadError
 from evsys_runtime.config.root import enclosing_project
 
-__all__ = ["NO_PROJECT", "import_project_code", "project_registry", "spec_of_script"]
+__all__ = ["NO_PROJECT", "import_project_code", "project_registry", "spec_of_folder"]
 
 _PACKAGE = "src"
 
@@ -134,13 +134,10 @@ def _module_names(folder: Path) -> Iterator[str]:
             yield f"{_PACKAGE}.{path.stem}"
 
 
-def spec_of_script(script: str | None) -> ModuleSpec | None:
-    """How to import `src` of the project that a script is in, or else that of the working directory; None outside of projects."""
-    for folder in (*((Path(script).resolve().parent,) if script else ()), Path.cwd()):
-        root = enclosing_project(folder)
-        if root is not None and (root / _PACKAGE).is_dir():
-            return _spec_of(root / _PACKAGE)
-    return None
+def spec_of_folder(folder: Path) -> ModuleSpec | None:
+    """How to import `src` of the project that a folder is in; None outside of projects, and for a project without `src`."""
+    root = enclosing_project(folder)
+    return _spec_of(root / _PACKAGE) if root is not None and (root / _PACKAGE).is_dir() else None
 
 
 def _spec_of(folder: Path) -> ModuleSpec:
