@@ -102,6 +102,8 @@ def test_every_check_passes_for_one_of_them(report):
         "TestBackend::test_starts_from_a_checkpoint",
         "TestBackend::test_top_logprobs_hold_the_likeliest",
         "TestBackend::test_top_prompt_logprobs_hold_the_likeliest",
+        # Of a loss that has the name of a built-in one, which only evsys itself has.
+        "TestLoss::test_agrees_with_the_formula",
         "TestBackend::test_trains_all_weights",
         "TestBackend::test_two_at_once_share_nothing",
     }

@@ -33,7 +33,7 @@ PLUGINS = {
     "plugin": ["times"],
     "renderer": ["bytes"],
     "rollout_engine": ["try"],
-    "search": ["random"],
+    "search": ["shuffled"],
     "transform": ["none"],
     "verifier": ["score"],
 }

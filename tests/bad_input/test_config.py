@@ -170,7 +170,6 @@ def test_numbers_beyond_what_can_be_done_are_refused(lab, old, new, said):
         ("steps: 4", "steps: 4, warmup_steps: 100000000000000000000"),
         ("max_tokens: 4", "max_tokens: 4, n_concurrent: 1000000000000, limit: 10000000000000000000000"),
         ("max_tokens: 4", "max_tokens: 4, num_samples: 2, temperature: 1e-308"),
-        ("max_tokens: 4", "max_tokens: 1000000000000"),
     ],
 )
 def test_huge_and_tiny_numbers_that_mean_something_do_no_harm(lab, old, new):

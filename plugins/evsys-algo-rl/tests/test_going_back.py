@@ -32,6 +32,7 @@ callbacks: [{{kind: faults}}]
 METADATA = """
 metadata:
   hypothesis: it learns
+  allow_leak: true
   success_metric: val.mean_reward
   benchmark:
     - {{name: val, path: tasks.jsonl, max_tokens: 4, temperature: 1.0{every}}}

@@ -74,7 +74,7 @@ def tasks(count: int, verifier: str = "contains") -> list[dict[str, Any]]:
     return [
         {
             "task_id": f"route-{n:02d}",
-            "instruction": texts[n % len(texts)],
+            "instruction": f"Case {n}, in other words than any row: {texts[n % len(texts)]}",
             "verifier": {"name": verifier, "expected": "a"},
             "metadata": {"tool": TOOLS[texts[n % len(texts)]]},
         }

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_project import METADATA, RUN
+from small_project import METADATA, RUN, forgotten
 
 from evsys.errors import ConfigError
 from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
@@ -93,6 +93,7 @@ def test_it_is_shown_beside_the_arms(result):
 
 
 def test_it_is_no_part_of_the_verdict(project, result):
+    forgotten(result)
     alone = project.experiment().run()
     assert result.conclusion.verdict == alone.conclusion.verdict
     assert result.conclusion.comparisons == alone.conclusion.comparisons

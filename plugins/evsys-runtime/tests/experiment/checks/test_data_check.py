@@ -61,7 +61,7 @@ def test_arms_that_share_data_are_checked_together_and_others_on_their_own(leaky
 def test_rows_are_read_once_for_all_arms_repeats_and_entries(leaky, run_text, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     leaky.code("plugins", COUNTING)
-    entries = "[{name: a, path: tasks.jsonl, max_tokens: 4}, {name: b, path: tasks.jsonl, limit: 3}]"
+    entries = "[{name: a, path: tasks.jsonl, max_tokens: 4}, {name: b, path: tasks.jsonl, limit: 3, limit_by: first}]"
     metadata = METADATA.partition("  benchmark:")[0].replace("val.", "a.") + f"  benchmark: {entries}\n"
     text = "n_repeats: 3\nmatrix:\n  axes:\n    algorithm.params.steps: [2, 3]\nbase_run:" + run_text(
         ("[{kind: jsonl_to_chat}]", "[{kind: counting}, {kind: jsonl_to_chat}]")

@@ -140,10 +140,8 @@ def test_a_family_of_arms_has_a_false_find_in_at_most_5_of_100(arms, shifts, tri
         ends = [one.interval(family.level) for one in found]
         held += all(low <= shift <= high for (low, high), shift in zip(ends, truth, strict=True))
     allowed = LEVEL + room(LEVEL, trials)
-    figure(
-        {name: f"{100 * count / trials:.2f} %" for name, count in false.items()},
-        f"all held {held / trials:.3f}",
-    )
+    shares = {name: f"{100 * count / trials:.2f} %" for name, count in false.items()}
+    figure(f"{shares}, all held {held / trials:.3f}")
     assert false["holm"] <= false["westfall-young"] <= allowed * trials
     assert held / trials >= 1 - allowed
 
