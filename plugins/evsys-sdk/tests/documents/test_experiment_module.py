@@ -185,10 +185,13 @@ print(Experiment.from_yaml("config.yaml", quiet=True).run().status)
 def test_a_launch_script_imports_the_code_of_its_project(lab):
     code = "from evsys_sdk import register_verifier_fn\n\n\n@register_verifier_fn('always')\ndef always(o, e, p):\n    return 0.5\n"
     lab.write("src/verifiers.py", code)
-    task = {"instruction": "x", "verifier": {"name": "always"}}
+    task = {"verifier": {"name": "always"}}
     lab.write(
         "data/val/tasks.jsonl",
-        [{"task_id": f"t{n}", "metadata": {"tool": "mail"}, **task} for n in range(12)],
+        [
+            {"task_id": f"t{n}", "instruction": f"x {n}", "metadata": {"tool": "mail"}, **task}
+            for n in range(12)
+        ],
     )
     lab.config(METADATA + RUNS, "experiments/20260101_routes/config.yaml")
     script = lab.write("experiments/20260101_routes/run.py", LAUNCH)

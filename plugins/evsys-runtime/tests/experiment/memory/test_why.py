@@ -121,7 +121,7 @@ def test_what_a_warning_of_the_conclusion_tells_is_told_once(project):
     with Index(Path(again.directory).parent) as index:
         index.refresh()
         found = why(index, again.experiment_id)
-    assert sum("final" in line for line in found.weakened) == 1
+    assert sum("the test tasks of final" in line for line in found.weakened) == 1
     assert sum("it learns a lot" in line for line in found.weakened) == 1
 
 

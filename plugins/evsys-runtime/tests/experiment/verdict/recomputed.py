@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from statistics import NormalDist
 
-LEVEL = 0.04  # of a first look: 0.8 of 0.05
+LEVEL = 0.05
+FIRST_LOOK = 0.04  # the level of a first look at a question
 
 
 def main(folder):
@@ -165,7 +166,7 @@ def compared(group, benchmark):
         "tolerance": 2e-3 * error,
         "p_value": p_value(sums, sizes, effect, error, 0.0),
         "p_by_pattern": p_by_pattern(sums, sizes),
-        "smallest_detectable_effect": (normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(0.8)) * error,
+        "smallest_detectable_effect": (normal.inv_cdf(1 - FIRST_LOOK / 2) + normal.inv_cdf(0.8)) * error,
         "n_tasks": len(after),
         "n_seeds": len(group),
         "n_baseline_seeds": 1 if all(same == rewards[0] for same in rewards) else len(rewards),
