@@ -10,7 +10,16 @@ import attrs
 if TYPE_CHECKING:
     from evsys_runtime.record.past import PastExperiment
 
-__all__ = ["DISQUALIFYING", "HACKING_SUSPECTED", "Mark", "MarkKind", "labels", "marks_of", "with_marks"]
+__all__ = [
+    "DISQUALIFYING",
+    "HACKING_SUSPECTED",
+    "Mark",
+    "MarkKind",
+    "disqualifying",
+    "labels",
+    "marks_of",
+    "with_marks",
+]
 
 MarkKind = Literal[
     "retracted",
@@ -28,7 +37,7 @@ MarkKind = Literal[
 HACKING_SUSPECTED = "reward_hacking_suspected"
 """The key of `extra` in a conclusion that names the runs whose guard raised an alarm."""
 
-DISQUALIFYING = frozenset(
+DISQUALIFYING: frozenset[MarkKind] = frozenset(
     {"retracted", "rests_on_retracted", "edited", "audit_differs", "dry", "simulated", "leaked"}
 )
 """Marks of experiments that nothing can be recommended from."""
@@ -46,6 +55,11 @@ class Mark:
 def marks_of(past: PastExperiment) -> tuple[Mark, ...]:
     """The marks that follow from the fields of an experiment, the most serious first."""
     return tuple(_marks(past))
+
+
+def disqualifying(marks: Iterable[Mark]) -> frozenset[MarkKind]:
+    """The kinds of those marks that keep an experiment from being recommended or counted; empty if none does."""
+    return frozenset(mark.kind for mark in marks) & DISQUALIFYING
 
 
 def labels(marks: Iterable[Mark]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evsys_runtime.audit.auditing import audit_experiment
-from evsys_runtime.experiment.earlier import run_deviation
+from evsys_runtime.record import marks
 from evsys_runtime.record.result_schemas import validate_result
 from evsys_runtime.record.retraction import retract
 
@@ -35,7 +35,7 @@ def learns(project):
 @pytest.fixture
 def trusting(monkeypatch):
     """The mock's records stand for those of a real backend."""
-    monkeypatch.setattr(run_deviation, "DISQUALIFYING", run_deviation.DISQUALIFYING - {"simulated"})
+    monkeypatch.setattr(marks, "DISQUALIFYING", marks.DISQUALIFYING - {"simulated"})
 
 
 def concluded(project, repeats, steps=6):

@@ -11,10 +11,10 @@ from evsys_backend_mock.backend import MockBackend
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.earlier import run_deviation
 from evsys_runtime.experiment.planning import training
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.experiment.verdict.spending import level_of_look
+from evsys_runtime.record import marks
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
 from evsys_runtime.record.retraction import retract
@@ -191,7 +191,7 @@ def multiplier(level):
 @pytest.fixture
 def trusting(monkeypatch):
     """The mock's records stand for those of a real backend."""
-    monkeypatch.setattr(run_deviation, "DISQUALIFYING", run_deviation.DISQUALIFYING - {"simulated"})
+    monkeypatch.setattr(marks, "DISQUALIFYING", marks.DISQUALIFYING - {"simulated"})
 
 
 def test_without_a_record_an_effect_is_promised_for_all_that_may_be_and_at_best_one_is_smaller(config):

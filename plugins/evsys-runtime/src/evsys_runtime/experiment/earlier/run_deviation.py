@@ -16,7 +16,7 @@ from evsys_runtime.experiment.resolved import resolved_runs
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.run_deviation import recipe_runs, run_deviation
 from evsys_runtime.experiment.verdict.scores import final_scoring
-from evsys_runtime.record.marks import DISQUALIFYING, marks_of
+from evsys_runtime.record.marks import disqualifying, marks_of
 
 if TYPE_CHECKING:
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
@@ -88,7 +88,7 @@ def is_reliable(arm: PastArm) -> bool:
     past = arm.experiment
     if past.verdict in (None, "INVALID"):
         return False
-    return not any(mark.kind in DISQUALIFYING for mark in marks_of(past))
+    return not disqualifying(marks_of(past))
 
 
 def _recipes_of(

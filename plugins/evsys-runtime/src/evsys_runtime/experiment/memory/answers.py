@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from evsys.types import Comparison
-from evsys_runtime.record.marks import DISQUALIFYING
+from evsys_runtime.record.marks import disqualifying
 from evsys_runtime.record.past import PastExperiment
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Answers:
             if past.verdict in ("SUPPORTED", "REFUTED"):
                 for each in past.comparisons:
                     if each.outcome in _DECIDED:
-                        answer = (past.moment, each.outcome, _disqualifying(past))
+                        answer = (past.moment, each.outcome, disqualifying(past.marks))
                         found.setdefault(known.arm_question(past, each.arm), []).append(answer)
         return cls(known=known, found=found)
 
@@ -56,14 +56,10 @@ class Answers:
         return [each for each, outcome in zip(asked, outcomes, strict=True) if outcome is None]
 
     def _outcome(self, past: PastExperiment, arm: str) -> str | None:
-        own = _disqualifying(past)
+        own = disqualifying(past.marks)
         later = [
             (moment, outcome)
             for moment, outcome, marks in self.found.get(self.known.arm_question(past, arm), ())
             if moment > past.moment and marks <= own
         ]
         return max(later)[1] if later else None
-
-
-def _disqualifying(past: PastExperiment) -> frozenset[str]:
-    return frozenset(mark.kind for mark in past.marks) & DISQUALIFYING

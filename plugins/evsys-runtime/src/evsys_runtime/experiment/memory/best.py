@@ -14,7 +14,7 @@ from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, positive
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.marks import DISQUALIFYING
+from evsys_runtime.record.marks import disqualifying
 from evsys_runtime.record.past import PastExperiment, PastRun
 from evsys_runtime.record.remembered import BestRecipe
 
@@ -42,7 +42,7 @@ def best_recipes(
         found = [
             (past, winner)
             for past in known.experiments
-            if past.metric == metric and not DISQUALIFYING & {mark.kind for mark in past.marks}
+            if past.metric == metric and not disqualifying(past.marks)
             for winner in winners_of(past)
             if winner.after is not None
         ]

@@ -13,7 +13,7 @@ from evsys_runtime.listed import listed
 from evsys_runtime.record.history import Question, ask, found_by
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.looks import Ledger
-from evsys_runtime.record.marks import DISQUALIFYING, labels
+from evsys_runtime.record.marks import disqualifying, labels
 from evsys_runtime.record.past import PastExperiment
 from evsys_runtime.record.remembered import BestRecipe, Finding, Retracted, Unfinished, WayToFail
 
@@ -189,7 +189,7 @@ def _certainty(past: PastExperiment) -> tuple[bool, bool, bool, float]:
     """What is sure comes first: without a disqualifying mark, confirmed, about recipes, and far from no effect."""
     best = winners_of(past)[0]
     return (
-        any(mark.kind in DISQUALIFYING for mark in past.marks),
+        bool(disqualifying(past.marks)),
         past.verdict != "SUPPORTED",
         best.claim != "recipe",
         -(best.low if best.low is not None else best.effect or 0.0),
