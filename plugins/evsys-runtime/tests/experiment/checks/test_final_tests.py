@@ -8,9 +8,11 @@ import json
 import pytest
 
 from evsys import use_registry
+from evsys.types import HarborTask
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.project import project_registry
 from evsys_runtime.config.validate import load_experiment
+from evsys_runtime.data.task_limit import limited
 from evsys_runtime.experiment.checks.final_tests import planned_tests
 from evsys_runtime.experiment.scored_models import find_saved_model
 from evsys_runtime.experiment.scoring import ascore
@@ -75,6 +77,26 @@ def test_a_val_entry_with_the_tasks_of_a_final_test_on_record_is_warned_of(proje
 def test_a_val_entry_with_the_tasks_of_a_test_entry_beside_it_is_warned_of(project):
     (warning,) = planned(project, METADATA.replace("path: tasks.jsonl", "path: renamed.jsonl"))
     assert warning.startswith("benchmark 'val' is split: val and has the tasks of the final test 'final':")
+
+
+def test_a_limited_entry_is_compared_by_the_tasks_that_it_scores(project):
+    def row(i, text):
+        verifier = {"name": "exact_match", "expected": "a"}
+        return {"task_id": f"m{i}", "instruction": text, "verifier": verifier}
+
+    ids = [
+        task.task_id
+        for task in limited([HarborTask(task_id=f"m{i}", instruction="") for i in range(200)], 10)
+    ]
+    places = {task_id: place for place, task_id in enumerate(ids)}
+    mixed = [
+        row(i, f"say a to {100 + places[f'm{i}']}" if f"m{i}" in places else f"something else, {i}")
+        for i in range(200)
+    ]
+    project.write("mixed.jsonl", mixed)
+    limit = METADATA.replace("path: tasks.jsonl", "path: mixed.jsonl, limit: 10")
+    assert len(planned(project, limit)) == 1
+    assert planned(project, limit.replace("limit: 10", "limit: 10, limit_by: first")) == []
 
 
 def evaluated(project, checkpoint, path):

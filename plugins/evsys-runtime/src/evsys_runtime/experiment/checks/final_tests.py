@@ -12,6 +12,7 @@ from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.data.benchmark import load_tasks
 from evsys_runtime.data.task_contents import task_contents
+from evsys_runtime.data.task_limit import limited
 from evsys_runtime.record.questions import ScoredEntry
 
 if TYPE_CHECKING:
@@ -98,5 +99,5 @@ def _planned(plan: Plan, entry: BenchmarkConfig) -> ScoredEntry:
         name=entry.label,
         split=entry.split,
         entry_hash=content_hash if entry.limit is None else None,
-        contents=task_contents(tasks[: entry.limit]),
+        contents=task_contents(limited(tasks, entry.limit, entry.limit_by, entry.breakdown_keys)),
     )
