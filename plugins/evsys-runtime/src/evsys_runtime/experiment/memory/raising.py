@@ -46,9 +46,10 @@ def _raised(directory: Path, past: PastExperiment, runs: Sequence[PastRun]) -> d
     stopped = {name for run in runs for name in _NAMED.findall(run.failure or "")} & limits.keys()
     if past.status == "budget_stopped" and not stopped:
         stopped = set(limits)
+    steps = _planned_steps(directory) if "steps" in limits else None
     found = {}
     for name, limit in limits.items():
-        needed = _needed(name, budget, runs, _planned_steps(directory))
+        needed = _needed(name, budget, runs, steps)
         if name in stopped:
             least = _LEAST_RAISE * max(limit, float(budget.get("spent", {}).get(name) or 0.0))
             found[name] = _amount(name, max(needed or 0.0, least))
