@@ -118,7 +118,8 @@ class BwrapEnvironment:
                 kind="environment",
             )
         self._folder: Path | None = None
-        self._verifying = 0
+        self._verifications = 0
+        self._verifying = False
         self._spaces: Namespaces | None = None
         self._shell = "bash" if shutil.which("bash") else "sh"
 
@@ -147,7 +148,8 @@ class BwrapEnvironment:
         Raises:
             RolloutError: the sandbox isn't there, or can't be made again.
         """
-        self._verifying += 1
+        self._verifications += 1
+        self._verifying = True
         for name in _VERIFIERS:
             (self._verifiers / name.strip("/")).mkdir(parents=True)
         (self._verifiers / "empty").touch()
@@ -157,7 +159,7 @@ class BwrapEnvironment:
 
     def begin_acting(self) -> None:
         """Let commands see `/tests` and `/logs/verifier` as the agent left them, for the next step of a task."""
-        self._verifying = -abs(self._verifying)
+        self._verifying = False
 
     async def stop(self) -> None:
         """End everything inside and remove its files. Safe to call twice, and without a start."""
@@ -258,7 +260,7 @@ class BwrapEnvironment:
     @property
     def _verifiers(self) -> Path:
         """What the verifier of this step has for itself."""
-        return self._there / f"verifier-{abs(self._verifying)}"
+        return self._there / f"verifier-{self._verifications}"
 
     @property
     def _there(self) -> Path:
@@ -283,7 +285,7 @@ class BwrapEnvironment:
             mounts += ["--ro-bind-try", path, path]
         for path in self.config.mounts:
             mounts += ["--ro-bind", path, path]
-        if self._verifying > 0:
+        if self._verifying:
             for path in _VERIFIERS:
                 mounts += ["--bind", str(self._verifiers / path.strip("/")), path]
             mounts += ["--ro-bind", str(self._verifiers / "empty"), "/etc/ld.so.preload"]
