@@ -16,6 +16,7 @@ from evsys_runtime.experiment.memory.findings import Known, Worded, findings, se
 from evsys_runtime.experiment.memory.fitting import Whole
 from evsys_runtime.experiment.memory.markdown import SECTIONS
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.listed import cut
 from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import PastExperiment
@@ -158,5 +159,5 @@ def _about(project: Path) -> str | None:
         lines = [line for line in paragraph.strip().splitlines() if not line.startswith("#")]
         words = " ".join(" ".join(lines).split())
         if words:
-            return words if len(words) <= _LONGEST_ABOUT else f"{words[: _LONGEST_ABOUT - 2]}.."
+            return cut(words, _LONGEST_ABOUT)
     return None

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import attrs
 
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.listed import cut
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.remembered import Condition, FailureClass, Region
 
@@ -136,7 +137,7 @@ def _class(runs: Sequence[_Bad], completed: Completed) -> FailureClass:
         status=first.status,
         boundary=first.boundary,
         error_type=first.error_type,
-        message=message if len(message) <= _LONGEST_MESSAGE else f"{message[: _LONGEST_MESSAGE - 2]}..",
+        message=cut(message, _LONGEST_MESSAGE),
         runs=len(runs),
         arms=len({(run.experiment, run.arm) for run in runs}),
         experiments=tuple(dict.fromkeys(run.folder for run in runs)),

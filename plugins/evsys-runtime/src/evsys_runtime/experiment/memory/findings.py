@@ -9,7 +9,7 @@ import attrs
 from evsys.types import Comparison
 from evsys_runtime.experiment.memory.answers import Answers
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
-from evsys_runtime.listed import listed
+from evsys_runtime.listed import cut, listed
 from evsys_runtime.record.history import Question, ask, found_by
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.looks import Ledger
@@ -286,5 +286,4 @@ def _short(value: float | None) -> float | None:
 
 
 def _cut(text: str | None) -> str:
-    words = " ".join((text or "").split())
-    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 2]}.."
+    return cut(" ".join((text or "").split()), _LONGEST)

@@ -11,7 +11,7 @@ from evsys.errors import StoreError
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.earlier.experiments import earlier_index
 from evsys_runtime.experiment.memory.failures import BAD
-from evsys_runtime.listed import listed
+from evsys_runtime.listed import cut, listed
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import past_experiment
 from evsys_runtime.record.index import Index
@@ -128,8 +128,7 @@ def _failed(index: Index, found: Places) -> Iterator[str]:
             continue
         latest, state, failure = max(runs)
         folders = sorted({folder for folder, _, _ in runs}, reverse=True)
-        message = (failure or "").strip().partition("\n")[0]
-        message = message if len(message) <= _LONGEST else f"{message[: _LONGEST - 2]}.."
+        message = cut((failure or "").strip().partition("\n")[0], _LONGEST)
         times = "" if len(folders) == 1 else f" in {len(folders)} experiments"
         yield (
             f"arm {name}: the same config failed{times} and never completed "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from evsys_runtime.experiment.memory.failures import BAD
+from evsys_runtime.listed import cut
 from evsys_runtime.record.past import PastExperiment, PastRun
 
 __all__ = ["Unanswered", "unanswered"]
@@ -58,10 +59,9 @@ def unanswered(
         message = (
             next((run.failure for run in bad if run.failure), None) or past.reason or f"it is {past.status}"
         )
-        message = message.strip().partition("\n")[0]
         yield Unanswered(
             past=past,
-            why=message if len(message) <= _LONGEST else f"{message[: _LONGEST - 2]}..",
+            why=cut(message.strip().partition("\n")[0], _LONGEST),
             passing=passing,
             runs=len(bad) if passing else None,
         )
