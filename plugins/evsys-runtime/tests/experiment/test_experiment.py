@@ -304,6 +304,7 @@ def test_a_benchmark_may_make_its_tasks_of_other_rows(project):
     )
     metadata = """
 metadata:
+  allow_leak: true
   benchmark:
     name: val
     path: held_out.csv

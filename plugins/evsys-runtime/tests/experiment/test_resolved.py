@@ -77,6 +77,7 @@ def test_the_benchmarks_are_there_as_they_are_scored(resolved):
     (entry,) = tree["benchmarks"]
     assert entry.keys() == {field.name for field in attrs.fields(BenchmarkConfig)} - {"tags"} | {
         "tasks",
+        "reward_range",
         "hash",
     }
     assert (entry["name"], entry["tasks"], entry["temperature"], entry["num_samples"]) == ("val", 12, 0.0, 1)
