@@ -153,7 +153,7 @@ class Distillation(BaseAlgorithm):
     async def setup(self, ctx: RunContext) -> None:
         """Make the teacher ready, and look at the rows."""
         self.ctx = ctx
-        self._student_used, self._teacher_used = Usage(), RoleUsage(role="teacher", budget=ctx.budget)
+        self._student_used, self._teacher_used = Usage(), RoleUsage.of(ctx, "teacher")
         await self.begin(ctx)
         await self.look_at_rows(ctx)
         await super().setup(ctx)

@@ -124,7 +124,7 @@ class DPO(BaseAlgorithm):
         # A run that resumes gets them with the algorithm's state.
         first = ctx.checkpoints.restored is None and self.config.loss != "simpo"
         self._references, self._impossible, self._kept = None, frozenset(), {}
-        self._usage = RoleUsage(role="reference", budget=ctx.budget)
+        self._usage = RoleUsage.of(ctx, "reference")
         if first:
             references, took = await self._asked(ctx)
             self._know(references, to_text(references))

@@ -36,7 +36,7 @@ class Reference:
     @classmethod
     async def of(cls, ctx: RunContext) -> Reference:
         """The run's `reference`; where it names none, the model before its first step, also where it goes on from a checkpoint."""
-        usage = RoleUsage(role="reference", budget=ctx.budget)
+        usage = RoleUsage.of(ctx, "reference")
         if ctx.clients.reference is None:
             return cls(await StartingWeights.of(ctx), usage)
         return cls(StartingWeights(await role_client(ctx, "reference").sampling_client()), usage)

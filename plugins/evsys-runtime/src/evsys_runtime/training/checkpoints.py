@@ -16,8 +16,12 @@ from evsys_runtime.record.files import DISK_FULL, read_json, store_error
 if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
     from evsys_runtime.record.attempts import Attempt
+    from evsys_runtime.training.role_usage import RoleUsage
 
-__all__ = ["RunCheckpoints", "find_checkpoint", "place_of", "restorable"]
+__all__ = ["ROLES", "RunCheckpoints", "find_checkpoint", "place_of", "restorable"]
+
+ROLES = "roles"
+"""The key of a checkpoint's loop under which the usage of second models is kept."""
 
 PEFT_CONFIG = "adapter_config.json"
 """What makes a folder an adapter in the layout of PEFT."""
@@ -32,6 +36,7 @@ class RunCheckpoints:
         attempt: the attempt that saves.
         attempts: every attempt so far, which tells live checkpoints from abandoned ones.
         restored: what this attempt started from, as `restorable` made it.
+        roles: the accounts of second models, whose usage until then each checkpoint keeps.
     """
 
     def __init__(
@@ -42,12 +47,14 @@ class RunCheckpoints:
         attempt: int,
         attempts: Sequence[Attempt] = (),
         restored: Checkpoint | None = None,
+        roles: Mapping[str, RoleUsage] | None = None,
     ) -> None:
         self._files = files
         self._model = model
         self._attempt = attempt
         self._attempts = tuple(attempts)
         self._restored = restored
+        self._roles = dict(roles or {})
 
     async def save(self, step: int, client: TrainingClient, loop: Mapping[str, Any]) -> Checkpoint:
         """Save a complete checkpoint: it is listed once everything is on the disk, or not at all.
@@ -63,11 +70,16 @@ class RunCheckpoints:
         folder = self._files.begin(step)
         try:
             state = dict(await client.save_state(folder))
+            used = {name: usage.state() for name, usage in self._roles.items()}
             entry = self._files.commit(
                 folder,
                 step=step,
                 attempt=self._attempt,
-                manifest={"model": unstructure(self._model), "state": state, "loop": dict(loop)},
+                manifest={
+                    "model": unstructure(self._model),
+                    "state": state,
+                    "loop": {**loop, **({ROLES: used} if used else {})},
+                },
             )
         except OSError as exc:
             if exc.errno not in DISK_FULL:

@@ -1,19 +1,28 @@
-"""What a second model of a run takes, such as its teacher: counted, charged, kept in checkpoints, and told apart in the result."""
+"""Usage of a run's second models, such as its teacher: counted, charged, kept in checkpoints, and listed apart in the result.
+
+The runtime meters the clients of roles that a run names (`MeteredRole`), whoever wrote the algorithm that asks them. An algorithm that
+asks earlier weights of its own model counts that by itself, with `RoleUsage`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from evsys.types import Usage
+from evsys_runtime.training.asking import used
+from evsys_runtime.training.trained_by import training_cost
 
 if TYPE_CHECKING:
-    from evsys.protocols import Budget
-    from evsys.types import RunResult
+    from numpy.typing import NDArray
 
-__all__ = ["RoleUsage"]
+    from evsys.protocols import Budget
+    from evsys.types import Datum, ForwardResult, LossFn, RunContext, RunResult, SampleResult, SamplingParams
+
+__all__ = ["MeteredRole", "RoleUsage"]
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -23,31 +32,116 @@ class RoleUsage:
     Attributes:
         role: the role's name, `teacher` or `reference`.
         budget: of the run; None without limits.
-        used: what it took since the run began.
+        metered: the role's client is a `MeteredRole`, so the runtime charges its usage and adds it to the result.
+        used: its usage since the run began.
     """
 
     role: str
     budget: Budget | None
+    metered: bool = False
     used: Usage = attrs.field(factory=Usage)
 
+    @classmethod
+    def of(cls, ctx: RunContext, role: str) -> RoleUsage:
+        """The account that an algorithm keeps of a role, which charges nothing that the runtime charges already."""
+        metered = isinstance(getattr(ctx.clients, role), MeteredRole)
+        return cls(role=role, budget=ctx.budget, metered=metered)
+
     def add(self, took: Usage, *, beside: Usage | None = None) -> None:
-        """Count what it took, and charge it together with what was used `beside` it and is counted elsewhere.
+        """Count its usage, and charge it together with other usage, `beside`, which is counted elsewhere.
 
         Raises:
             BudgetExceeded: nothing is left.
         """
         self.used += took
-        if self.budget is not None:
-            self.budget.charge(took if beside is None else took + beside)
+        due = beside if self.metered else took if beside is None else took + beside
+        if self.budget is not None and due is not None:
+            self.budget.charge(due)
 
     def counted_in(self, result: RunResult) -> RunResult:
-        """The result of the training with it."""
-        return attrs.evolve(result, usage=result.usage + self.used, roles={self.role: self.used})
+        """The result of the training with it. The usage of a metered role is added by the runtime."""
+        if self.metered:
+            return result
+        roles = {**result.roles, self.role: self.used}
+        return attrs.evolve(result, usage=result.usage + self.used, roles=roles)
 
     def state(self) -> Mapping[str, Any]:
         """JSON values for a checkpoint."""
         return attrs.asdict(self.used)
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from the result of `state`."""
         self.used = Usage(**state)
+
+
+class _Metered:
+    """Forwards everything to a client, and counts the calls that the subclasses know."""
+
+    def __init__(self, client: Any, usage: RoleUsage) -> None:
+        self._client = client
+        self._usage = usage
+        self._untold = Usage()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def told_usage(self) -> Usage:
+        """Usage of the calls since this was asked last."""
+        untold, self._untold = self._untold, Usage()
+        return untold
+
+    def _count(self, took: Usage) -> None:
+        self._untold += took
+        self._usage.add(took)
+
+
+class MeteredRole(_Metered):
+    """The training client of a role, each pass of which is counted and charged when it returns.
+
+    Args:
+        client: the backend's.
+        usage: the role's account, which charges the run's budget.
+
+    Calls raise `BudgetExceeded` once nothing is left.
+    """
+
+    def forward(self, data: Sequence[Datum]) -> Awaitable[ForwardResult]:
+        """Logprobs of the targets, counted as tokens that were read."""
+        return asyncio.ensure_future(self._read(self._client.forward(data)))
+
+    def forward_backward(
+        self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
+    ) -> Awaitable[ForwardResult]:
+        """Add a loss's gradient, counted as tokens that were trained on."""
+        return asyncio.ensure_future(self._trained(self._client.forward_backward(data, loss_fn, loss_params)))
+
+    async def sampling_client(self) -> MeteredSnapshot:
+        """A snapshot whose calls are counted as well."""
+        return MeteredSnapshot(await self._client.sampling_client(), self._usage)
+
+    async def _read(self, submitted: Awaitable[ForwardResult]) -> ForwardResult:
+        result = await submitted
+        self._count(used(self._client, result.tokens))
+        return result
+
+    async def _trained(self, submitted: Awaitable[ForwardResult]) -> ForwardResult:
+        result = await submitted
+        self._count(Usage(trained_tokens=result.tokens, cost_usd=training_cost(self._client, result.tokens)))
+        return result
+
+
+class MeteredSnapshot(_Metered):
+    """A snapshot of a role's weights, each call of which is counted and charged when it returns."""
+
+    async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
+        """`n` continuations of a prompt, which is counted once."""
+        result: SampleResult = await self._client.sample(prompt, params, n)
+        sampled = sum(len(sequence.tokens) for sequence in result.sequences)
+        self._count(used(self._client, len(prompt), sampled))
+        return result
+
+    async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[Any]:
+        """Logprob of each token given those before it, [N]."""
+        found: NDArray[Any] = await self._client.compute_logprobs(tokens)
+        self._count(used(self._client, len(tokens)))
+        return found

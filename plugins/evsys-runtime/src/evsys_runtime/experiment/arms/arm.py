@@ -227,7 +227,7 @@ class _ArmRun:
         kind = self.arm.run.algorithm.kind
         self.watch.awaits("algorithm", kind)
         with boundary("algorithm", kind, run_id_of(self.arm)):
-            result = await trained(algorithm, ctx, kind)
+            result = self.backend.counted_in(await trained(algorithm, ctx, kind))
         await in_background(note_trained, self.record, result)
         return result
 
@@ -306,6 +306,7 @@ class _ArmRun:
                 model=model,
                 data=data,
                 clients=clients,
+                roles=self.backend.used,
                 hooks=self.hooks,
                 log=self.log,
                 evaluate=scores.evaluator,
@@ -385,8 +386,9 @@ class _ArmRun:
             return attrs.evolve(self.trained, status=status)
         try:
             result = so_far(self.record, status)
-            free = self.ctx is not None and getattr(self.ctx.clients.policy, "free", False)
-            return attrs.evolve(result, usage=attrs.evolve(result.usage, cost_usd=0.0)) if free else result
+            if self.ctx is not None and getattr(self.ctx.clients.policy, "free", False):
+                result = attrs.evolve(result, usage=attrs.evolve(result.usage, cost_usd=0.0))
+            return self.backend.counted_in(result)
         except StoreError as error:
             self.warnings.append(f"how far the run came can't be read: {error.message}")
             return RunResult(status=status, run_id=run_id_of(self.arm))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from evsys.errors import EvsysError, boundary
 from evsys.protocols import Backend, Log, TrainingClient
-from evsys.types import Checkpoint, ModelSpec
+from evsys.types import Checkpoint, ModelSpec, RunResult, Usage
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arms.contracts import prepared, told
@@ -18,6 +19,7 @@ from evsys_runtime.experiment.arms.roles import ArmRole
 from evsys_runtime.experiment.session import Session
 from evsys_runtime.experiment.watching.watchdog import Watchdog
 from evsys_runtime.record.run_record import RunRecord
+from evsys_runtime.training.role_usage import MeteredRole, RoleUsage
 
 __all__ = ["ArmBackend", "made_ready"]
 
@@ -26,7 +28,10 @@ TEARDOWN_SECONDS = 60.0
 
 @attrs.define(kw_only=True, eq=False)
 class ArmBackend:
-    """Makes what one attempt at an arm trains; `warnings` gets what should be told with the result."""
+    """Makes what one attempt at an arm trains; `warnings` gets what should be told with the result.
+
+    `used` has an account of each second model, which charges the run's budget.
+    """
 
     session: Session
     arm: ArmConfig
@@ -34,6 +39,7 @@ class ArmBackend:
     log: Log
     watch: Watchdog
     warnings: list[str]
+    used: dict[str, RoleUsage] = attrs.field(factory=dict)
 
     @asynccontextmanager
     async def client(self, model: ModelSpec, start: Checkpoint | None) -> AsyncIterator[TrainingClient]:
@@ -51,7 +57,10 @@ class ArmBackend:
 
     @asynccontextmanager
     async def roles(self, roles: Sequence[ArmRole]) -> AsyncIterator[Mapping[str, TrainingClient]]:
-        """The second models of the run by their role, each of a backend object of its own and with a folder of its own."""
+        """The second models of the run by their role, each of a backend object of its own and with a folder of its own. Their calls are
+        counted and charged, whoever makes them.
+        """
+        budget = self.session.budgets.get(self.watch.run_id)
         found: dict[str, TrainingClient] = {}
         async with AsyncExitStack() as stack:
             for role in roles:
@@ -60,8 +69,17 @@ class ArmBackend:
                 folder.mkdir(exist_ok=True)
                 backend = role.build(self.session.plan.registry)
                 preparing = self._prepared(backend, role.backend.kind, role.model, role.start, folder)
-                found[role.name] = await stack.enter_async_context(preparing)
+                usage = self.used.setdefault(role.name, RoleUsage(role=role.name, budget=budget))
+                client: Any = MeteredRole(await stack.enter_async_context(preparing), usage)
+                found[role.name] = client
             yield found
+
+    def counted_in(self, result: RunResult) -> RunResult:
+        """The result of a training with the usage of its second models."""
+        for usage in self.used.values():
+            if usage.used != Usage():
+                result = usage.counted_in(result)
+        return result
 
     @asynccontextmanager
     async def _prepared(

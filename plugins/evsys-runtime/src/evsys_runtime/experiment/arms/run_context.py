@@ -9,10 +9,13 @@ from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.resuming.taken_up import TakenUp
 from evsys_runtime.experiment.session import DRY_STEPS, Session, run_id_of
 from evsys_runtime.record.run_record import RunRecord
-from evsys_runtime.training.checkpoints import RunCheckpoints
+from evsys_runtime.training.checkpoints import ROLES, RunCheckpoints
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from evsys_runtime.data.dataset import MaterializedDataset
+    from evsys_runtime.training.role_usage import RoleUsage
 
 __all__ = ["run_context"]
 
@@ -26,6 +29,7 @@ def run_context(
     attempt: int,
     model: ModelSpec,
     data: MaterializedDataset,
+    roles: Mapping[str, RoleUsage],
     **parts: Any,
 ) -> RunContext:
     """The context of an attempt at an arm.
@@ -38,9 +42,13 @@ def run_context(
         attempt: its number.
         model: what is trained.
         data: the rows.
+        roles: the accounts of the second models, which continue from the checkpoint that is taken up.
         **parts: the other fields of the context: clients, hooks, log, evaluator, rollouts, budget and signals.
     """
     restored = taken.restored
+    for name, used in ({} if restored is None else restored.loop.get(ROLES, {})).items():
+        if name in roles:
+            roles[name].load(used)
     return RunContext(
         run_id=run_id_of(arm),
         arm=arm.name,
@@ -53,7 +61,12 @@ def run_context(
         data=data,
         record=record,
         checkpoints=RunCheckpoints(
-            record.checkpoints, model, attempt=attempt, attempts=record.attempts, restored=restored
+            record.checkpoints,
+            model,
+            attempt=attempt,
+            attempts=record.attempts,
+            restored=restored,
+            roles=roles,
         ),
         # If the training was over when that was saved, because a stop was asked for, it still is.
         stop=StopFlag(reason=None if restored is None else restored.loop.get("stop")),
