@@ -38,6 +38,8 @@ class Trainer(Plugin):
         notes: str = field("")
         steps: int | None = field(None)
         warmup_steps: int = field(0)
+        lr_schedule: str = "linear"
+        schedule_steps: int | None = None
 
     async def train(self, ctx):
         raise NotImplementedError

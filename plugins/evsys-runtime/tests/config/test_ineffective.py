@@ -26,6 +26,10 @@ run:
             text(8, 200),
             "arm 'run' warms up for 200 of its 8 steps, so the learning rate never is what learning_rate says (at most 4% of it)",
         ),
+        (
+            text(8).replace("warmup_steps: 0", "lr_schedule: constant, schedule_steps: 4"),
+            "arm 'run' has schedule_steps and a constant learning rate, which no step changes",
+        ),
         (text(8, 8), "arm 'run' warms up for 8 of its 8 steps"),
         (text(6, run_every=500), "'word' is scored every 500 steps, and training has at most 6"),
         (

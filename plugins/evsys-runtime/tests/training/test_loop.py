@@ -384,7 +384,7 @@ async def test_a_rate_that_leaves_zero_is_nothing_to_tell_of(run, fields):
 
 
 async def test_a_schedule_that_never_leaves_zero_is_told_of(run, monkeypatch):
-    monkeypatch.setattr("evsys_runtime.training.loop.learning_rate_at", lambda *_: 0.0)
+    monkeypatch.setattr("evsys_runtime.training.schedule.learning_rate_at", lambda *_: 0.0)
     result = await run.train(Chatter(), chat_rows())
     assert STANDSTILL in result.warnings
 

@@ -25,6 +25,10 @@ def ineffective_settings(
     known = [(steps, name, run) for name, run in arms if (steps := known_steps(run)) is not None]
     for steps, name, run in known:
         yield from _warm_up(name, steps, run.algorithm.params.get("warmup_steps"))
+    for name, run in arms:
+        params = run.algorithm.params
+        if params.get("schedule_steps") is not None and params.get("lr_schedule") == "constant":
+            yield f"arm {name!r} has schedule_steps and a constant learning rate, which no step changes; leave one out"
     if not known or len(known) < len(arms):
         return
     longest = max(steps for steps, _, _ in known)

@@ -28,7 +28,7 @@ from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
 from evsys_runtime.training.precision import in_float32
 from evsys_runtime.training.retreat import HEALTHY, NOT_FINITE, rate_factor
-from evsys_runtime.training.schedule import learning_rate_at
+from evsys_runtime.training.schedule import Schedule
 from evsys_runtime.training.trained_by import capabilities_of, kind_of, training_cost
 from evsys_runtime.training.two_pass import forward_backward
 from evsys_runtime.training.warning_counts import WarningCounts
@@ -115,7 +115,8 @@ class TrainingLoop:
         with self._attributed():
             await algorithm.setup(ctx)
             total = algorithm.total_steps()
-            self._peak = algorithm.peak_learning_rate() * rate_factor(algorithm.config, ctx.retreats)
+            peak, factor = algorithm.peak_learning_rate(), rate_factor(algorithm.config, ctx.retreats)
+            self._schedule = Schedule.of(algorithm.config, steps=total, peak=peak, factor=factor)
         self._total = total
         self._limit = total if ctx.max_steps is None else min(total, ctx.max_steps)
         progress = self._resumed()
@@ -128,7 +129,8 @@ class TrainingLoop:
             algorithm=self._name,
             estimate=expected,
         )
-        self._warn_of_standstill(progress.step)
+        # A rate of 0 is allowed, as a control, and must not pass for a training that had no effect.
+        self._warn(self._schedule.standstill(progress.step, self._limit))
         await self._score(progress.step)
         status: Status = "completed"
         reason: str | None = None
@@ -158,11 +160,6 @@ class TrainingLoop:
         if progress.saved != progress.step:
             await self._save(progress)
         return self._result(progress, status, reason)
-
-    def _warn_of_standstill(self, start: int) -> None:
-        """A learning rate of 0 is allowed, as a control, and must not pass for a training that had no effect."""
-        if start < self._limit and not any(self._rate(index) for index in range(start, self._limit)):
-            self._warn("the learning rate is 0 at every step, so nothing is trained")
 
     async def _estimate(self, progress: _Progress) -> Mapping[str, float] | None:
         """What the backend expects of the steps to come, judging by the first batch, or by what the first one takes at most
@@ -287,7 +284,7 @@ class TrainingLoop:
     async def _send(self, index: int) -> _Sent:
         """A step whose intent is on record; it is submitted when its outcome is awaited."""
         built = await self._next_batch(index)
-        adam = adam_params(self.algorithm.config, self._rate(index))
+        adam = adam_params(self.algorithm.config, self._schedule.at(index))
         self.ctx.record.intent(index + 1, built.batch.batch_id, built.batch.row_ids)
         self._submitted.clear()
         return _Sent(built, adam, self._submit(built.batch, adam, index))
@@ -404,10 +401,6 @@ class TrainingLoop:
             found = await measure(step, last=step == self._limit)
         return {name: float(value) for name, value in found.items()}
 
-    def _rate(self, index: int) -> float:
-        config = self.algorithm.config
-        return learning_rate_at(index, self._total, self._peak, config.lr_schedule, config.warmup_steps)
-
     def _log(self, progress: _Progress, seconds: float, tokens: int) -> None:
         every = self.algorithm.config.log_every
         if progress.step % every == 0 or progress.step == self._limit:
@@ -440,6 +433,7 @@ class TrainingLoop:
             "seconds": progress.seconds,
             "metrics": progress.metrics,
             "warnings": self.warnings.counts(),
+            "schedule": self._schedule.state(),
             "trend": self._trend.state(),
             "dead": self._dead.state(),
             "stop": ctx.stop_requested,
@@ -469,6 +463,8 @@ class TrainingLoop:
         with self._attributed():
             self.algorithm.load_state(state)
         self.warnings.load(loop.get("warnings", ()))
+        if "schedule" in loop and restored.step < self._limit:
+            self._warn(self._schedule.change_since(loop["schedule"], restored.step))
         self._trend.load(loop.get("trend", ()))
         self._dead.load(loop.get("dead", ()))
         return _Progress(
@@ -491,8 +487,8 @@ class TrainingLoop:
     def _attributed(self) -> Any:
         return boundary("algorithm", self._name, self.ctx.run_id)
 
-    def _warn(self, message: str) -> None:
-        if self.warnings.add(message):
+    def _warn(self, message: str | None) -> None:
+        if message is not None and self.warnings.add(message):
             self.ctx.log.warning("training.odd", what=message)
 
     async def _drop_ahead(self) -> None:

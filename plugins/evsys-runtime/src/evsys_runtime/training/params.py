@@ -57,6 +57,12 @@ class TrainingParams:
         choices=("linear", "constant", "cosine"),
         source=_COOKBOOK,
     )
+    schedule_steps: int | None = option(
+        None,
+        "Step at which the rate of a linear or cosine schedule reaches 0; by default the last. A fork with more steps keeps its parent's "
+        "schedule by this.",
+        ge=1,
+    )
     warmup_steps: int = option(0, "Steps in which the rate rises to its peak.", ge=0, source=_COOKBOOK)
     beta1: float = option(0.9, "Adam: decay of the first moment.", ge=0, lt=1, source=_COOKBOOK)
     beta2: float = option(0.95, "Adam: decay of the second moment.", ge=0, lt=1, source=_COOKBOOK)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["learning_rate_at", "recommended_learning_rate"]
+import attrs
+
+__all__ = ["Schedule", "learning_rate_at", "recommended_learning_rate"]
 
 _FULL = 5e-5
 _LORA_FACTOR, _SHORT_RUN_FACTOR, _SHORT_RUN = 10.0, 15.0, 100
@@ -56,6 +60,68 @@ def recommended_learning_rate(model: str, *, lora: bool = True, steps: int = _SH
             factor = (_SHORT_RUN_FACTOR if steps < _SHORT_RUN else _LORA_FACTOR) if lora else 1.0
             return float(f"{_FULL * factor * (2000 / width) ** _EXPONENTS[family]:.2g}")
     return None
+
+
+@attrs.frozen(kw_only=True)
+class Schedule:
+    """How the learning rate of a run changes; a checkpoint keeps it, so that a fork can report what it changes.
+
+    Attributes:
+        kind: `linear`, `cosine` or `constant`.
+        steps: at which a falling rate reaches 0.
+        peak: the highest rate.
+        warmup_steps: in which it rises.
+        factor: multiplies the rate, below 1 after the run went back behind a collapse.
+    """
+
+    kind: str
+    steps: int
+    peak: float
+    warmup_steps: int = 0
+    factor: float = 1.0
+
+    @classmethod
+    def of(cls, params: Any, *, steps: int, peak: float, factor: float) -> Schedule:
+        """That of a run of so many steps; `params` are those of its algorithm."""
+        return cls(
+            kind=params.lr_schedule,
+            steps=getattr(params, "schedule_steps", None) or steps,
+            peak=peak,
+            warmup_steps=params.warmup_steps,
+            factor=factor,
+        )
+
+    def at(self, step: int) -> float:
+        """The rate of one step, counted from 0."""
+        return self.factor * learning_rate_at(step, self.steps, self.peak, self.kind, self.warmup_steps)
+
+    def standstill(self, start: int, end: int) -> str | None:
+        """A warning if steps of those from `start` to before `end` have a rate of 0, which trains nothing."""
+        if start >= end:
+            return None
+        if not any(self.at(step) for step in range(start, end)):
+            return "the learning rate is 0 at every step, so nothing is trained"
+        if self.kind != "constant" and self.steps < end:
+            return f"the learning rate is 0 from step {self.steps + 1} on (schedule_steps)"
+        return None
+
+    def state(self) -> Mapping[str, Any]:
+        """JSON values for a checkpoint."""
+        return attrs.asdict(self)
+
+    def change_since(self, kept: Mapping[str, Any], step: int) -> str | None:
+        """A warning if the rate of a step, counted from 0, isn't that of the schedule that a checkpoint keeps; None if it is."""
+        before = Schedule(**{**kept, "factor": self.factor})
+        then, now = before.at(step), self.at(step)
+        if math.isclose(then, now, rel_tol=1e-6, abs_tol=1e-15):
+            return None
+        text = f"the learning rate of step {step + 1} is {now:.3g}, and was to be {then:.3g} by the schedule of the checkpoint"
+        if self.kind == before.kind != "constant" and self.steps != before.steps:
+            text += (
+                f": its {self.kind} decay reaches 0 at step {self.steps}, then at step {before.steps}; "
+                f"to keep that, set algorithm.params.schedule_steps to {before.steps}"
+            )
+        return text
 
 
 def learning_rate_at(

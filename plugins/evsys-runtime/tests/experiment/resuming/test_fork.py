@@ -166,6 +166,32 @@ def test_a_complete_experiment_can_be_forked_onto_other_tasks(project):
     assert set(result.arms[0].evaluations[0].task_rewards) == {f"u{i:02d}" for i in range(12)}
 
 
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_a_fork_with_more_steps_reports_the_jump_of_the_learning_rate_and_how_to_keep_the_schedule(
+    project, kind
+):
+    text = NINE.replace("steps: 9", f"steps: 9, lr_schedule: {kind}")
+    whole = project.experiment(text, metadata=EVERY_2).run()
+    longer = Experiment.fork(whole.directory, overrides=["run.algorithm.params.steps=18"], quiet=True).run()
+    rates = {
+        line["step"]: line["values"]["learning_rate"] for line in run_of(longer.directory).read_metrics()
+    }
+    [told] = [text for text in longer.arms[0].warnings if "by the schedule of the checkpoint" in text]
+    assert told == (
+        f"the learning rate of step 10 is {rates[10]:.3g}, and was to be 0 by the schedule of the checkpoint: its {kind} decay "
+        "reaches 0 at step 18, then at step 9; to keep that, set algorithm.params.schedule_steps to 9"
+    )
+
+
+def test_a_fork_that_keeps_the_schedule_trains_at_its_rates_and_says_where_they_are_zero(project, stopped):
+    more = ["run.algorithm.params.steps=12", "run.algorithm.params.schedule_steps=9"]
+    kept = Experiment.fork(stopped, overrides=more, quiet=True).run()
+    rates = [line["values"]["learning_rate"] for line in run_of(kept.directory).read_metrics()]
+    assert rates == pytest.approx([0.05 * (1 - step / 9) for step in range(4, 9)] + [0.0] * 3)
+    assert "the learning rate is 0 from step 10 on (schedule_steps)" in kept.arms[0].warnings
+    assert not any("by the schedule of" in text for text in kept.arms[0].warnings)
+
+
 def test_a_dry_run_is_not_forked(project):
     result = project.experiment(NINE, metadata=EVERY_2, dry=True).run()
     with pytest.raises(ConfigError, match="is a dry run"):
