@@ -44,18 +44,23 @@ def apply(
     """
     tree = document.tree
     places: dict[str, str] = {}
+    literals = dict(document.literals)
     for override in overrides:
         try:
             segments, value = split(override)
             segments = segments if aliases is None else aliases.path(segments, tree)
             for target in _targets(segments, tree):
                 tree = trees.put(tree, target, value)
-                places[paths.join(target)] = option(override)
+                place = paths.join(target)
+                places[place] = option(override)
+                literals.pop(place, None)
+                if isinstance(value, int | float | None):
+                    literals[place] = override.partition("=")[2].strip()
         except (ConfigError, ValueError) as exc:
             found = exc.problems if isinstance(exc, ConfigError) else [Problem(path="", message=str(exc))]
             source = option(override)
             report.add(*(attrs.evolve(problem, source=source) for problem in found))
-    return attrs.evolve(document, tree=tree, overrides={**document.overrides, **places})
+    return attrs.evolve(document, tree=tree, literals=literals, overrides={**document.overrides, **places})
 
 
 def option(override: str) -> str:

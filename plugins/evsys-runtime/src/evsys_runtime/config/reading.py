@@ -11,6 +11,7 @@ import attrs
 from evsys import structure
 from evsys.errors import ConfigError, Problem
 from evsys_runtime.config import paths
+from evsys_runtime.config.as_written import quoted
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.report import Report
 
@@ -72,7 +73,7 @@ class Reader:
         message, hint = problem.message, problem.hint
         literal = self.document.literals.get(problem.path)
         if literal is not None and hint and hint.startswith("write it in quotes"):
-            hint = f'write it in quotes: "{literal}"'
+            hint = quoted(self.document, problem.path, literal)
         elif problem.path == "$.version":
             hint = "this evsys reads version 1"
         elif (meant := self._meant(problem.path)) and (given := _TEXT_FOR_MAPPING.match(message)):

@@ -25,6 +25,7 @@ from evsys_runtime.config.aliases import Aliases
 from evsys_runtime.config.arm_problems import ArmProblems
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
+from evsys_runtime.config.as_written import misread, unset_in_prompts
 from evsys_runtime.config.budgeting import budget_warnings, first_arm_warnings, known_steps
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.chain import RECIPES, check_learned, recipe_of, recipe_values
@@ -126,6 +127,7 @@ def _plan(
     reader, plugins = Reader(document, report), Plugins(registry)
     tree = document.tree
     _refuse_keys(tree, reader)
+    report.add(*unset_in_prompts(document))
     refuse_search_alone(tree, reader)
     values = reader.fields(ExperimentConfig, tree, "$", skip=(*_ARMS, *RECIPES))
     if tree.get("search") is not None and "confirm" not in tree:  # a search chooses among many
@@ -209,6 +211,7 @@ def _plan(
             dict.fromkeys(
                 [
                     *report.warnings,
+                    *misread(document),
                     *checks.warnings,
                     *registry.warnings,
                     *_budgeted(experiment, arms),

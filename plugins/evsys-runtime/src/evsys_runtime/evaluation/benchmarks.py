@@ -230,7 +230,7 @@ def bind_benchmark(
         run_every=entry.run_every,
         num_samples=entry.num_samples or 1,
         sampling=SamplingParams(max_tokens=entry.max_tokens, temperature=entry.temperature or 0.0),
-        system_prompt=entry.system_prompt or None,
+        system_prompt=placeholders.resolve(entry.system_prompt) or None,
         n_concurrent=entry.n_concurrent,
         breakdown_keys=entry.breakdown_keys,
         cluster_key=entry.cluster_key,

@@ -201,6 +201,7 @@ class ResultCache:
         stored = self._store.rollouts(scoring)
         known = {place: rollout_from_tree(stored[key]) for place, key in keys.items() if key in stored}
         own = (scoring, *told.values()) in self._begun and self._store.maker(scoring) == str(self._run_dir)
+        decided = self._redactor.tree(decided)  # a system prompt may hold a secret
         return _Lookup(scoring=scoring, ingredients=decided, keys=keys, stored=stored, known=known, own=own)
 
     def _account(self, benchmark: BoundBenchmark, lookup: _Lookup, *, used: int) -> dict[str, Any]:

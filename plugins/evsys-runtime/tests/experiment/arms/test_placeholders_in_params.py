@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small_project import METADATA as SMALL
 
 from evsys.errors import ConfigError
 from evsys_runtime.config.validate import load_experiment
@@ -148,3 +149,19 @@ def test_a_value_that_a_plugin_refuses_is_not_shown(project, monkeypatch):
         bound_benchmarks(plan, Options(quiet=True))
     assert "no user ${LOGIN_NAME}" in str(caught.value)
     assert CANARY not in str(caught.value)
+
+
+def test_one_system_prompt_means_the_same_in_a_transform_and_in_an_entry_and_no_file_holds_its_value(
+    project, run_text, monkeypatch
+):
+    monkeypatch.setenv("WANT", CANARY)
+    metadata = SMALL.replace("max_tokens: 4", "max_tokens: 4\n    system_prompt: 'say ${WANT}'")
+    transforms = FILTER.replace("jsonl_to_chat", "jsonl_to_chat, params: {system_prompt: 'say ${WANT}'}")
+    plan = load_experiment(project.config("run:" + run_text((FILTER, transforms)), metadata=metadata))
+    assert f"say {CANARY}" in str(preview_rows(plan).rows[0])
+    assert [each.system_prompt for each in bound_benchmarks(plan, Options(quiet=True))] == [f"say {CANARY}"]
+    result = project.experiment(metadata=metadata).run()
+    assert result.status == "completed"
+    assert (Path(result.arms[0].run_dir) / "validation/rollouts.jsonl").stat().st_size > 0
+    files = [path for path in project.root.rglob("*") if path.is_file()]
+    assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
