@@ -177,23 +177,26 @@ class _Sample:
         labels = np.arange(len(self.values)) if clusters is None else np.asarray(clusters)
         self.sums, self.sizes = cluster_sums(self.values, labels)
         self.groups, self.effect = len(self.sums), float(self.values.mean())
+        self.total, self.squared_sizes = float(self.sizes.sum()), float(np.square(self.sizes).sum())
         seen = float(np.abs(self.values).max())
         self.scale = max(1.0, seen) if largest is None else max(largest, seen)
         self.error = float(standard_error(self.sums, self.sizes, self.effect))
         self.columns = np.stack([self.sums, self.sizes, self.sums * self.sizes, self.sizes**2], axis=1)
 
     def t(self, products: NDArray[np.float64], shift: float) -> NDArray[np.float64]:
-        """|t*| of each bootstrap sample, [B], from `signs @ columns`. A zero error with a mean other than `shift` is infinite."""
-        of_sums, of_sizes, of_products, of_squares = products.T
+        """|t*| of each bootstrap sample, [B], from `(signs @ columns).T`, [4, B]. A zero error with a mean other than `shift` is infinite."""
+        of_sums, of_sizes, of_products, of_squares = products
         residuals = self.sums - shift * self.sizes
         squares = float(np.square(residuals).sum())
-        mean = (of_sums - shift * of_sizes) / self.sizes.sum()
-        cross = of_products - shift * of_squares
-        spread = squares - 2.0 * mean * cross + np.square(mean) * np.square(self.sizes).sum()
+        mean = (of_sums - shift * of_sizes) / self.total
+        spread = squares + mean * (mean * self.squared_sizes - 2.0 * (of_products - shift * of_squares))
         correction = self.groups / (self.groups - 1) if self.groups > 1 else 1.0
         zero = spread <= _ROUNDING * squares
-        error = np.sqrt(correction * np.where(zero, 1.0, spread)) / self.sizes.sum()
-        far = np.abs(mean) > 1e-9 * math.sqrt(squares) / self.sizes.sum()
+        if not zero.any():
+            found: NDArray[np.float64] = np.abs(mean) / (np.sqrt(correction * spread) / self.total)
+            return found
+        error = np.sqrt(correction * np.where(zero, 1.0, spread)) / self.total
+        far = np.abs(mean) > 1e-9 * math.sqrt(squares) / self.total
         return np.where(zero, np.where(far, np.inf, 0.0), np.abs(mean) / error)
 
 
@@ -244,7 +247,8 @@ def _bootstrapped(samples: Sequence[_Sample], *, draws: int, seed: int, level: f
         products = sign_products(columns, draws=draws, seed=seed)
         weights = _Weights(group, draws, seed)
         for i, place in enumerate(places):
-            wild = _Wild(samples[place], products[:, 4 * i : 4 * i + 4], partial(weights.p_value, i))
+            own = np.ascontiguousarray(products[:, 4 * i : 4 * i + 4].T)  # read dozens of times
+            wild = _Wild(samples[place], own, partial(weights.p_value, i))
             found[place] = wild.comparison(1.0 - level)
     return [found[place] for place in range(len(samples))]
 
@@ -274,7 +278,7 @@ class _Wild:
 
     Args:
         sample: the comparison.
-        products: of the sign patterns with its columns, [B, 4].
+        products: of the sign patterns with its columns, [4, B].
         weighted: two-sided p of a mean by weighted means.
     """
 
@@ -326,7 +330,7 @@ class _Wild:
         """All means that flipping signs doesn't reject at `level`, widened by what wasn't seen where hardly a cluster differs."""
         sample, effect = self._sample, self._sample.effect
         low = high = effect
-        if sample.error > self._tiny and self._exact and 2.0 / len(self._products) > level:
+        if sample.error > self._tiny and self._exact and 2.0 / self._products.shape[1] > level:
             # The data and its mirror image are too many of so few patterns to reject anything.
             low, high = -math.inf, math.inf
         elif sample.error > self._tiny:
