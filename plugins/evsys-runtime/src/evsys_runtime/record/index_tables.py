@@ -54,7 +54,7 @@ CREATE INDEX run_mark ON run (experiment, folder, mark);
 CREATE INDEX run_identity ON run (identity);
 CREATE INDEX label_value ON label (kind, value);
 """
-_MEANING = 4
+_MEANING = 5
 """Counts what stands in the columns, where that changes and their names don't."""
 
 _WORDS = {"fts5": "CREATE VIRTUAL TABLE said USING fts5(words);", "like": "CREATE TABLE said (words TEXT);"}

@@ -59,11 +59,23 @@ class AskedQuestion:
     @cached_property
     def key(self) -> str:
         """The same for questions that may be one."""
-        return digest([self.metric, self.direction, self.claim, self.baseline, self.simulated])
+        claim = "better" if self.claim == "worse" else self.claim
+        return digest([self.metric, claim, self.baseline, self.simulated])
+
+    @cached_property
+    def asserted(self) -> frozenset[str]:
+        """The levers, turned round where the claim is that the metric falls: `worse` says of one direction what `better` says of the other.
+
+        That a higher rate is better, that a lower one is worse, and that a lower one is better where less is better are one claim. Equality has no direction.
+        """
+        if self.claim == "equal":
+            return frozenset(lever.lstrip("+-") for lever in self.levers)
+        rises = (self.claim == "worse") == (self.direction == "min")
+        return frozenset(self.levers if rises else map(_turned, self.levers))
 
     def is_same(self, other: AskedQuestion) -> bool:
         """Whether both are one question: the same key, a lever in common, and at least half of the smaller set of tasks."""
-        if self.key != other.key or not set(self.levers) & set(other.levers):
+        if self.key != other.key or not self.asserted & other.asserted:
             return False
         if self.entry_hash is not None and self.entry_hash == other.entry_hash:
             return True
@@ -212,6 +224,11 @@ def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[
     for path in paths or {_NO_LEVER}:
         one, other = _number(before.get(path)), _number(after.get(path))
         yield path if one is None or other is None else f"{'+' if other > one else '-'}{path}"
+
+
+def _turned(lever: str) -> str:
+    """A lever with the other sign; one without a sign gets one that none has by itself."""
+    return f"-{lever[1:]}" if lever[0] == "+" else f"+{lever[1:]}" if lever[0] == "-" else f"not {lever}"
 
 
 def _number(text: str | None) -> float | None:

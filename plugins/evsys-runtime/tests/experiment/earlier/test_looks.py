@@ -94,6 +94,21 @@ def test_another_margin_is_the_same_question_and_another_claim_is_not(project):
     )
 
 
+def test_that_an_arm_is_worse_is_another_question_than_that_it_is_better(project):
+    assert looked(project).number == 1
+    assert looked(project, ("  success_metric", "  claim: worse\n  success_metric")).number == 1
+
+
+def test_a_comparison_that_is_turned_round_with_its_claim_is_the_same_question(project):
+    against = METADATA.replace("  hypothesis", "  baseline: low\n  hypothesis")
+    worse = ("  success_metric", "  claim: worse\n  success_metric")
+    assert looked(project, text=TWO_ARMS, metadata=against).number == 1
+    assert (
+        looked(project, worse, ("baseline: low", "baseline: high"), text=TWO_ARMS, metadata=against).number
+        == 2
+    )
+
+
 def test_arms_that_differ_in_the_same_key_ask_the_same_however_far_they_differ(project):
     against = METADATA.replace("  hypothesis", "  baseline: low\n  hypothesis")
     first = looked(project, text=TWO_ARMS, metadata=against)
