@@ -1,9 +1,11 @@
-"""What the statistics of a verdict cost: every arm against the baseline on the same tasks; prints one JSON document.
+"""What a verdict costs: every arm against the baseline on the same tasks; prints one JSON document.
 
     python bench/verdict.py [--arms 20] [--tasks 1000] [--draws 10000] [--rounds 5] [--peers ENVIRONMENT] [--check]
 
-With `--peers` scipy's percentile bootstrap resamples the same differences, in an environment that has it: an interval of each arm, without a test.
-The least of several rounds counts.
+`statistics` are tests, intervals and corrected p-values alone; `verdict` is the whole conclusion from the results of the arms, with the advice what would
+settle it, and its own number of draws. With `--peers` scipy does parts of the statistics on the same differences, in an environment that has it:
+`bootstrap` gives an interval of each arm and no test, `permutation_test` flips their signs, which gives a test and no interval. The least of several
+rounds counts.
 """
 
 import argparse
@@ -19,11 +21,22 @@ from pathlib import Path
 
 import numpy as np
 
+from evsys.types import ArmResult, EvaluationResult, MetricValue
+from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.corrections import corrected
 from evsys_runtime.experiment.verdict.paired import Pair, paired_differences
+from evsys_runtime.experiment.verdict.question import Question
 
 # Seconds for 20 arms, 1,000 tasks, 10,000 draws.
 BUDGETS = {"verdict": 1.0}
+QUESTION = Question(
+    benchmark="val",
+    metric="mean_reward",
+    direction="max",
+    task_value=lambda rewards: sum(rewards) / len(rewards),
+    baseline="baseline",
+    reward_range=(0.0, 1.0),
+)
 
 
 def main() -> None:
@@ -37,9 +50,14 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="end with 1 if a budget is exceeded")
     options = parser.parse_args()
     scores = simulated(options.arms, options.tasks)
-    rounds = [measured(scores, options.draws) for _ in range(options.rounds)]
-    wall, cpu = (min(each[name] for each in rounds) for name in ("wall", "cpu"))
-    peer = None if options.peers is None else beside(options.peers, scores, options.draws)
+    results = arm_results(scores)
+    statistics = [measured(scores, options.draws) for _ in range(options.rounds)]
+    verdicts = [concluded(results) for _ in range(options.rounds)]
+    least = {
+        name: {unit: min(each[unit] for each in rounds) for unit in ("wall", "cpu")}
+        for name, rounds in (("statistics", statistics), ("verdict", verdicts))
+    }
+    peer = None if options.peers is None else beside(options.peers, scores, options.draws, options.rounds)
     document = {
         "name": "evsys",
         "version": metadata.version("evsys-runtime"),
@@ -51,11 +69,11 @@ def main() -> None:
         "draws": options.draws,
         "unit": "seconds",
         "budgets": BUDGETS,
-        "results": {"verdict": {"wall": wall, "cpu": cpu}},
-        "peers": None if peer is None else {"scipy": compared(peer, rounds[0]["intervals"])},
+        "results": least,
+        "peers": None if peer is None else {"scipy": compared(peer, statistics[0])},
     }
     print(json.dumps(document, indent=2))
-    if options.check and wall > BUDGETS["verdict"]:
+    if options.check and least["verdict"]["wall"] > BUDGETS["verdict"]:
         sys.exit("over budget: verdict")
 
 
@@ -65,6 +83,47 @@ def simulated(arms: int, tasks: int) -> np.ndarray:
     hardness = rng.random(tasks)
     shifts = np.append(np.linspace(0.0, 0.05, arms), 0.0)
     return np.clip(hardness + shifts[:, None] + rng.normal(0.0, 0.2, (arms + 1, tasks)), 0.0, 1.0)
+
+
+def arm_results(scores: np.ndarray) -> list[ArmResult]:
+    """A training run of each arm, scored once."""
+    names = [*(f"arm-{i}" for i in range(len(scores) - 1)), QUESTION.baseline]
+    return [
+        ArmResult(
+            run_id=f"{name}-s0",
+            arm=name,
+            repeat=0,
+            seed=0,
+            status="completed",
+            identity=name,
+            evaluations=(scoring(row),),
+        )
+        for name, row in zip(names, scores.tolist(), strict=True)
+    ]
+
+
+def scoring(rewards: list[float]) -> EvaluationResult:
+    """One sample of each task."""
+    return EvaluationResult(
+        benchmark=QUESTION.benchmark,
+        split="val",
+        step=10,
+        status="completed",
+        metrics={QUESTION.metric: MetricValue(value=sum(rewards) / len(rewards))},
+        tasks=len(rewards),
+        num_samples=1,
+        scored=len(rewards),
+        task_rewards={f"t{i:04d}": (reward,) for i, reward in enumerate(rewards)},
+        benchmark_hash="b",
+        verifier_hash="v",
+    )
+
+
+def concluded(results: list[ArmResult]) -> dict:
+    """The whole conclusion."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    conclude(QUESTION, results)
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
 def measured(scores: np.ndarray, draws: int) -> dict:
@@ -81,10 +140,11 @@ def measured(scores: np.ndarray, draws: int) -> dict:
         "correction": family.method,
         "simultaneous": simultaneous,
         "intervals": [[one.low, one.high] for one in found],
+        "p_values": [one.p_value for one in found],
     }
 
 
-def beside(environment: Path, scores: np.ndarray, draws: int) -> dict:
+def beside(environment: Path, scores: np.ndarray, draws: int, rounds: int) -> dict:
     """The same differences by scipy, in a process of its own."""
     python = environment / ("Scripts" if os.name == "nt" else "bin") / "python"
     script = Path(__file__).parent / "peers" / "scipy_bootstrap.py"
@@ -92,18 +152,23 @@ def beside(environment: Path, scores: np.ndarray, draws: int) -> dict:
         path = Path(folder) / "scores.npy"
         np.save(path, scores)
         said = subprocess.run(
-            [str(python), str(script), str(path), str(draws)], check=True, capture_output=True, text=True
+            [str(python), str(script), str(path), str(draws), str(rounds)],
+            check=True,
+            capture_output=True,
+            text=True,
         )
     return json.loads(said.stdout)
 
 
-def compared(peer: dict, ours: list) -> dict:
-    """The figures of scipy, and how far its intervals' ends are from ours, as a part of their width."""
-    theirs, own = np.array(peer.pop("intervals")), np.array(ours)
+def compared(peer: dict, ours: dict) -> dict:
+    """The figures of scipy, how far its intervals' ends are from ours, as a part of their width, and how far its p-values are."""
+    theirs, own = np.array(peer.pop("intervals")), np.array(ours["intervals"])
     widths = own[:, 1] - own[:, 0]
+    p_values = np.abs(np.array(peer.pop("p_values")) - ours["p_values"])
     return {
         **peer,
         "largest_difference_of_ends": float(np.abs(theirs - own).max(axis=1).max() / widths.min()),
+        "largest_difference_of_p_values": float(p_values.max()),
     }
 
 
