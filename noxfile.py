@@ -207,8 +207,8 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session(python=DEFAULT_PYTHON, reuse_venv=False)
 def downstream(session: nox.Session) -> None:
-    """Be a stranger: check an outside package on our wheels alone, then follow the ten-minute page to the letter."""
-    session.install("uv")  # all that the page asks for
+    """Be a stranger: check an outside package on our wheels alone, then follow the tutorials to the letter."""
+    session.install("uv")  # all that the tutorials ask for
     with tempfile.TemporaryDirectory(prefix="evsys-downstream-") as folder:
         outside = Path(folder)
         ours, constraints = _wheels_outside(session, outside)
@@ -231,14 +231,15 @@ def downstream(session: nox.Session) -> None:
                 ["evsys", "run", "experiment/config.yaml", "--quiet"],
             ):
                 session.run(str(environment / "bin" / command[0]), *command[1:], external=True)
-        follower, page = ROOT / "tests/support/literate.py", ROOT / "docs/first-plugin.md"
-        reader = outside / "reader"
-        reader.mkdir()
+        follower = ROOT / "tests/support/literate.py"
         # The reader's uv finds this session's Python also where only a version manager knows it, and fetches none.
         base = session.run("python", "-c", "import sys; print(sys.base_prefix)", silent=True, log=False)
         path = os.pathsep.join([str(Path(str(base).strip()) / "bin"), os.environ["PATH"]])
-        session.run("python", str(follower), str(page), str(reader), env={**constraints, "PATH": path})
-        _require_ours(session, next(reader.glob("*/.venv")), ours)
+        for page in sorted((ROOT / "docs/tutorial").glob("*.md")):
+            reader = outside / page.stem
+            reader.mkdir()
+            session.run("python", str(follower), str(page), str(reader), env={**constraints, "PATH": path})
+            _require_ours(session, next(reader.glob("**/.venv")), ours)
 
 
 @nox.session(python=DEFAULT_PYTHON)

@@ -58,7 +58,7 @@ def test_source_files_and_symbols_that_are_named_exist(path: Path):
 
 
 def test_the_onboarding_page_names_places_in_every_distribution_that_a_run_passes():
-    named = {file.partition("/")[0] for file, _ in places(ROOT / "docs/onboarding.md")}
+    named = {file.partition("/")[0] for file, _ in places(ROOT / "docs/explanation/onboarding.md")}
     assert named >= set(SOURCES) - {
         *("evsys_conformance", "evsys_sdk", "evsys_backend_mock", "evsys_server"),
     }
@@ -84,3 +84,48 @@ def test_the_navigation_names_every_page_once():
     settings = YAML(typ="safe", pure=True).load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     there = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
     assert sorted(named(settings["nav"])) == sorted(there)
+
+
+def words(path: Path) -> int:
+    """The words of a page outside of its code blocks."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return len(prose.split())
+
+
+GUIDES = sorted(path for path in (ROOT / "docs/how-to").glob("*.md") if path.stem != "index")
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)
+def test_a_how_to_guide_is_short_runs_and_is_listed(path: Path):
+    assert words(path) <= 400
+    assert any(block.reason is None for block in blocks(path, "bash", "yaml", "python", "json"))
+    assert f"({path.name})" in (path.parent / "index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_installing_is_on_the_first_screen(page: str):
+    screen = (ROOT / page).read_text(encoding="utf-8").splitlines()[:15]
+    assert "pip install evsys-sdk" in screen
+
+
+def test_the_index_has_at_most_twelve_links():
+    assert len(re.findall(r"\]\(", (ROOT / "docs/index.md").read_text(encoding="utf-8"))) <= 12
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("resume", "resume-a-run"),
+        ("early stopping", "stop-early"),
+        ("significance", "test-significance"),
+        ("ablation", "run-an-ablation"),
+        ("learning rate sweep", "sweep-the-learning-rate"),
+        ("replicate", "replicate-a-result"),
+        ("leaks", "avoid-leaks"),
+    ],
+)
+def test_a_search_finds_the_guide_by_its_headings(query: str, page: str):
+    """Titles and headings weigh most in the site's search, so each word of the query has to be in one."""
+    text = (ROOT / "docs/how-to" / f"{page}.md").read_text(encoding="utf-8")
+    headings = " ".join(re.findall(r"^#+ (.*)$", text, re.MULTILINE)).lower()
+    assert [word for word in query.split() if word not in headings] == []

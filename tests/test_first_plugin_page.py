@@ -11,7 +11,7 @@ from literate import PageError, Step, differs, follow, steps_of
 from evsys_cli.scaffold.plugin_names import names_of
 from evsys_cli.scaffold.plugin_package import write_plugin_package
 
-PAGE = ROOT / "docs/first-plugin.md"
+PAGE = ROOT / "docs/tutorial/first-plugin.md"
 
 
 @pytest.fixture

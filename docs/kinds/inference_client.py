@@ -5,7 +5,7 @@ it; the model being trained is offered to them in the same shape.
 
 A benchmark entry names clients in `models`, which are scored for comparison, or as its `inference`, which answers instead of the
 trained model; [`openai_compatible`](../inference-clients.md) is one for services. One that offers `prompt_logprobs` can be a
-[teacher's](../opd.md#where-the-teacher-is) `inference`. [`Experiment(..., inference_factory=...)`](../python.md#replacing-parts) scores trained models through clients of your own.
+[teacher's](../opd.md#where-the-teacher-runs) `inference`. [`Experiment(..., inference_factory=...)`](../python.md#replacing-parts) scores trained models through clients of your own.
 """
 
 from collections.abc import Mapping, Sequence

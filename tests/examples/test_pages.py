@@ -33,7 +33,7 @@ def test_every_example_has_a_readme_a_page_and_a_place_in_both_lists(name: str):
     assert (ROOT / "examples" / name / "README.md").is_file()
     assert (PAGES / f"{name}.md").is_file()
     assert f"({name}/README.md)" in (ROOT / "examples/README.md").read_text(encoding="utf-8")
-    assert f"(examples/{name}.md)" in (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    assert f"({name}.md)" in (PAGES / "index.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", NAMES)
