@@ -95,7 +95,8 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
     """The newest run of an experiment file, as it is now and with the same `--set` options, that isn't complete."""
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment import Experiment
-    from evsys_runtime.experiment.resuming.unfinished import hidden, newest_unfinished
+    from evsys_runtime.experiment.facts import hidden
+    from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
     from evsys_runtime.record.hashing import digest_bytes
 
     plan = load_experiment(config, overrides=overrides, has_store=options.get("store") is not None)

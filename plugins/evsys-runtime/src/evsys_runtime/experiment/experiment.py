@@ -28,6 +28,9 @@ from evsys_runtime.experiment.checks.trained_on import flagged_tasks
 from evsys_runtime.experiment.concluding import conclude_and_write, write_down
 from evsys_runtime.experiment.earlier.preregistration import child_of
 from evsys_runtime.experiment.injected import injected_names, refuse_misfits
+from evsys_runtime.experiment.listeners import run_listeners
+from evsys_runtime.experiment.open_session import bound_benchmarks, open_session
+from evsys_runtime.experiment.options import OptionKeys, Options
 from evsys_runtime.experiment.resuming.changed import as_it_began
 from evsys_runtime.experiment.resuming.forking import branch_off
 from evsys_runtime.experiment.resuming.resuming import (
@@ -41,7 +44,7 @@ from evsys_runtime.experiment.resuming.resuming import (
 from evsys_runtime.experiment.resuming.unfinished import Unfinished
 from evsys_runtime.experiment.runner import train
 from evsys_runtime.experiment.secrets import redactor_of
-from evsys_runtime.experiment.session import OptionKeys, Options, Session, bound_benchmarks
+from evsys_runtime.experiment.session import Session
 from evsys_runtime.experiment.watching.from_sync import run_to_end
 from evsys_runtime.experiment.watching.interrupts import Abandoned
 from evsys_runtime.live_lines import leave_live_lines
@@ -67,7 +70,7 @@ class Experiment:
         project_root: what its paths start from; by default the project of its file, without a file that of the working directory.
         registry: where plugins are looked up, by default in what is installed and the project's own.
         **options: `dry`, `fail_fast`, `quiet`, `skip_grader_check`, `no_cache`, and for tests and own runners `store`, `train_fn`, `benchmark`,
-            `inference_factory`; `evsys_runtime.experiment.session.Options` says what each does.
+            `inference_factory`; `evsys_runtime.experiment.options.Options` says what each does.
 
     Raises:
         ConfigError: every problem of the experiment and of each arm, or an option that can't be used.
@@ -256,7 +259,7 @@ class Experiment:
         benchmarks = await self._benchmarks()
         checks = await self._graders_checked(benchmarks)
         session = await to_the_end(
-            Session.open, self.plan, self.options, benchmarks, self.forks, sources=sources_of(self.plan)
+            open_session, self.plan, self.options, benchmarks, self.forks, sources=sources_of(self.plan)
         )
         with session.record.lock:
             self._keep_checks(session, checks)
@@ -303,7 +306,7 @@ class Experiment:
                 session.taken_up = await in_background(
                     taken_up, session.record, self.plan, session.benchmarks
                 )
-            session.hooks = session.listeners(session.log)
+            session.hooks = run_listeners(session, session.log)
             await session.hooks.emit(
                 "evsys_experiment_started",
                 experiment_id=session.record.experiment_id,

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.task_contents import task_contents
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.resuming.unfinished import launch_facts
+from evsys_runtime.experiment.injected import injected_names
 from evsys_runtime.experiment.secrets import said
 from evsys_runtime.record.provenance import collect
 
 if TYPE_CHECKING:
-    from evsys_runtime.experiment.session import Options
+    from evsys_runtime.experiment.options import Options
 
-__all__ = ["arm_facts", "asked_facts", "benchmark_facts", "experiment_facts", "run_facts"]
+__all__ = [
+    "KEPT_OPTIONS",
+    "arm_facts",
+    "asked_facts",
+    "benchmark_facts",
+    "experiment_facts",
+    "hidden",
+    "launch_facts",
+    "run_facts",
+]
+
+KEPT_OPTIONS = ("fail_fast", "skip_grader_check", "no_cache")
+"""Options that a resumed experiment has as it began, unless it is told otherwise."""
 
 
 def experiment_facts(
@@ -84,3 +98,38 @@ def run_facts(arm: ArmConfig, *, dry: bool) -> dict[str, Any]:
         "dry": dry,
         "deterministic": arm.deterministic,
     }
+
+
+def launch_facts(
+    directory: Path, project_root: Path, overrides: Sequence[str], options: Any, forks: Path | None = None
+) -> dict[str, Any]:
+    """What experiment.json says of how an experiment was launched, for whoever resumes it.
+
+    Args:
+        directory: the experiment's folder, or one beside it: the project is told relative to it, so that both can move.
+        project_root: what paths of the file start from.
+        overrides: the `--set` options; of those with a secret only that there is one is kept.
+        options: an experiment's `Options`.
+        forks: the experiment that this one branches off from.
+    """
+    return {
+        "project_root": _way(directory, project_root),
+        "forks": None if forks is None else _way(directory, forks),
+        "hidden": list(map(overrides_.option, hidden(overrides))),
+        "options": {option: bool(getattr(options, option)) for option in KEPT_OPTIONS},
+        "injected": options.train_fn is not None,  # what versions before `injects` read
+        "injects": injected_names(options),
+    }
+
+
+def _way(directory: Path, place: Path) -> str:
+    """How one gets from a folder to a place."""
+    try:
+        return Path(os.path.relpath(place, directory)).as_posix()
+    except ValueError:  # another drive (Windows)
+        return place.as_posix()
+
+
+def hidden(overrides: Sequence[str]) -> list[str]:
+    """Those of the `--set` options whose values the record doesn't have, since they are secret."""
+    return [each for each in overrides if said(each) != each]

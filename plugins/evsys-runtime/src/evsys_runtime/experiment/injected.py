@@ -21,7 +21,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.record.workspace import Store
 
 if TYPE_CHECKING:
-    from evsys_runtime.experiment.session import Options
+    from evsys_runtime.experiment.options import Options
 
 __all__ = [
     "EvsysStore",

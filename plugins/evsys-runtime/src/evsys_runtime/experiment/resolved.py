@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evsys.errors import PluginNotFoundError
+from evsys.errors import PluginNotFoundError, StoreError
 from evsys_runtime.config.harness import run_harness
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
@@ -13,8 +13,13 @@ from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.seeds import seeds_of
+from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_runtime.record.files import read_json
 
-__all__ = ["resolved_arms", "resolved_runs", "resolved_tree"]
+__all__ = ["ADJUSTABLE", "arms_by_id", "resolved_arms", "resolved_runs", "resolved_then", "resolved_tree"]
+
+ADJUSTABLE = ("budget", "max_concurrent_arms", "watchdog")
+"""Keys of the file that say how far and how fast, and change no number: these may be set anew."""
 
 _ARMS = ("run", "runs", "matrix", "base_run")
 _PURPOSES = ("run", "data", "model", "data_order")
@@ -116,3 +121,27 @@ def _known(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] | None:
         return resolver.plugin(kind, name, {}) if isinstance(name, str) else None
     except PluginNotFoundError:
         return None
+
+
+def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
+    """What the experiment was in full when it began; None where it was killed before it said so, or the file is damaged."""
+    path = record.directory / "resolved.json"
+    if not path.exists():
+        return None
+    try:
+        tree = read_json(path)
+        arms_by_id(tree)
+    except (StoreError, KeyError, TypeError, AttributeError):
+        return None
+    return tree
+
+
+def arms_by_id(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Arms by their ids, so that a difference tells which; benchmarks without their hashes, which are compared before."""
+    # The harness follows from the run; older records don't have it.
+    arms = {arm["run_id"]: {k: v for k, v in arm.items() if k != "harness"} for arm in tree["arms"]}
+    unhashed = [{k: v for k, v in entry.items() if k != "hash"} for entry in tree["benchmarks"]]
+    entries = {entry["name"]: entry for entry in unhashed}
+    apart = ("format", "arms", "benchmarks", *ADJUSTABLE)
+    rest = {key: value for key, value in tree.items() if key not in apart}
+    return {**rest, "arms": arms, "benchmarks": entries}

@@ -15,6 +15,7 @@ from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, Sa
 from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.evaluator import Evaluator
+from evsys_runtime.experiment.arms.result import keep_result
 from evsys_runtime.experiment.facts import run_facts
 from evsys_runtime.experiment.injected import (
     UnderWay,
@@ -134,7 +135,7 @@ async def _adopt(session: Session, arm: ArmConfig, run: RunConfig, result: RunRe
         run_dir=str(record.directory),
         warnings=result.warnings,
     )
-    session.keep(record, arm_result)
+    keep_result(session, record, arm_result)
 
 
 async def _score(

@@ -244,7 +244,7 @@ def test_scoring_once_more_is_resumed_after_a_kill(learns, monkeypatch):
     first = confirmed(learns, block)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "evsys_runtime.experiment.arms.arm.taken_as_trained",
+            "evsys_runtime.experiment.arms.phases.taken_as_trained",
             lambda _s, arm, taken: cut_off() if arm.weights_of else taken,
         )
         with pytest.raises(KeyboardInterrupt):

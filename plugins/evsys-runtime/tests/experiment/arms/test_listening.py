@@ -9,7 +9,7 @@ import pytest
 from evsys.errors import BackendError, StoreError
 from evsys_runtime.accounting.breaker import BreakerSettings, shared_breaker
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.arms import arm as arm_module
+from evsys_runtime.experiment.arms import ending
 from evsys_runtime.experiment.watching.interrupts import Interruption, Terminated
 from evsys_runtime.record.run_record import RunRecord
 
@@ -115,7 +115,7 @@ def test_a_run_that_is_interrupted(ended, body, raised):
 
 
 def test_nothing_is_waited_for_where_ctrl_c_came_again(ended, monkeypatch):
-    monkeypatch.setattr(arm_module, "interruption", lambda: Interruption(times=2))
+    monkeypatch.setattr(ending, "interruption", lambda: Interruption(times=2))
     result, heard = ended("raise KeyboardInterrupt", raises=KeyboardInterrupt)
     assert [arm.status for arm in result.arms] == ["cancelled"]
     assert heard == []
@@ -124,7 +124,7 @@ def test_nothing_is_waited_for_where_ctrl_c_came_again(ended, monkeypatch):
 def test_a_listener_that_doesnt_come_back_holds_up_an_interrupted_run_for_some_seconds_only(
     ended, monkeypatch, project
 ):
-    monkeypatch.setattr(arm_module, "LAST_WORD_SECONDS", 0.05)
+    monkeypatch.setattr(ending, "LAST_WORD_SECONDS", 0.05)
     result, heard = ended(
         "raise KeyboardInterrupt", hears="await asyncio.sleep(60)", raises=KeyboardInterrupt
     )

@@ -12,7 +12,8 @@ from evsys.errors import ConfigError
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.sources import source_hash
 from evsys_runtime.experiment.checks.preview import preview_rows
-from evsys_runtime.experiment.session import Options, bound_benchmarks
+from evsys_runtime.experiment.open_session import bound_benchmarks
+from evsys_runtime.experiment.options import Options
 from evsys_std.transforms.filter import Filter
 
 CANARY = "canary-Value-0123456789"

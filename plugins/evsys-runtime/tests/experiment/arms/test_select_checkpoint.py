@@ -139,7 +139,8 @@ def test_with_a_temperature_the_selected_checkpoint_is_sampled_again(trial):
 
 def test_the_tasks_that_select_have_no_part_in_the_proof(trial):
     from evsys_runtime.evaluation.proof import selecting_tasks
-    from evsys_runtime.experiment.session import Options, bound_benchmarks
+    from evsys_runtime.experiment.open_session import bound_benchmarks
+    from evsys_runtime.experiment.options import Options
 
     experiment = trial()
     val = bound_benchmarks(experiment.plan, Options())[0]

@@ -229,7 +229,7 @@ def test_arms_go_on_beside_each_other_and_stages_do_not(staged, monkeypatch):
 
 
 def test_an_experiment_that_was_cut_off_between_stages_goes_on_with_the_next(staged, monkeypatch):
-    from evsys_runtime.experiment.arms import arm as arms
+    from evsys_runtime.experiment.arms import phases as arms
 
     whole = staged().run()
     first = staged()

@@ -11,7 +11,7 @@ import pytest
 from evsys.types import ArmResult, EvaluationResult, MetricValue
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.chains.forgetting import forgetting_of, why_stopped
-from evsys_runtime.experiment.session import bound_benchmarks
+from evsys_runtime.experiment.open_session import bound_benchmarks
 
 LEVEL = 0.05
 NAMES = "abcd"

@@ -10,8 +10,9 @@ from evsys.types import Comparison, Conclusion, ExperimentResult
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment.memory.near import near
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
+from evsys_runtime.experiment.open_session import bound_benchmarks
+from evsys_runtime.experiment.options import Options
 from evsys_runtime.experiment.resolved import resolved_runs, resolved_tree
-from evsys_runtime.experiment.session import Options, bound_benchmarks
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.history import Question
 from evsys_runtime.record.index import Index

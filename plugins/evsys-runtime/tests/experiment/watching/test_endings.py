@@ -13,7 +13,7 @@ import pytest
 
 from evsys.errors import EvsysError, PluginContractError, StoreError
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.session import Session
+from evsys_runtime.experiment import experiment as experiment_module
 from evsys_runtime.experiment.watching.interrupts import Abandoned, Terminated
 from evsys_runtime.record.lock import ExperimentLock
 
@@ -152,7 +152,7 @@ def test_an_experiment_in_a_thread_listens_to_no_signal(project):
 
 
 def test_a_signal_while_the_record_is_made_leaves_no_run_behind_that_seems_to_go_on(project, monkeypatch):
-    opened = Session.open
+    opened = experiment_module.open_session
 
     def slow(*args, **options):
         session = opened(*args, **options)
@@ -161,7 +161,7 @@ def test_a_signal_while_the_record_is_made_leaves_no_run_behind_that_seems_to_go
             os.sched_yield()
         return session
 
-    monkeypatch.setattr(Session, "open", slow)
+    monkeypatch.setattr(experiment_module, "open_session", slow)
     experiment = project.experiment()
     with pytest.raises(Terminated):
         experiment.run()

@@ -13,7 +13,7 @@ from small_project import METADATA
 
 from evsys_runtime.accounting.clock import SystemClock
 from evsys_runtime.evaluation import entry_rollouts, evaluator, verify
-from evsys_runtime.experiment import session
+from evsys_runtime.experiment import listeners
 from evsys_runtime.experiment.arms import backend as arm_backend
 from evsys_runtime.experiment.watching import watchdog
 
@@ -215,7 +215,7 @@ def hangs(project, run_text, monkeypatch):
     monkeypatch.setattr(SystemClock, "sleep", sleep)
     for module, name in (
         (arm_backend, "TEARDOWN_SECONDS"),
-        (session, "HOOK_SECONDS"),
+        (listeners, "HOOK_SECONDS"),
         (evaluator, "RELEASE_SECONDS"),
         (evaluator, "CLOSE_SECONDS"),
     ):

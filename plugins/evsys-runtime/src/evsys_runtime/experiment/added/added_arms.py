@@ -14,8 +14,7 @@ import attrs
 from evsys.errors import StoreError
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.experiment.facts import arm_facts
-from evsys_runtime.experiment.resolved import resolved_arms, resolved_tree
-from evsys_runtime.experiment.resuming.changed import resolved_then
+from evsys_runtime.experiment.resolved import resolved_arms, resolved_then, resolved_tree
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session

@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evsys.types import Comparison, Conclusion, Purpose
+from evsys_runtime.config.arm_tree import BASE_MODEL
+from evsys_runtime.config.confirm_entries import deciding_entry
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.reruns import anew, runs_of, scoring
-from evsys_runtime.experiment.added.confirm_entries import deciding_entry
 from evsys_runtime.experiment.arms.seed_audit import same_orders
 from evsys_runtime.experiment.chains.chain import as_arms
 from evsys_runtime.experiment.earlier.known_before import known_before
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirming import Confirming
-from evsys_runtime.experiment.verdict.question import BASE_MODEL, question_of
+from evsys_runtime.experiment.verdict.question import question_of
 
 if TYPE_CHECKING:
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark

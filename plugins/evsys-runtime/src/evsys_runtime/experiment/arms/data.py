@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 
-from evsys.errors import DataError, StoreError
+from evsys.errors import DataError, StoreError, boundary
 from evsys.protocols import Algorithm
 from evsys_runtime.background import in_background
 from evsys_runtime.config.placeholders import resolve
@@ -21,12 +24,12 @@ from evsys_runtime.experiment.arms.roles import ArmRole
 from evsys_runtime.experiment.chains.chain import Start
 from evsys_runtime.experiment.earlier.runs import EarlierRun
 from evsys_runtime.experiment.identity import arm_identity, plugin_versions
-from evsys_runtime.experiment.resuming.forking import BRANCH
+from evsys_runtime.experiment.resuming.taken_up import BRANCH
 from evsys_runtime.experiment.secrets import refuse_secret_rows
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watching.watchdog import Watchdog
 from evsys_runtime.proofs import is_proof
-from evsys_runtime.record.cache import CachedData
+from evsys_runtime.record.cache import CachedData, rows_of_store
 from evsys_runtime.record.run_record import RunRecord
 
 __all__ = ["ArmData", "rows_of"]
@@ -59,7 +62,7 @@ def rows_of(
         shape=shape,
         project_root=session.plan.project_root,
         registry=session.plan.registry,
-        pull=pull or session.pull,
+        pull=pull or partial(_pulled, session),
         spool_dir=directory / "data",
         seed=session.seeds(arm)("data"),
         resolve=resolve,
@@ -160,7 +163,7 @@ class ArmData:
 
     async def _pull(self, reference: str) -> CachedData:
         self.watch.awaits("store", reference)
-        pulled = await self.session.pull(reference)
+        pulled = await _pulled(self.session, reference)
         self.watch.awaits("data", reference)
         return pulled
 
@@ -206,3 +209,37 @@ class ArmData:
         if self.record.facts.get("deterministic"):  # as it turned out
             self.warnings.append(text)
         self.session.log.info("run.diverged", run_id=run_id_of(self.arm), what=text)
+
+
+async def _pulled(session: Session, reference: str) -> CachedData:
+    """A stored dataset by id or name: the project's own or what was pulled before, else from the store, then kept.
+
+    Raises:
+        StoreError: it isn't here and there is no store, or the store failed.
+        DataError: it is here and can't be used.
+    """
+    try:
+        return await in_background(session.workspace.pull_dataset, reference)
+    except DataError as error:
+        if not error.facts.get("unknown"):
+            raise
+        store = _store(session)
+        if store is None:
+            raise StoreError(error.message, hint=error.hint) from error
+    with boundary("store", type(store).__name__):
+        # In threads that may be left behind: what a store gives is often read only while it is kept.
+        is_async = inspect.iscoroutinefunction(store.pull)
+        rows = store.pull(reference) if is_async else await in_background(store.pull, reference)
+        if inspect.isawaitable(rows):
+            rows = await rows
+        cache = session.workspace.cache("datasets")
+        return await in_background(
+            cache.put, reference, rows_of_store(rows, reference), {"source": "store", "ref": reference}
+        )
+
+
+def _store(session: Session) -> Any:
+    spec = session.plan.experiment.data_store
+    if session.options.store is not None or spec is None:
+        return session.options.store
+    return session.plan.registry.build("data_store", spec.kind, resolve(spec.params))

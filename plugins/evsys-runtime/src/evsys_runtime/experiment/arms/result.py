@@ -9,13 +9,15 @@ import attrs
 from evsys.errors import PluginError, StoreError
 from evsys.types import ArmResult, EvaluationResult, OutOfBand, RunResult, Usage
 from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.experiment.secrets import without_secrets
 from evsys_runtime.experiment.session import Session
+from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.bands import bands_of, out_of_bands
 
-__all__ = ["arm_result", "kept_rollouts", "within_budget"]
+__all__ = ["arm_result", "keep_left_behind", "keep_result", "kept_rollouts", "within_budget"]
 
 
 def within_budget(
@@ -107,3 +109,20 @@ def kept_rollouts(session: Session) -> KeepRollouts | None:
             kept = spec.params.get("keep_rollouts")
             return KeepRollouts(**kept) if isinstance(kept, Mapping) else None
     return None
+
+
+def keep_result(session: Session, record: RunRecord, result: ArmResult) -> ArmResult:
+    """Write how a run ended, free of secrets, and close its record; nothing is awaited, so it works after Ctrl-C."""
+    result = without_secrets(result, session.log_settings.redactor)
+    record.write_result(result)
+    record.write_conclusion(run_markdown(result))
+    record.close()
+    session.results[result.run_id] = result
+    return result
+
+
+def keep_left_behind(session: Session, record: RunRecord, result: ArmResult) -> ArmResult:
+    """Write what an attempt came to that another one is going to replace, free of secrets: it is no result of the run."""
+    result = without_secrets(result, session.log_settings.redactor)
+    record.write_result_left_behind(result)
+    return result

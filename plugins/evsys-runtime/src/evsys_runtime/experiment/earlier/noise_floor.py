@@ -9,12 +9,13 @@ import attrs
 
 from evsys.errors import EvsysError
 from evsys.types import ArmResult, Conclusion, NoiseFloor
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arms.untrained import untrained_key
 from evsys_runtime.experiment.earlier.experiments import Earlier, looked_up
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.verdict.noise import noise_floor
-from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.result_schemas import read_as

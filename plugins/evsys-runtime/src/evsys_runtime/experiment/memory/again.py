@@ -10,9 +10,9 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys_runtime.config import paths, trees
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.names import slug
-from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.files import read_json
 
 __all__ = ["Resolved"]

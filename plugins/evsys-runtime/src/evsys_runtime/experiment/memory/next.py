@@ -10,6 +10,7 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys.types import Comparison
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.memory.again import Resolved
 from evsys_runtime.experiment.memory.costs import TypicalRun, per, rank
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes
@@ -19,7 +20,6 @@ from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.memory.raising import resume_command
 from evsys_runtime.experiment.memory.unanswered import unanswered
 from evsys_runtime.experiment.memory.untried import Tried, untried
-from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import PastExperiment

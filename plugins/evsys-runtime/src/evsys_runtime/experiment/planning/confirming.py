@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from evsys_runtime.config.arm_tree import BASE_MODEL
+from evsys_runtime.config.confirm_entries import deciding_entry
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.added.confirm_entries import deciding_entry
-from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.record.plans import Design, PlannedArm, PlannedConfirm
 
 __all__ = ["planned_confirm", "scorings_of_run"]

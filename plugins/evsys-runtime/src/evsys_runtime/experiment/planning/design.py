@@ -9,11 +9,12 @@ from typing import Any
 import attrs
 import numpy as np
 
+from evsys_runtime.config.arm_tree import BASE_MODEL
+from evsys_runtime.config.confirm_entries import deciding_entry
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.proof import proof_entry
 from evsys_runtime.experiment.added.confirm import planned_repeats
-from evsys_runtime.experiment.added.confirm_entries import deciding_entry
 from evsys_runtime.experiment.facts import asked_facts, benchmark_facts
 from evsys_runtime.experiment.planning.evidence import Evidence
 from evsys_runtime.experiment.planning.power_range import (
@@ -25,7 +26,7 @@ from evsys_runtime.experiment.planning.power_range import (
 )
 from evsys_runtime.experiment.planning.unknowns import ASSUMED_DEVIATION, Known, known_before
 from evsys_runtime.experiment.verdict.power import smallest_p_of
-from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question, question_of
+from evsys_runtime.experiment.verdict.question import Question, question_of
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, permutation_floor
 from evsys_runtime.experiment.verdict.spending import level_of_look
 from evsys_runtime.record.looks import Ledger

@@ -11,15 +11,17 @@ from evsys import use_registry
 from evsys.errors import PluginError
 from evsys.types import Usage
 from evsys_runtime.accounting.prices import load_prices
+from evsys_runtime.config.confirm_entries import is_scored
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.proof import proofs_of
-from evsys_runtime.experiment.added.confirm_entries import is_scored
 from evsys_runtime.experiment.arms.untrained import scores_untrained, untrained_key
 from evsys_runtime.experiment.checks.leak_warnings import leak_warnings
 from evsys_runtime.experiment.memory.known_bad import known_bad
 from evsys_runtime.experiment.memory.repeats import repeats
+from evsys_runtime.experiment.open_session import bound_benchmarks
+from evsys_runtime.experiment.options import Options
 from evsys_runtime.experiment.planning.confirming import planned_confirm, scorings_of_run
 from evsys_runtime.experiment.planning.design import Designs
 from evsys_runtime.experiment.planning.evidence import Evidence, arm_label
@@ -29,7 +31,6 @@ from evsys_runtime.experiment.planning.searched import as_one, planned_search, w
 from evsys_runtime.experiment.planning.training import Trainings
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.seeds import seeds_of
-from evsys_runtime.experiment.session import Options, bound_benchmarks
 from evsys_runtime.proofs import proven_name
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.plans import Planned, PlannedArm, PlannedScoring

@@ -14,11 +14,12 @@ import attrs
 import numpy as np
 
 from evsys.types import Comparison, RunDeviation
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.earlier.run_deviation import deviation_on_record, is_reliable
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, PastScoring
 from evsys_runtime.experiment.planning.power_range import Unknowns
-from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.record.leaves import arm_leaves
 
 __all__ = ["ASSUMED_DEVIATION", "Baseline", "Known", "known_before"]

@@ -12,8 +12,7 @@ import attrs
 from evsys.errors import ConfigError, Problem, StoreError
 from evsys_runtime.config.plan import CheckpointSelection, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.resolved import resolved_tree
-from evsys_runtime.experiment.resuming.unfinished import ADJUSTABLE
+from evsys_runtime.experiment.resolved import arms_by_id, resolved_then, resolved_tree
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import digest_bytes
@@ -26,7 +25,6 @@ __all__ = [
     "odd_changes",
     "refuse",
     "refuse_changes",
-    "resolved_then",
     "scored_outside_harness",
 ]
 
@@ -82,19 +80,6 @@ def _with_first_tasks(plan: Plan, older: Collection[str]) -> Plan:
     )
 
 
-def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
-    """What the experiment was in full when it began; None where it was killed before it said so, or the file is damaged."""
-    path = record.directory / "resolved.json"
-    if not path.exists():
-        return None
-    try:
-        tree = read_json(path)
-        _by_name(tree)
-    except (StoreError, KeyError, TypeError, AttributeError):
-        return None
-    return tree
-
-
 def scored_outside_harness(record: ExperimentRecord) -> bool:
     """Whether it began when only `run.agent` reached scorings, not what the algorithm's params name. It is finished that way."""
     then = resolved_then(record)
@@ -145,21 +130,10 @@ def _resolved(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     then["metadata"] = {"allow_leak": False, **then["metadata"]}
     methods = {entry["name"]: entry["limit_by"] for entry in now["benchmarks"]}
     then["benchmarks"] = [{"limit_by": methods.get(entry["name"]), **entry} for entry in then["benchmarks"]]
-    for found in differences(_by_name(now), _by_name(then)):
+    for found in differences(arms_by_id(now), arms_by_id(then)):
         if found.path.endswith(".max_turns") and (found.found, found.wanted) == (1, None):
             continue  # the default was 1 answer, and runs whose agents asked for more could not train
         yield f"{found.path} was {_said(found.found)} and is {_said(found.wanted)}"
-
-
-def _by_name(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Arms by their ids, so that a difference tells which; benchmarks without their hashes, which are compared before."""
-    # The harness follows from the run; older records don't have it.
-    arms = {arm["run_id"]: {k: v for k, v in arm.items() if k != "harness"} for arm in tree["arms"]}
-    unhashed = [{k: v for k, v in entry.items() if k != "hash"} for entry in tree["benchmarks"]]
-    entries = {entry["name"]: entry for entry in unhashed}
-    apart = ("format", "arms", "benchmarks", *ADJUSTABLE)
-    rest = {key: value for key, value in tree.items() if key not in apart}
-    return {**rest, "arms": arms, "benchmarks": entries}
 
 
 def _versions(then: Mapping[str, str], resolved: Mapping[str, Any]) -> Iterator[str]:

@@ -8,17 +8,14 @@ from pathlib import Path
 
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.facts import run_facts
-from evsys_runtime.experiment.resuming.taken_up import PASSED_OVER, RETREATED, retreats_of
+from evsys_runtime.experiment.resuming.taken_up import BRANCH, PASSED_OVER, RETREATED, retreats_of
 from evsys_runtime.experiment.session import run_id_of
 from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import make_directory, storing
 from evsys_runtime.record.run_record import RunRecord
 
-__all__ = ["BRANCH", "branch_off"]
-
-BRANCH = "branch"
-"""The key of run.json that says where a run branched off."""
+__all__ = ["branch_off"]
 
 _LEFT_BEHIND = ("data", "stop", "scorings", "tokens", "seconds", "warnings")
 """What a checkpoint tells of the run that it is taken from and that isn't so for the branch."""

@@ -17,19 +17,20 @@ from evsys_runtime.experiment.chains.going_on import still_to_come
 from evsys_runtime.experiment.checks.data_check import data_key, shape_of
 from evsys_runtime.experiment.checks.grading import GRADER_CHECK
 from evsys_runtime.experiment.identity import plugin_versions
-from evsys_runtime.experiment.resolved import resolved_tree
+from evsys_runtime.experiment.open_session import session_over
+from evsys_runtime.experiment.options import Options
+from evsys_runtime.experiment.resolved import resolved_then, resolved_tree
 from evsys_runtime.experiment.resuming.changed import (
     odd_changes,
     refuse,
     refuse_changes,
-    resolved_then,
     scored_outside_harness,
 )
 from evsys_runtime.experiment.resuming.forking import branch_off
 from evsys_runtime.experiment.resuming.taken_up import TakenUp, is_final, take_up
 from evsys_runtime.experiment.resuming.unfinished import CONCLUDED
 from evsys_runtime.experiment.secrets import redactor_of
-from evsys_runtime.experiment.session import Options, Session, run_id_of
+from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.spending.made_again import made_again
 from evsys_runtime.experiment.spending.steps_left import steps_left
 from evsys_runtime.record.encoding import now
@@ -77,7 +78,7 @@ def taken_up_session(
     concluded = facts["finished"] is not None and facts["status"] in CONCLUDED
     if concluded and not still_to_come(plan, ended, benchmarks):
         return None
-    session = Session.over(record, plan, options, benchmarks, redactor, sources=sources)
+    session = session_over(record, plan, options, benchmarks, redactor, sources=sources)
     session.scores_outside_harness = scored_outside_harness(record)
     session.results.update(ended)
     session.taken_up = taken

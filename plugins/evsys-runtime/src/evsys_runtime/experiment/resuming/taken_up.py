@@ -21,6 +21,7 @@ from evsys_runtime.training.checkpoints import restorable
 from evsys_runtime.training.retreat import RetreatKind
 
 __all__ = [
+    "BRANCH",
     "LOST",
     "PASSED_OVER",
     "RETREATED",
@@ -34,6 +35,9 @@ __all__ = [
 
 TRAINED = "trained"
 """The key of run.json under which stands what training came to, as soon as it is over."""
+
+BRANCH = "branch"
+"""The key of run.json that says where a run branched off."""
 
 PASSED_OVER = "passed_over"
 """The key of run.json under which stands what is wrong with checkpoints that a branch couldn't begin from."""

@@ -12,12 +12,13 @@ import attrs
 from evsys.errors import ConfigError, StoreError
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.root import find_project_root
-from evsys_runtime.experiment.injected import injected_names
+from evsys_runtime.experiment.facts import KEPT_OPTIONS
+from evsys_runtime.experiment.resolved import ADJUSTABLE
 from evsys_runtime.experiment.secrets import said
 from evsys_runtime.record.experiment_record import RUNNING, ExperimentRecord
 from evsys_runtime.record.lock import ExperimentLock
 
-__all__ = ["ADJUSTABLE", "CONCLUDED", "Unfinished", "hidden", "launch_facts", "newest_unfinished"]
+__all__ = ["CONCLUDED", "Unfinished", "newest_unfinished"]
 
 COMPLETE = "completed"
 CONCLUDED = (COMPLETE, "partial", "invalid", "collapsed")
@@ -25,13 +26,6 @@ CONCLUDED = (COMPLETE, "partial", "invalid", "collapsed")
 
 _JUDGED = (COMPLETE, "invalid")
 """Statuses of experiments that came to their end; of a complete one there is more to do only if `to_resume` names runs."""
-
-_KEPT = ("fail_fast", "skip_grader_check", "no_cache")
-"""Options that a resumed experiment has as it began, unless it is told otherwise."""
-
-
-ADJUSTABLE = ("budget", "max_concurrent_arms", "watchdog")
-"""Keys of the file that say how far and how fast, and change no number: these may be set anew."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,33 +94,11 @@ class Unfinished:
             overrides=(*launched, *adjusted),
             adjusted=adjusted,
             parent=facts["parent_experiment_id"],
-            options={option: launch["options"][option] for option in _KEPT},
+            options={option: launch["options"][option] for option in KEPT_OPTIONS},
             complete=facts["status"] == COMPLETE
             and facts["finished"] is not None
             and not facts.get("to_resume"),
         )
-
-
-def launch_facts(
-    directory: Path, project_root: Path, overrides: Sequence[str], options: Any, forks: Path | None = None
-) -> dict[str, Any]:
-    """What experiment.json says of how an experiment was launched, for whoever resumes it.
-
-    Args:
-        directory: the experiment's folder, or one beside it: the project is told relative to it, so that both can move.
-        project_root: what paths of the file start from.
-        overrides: the `--set` options; of those with a secret only that there is one is kept.
-        options: an experiment's `Options`.
-        forks: the experiment that this one branches off from.
-    """
-    return {
-        "project_root": _way(directory, project_root),
-        "forks": None if forks is None else _way(directory, forks),
-        "hidden": list(map(overrides_.option, hidden(overrides))),
-        "options": {option: bool(getattr(options, option)) for option in _KEPT},
-        "injected": options.train_fn is not None,  # what versions before `injects` read
-        "injects": injected_names(options),
-    }
 
 
 def _refuse_without(name: str, launch: Mapping[str, Any], injected: Collection[str]) -> None:
@@ -139,19 +111,6 @@ def _refuse_without(name: str, launch: Mapping[str, Any], injected: Collection[s
             f"{name} was launched with {' and '.join(lacking)}, which can't be read from the record",
             hint=f"resume it from Python: Experiment.resume(directory, {given})",
         )
-
-
-def _way(directory: Path, place: Path) -> str:
-    """How one gets from a folder to a place."""
-    try:
-        return Path(os.path.relpath(place, directory)).as_posix()
-    except ValueError:  # another drive (Windows)
-        return place.as_posix()
-
-
-def hidden(overrides: Sequence[str]) -> list[str]:
-    """Those of the `--set` options whose values the record doesn't have, since they are secret."""
-    return [each for each in overrides if said(each) != each]
 
 
 def newest_unfinished(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from evsys_runtime.config.budgeting import known_steps
-from evsys_runtime.experiment.session import DRY_STEPS
+from evsys_runtime.experiment.options import DRY_STEPS
 
 if TYPE_CHECKING:
     from evsys_runtime.config.plan import ArmConfig

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys.types import ArmResult, Comparison, Outcome, RunDeviation
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.verdict.claims import claim_p, outcome_p
 from evsys_runtime.experiment.verdict.corrections import Corrected, corrected
 from evsys_runtime.experiment.verdict.paired import Pair, Paired, paired_differences
 from evsys_runtime.experiment.verdict.power import detectable, smallest_p
-from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, errors_with, recipe_claim
 from evsys_runtime.experiment.verdict.run_deviation import deviation_words, recipe_runs, with_own_runs
 from evsys_runtime.experiment.verdict.scores import ArmScore, Padding, untrained_score

@@ -25,13 +25,14 @@ from evsys.types import (
     Verdict,
     WithoutFlagged,
 )
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.comparing import Compared, draws_at
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
 from evsys_runtime.experiment.verdict.deciding import best_held, subject_of, verdict_of
 from evsys_runtime.experiment.verdict.leak import marked_leak
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
 from evsys_runtime.experiment.verdict.noise import runs_above, with_limit
-from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS
 from evsys_runtime.experiment.verdict.run_deviation import deviation_words
 from evsys_runtime.experiment.verdict.scores import ArmScore

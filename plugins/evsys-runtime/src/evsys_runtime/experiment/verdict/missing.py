@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types import ArmResult, ClaimResult, Comparison, EvaluationResult
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.evaluation.ranges import seen_range
 from evsys_runtime.experiment.verdict.claim_results import bounded_claims, claim_results
 from evsys_runtime.experiment.verdict.comparing import (
@@ -21,7 +22,7 @@ from evsys_runtime.experiment.verdict.comparing import (
     strongest_claims,
 )
 from evsys_runtime.experiment.verdict.noise import above_noise
-from evsys_runtime.experiment.verdict.question import BASE_MODEL, Question
+from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import (
     ArmScore,
     Padding,

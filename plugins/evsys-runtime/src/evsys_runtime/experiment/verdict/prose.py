@@ -18,11 +18,11 @@ from evsys.types import (
     NoiseFloor,
 )
 from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.confirming import tried_how
 from evsys_runtime.experiment.verdict.endings import early_ends
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_lines
 from evsys_runtime.experiment.verdict.health import health_lines
-from evsys_runtime.experiment.verdict.question import BASE_MODEL
 from evsys_runtime.experiment.verdict.second_models import second_model_lines
 from evsys_runtime.experiment.verdict.selection import checkpoint_words, selection_lines
 from evsys_runtime.experiment.verdict.tables import (

@@ -8,6 +8,7 @@ from typing import Literal
 import attrs
 
 from evsys.types import Claim, NoiseFloor, RunDeviation
+from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ALPHA, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.ranges import Range
@@ -15,9 +16,7 @@ from evsys_runtime.experiment.seeds import derive
 from evsys_runtime.experiment.verdict.claims import least_win
 from evsys_runtime.experiment.verdict.scores import TaskValue
 
-__all__ = ["BASE_MODEL", "Question", "question_of"]
-
-BASE_MODEL = "base_model"
+__all__ = ["Question", "question_of"]
 
 
 @attrs.frozen(kw_only=True)

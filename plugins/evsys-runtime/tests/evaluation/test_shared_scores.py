@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from evsys.types import EvaluationResult
-from evsys_runtime.experiment.arms.shared_scores import SharedScores
+from evsys_runtime.evaluation.shared_scores import SharedScores
 
 
 def result(status="completed", seconds=1.0):

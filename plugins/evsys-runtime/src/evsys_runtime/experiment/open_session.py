@@ -1,0 +1,165 @@
+"""Opens the session of an experiment: its record, its log, its listeners, its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from evsys.protocols import LogStore
+from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.config.plan import Plan
+from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
+from evsys_runtime.experiment.added.added_arms import ArmSource
+from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
+from evsys_runtime.experiment.earlier.preregistration import (
+    CHANGED,
+    PREREGISTERED,
+    child_of,
+    preregistered,
+    question_changed,
+)
+from evsys_runtime.experiment.earlier.runs import EarlierRuns
+from evsys_runtime.experiment.facts import experiment_facts
+from evsys_runtime.experiment.listeners import TOLD_BY_PROGRESS, ambient_listeners, shows_progress
+from evsys_runtime.experiment.memory.repeats import repeats_on_record
+from evsys_runtime.experiment.options import DRY_TASKS, Options
+from evsys_runtime.experiment.resolved import resolved_tree
+from evsys_runtime.experiment.secrets import redactor_of
+from evsys_runtime.experiment.session import Session
+from evsys_runtime.experiment.spending.budget import ExperimentBudget
+from evsys_runtime.experiment.spending.spent import spent_on_record
+from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_runtime.record.logging import configure, run_logger
+from evsys_runtime.record.secrets import Redactor
+from evsys_runtime.record.workspace import Workspace
+
+__all__ = ["bound_benchmarks", "open_session", "session_over"]
+
+
+def open_session(
+    plan: Plan,
+    options: Options,
+    benchmarks: Sequence[BoundBenchmark],
+    forks: Path | None = None,
+    *,
+    sources: Sequence[ArmSource] = (),
+) -> Session:
+    """Make the record and the log; the listeners of the experiment are still to come.
+
+    Raises:
+        ConfigError, StoreError: before anything is trained.
+    """
+    refuse_secrets(plan)
+    redactor = redactor_of(plan)
+    experiments = plan.project_root / plan.experiment.output_dir
+    asked, warnings = preregistered(plan, benchmarks), list[str]()
+    changed = None if options.dry else question_changed(experiments, asked, forks, warnings.append)
+    repeated = () if options.dry else repeats_on_record(plan, experiments, warnings.append)
+    if changed is not None and plan.experiment.metadata.parent_experiment_id is None:
+        plan = child_of(plan, changed["experiment_id"])
+    resolved = resolved_tree(plan, benchmarks)  # before there is a record that could be left behind
+    record = ExperimentRecord.create(
+        experiments,
+        plan.experiment.name,
+        plan.document.text.encode("utf-8"),
+        dry=options.dry,
+        hypothesis=plan.experiment.metadata.hypothesis,
+        facts={
+            **experiment_facts(plan, options, benchmarks, forks),
+            PREREGISTERED: asked,
+            **({} if changed is None else {CHANGED: changed}),
+        },
+        redactor=redactor,
+    )
+    record.write_resolved(resolved)
+    session = session_over(record, plan, options, benchmarks, redactor, sources=sources)
+    session.warnings += (*warnings, *repeated)
+    for text in repeated:
+        session.log.warning("experiment.repeated", what=text)
+    return session
+
+
+def session_over(
+    record: ExperimentRecord,
+    plan: Plan,
+    options: Options,
+    benchmarks: Sequence[BoundBenchmark],
+    redactor: Redactor,
+    *,
+    sources: Sequence[ArmSource] = (),
+) -> Session:
+    """A session that writes to a record that is there."""
+    ambient, broken = ambient_listeners(plan.registry)
+    settings = configure(
+        console_level=None if options.quiet else "warning",
+        told=TOLD_BY_PROGRESS if shows_progress(plan.registry) else (),
+        redactor=redactor,
+    )
+    warnings = [*plan.warnings, *broken]
+    session = Session(
+        plan=plan,
+        options=options,
+        record=record,
+        ambient=ambient,
+        hooks=ambient,
+        log=run_logger(record.directory / "experiment.log.jsonl", settings),
+        log_settings=settings,
+        benchmarks=tuple(benchmarks),
+        workspace=Workspace(plan.project_root, tell=warnings.append),
+        earlier=EarlierRuns(record.directory.parent, record.experiment_id, tell=warnings.append),
+        sources=tuple(sources),
+        warnings=warnings,
+    )
+    session.log_store = _log_store(plan)
+    session.budget = _budget(session)
+    return session
+
+
+def bound_benchmarks(plan: Plan, options: Options) -> tuple[BoundBenchmark, ...]:
+    """Read the benchmarks' tasks and bind them to what scores them; some seconds where there are many.
+
+    Raises:
+        ConfigError, DataError, PluginError: nothing is recorded yet.
+    """
+    return tuple(
+        load_benchmark(
+            _limited(entry) if options.dry else entry,
+            registry=plan.registry,
+            project_root=plan.project_root,
+            path=f"$.metadata.benchmark[{index}]",
+        )
+        for index, entry in enumerate(plan.experiment.metadata.benchmarks)
+    )
+
+
+def _log_store(plan: Plan) -> LogStore | None:
+    spec, registry = plan.experiment.log_store, plan.registry
+    if spec is None:
+        return None
+    with use_scope(DataScope(project_root=plan.project_root)):  # its files are the project's
+        params = resolve(spec.params)
+        store: LogStore = registry.build("log_store", spec.kind, params, path="$.log_store.params")
+    return store
+
+
+def _budget(session: Session) -> ExperimentBudget | None:
+    limits = session.plan.experiment.budget
+    if limits is None:
+        return None
+
+    def tell(text: str) -> None:
+        session.warnings.append(text)
+        session.log.warning("budget.warned", what=text)
+
+    known = spent_on_record(session.record, tell)
+    return ExperimentBudget(
+        limits, known=known, keep=lambda facts: session.record.note(budget=facts), tell=tell
+    )
+
+
+def _limited(entry: BenchmarkConfig) -> BenchmarkConfig:
+    return attrs.evolve(entry, limit=min(entry.limit or DRY_TASKS, DRY_TASKS))
