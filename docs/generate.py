@@ -12,14 +12,14 @@ import inspect
 import os
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from param_tables import param_tables
+from param_tables import param_tables, shared_params
 
 from evsys import PluginEntry, Registry, hookspecs, protocols
-from evsys_conformance.catalogue import CheckInfo, checks_of, words_of
+from evsys_conformance.catalogue import CheckInfo, WordInfo, checks_of, words_of
 from evsys_runtime.config.later import later_names
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +43,12 @@ KEYS = {
     "search": ("experiment", "search"),
 }
 """Where the experiment file names kinds that may be planned only: a scope of it, and the key."""
+
+SHARED = "shared-params"
+"""The heading of the params that several plugins of a kind have alike, as an anchor."""
+
+COMMON_WORDS = ("params", "files", "service")
+"""Keys of the attribute `conformance` that plugins of every kind may have."""
 
 OF_HOOKS = {"callback", "plugin"}
 WITHOUT_DECORATOR = {"plugin", "command"}
@@ -110,7 +116,7 @@ def page(kind: str, registry: Registry) -> str:
         example.intro,
         facts(kind),
         later_note(kind),
-        "## What it offers",
+        "## Protocol",
         contract(kind),
         "## Example",
         f"```python\n{example.code}```",
@@ -138,16 +144,16 @@ def index(registry: Registry) -> str:
             "",
             "<!-- Written by docs/generate.py. -->",
             "",
-            "Everything that evsys does between an experiment file and its conclusion is done by a plugin of one of these kinds.",
-            "[Plugins](../plugins.md) says what they have in common: names, params, how they are found.",
+            "Everything between an experiment file and its conclusion is done by plugins of these kinds.",
+            "[Plugins](../plugins.md) describes what they have in common: names, params, discovery.",
             "",
-            "| kind | entry-point group | what it is | in this repository |",
+            "| kind | entry-point group | purpose | in this repository |",
             "| --- | --- | --- | --- |",
             *rows,
             "",
             "## Checks of every plugin",
             "",
-            "`evsys conformance` asks this of each, whatever its kind; each page has what is asked of its kind beside.",
+            "`evsys conformance` makes these checks of every plugin; each page lists the checks of its kind.",
             "",
             check_table(checks_of_every_plugin()),
             "",
@@ -185,7 +191,7 @@ def later_note(kind: str) -> str:
         return ""
     return (
         f"**Not in this version:** the experiment file's key `{key}` is refused until something uses it. The contract "
-        "is there, and its checks are."
+        "and its checks exist."
     )
 
 
@@ -201,9 +207,7 @@ def contract(kind: str) -> str:
             f"| `{name}` | {', '.join(f'`{argument}`' for argument in inspect.signature(hook).parameters)} |"
             for name, hook in hookspecs.HOOKS.items()
         ]
-        text = (
-            "Any of these, by any subset of their arguments; [hooks](../hooks.md) says when each is called."
-        )
+        text = "Any of these, with any subset of their arguments; [hooks](../hooks.md) describes when each is called."
         return "\n".join([text, "", "| hook | arguments |", "| --- | --- |", *rows])
     if kind == "command":
         return "A `click.Command`; groups are commands too."
@@ -213,67 +217,90 @@ def contract(kind: str) -> str:
 
 
 def registering(kind: str, example: Example) -> str:
-    """Each way in which the example becomes a plugin."""
+    """How the example becomes a plugin; `plugins.md` has the registry in Python."""
     module = f"my_package.{kind}"
     target = module + (f":{example.attribute}" if example.attribute else "")
     name = example.name if example.name.isidentifier() else f'"{example.name}"'
     parts = []
     if kind not in WITHOUT_DECORATOR:
-        parts.append("In a project the decorator is enough, in any module of its `src/`.")
+        parts.append("In a project, the decorator is enough, in any module of its `src/`.")
     parts.append("A distribution lists it in its `pyproject.toml`:")
     parts.append(f'```toml\n[project.entry-points."{protocols.KINDS[kind]}"]\n{name} = "{target}"\n```')
-    if kind not in WITHOUT_DECORATOR:
-        lines = [
-            "from evsys import Registry",
-            "",
-            "registry = Registry()",
-            f'registry.register("{kind}", "{example.name}", {example.attribute})',
-            f'assert registry.find("{kind}", "{example.name}").qualified == "project/{example.name}"',
-        ]
-        parts += ["In Python, in a registry of its own:", "```python\n" + "\n".join(lines) + "\n```"]
     return "\n\n".join(parts)
 
 
 def installed(kind: str, registry: Registry) -> str:
-    """The plugins of this repository, with their params."""
+    """The plugins of this repository, with their params; those that several share are printed once."""
     entries = registry.entries(kind)
     if not entries:
         return "None yet."
-    return "\n\n".join(plugin(entry, registry) for entry in entries)
+    schemas = (
+        {}
+        if kind in WITHOUT_DECORATOR
+        else {entry.name: registry.schema(kind, entry.qualified) for entry in entries}
+    )
+    shared = shared_params(schemas)
+    parts = [plugin(entry, registry, schemas.get(entry.name), shared) for entry in entries]
+    return "\n\n".join([*parts, *([shared_table(shared, len(entries))] if shared else [])])
 
 
-def plugin(entry: PluginEntry, registry: Registry) -> str:
+def plugin(
+    entry: PluginEntry,
+    registry: Registry,
+    schema: Mapping[str, Any] | None,
+    shared: Mapping[str, Sequence[str]],
+) -> str:
     """What one plugin is, and its params."""
     made = registry.get(entry.kind, entry.qualified)
     summary = (inspect.getdoc(made) or "").partition("\n\n")[0].replace("\n", " ")
-    heading = f"### `{entry.name}`\n\n{f'{summary} ' if summary else ''}From `{entry.distribution}`."
-    if entry.kind in WITHOUT_DECORATOR:
-        return heading
-    schema = registry.schema(entry.kind, entry.qualified)
-    return f"{heading}\n\n{param_tables(schema)}"
+    parts = [f"### `{entry.name}`", f"{f'{summary} ' if summary else ''}From `{entry.distribution}`."]
+    if schema is not None:
+        rows = [row for row, names in shared.items() if entry.name in names]
+        parts.append(param_tables(schema, left_out=rows))
+        parts += [f"It also takes the [shared params](#{SHARED}) that name it."] if rows else []
+    return "\n\n".join(part for part in parts if part)
+
+
+def shared_table(shared: Mapping[str, Sequence[str]], count: int) -> str:
+    """The params that several plugins have alike, and which."""
+    rows = [
+        f"{row} {'all' if len(names) == count else ', '.join(f'`{name}`' for name in names)} |"
+        for row, names in shared.items()
+    ]
+    head = "| param | takes | default | meaning | of |\n| --- | --- | --- | --- | --- |"
+    return "\n".join(["### Shared params", "", head, *rows])
 
 
 # --- checks -------------------------------------------------------------------------------------------------------------
 
 
 def checks(kind: str) -> str:
-    """What the conformance suite asks of a kind alone, and what a plugin may tell it."""
+    """What the conformance suite checks for a kind alone, and what a plugin may declare for it."""
     own = checks_of(kind, inherited=False)
     of_all = "[every plugin](index.md#checks-of-every-plugin)"
     common, own_names = checks_of_every_plugin(), {check.name for check in own}
     kept = [check.name for check in checks_of(kind) if check.name not in own_names]
     if len(kept) < len(common):
-        of_all += f" as far as it isn't about params ({', '.join(f'`{name}`' for name in kept)})"
-    parts = [f"`evsys conformance` asks what it asks of {of_all}{', and this:' if own else '.'}"]
+        of_all += f" that don't concern params ({', '.join(f'`{name}`' for name in kept)})"
+    parts = [f"`evsys conformance` makes the checks of {of_all}{', and these:' if own else '.'}"]
     parts += [check_table(own)] if own else []
-    words = words_of(kind)
+    if any(check.capability for check in own):
+        parts.append("A check with a capability in brackets is made of plugins that declare it.")
+    words = [word for word in words_of(kind) if word.name not in COMMON_WORDS]
     if words:
+        common = ", ".join(f"`{name}`" for name in COMMON_WORDS)
         parts.append(
-            "What it needs for that, a plugin says in its attribute `conformance`, a mapping of these:"
+            f"Its attribute `conformance` may have these keys besides {common}, which "
+            "[every plugin](../conformance.md#by-name) may have:"
         )
-        rows = [f"| `{word.name}` | {word.description} |" for word in words]
-        parts.append("\n".join(["| word | means |", "| --- | --- |", *rows]))
+        parts.append(word_table(words))
     return "\n\n".join(parts)
+
+
+def word_table(words: Sequence[WordInfo]) -> str:
+    """Keys of the attribute `conformance`."""
+    rows = [f"| `{word.name}` | {word.description} |" for word in words]
+    return "\n".join(["| key | means |", "| --- | --- |", *rows])
 
 
 def checks_of_every_plugin() -> list[CheckInfo]:
@@ -285,10 +312,10 @@ def checks_of_every_plugin() -> list[CheckInfo]:
 def check_table(found: Sequence[CheckInfo]) -> str:
     """Checks with what they ask, in the order in which they are written."""
     rows = [
-        f"| {f'`{check.capability}`' if check.capability else 'all'} | `{check.name}` | {check.description} |"
+        f"| `{check.name}`{f' (`{check.capability}`)' if check.capability else ''} | {check.description} |"
         for check in found
     ]
-    return "\n".join(["| of | check | what it asks |", "| --- | --- | --- |", *rows])
+    return "\n".join(["| check | asks |", "| --- | --- |", *rows])
 
 
 # --- examples -----------------------------------------------------------------------------------------------------------

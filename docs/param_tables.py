@@ -1,12 +1,13 @@
-"""Tables of params, made from a JSON Schema: names, types, defaults, bounds, meanings, sources."""
+"""Tables of params, made from JSON Schemas: names, types with bounds, defaults, meanings with sources."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["param_tables"]
+__all__ = ["param_tables", "shared_params"]
 
 type Schema = Mapping[str, Any]
 
@@ -31,36 +32,52 @@ _TYPES = {
     "null": "null",
     "object": "mapping",
 }
-_HEAD = "| param | takes | default | bounds | meaning | source |\n| --- | --- | --- | --- | --- | --- |"
+_HEAD = "| param | takes | default | meaning |\n| --- | --- | --- | --- |"
+_MANY = 10
+"""Plugins of a kind have a table of shared params if it saves at least so many rows."""
 
 
-def param_tables(schema: Schema) -> str:
+def param_tables(schema: Schema, *, left_out: Sequence[str] = ()) -> str:
     """The table of a Config, and below it one for each class that it holds.
 
     Args:
         schema: of the whole Config, with its `$defs`.
+        left_out: rows that are printed elsewhere, as `shared_params` gives them.
     """
     if not schema.get("properties"):
         return "Takes any params." if schema.get("additionalProperties") else "Takes no params."
-    tables = [_table(schema)]
+    rows = [row for row in _rows(schema) if row not in left_out]
+    tables = ["\n".join([_HEAD, *rows])] if rows else []
     for name, inner in schema.get("$defs", {}).items():
         if inner.get("properties"):
-            tables.append(f"A `{name}`:\n\n{_table(inner)}")
+            tables.append(f"A `{name}`:\n\n" + "\n".join([_HEAD, *_rows(inner)]))
     return "\n\n".join(tables)
 
 
-def _table(schema: Schema) -> str:
+def shared_params(schemas: Mapping[str, Schema]) -> dict[str, list[str]]:
+    """Rows that several plugins of a kind have alike, with the names of those plugins.
+
+    Nothing is shared where a table of its own would save only a few rows.
+    """
+    found: dict[str, list[str]] = {}
+    for name, schema in schemas.items():
+        for row in _rows(schema) if schema.get("properties") else ():
+            found.setdefault(row, []).append(name)
+    shared = {row: names for row, names in found.items() if len(names) > 1}
+    return shared if sum(len(names) - 1 for names in shared.values()) >= _MANY else {}
+
+
+def _rows(schema: Schema) -> list[str]:
     required = schema.get("required", ())
     aliases: dict[str, list[str]] = {}
     for name, prop in schema["properties"].items():
         if meant := prop.get("x-evsys-alias-of"):
             aliases.setdefault(meant, []).append(_alias(name, prop))
-    rows = [
+    return [
         _row(name, prop, aliases.get(name, []), required=name in required)
         for name, prop in schema["properties"].items()
         if "x-evsys-alias-of" not in prop
     ]
-    return "\n".join([_HEAD, *rows])
 
 
 def _alias(name: str, prop: Schema) -> str:
@@ -74,15 +91,24 @@ def _row(name: str, prop: Schema, aliases: list[str], *, required: bool) -> str:
     default = (
         "" if required or "default" not in prop else f"`{json.dumps(prop['default'], ensure_ascii=False)}`"
     )
+    meaning = " ".join(filter(None, [prop.get("description", ""), _sources(prop)]))
     cells = [
         names,
-        " or ".join(dict.fromkeys(_types(prop))),
+        ", ".join([" or ".join(dict.fromkeys(_types(prop))), *_bounds(prop)]),
         "required" if required else default,
-        ", ".join(_bounds(prop)),
-        prop.get("description", ""),
-        prop.get("x-evsys-source", ""),
+        meaning,
     ]
     return f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def _sources(prop: Schema) -> str:
+    """Where a default or formula comes from, each address as a link."""
+    parts = prop.get("x-evsys-source", "").split("; ")
+    links = [
+        re.sub(r"^(?:(.*), )?(https?://\S+)$", lambda m: f"[{m[1] or 'source'}]({m[2]})", part)
+        for part in parts
+    ]
+    return f"({'; '.join(links)})" if links != [""] else ""
 
 
 def _types(prop: Schema) -> Iterator[str]:

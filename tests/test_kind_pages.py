@@ -16,7 +16,7 @@ from evsys_conformance import catalogue
 sys.path.insert(0, str(ROOT / "docs"))
 try:
     import generate
-    from param_tables import param_tables
+    from param_tables import param_tables, shared_params
 finally:
     sys.path.remove(str(ROOT / "docs"))
 
@@ -71,7 +71,7 @@ def test_a_page_has_the_protocol_every_param_of_its_plugins_and_every_check(kind
 # --- tables of params ---------------------------------------------------------------------------------------------------
 
 
-def test_a_table_says_type_default_bounds_meaning_source_and_other_names():
+def test_a_table_has_types_bounds_defaults_meanings_sources_and_aliases():
     schema = {
         "properties": {
             "rate": {
@@ -80,7 +80,7 @@ def test_a_table_says_type_default_bounds_meaning_source_and_other_names():
                 "exclusiveMinimum": 0,
                 "maximum": 1,
                 "description": "How a | b.",
-                "x-evsys-source": "a paper",
+                "x-evsys-source": "a paper; A blog, https://a.b/c; https://d.e",
             },
             "speed": {"type": "number", "x-evsys-alias-of": "rate"},
             "pace": {
@@ -96,17 +96,36 @@ def test_a_table_says_type_default_bounds_meaning_source_and_other_names():
         "required": ["mode"],
         "$defs": {"Inner": {"properties": {"k": {}}}, "Empty": {}},
     }
-    head = "| param | takes | default | bounds | meaning | source |\n| --- | --- | --- | --- | --- | --- |\n"
-    assert param_tables(schema) == (
-        head
-        + "| `rate` (also `speed`, `pace`, deprecated since 0.4) | number | `0.5` | > 0, ≤ 1 | How a &#124; b. | a paper |\n"
-        '| `mode` | `"a"` or `1` or `null` | required |  |  |  |\n'
-        "| `inner` | `Inner` or null |  |  |  |  |\n"
-        "| `names` | list of text |  | at least 1 items |  |  |\n\n"
-        f"A `Inner`:\n\n{head}| `k` | anything |  |  |  |  |"
+    head = "| param | takes | default | meaning |\n| --- | --- | --- | --- |\n"
+    rate = (
+        "| `rate` (also `speed`, `pace`, deprecated since 0.4) | number, > 0, ≤ 1 | `0.5` | "
+        "How a &#124; b. (a paper; [A blog](https://a.b/c); [source](https://d.e)) |"
     )
+    rest = (
+        '| `mode` | `"a"` or `1` or `null` | required |  |\n'
+        "| `inner` | `Inner` or null |  |  |\n"
+        "| `names` | list of text, at least 1 items |  |  |\n\n"
+        f"A `Inner`:\n\n{head}| `k` | anything |  |  |"
+    )
+    assert param_tables(schema) == f"{head}{rate}\n{rest}"
+    assert param_tables(schema, left_out=[rate]) == f"{head}{rest}"
     assert param_tables({"properties": {}, "additionalProperties": False}) == "Takes no params."
     assert param_tables({"properties": {}, "additionalProperties": True}) == "Takes any params."
+
+
+def test_params_that_several_plugins_have_alike_are_shared_if_that_saves_rows():
+    def schema(own: str, names: str) -> dict[str, object]:
+        return {"properties": {name: {"type": "integer"} for name in (own, *names)}}
+
+    shared = shared_params({"x": schema("own", "abcdefghij"), "y": schema("other", "abcdefghij")})
+    assert list(shared) == [f"| `{name}` | whole number |  |  |" for name in "abcdefghij"]
+    assert all(names == ["x", "y"] for names in shared.values())
+    assert shared_params({"x": schema("own", "abc"), "y": schema("other", "abc")}) == {}
+
+
+def test_shared_params_are_printed_once():
+    page = (generate.TARGET / "algorithm.md").read_text(encoding="utf-8")
+    assert page.count("| `warmup_steps` |") == 1
 
 
 # --- examples -----------------------------------------------------------------------------------------------------------
