@@ -546,6 +546,30 @@ def of_recipes(rewards):
     ]
 
 
+@pytest.mark.parametrize("trials", share(2000, fast=30))
+@pytest.mark.parametrize("claim", list(AT_MARGIN))
+@pytest.mark.parametrize("by_seed", [0.0, 0.04])
+@pytest.mark.parametrize("samples", [1, 4])
+def test_a_claim_about_recipes_whose_margin_is_the_truth_is_supported_in_at_most_5_of_100(
+    claim, by_seed, samples, trials
+):
+    rng = np.random.default_rng(samples)
+    runs, tasks, margin, wrong = 4, 100, 0.05, 0
+    truth = AT_MARGIN[claim] * margin
+    question = attrs.evolve(QUESTION, baseline="base", claim=claim, margin=margin)
+    for number in range(trials):
+        chances = rng.uniform(0.3, 0.7, tasks) + by_seed * rng.normal(size=(2, runs, 1))
+        chances[1] += truth
+        rewards = (rng.random((2, runs, tasks, samples)) < chances[..., None]).astype(float)
+        results = functools.partial(of_recipes, rewards)
+        base, arm = rewards.mean(axis=(1, 3))
+        beyond = (arm - base - truth) * (1.0 if claim in ("better", "no_worse") else -1.0)
+        verdict, subject = asked(question, results, [beyond], number)
+        wrong += verdict == "SUPPORTED" and subject == "recipe"
+    figure(f"supported of recipes at its margin: {100 * wrong / trials:.2f} %")
+    assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
+
+
 # --- recipes with few runs, by the deviation of others -----------------------------------------------------------------------
 
 
