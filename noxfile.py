@@ -26,6 +26,7 @@ MEMBERS = sorted(
 )
 OUTSIDE = ["plugins/evsys-sdk/tests/stranger", "docs/kinds"]
 ORACLES = ["torch", "transformers", "peft", "gguf", "jax"]
+STATISTICS = ["scipy==1.18.1", "statsmodels==0.15.0"]
 BESIDE_TORCH = ["attrs", "jinja2", "numpy", "threadpoolctl"]  # what evsys's engine itself needs
 HARBOR = ["0.25.0", "0.26.0"]
 TINKER = ["0.25.0", "0.38.0"]
@@ -106,6 +107,25 @@ def oracles(session: nox.Session) -> None:
         peer = _cpu_torch(session, "oracles", python, [*ORACLES, *BESIDE_TORCH, *requirements])
     tests = "plugins/evsys-backend-local/tests"
     session.run("python", "-m", "pytest", "-m", "oracles", tests, env={"EVSYS_ORACLES_PEER": peer})
+
+
+@nox.session(python=DEFAULT_PYTHON)
+def statistics(session: nox.Session) -> None:
+    """Compare conclusions and audits of twelve kinds of experiment with scipy, statsmodels and base R.
+
+    scipy and statsmodels get an environment of their own. R isn't installed: without `Rscript` its half is skipped. Debian and Ubuntu have it
+    in `r-base-core`, Fedora in `R-core`, Homebrew in `r`.
+    """
+    _sync(session, "--all-packages", "--group=test")
+    peer = _outside(session, "statistics", str(session.python), STATISTICS)
+    if shutil.which("Rscript") is None:
+        session.warn(
+            "there is no Rscript, so nothing is compared with R: install r-base-core (Debian), R-core (Fedora) or r (Homebrew)"
+        )
+    session.run(
+        *("python", "-m", "pytest", "-m", "statistics", "tests/statistics", *session.posargs),
+        env={"EVSYS_STATISTICS_PEER": peer},
+    )
 
 
 @nox.session(python=DEFAULT_PYTHON)

@@ -1,4 +1,4 @@
-"""The statistics of an audit beside closed forms and published values; `test_agrees_with_scipy.py` has the rest."""
+"""The statistics of an audit beside closed forms and published values; `tests/statistics` compares whole experiments with scipy and R."""
 
 from __future__ import annotations
 
