@@ -80,7 +80,7 @@ def test_a_table_has_types_bounds_defaults_meanings_sources_and_aliases():
                 "exclusiveMinimum": 0,
                 "maximum": 1,
                 "description": "How a | b.",
-                "x-evsys-source": "a paper; A blog, https://a.b/c; https://d.e",
+                "x-evsys-source": "a paper; A blog, https://arxiv.org/a; https://arxiv.org/b",
             },
             "speed": {"type": "number", "x-evsys-alias-of": "rate"},
             "pace": {
@@ -99,7 +99,7 @@ def test_a_table_has_types_bounds_defaults_meanings_sources_and_aliases():
     head = "| param | takes | default | meaning |\n| --- | --- | --- | --- |\n"
     rate = (
         "| `rate` (also `speed`, `pace`, deprecated since 0.4) | number, > 0, ≤ 1 | `0.5` | "
-        "How a &#124; b. (a paper; [A blog](https://a.b/c); [source](https://d.e)) |"
+        "How a &#124; b. (a paper; [A blog](https://arxiv.org/a); [source](https://arxiv.org/b)) |"
     )
     rest = (
         '| `mode` | `"a"` or `1` or `null` | required |  |\n'
