@@ -934,6 +934,18 @@ def test_an_explicit_batch_that_the_rows_cannot_fill_is_a_problem(load, problems
     load(text(9, "{path: data/five.jsonl, transforms: [{kind: jsonl_to_chat}]}"))
 
 
+def test_the_rows_of_arms_are_counted_once(load, registry, project: Path, monkeypatch):
+    registry.register("algorithm", "batched", Batched)
+    (project / "data" / "five.jsonl").write_text('{"messages": []}\n' * 5, encoding="utf-8")
+    counted = []
+    most_rows = arms_module.most_rows
+    monkeypatch.setattr(arms_module, "most_rows", lambda *a, **k: counted.append(a) or most_rows(*a, **k))
+    base = BASE.replace("train.jsonl", "five.jsonl").replace("kind: sft", "kind: batched")
+    axes = "{seed: [1, 2, 3], algorithm.params.batch_size: [2, 3]}"
+    assert len(load(f"{HEAD}{base}matrix: {{axes: {axes}}}\n").arms) == 6
+    assert len(counted) == 2  # of each size, a few batches are enough
+
+
 def test_a_verifier_class_without_a_config_takes_the_params_of_tasks(load, registry, project: Path):
     class Plain:
         def __call__(self, model_output, expected, params):

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 import attrs
 
-from evsys import Registry, structure
+from evsys import structure
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
@@ -71,6 +71,7 @@ class Arms:
     _shapes: dict[frozenset[str], Problems] = attrs.field(factory=dict)
     _pairs: dict[tuple[Any, ...], Problems] = attrs.field(factory=dict)
     _specs: dict[tuple[Any, ...], ModelSpec] = attrs.field(factory=dict)
+    _counted: dict[tuple[int, int], int | None] = attrs.field(factory=dict)
     _options: dict[str, tuple[tuple[str, Any, str | Mapping[str, str]], ...]] = attrs.field(factory=dict)
 
     def check(self, tree: Mapping[str, Any]) -> tuple[RunConfig | None, list[Problem]]:
@@ -246,10 +247,17 @@ class Arms:
             return ()
         if not getattr(trainer, "whole_batches", False) or "batch_size" not in algorithm.value.params:
             return ()
-        key = ("small", id(algorithm.raw), id(data.raw))
-        return self._memo(
-            key, lambda: _too_few_rows(trainer, size, data.value, self.root, self.plugins.registry)
-        )
+        rows = self._rows(data, _COUNTED * size)
+        if rows is None:
+            return ()
+        return self._memo(("small", id(algorithm.raw), rows), lambda: _too_few_rows(trainer, size, rows))
+
+    def _rows(self, data: _Part, enough: int) -> int | None:
+        """At most how many rows there are; see `most_rows`. Read once, whichever algorithms train on them."""
+        key = (id(data.raw), enough)
+        if key not in self._counted:
+            self._counted[key] = most_rows(data.value, self.root, self.plugins.registry, enough=enough)
+        return self._counted[key]
 
     def _roles(self, parts: Mapping[str, _Part]) -> Problems:
         """What is wrong with second models, beside what is wrong with each by itself."""
@@ -363,12 +371,9 @@ def _unchainable(backend: _Part, one: _Part, two: _Part) -> Iterable[Problem]:
             yield Problem(path=f"$.algorithm.params.{name}", message=message, hint=hint)
 
 
-def _too_few_rows(
-    trainer: Any, size: int, data: DataConfig, root: Path, registry: Registry
-) -> Iterable[Problem]:
-    rows = most_rows(data, root, registry, enough=_COUNTED * size)
-    trained = None if rows is None else trainer.rows_trained(rows)
-    if trained is not None and trained < size:
+def _too_few_rows(trainer: Any, size: int, rows: int) -> Iterable[Problem]:
+    trained = trainer.rows_trained(rows)
+    if trained < size:
         have = "1 row is" if trained == 1 else f"{trained} rows are"
         hint = f"set it to at most {trained}, or leave it out" if trained else "give it rows"
         message = f"{have} fewer than one batch of {size}"

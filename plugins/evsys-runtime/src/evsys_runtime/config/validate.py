@@ -6,10 +6,9 @@ files that it names are looked at.
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -18,6 +17,7 @@ import attrs
 
 from evsys import Registry, structure, use_registry
 from evsys.errors import ConfigError, DataError
+from evsys_runtime.collection_pause import collection_paused
 from evsys_runtime.config import document as documents
 from evsys_runtime.config import files, paths
 from evsys_runtime.config import overrides as overrides_
@@ -106,7 +106,7 @@ def load_experiment(
     root = find_project_root(document.source) if project_root is None else project_root
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)
-    with use_registry(registry), use_scope(DataScope(project_root=root)):
+    with use_registry(registry), use_scope(DataScope(project_root=root)), collection_paused():
         plan = _plan(document, root, registry, tuple(overrides), has_store=has_store, records=records)
     return plan if benchmark is None else attrs.evolve(plan, benchmark=benchmark)
 
@@ -134,8 +134,7 @@ def _plan(
         values["confirm"] = ConfirmConfig()
     has_store = has_store or values.get("data_store") is not None
     checks = Arms(plugins, root, has_store)
-    with _collector_paused():
-        arms, whole, space = _arms(tree, reader, checks)
+    arms, whole, space = _arms(tree, reader, checks)
     callbacks = _around(values, reader, plugins)
     if records:
         _writable(values, reader, root)
@@ -243,18 +242,6 @@ def _begin(values: Mapping[str, Any], arms: CheckedArms) -> int:
     chains = sum(arm.stage is None or arm.stage.first for arm, _ in arms)
     repeated: int = values.get("n_repeats", 1) * chains
     return repeated + (0 if control is None else control.repeats)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking, again and again, over thousands of new arms that are all in use."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _refuse_keys(tree: Mapping[str, Any], reader: Reader) -> None:
