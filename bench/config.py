@@ -3,7 +3,8 @@
     python bench/config.py [--repeats 5] [--arms 10000] [--peers VENV] [--check]
 
 `arms` expands, structures, validates and hashes a matrix: `shared` varies three axes, so that arms have most parts in
-common; in `distinct` every arm has params of its own. Each case runs in a fresh process; CPU is user + system time after
+common; in `distinct` every arm has params of its own. `planned` is what `evsys plan` does with the distinct arms and 1,000 rows,
+`times` how often it takes what validating them does. Each case runs in a fresh process; CPU is user + system time after
 imports, the least of the repeats, and memory is the growth of the process's peak. `document` parses a file of 2 kB.
 The peer is Hydra's basic launcher, which expands and starts no-op jobs (`hydra_jobs` of them).
 """
@@ -65,10 +66,12 @@ def one(case: str, arms: int, repeats: int) -> dict:
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        (root / "train.jsonl").write_text('{"messages": []}\n', encoding="utf-8")
+        (root / "train.jsonl").write_text('{"messages": []}\n' * 4, encoding="utf-8")
         path = root / "config.yaml"
         if case == "document":
             return document(repeats)
+        if case == "planned":
+            return planned(root, arms, repeats)
         path.write_text(f"{FILE}matrix: {json.dumps({'axes': {'seed': [1, 2]}})}\n", encoding="utf-8")
         load_experiment(path)
         path.write_text(f"{FILE}matrix: {json.dumps({'axes': axes_of(case, arms)})}\n", encoding="utf-8")
@@ -92,6 +95,38 @@ def one(case: str, arms: int, repeats: int) -> dict:
     }
 
 
+def planned(root: Path, arms: int, repeats: int) -> dict:
+    """Plan the distinct arms, as `evsys plan` does it after it validated them."""
+    from evsys_runtime.config.validate import load_experiment
+    from evsys_runtime.experiment.planning.plan import plan_experiment
+    from evsys_runtime.record.index import Index
+
+    chat = [{"role": role, "content": "a text " * 40} for role in ("user", "assistant")]
+    (root / "train.jsonl").write_text(1000 * (json.dumps({"messages": chat}) + "\n"), encoding="utf-8")
+    path = root / "config.yaml"
+    validating, planning = [], []
+    for number, count in enumerate([4, *[arms] * repeats]):
+        path.write_text(
+            f"{FILE}matrix: {json.dumps({'axes': axes_of('distinct', count)})}\n", encoding="utf-8"
+        )
+        start = cpu_seconds()
+        plan = load_experiment(path)
+        validated = cpu_seconds()
+        with Index(root / "experiments") as index:
+            index.refresh()
+            plan_experiment(plan, index)
+        if number:  # the first loads the plugins
+            validating.append(validated - start)
+            planning.append(cpu_seconds() - start)
+    return {
+        "case": "planned",
+        "arms": arms,
+        "cpu_seconds_with_validation": round(min(planning), 3),
+        "times": round(min(planning) / min(validating), 2),
+        "repeats": repeats,
+    }
+
+
 def document(repeats: int) -> dict:
     from evsys_runtime.config.document import loads
 
@@ -110,13 +145,15 @@ def main() -> None:
     parser.add_argument("--arms", type=int, default=10_000)
     parser.add_argument("--peers", type=Path, help="a virtual environment that has hydra-core installed")
     parser.add_argument("--check", action="store_true", help="end with 1 if a budget is exceeded")
-    parser.add_argument("--one", choices=["shared", "distinct", "document"], help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--one", choices=["shared", "distinct", "planned", "document"], help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.one:
         print(json.dumps(one(options.one, options.arms, options.repeats)))
         return
     results = []
-    for case in ("shared", "distinct", "document"):
+    for case in ("shared", "distinct", "planned", "document"):
         argv = [
             sys.executable,
             __file__,

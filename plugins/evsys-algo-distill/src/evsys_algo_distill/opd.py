@@ -69,6 +69,7 @@ class OPD(Distillation):
     }
     roles: Mapping[str, frozenset[str]] = {"teacher": frozenset({"prompt_logprobs"})}
     required_roles: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    preview_params: ClassVar[frozenset[str] | None] = frozenset({"max_length", "max_tokens", "rollouts"})
 
     _teacher: SamplingClient | None = None
     _compared: bool = False

@@ -108,6 +108,8 @@ class SDFT(Distillation):
         ),
     }
 
+    preview_params: ClassVar[frozenset[str] | None] = frozenset({"max_length", "max_tokens", "template"})
+
     _base: StartingWeights | None = None
 
     def __init__(self, **fields: Any) -> None:

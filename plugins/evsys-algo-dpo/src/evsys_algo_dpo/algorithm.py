@@ -92,6 +92,7 @@ class DPO(BaseAlgorithm):
         "chosen_nll": UNLIKELY,
         "grad_norm": GRADIENT,
     }
+    preview_params: ClassVar[frozenset[str] | None] = frozenset({"max_length"})
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
     _pairs: Sequence[RenderedPair]

@@ -71,6 +71,7 @@ class SFT(BaseAlgorithm):
         "held_out_nll": UNLIKELY,
         "grad_norm": GRADIENT,
     }
+    preview_params: ClassVar[frozenset[str] | None] = frozenset({"train_on", "max_length", "held_out"})
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
     _rendered: Sequence[RenderedRow]

@@ -14,9 +14,16 @@ from evsys import Registry, structure, unstructure
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys_runtime.config import placeholders
+from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.model import AgentConfig, PluginSpec
 
-__all__ = ["Resolver"]
+__all__ = ["NO_PARAMS", "Resolver"]
+
+NO_PARAMS: Mapping[str, Any] = {}
+"""Of a plugin that is only named; one object, so that it is looked at once."""
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 @attrs.frozen(eq=False)
@@ -25,11 +32,16 @@ class Resolver:
 
     registry: Registry
     _params: dict[tuple[str, str, int], tuple[Any, Any]] = attrs.field(factory=dict)
+    _built: dict[tuple[str, str, int], tuple[Any, Any]] = attrs.field(factory=dict)
+    _plugins: Plugins = attrs.field(
+        init=False, default=attrs.Factory(lambda self: Plugins(self.registry), takes_self=True)
+    )
+    _parts: dict[tuple[int, str | None], tuple[Any, Any]] = attrs.field(factory=dict)
 
     def fields(self, config: Any, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
         """All fields of a part of the file's model, such as a `RunConfig`, as plain values."""
         return {
-            field.name: self._value(getattr(config, field.name), field.metadata.get("plugin"))
+            field.name: self._part(getattr(config, field.name), field.metadata.get("plugin"))
             for field in attrs.fields(type(config))
             if field.name not in skip
         }
@@ -43,6 +55,29 @@ class Resolver:
         entry = self.registry.find(kind, name)
         return {"kind": entry.qualified, "params": self._params[memo][1]}
 
+    def built(self, kind: str, spec: PluginSpec) -> Any:
+        """The plugin that a checked part of a run names; parts with the same params share it.
+
+        Raises:
+            ConfigError, PluginError: it can't be built any more, though it was when the file was checked.
+        """
+        memo = (kind, spec.kind, id(spec.params))
+        if memo not in self._built:
+            made = self._plugins.build(kind, spec.kind, spec.params, "$").plugin
+            if made is None:
+                made = self.registry.build(kind, spec.kind, placeholders.resolve(spec.params))
+            self._built[memo] = spec.params, made
+        return self._built[memo][1]
+
+    def _part(self, value: Any, kind: str | None) -> Any:
+        if type(value) in _PLAIN and kind is None:
+            return value
+        memo = (id(value), kind)
+        if memo not in self._parts:
+            # The value is kept beside what became of it, so that its identity can't be given to another.
+            self._parts[memo] = value, self._value(value, kind)
+        return self._parts[memo][1]
+
     def _value(self, value: Any, kind: str | None) -> Any:
         if isinstance(value, PluginSpec) and kind is not None:
             return {
@@ -52,7 +87,7 @@ class Resolver:
         if isinstance(value, AgentConfig):
             return self._agent(value)
         if isinstance(value, str) and kind is not None and value != "auto":
-            return self.plugin(kind, value, {})
+            return self.plugin(kind, value, NO_PARAMS)
         if isinstance(value, tuple | list):
             return [self._value(item, kind) for item in value]
         if attrs.has(type(value)):

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evsys.errors import PluginNotFoundError, StoreError
-from evsys_runtime.config.harness import run_harness
+from evsys_runtime.collection_pause import collection_paused
+from evsys_runtime.config.harness import harness_of
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.config.resolved import Resolver
+from evsys_runtime.config.resolved import NO_PARAMS, Resolver
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.seeds import seeds_of
@@ -26,14 +27,17 @@ _PURPOSES = ("run", "data", "model", "data_order")
 """What an arm's seed is split into; `data_order` is that of the first epoch."""
 
 
-def resolved_tree(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
+def resolved_tree(
+    plan: Plan, benchmarks: Sequence[BoundBenchmark], resolver: Resolver | None = None
+) -> dict[str, Any]:
     """Every key of the file with its value or its default, `${NAME}` as it is written, and the seeds of every arm.
 
     Args:
         plan: the plan.
         benchmarks: its entries as they are scored.
+        resolver: one that is used for more than this.
     """
-    resolver = Resolver(plan.registry)
+    resolver = resolver or Resolver(plan.registry)
     experiment, metadata = plan.experiment, plan.experiment.metadata
     judged = {
         "success_metric": str(plan.success) if plan.success else None,
@@ -43,12 +47,14 @@ def resolved_tree(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str,
         _entry(resolver, entry, bound) for entry, bound in zip(metadata.benchmarks, benchmarks, strict=True)
     ]
     names = [bound.name for bound in benchmarks]
+    with collection_paused():
+        arms = [_arm(resolver, plan, arm, names) for arm in plan.arms]
     return {
         **resolver.fields(experiment, skip=(*_ARMS, "metadata")),
         "select": {"by": plan.selection.by, "checkpoint": plan.selection.checkpoint},
         "metadata": {**resolver.fields(metadata, skip=("benchmark",)), **judged},
         "benchmarks": entries,
-        "arms": [_arm(resolver, plan, arm, names) for arm in plan.arms],
+        "arms": arms,
     }
 
 
@@ -77,9 +83,9 @@ def _run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
     return {**run, "agent": run["agent"] or _known(resolver, "agent", DEFAULT_AGENT), "name": arm.name}
 
 
-def _harness(resolver: Resolver, plan: Plan, arm: ArmConfig) -> dict[str, Any]:
+def _harness(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
     """What the run acts in, in training and in the scorings of entries that name nothing of their own."""
-    harness = run_harness(plan.registry, arm.run)
+    harness = harness_of(arm.run, resolver.built("algorithm", arm.run.algorithm))
     tree = resolver.fields(harness, skip=("trains",))
     return {**tree, "agent": tree["agent"] or _known(resolver, "agent", DEFAULT_AGENT)}
 
@@ -110,7 +116,7 @@ def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[st
         **({} if arm.purpose == "candidate" else {"purpose": arm.purpose}),
         "base_seed": seeds.base_seed,
         "seeds": {purpose: seeds(purpose) for purpose in purposes},
-        "harness": _harness(resolver, plan, arm),
+        "harness": _harness(resolver, arm),
         "run": _run(resolver, arm),
     }
 
@@ -118,7 +124,7 @@ def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[st
 def _known(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] | None:
     """A plugin that nobody named, in full; None where none is installed under its name."""
     try:
-        return resolver.plugin(kind, name, {}) if isinstance(name, str) else None
+        return resolver.plugin(kind, name, NO_PARAMS) if isinstance(name, str) else None
     except PluginNotFoundError:
         return None
 

@@ -41,6 +41,8 @@ _IGNORED_LEAVES = frozenset(
     }
 )
 
+_IGNORED_PLACES = tuple(sorted({leaf.partition(".")[0] for leaf in _IGNORED_LEAVES}))
+
 _PLACE_OF_ENTRY = frozenset({"path", "id", "tags", "n_concurrent", "hash", "tasks", "name"})
 """Keys of a benchmark entry that change no score: the hash of its tasks, which is compared apart, stands for where they lie."""
 
@@ -56,6 +58,8 @@ def arm_leaves(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ignored(path: str) -> bool:
     """Whether a leaf is one of those, or inside of one, such as a price's."""
+    if not path.startswith(_IGNORED_PLACES):
+        return False
     parts = path.split(".")
     return any(".".join(parts[:count]) in _IGNORED_LEAVES for count in (3, 4))
 

@@ -34,6 +34,9 @@ class BaseAlgorithm:
         required_roles: those of them that it can't do without.
         health: the bands in which metrics stay while training is healthy, by the metric's name.
         whole_batches: True where there have to be as many rows as a batch takes; False where rows may come again in one.
+        preview_params: names of the params on which `preview` and `rows_trained` depend; `evsys plan` renders rows once for all
+            arms that differ in others only. None means all of them. It is valid for the class that declares it: a subclass
+            declares its own.
         prefetch: True lets the loop build the next batch while the backend computes. Then `build_batch(n + 1)` runs
             before `step_metrics(n, ...)`, so leave it False where batches depend on results or sample from the model.
 
@@ -51,6 +54,7 @@ class BaseAlgorithm:
     required_roles: ClassVar[frozenset[str]] = frozenset()
     health: ClassVar[Mapping[str, Band]] = {}
     whole_batches: ClassVar[bool] = True
+    preview_params: ClassVar[frozenset[str] | None] = None
     prefetch: ClassVar[bool] = False
 
     ctx: RunContext
@@ -58,6 +62,11 @@ class BaseAlgorithm:
 
     def __init__(self, **fields: Any) -> None:
         self.config = type(self).Config(**fields)
+        if not isinstance(self.config, TrainingParams):
+            self._refuse_a_lack()
+        self.warnings = WarningCounts()
+
+    def _refuse_a_lack(self) -> None:
         missing = [
             field.name for field in attrs.fields(TrainingParams) if not hasattr(self.config, field.name)
         ]
@@ -66,7 +75,6 @@ class BaseAlgorithm:
                 f"the Config of {type(self).__name__} has no {', '.join(missing)}",
                 hint="derive it from TrainingParams, or from the Config of the algorithm that it extends",
             )
-        self.warnings = WarningCounts()
 
     # --- what it trains -------------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ from statistics import NormalDist
 import jsonschema
 import pytest
 
+from evsys_algo_sft import SFT
 from evsys_backend_mock.backend import MockBackend
+from evsys_runtime.config.project import project_registry
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.experiment import Experiment
@@ -137,6 +139,42 @@ def test_arms_with_seeds_of_their_own_share_rows_that_no_transform_draws_from(
     assert len(seeds) == len(set(seeds)) == times
     assert len(found.arms) == 2
     assert len({arm.trained_tokens for arm in found.arms} - {None}) == 1
+
+
+@pytest.mark.parametrize(
+    ("axes", "times"),
+    [
+        ("algorithm.params.learning_rate: [0.1, 0.2, 0.3], algorithm.params.lora_rank: [2, 4]", 1),
+        ("algorithm.params.learning_rate: [0.1, 0.2, 0.3], algorithm.params.max_length: [64, 4096]", 2),
+        ("algorithm.params.train_on: [all, all_assistant], algorithm.params.grad_clip: [0, 1]", 2),
+    ],
+)
+def test_arms_whose_rows_are_rendered_alike_share_them(config, monkeypatch, axes, times):
+    shown = []
+    preview = SFT.preview
+    monkeypatch.setattr(SFT, "preview", lambda self, *given: shown.append(self) or preview(self, *given))
+    found = planned(config, f"matrix.axes={{{axes}}}")
+    assert len(found.arms) in {4, 6}
+    assert None not in {arm.trained_tokens for arm in found.arms}
+    assert len(shown) == times
+
+
+def test_a_subclass_that_does_not_declare_which_params_matter_shares_no_rows(config, monkeypatch):
+    class Mine(SFT):
+        def preview(self, rows, renderer, dropped=None):
+            shown.append(self.config.learning_rate)
+            return super().preview(rows, renderer, dropped)
+
+    shown = []
+    registry = project_registry()
+    registry.register("algorithm", "mine", Mine)
+    plan = load_experiment(
+        config, overrides=("base_run.algorithm.kind=mine",), records=False, registry=registry
+    )
+    with Index(plan.project_root / plan.experiment.output_dir) as index:
+        index.refresh()
+        plan_experiment(plan, index)
+    assert shown == [0.05, 0.01]
 
 
 def test_without_rows_what_follows_from_them_is_unknown_and_says_why(config):

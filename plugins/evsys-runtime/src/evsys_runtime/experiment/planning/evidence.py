@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,9 +82,14 @@ class Evidence:
         self._known = cache(lambda: {past.experiment_id: past for past in ask(index, Question()).experiments})
         self._read = cache(lambda folder: tuple(self.arms_of(self._known()[folder])))
 
-    def arms_near(self, configs: Sequence[Mapping[str, str]], most: int) -> Iterator[PastArm]:
-        """Arms that lack at most so many values of one of some configs, given as JSON texts by path."""
+    def arms_near(self, configs: Iterable[Mapping[str, str]], most: int) -> Iterator[PastArm]:
+        """Arms that lack at most so many values of one of some configs, given as JSON texts by path.
+
+        The configs are read only if there are arms on record.
+        """
         on_record = ArmsOnRecord.of(self.index)
+        if not on_record.arms:
+            return
         numbers = {leaf: number for number, leaf in on_record.leaves.items()}
         wanted = [
             (len(config), {numbers[leaf] for leaf in config.items() if leaf in numbers}) for config in configs

@@ -38,8 +38,10 @@ def neighbours(
             continue
         planned.setdefault(arm_label(arm), []).append(arm)
     scored_on = benchmark_leaves(resolved["benchmarks"])
-    configs = [short_leaves(repeats[0]["run"]) for repeats in planned.values()]
+    configs = (short_leaves(repeats[0]["run"]) for repeats in planned.values())
     past = [(arm, _past_leaves(arm)) for arm in evidence.arms_near(configs, NEAR)]
+    if not past:
+        return []
     found: list[Neighbour] = []
     for name, repeats in planned.items():
         rows = fingerprints.get(name)

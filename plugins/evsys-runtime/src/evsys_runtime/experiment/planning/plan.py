@@ -13,6 +13,7 @@ from evsys.types import Usage
 from evsys_runtime.accounting.prices import load_prices
 from evsys_runtime.config.confirm_entries import is_scored
 from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.proof import proofs_of
@@ -52,11 +53,12 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
     with use_registry(plan.registry), use_scope(DataScope(project_root=plan.project_root)):
         benchmarks = bound_benchmarks(plan, Options())
         search, plan = planned_search(plan), with_stand_ins(plan)
-        resolved = resolved_tree(plan, benchmarks)
+        resolver = Resolver(plan.registry)
+        resolved = resolved_tree(plan, benchmarks, resolver)
         evidence = Evidence(index)
         prices = load_prices(plan.project_root)
         runs = {arm_label(arm): arm["run"] for arm in resolved["arms"]}
-        trainings = Trainings(plan, runs, evidence, prices, read_rows=read_rows)
+        trainings = Trainings(plan, runs, evidence, prices, resolver, read_rows=read_rows)
         arms = trainings.arms()
         scored = (*benchmarks, *_proofs(plan, benchmarks))
         scorings = [_scoring(plan, benchmark, arms, runs, evidence) for benchmark in scored]

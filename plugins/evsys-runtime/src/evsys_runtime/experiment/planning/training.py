@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import attrs
@@ -13,6 +13,7 @@ from evsys.types import RunResult
 from evsys_runtime.accounting.prices import PriceList
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.parse import Shape
@@ -49,6 +50,7 @@ class Trainings:
         resolved: its arms as resolved.json has them, by name.
         evidence: what is on record.
         prices: of models.
+        resolver: builds the algorithms.
         read_rows: False leaves the rows alone, and what follows from them unknown.
 
     Attributes:
@@ -61,6 +63,7 @@ class Trainings:
         resolved: dict[str, dict[str, Any]],
         evidence: Evidence,
         prices: PriceList,
+        resolver: Resolver,
         *,
         read_rows: bool = True,
     ) -> None:
@@ -68,10 +71,11 @@ class Trainings:
         self._resolved = resolved
         self._evidence = evidence
         self._prices = prices
+        self._resolver = resolver
         self._read_rows = read_rows
         self.fingerprints: dict[str, str] = {}
         self._datasets: dict[str, MaterializedDataset] = {}
-        self._rendered: dict[str, _Rows] = {}
+        self._rendered: dict[Hashable, _Rows] = {}
 
     def arms(self) -> list[PlannedArm]:
         """Every arm, or each stage of it, with its repeats together.
@@ -87,7 +91,7 @@ class Trainings:
         registry, unknown = self._plan.registry, list[str]()
         if arm.weights_of is not None:
             return self._untrained(arm, runs)
-        algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
+        algorithm = self._resolver.built("algorithm", arm.run.algorithm)
         found = self._rows(arm, algorithm, unknown) if self._read_rows else None
         if found is None:
             unknown.append(_NO_DATA)
@@ -148,7 +152,7 @@ class Trainings:
     def _rows(self, arm: ArmConfig, algorithm: Any, unknown: list[str]) -> _Rows:
         kind = arm.run.algorithm.kind
         data, key = self._dataset(arm, algorithm)
-        rendered = digest([key, arm.tree.get("model"), arm.tree.get("algorithm")])
+        rendered = _rendering_key(key, arm, algorithm)
         found = self._rendered.get(rendered)
         if found is None:
             found = _Rows(rows=len(data), tokens=None, dropped=dict(data.dropped))
@@ -239,6 +243,21 @@ class Trainings:
                 result = None if run.folder is None else self._evidence.result(past.directory, run.folder)
                 if result is not None and result.run is not None and result.status == "completed":
                     yield result.run
+
+
+def _rendering_key(data: str, arm: ArmConfig, algorithm: Any) -> Hashable:
+    """What an arm's rendered rows depend on: arms for which that is the same share them.
+
+    An algorithm that doesn't declare which of its params matter, or a subclass of one that does, may depend on all of them.
+    """
+    model = arm.run.model
+    names = vars(type(algorithm)).get("preview_params")
+    params = (
+        digest(arm.tree.get("algorithm"))
+        if names is None
+        else tuple((name, repr(getattr(algorithm.config, name))) for name in sorted(names))
+    )
+    return data, model.name, model.renderer, type(algorithm), params
 
 
 def _kept(algorithm: Any, lengths: list[int], dropped: dict[str, int]) -> _Rows:
