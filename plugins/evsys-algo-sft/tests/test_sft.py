@@ -7,7 +7,7 @@ from training_runs import HELD_OUT, Rows, accuracy, chat_rows, questions
 from evsys import Registry, register_algorithm, use_registry
 from evsys.errors import ConfigError, DataError
 from evsys.types import ChatMessagesRow, LoraSpec, Message, ModelSpec
-from evsys_algo_sft import SFT, sequences
+from evsys_algo_sft import SFT, trainable_rows
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
 
 SHORT = {"batch_size": 8, "steps": 6, "learning_rate": 3e-3}
@@ -110,17 +110,88 @@ async def test_rows_beyond_the_bound_are_rendered_when_they_are_needed(new_run, 
     )
     rows = Rows([*chat_rows(), *chat_rows([("a question", "an answer " * 500)])])
     for bound in (10_000_000, 100, 0):
-        monkeypatch.setattr(sequences, "MAX_TOKENS_KEPT", bound)
+        monkeypatch.setattr(trainable_rows, "MAX_TOKENS_KEPT", bound)
         renders.clear()
         run = new_run(f"bound-{bound}", base_seed=3)
         algorithm = SFT(**SHORT, max_length=400, held_out=3)
         result = await run.train(algorithm, rows)
-        rows_kept = len(algorithm._rendered._kept)
+        rows_kept = len(algorithm._rendered._looks.kept)
         found.append((run.weights(), run.metrics(), run.batches(), result.warnings))
         assert rows_kept == {10_000_000: len(rows) - 1, 0: 0}.get(bound, rows_kept)
         assert (len(renders) == len(rows)) == (bound == 10_000_000)
     assert found[0] == found[1] == found[2]
     assert any("longer than max_length" in line for line in found[0][3])
+
+
+LONG = "an answer " * 500
+SOME_TOO_LONG = [(f"question {n}", LONG if n % 5 == 3 else f"answer {n}") for n in range(40)]
+
+
+async def test_few_rows_are_rendered_before_the_first_step(run, monkeypatch):
+    monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", 6)
+    renders = []
+    render = ChatTemplateRenderer.render_training
+    monkeypatch.setattr(
+        ChatTemplateRenderer, "render_training", lambda *args: renders.append(1) or render(*args)
+    )
+    async with run.attempt(chat_rows([(f"question {n}", f"answer {n}") for n in range(500)])) as ctx:
+        algorithm = SFT(batch_size=8, learning_rate=1e-3)
+        await algorithm.setup(ctx)
+        assert (len(renders), algorithm.rows, algorithm.total_steps()) == (6, 500, 63)
+        for step in range(3):
+            assert len((await algorithm.build_batch(step)).data) == 8
+        assert len(renders) <= 6 + 3 * 8
+    assert algorithm.warnings.lines() == ()
+
+
+async def test_where_no_row_is_left_out_the_sample_changes_nothing(new_run, monkeypatch):
+    found = []
+    for sample in (4096, 6):
+        monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", sample)
+        run = new_run(f"sample-{sample}", base_seed=3)
+        result = await run.train(SFT(**SHORT, held_out=3), chat_rows())
+        found.append((run.weights(), run.metrics(), run.batches(), result.warnings))
+    assert found[0] == found[1]
+
+
+async def test_each_epoch_has_each_trainable_row_once_though_few_are_known_beforehand(run, monkeypatch):
+    monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", 6)
+    async with run.attempt(chat_rows(SOME_TOO_LONG)) as ctx:
+        algorithm = SFT(batch_size=8, steps=8, learning_rate=1e-3, max_length=400)
+        await algorithm.setup(ctx)
+        trained = [row_id for step in range(8) for row_id in (await algorithm.build_batch(step)).row_ids]
+    good = {f"row-{n}" for n in range(40) if n % 5 != 3}
+    assert set(trained[:32]) == set(trained[32:]) == good
+    assert trained[:32] != trained[32:]
+
+
+async def test_a_batch_depends_on_its_step_alone_though_rows_are_left_out_on_the_way(new_run, monkeypatch):
+    monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", 6)
+    found = []
+    for steps in ((0, 1, 2, 3), (3, 1, 2, 0)):
+        async with new_run(f"steps-{steps[0]}").attempt(chat_rows(SOME_TOO_LONG)) as ctx:
+            algorithm = SFT(batch_size=5, steps=4, learning_rate=1e-3, max_length=400)
+            await algorithm.setup(ctx)
+            found.append({step: (await algorithm.build_batch(step)).row_ids for step in steps})
+    assert found[0] == found[1]
+
+
+async def test_a_resumed_run_leaves_out_the_same_rows_on_the_way(new_run, monkeypatch):
+    monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", 6)
+    params = {"batch_size": 5, "steps": 9, "learning_rate": 3e-3, "max_length": 400, "save_every": 4}
+    rows, whole, cut = chat_rows(SOME_TOO_LONG), new_run("whole"), new_run("cut")
+    expected = await whole.train(SFT(**params), rows)
+    await cut.train(SFT(**params), rows, max_steps=4)
+    resumed = await cut.train(SFT(**params), rows)
+    assert (cut.weights(), cut.metrics(), cut.batches()) == (
+        whole.weights(),
+        whole.metrics(),
+        whole.batches(),
+    )
+    assert resumed.warnings == expected.warnings
+    assert any(
+        line.startswith("a row was left out when its turn came: longer than") for line in resumed.warnings
+    )
 
 
 async def test_rendered_rows_are_read_like_a_list(run):

@@ -10,22 +10,23 @@ the batch, and not row by row, gives each token the same say, whatever the lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
 from evsys import option
 from evsys.types import ChatMessagesRow, TrainingBatch
-from evsys_algo_sft.sequences import RenderedRow, RenderReport, TrainableRows, mean_nll, render_rows
+from evsys_algo_sft.sequences import RenderedRow, RenderReport, mean_nll, render_rows
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
-from evsys_runtime.training.params import TrainingParams
+from evsys_runtime.training.params import TrainingParams, resolve_steps
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
     from evsys.types import ForwardResult, RunContext
     from evsys_algo_sft.held_out import HeldOut
+    from evsys_algo_sft.trainable_rows import TrainableOrder, TrainableRows
 
 __all__ = ["SFT", "SFTParams"]
 
@@ -74,40 +75,45 @@ class SFT(BaseAlgorithm):
     preview_params: ClassVar[frozenset[str] | None] = frozenset({"train_on", "max_length", "held_out"})
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
-    _rendered: Sequence[RenderedRow]
+    _rendered: TrainableRows
+    _trainable: TrainableOrder
     _held_out: HeldOut | None
+    _rows: int
 
     @property
     def rows(self) -> int:
-        """Rows that are left to train on."""
-        return len(self._rendered)
+        """Rows that are left to train on; of many rows an estimate, by the sample that was looked at."""
+        return self._rows
 
     def rows_trained(self, rows: int) -> int:
         """Without those that are kept out."""
-        from evsys_algo_sft.held_out import kept_out
+        wanted = self.config.held_out
+        if not wanted:
+            return rows
+        from evsys_algo_sft.held_out import number_kept_out
 
-        return rows - len(kept_out(rows, self.config.held_out, 0))
+        return rows - number_kept_out(rows, wanted)
 
     async def setup(self, ctx: RunContext) -> None:
-        """Render every row, drop what can't be trained, keep out what is only measured, and say so."""
+        """Render rows, all or a sample of many, drop what can't be trained, keep out what is only measured, and say so."""
         from evsys_algo_sft.held_out import HeldOut, kept_out
+        from evsys_algo_sft.trainable_rows import TrainableOrder, TrainableRows
         from evsys_runtime.training.health import check_rows, trained_share_warning
+        from evsys_runtime.training.order import DataOrder
 
         self.ctx = ctx
         report = RenderReport()
         renderer, longest = ctx.clients.policy.renderer, self.longest_sequence(ctx)
-        found = TrainableRows(ctx.data, lambda rows, counts: self._render(rows, renderer, counts, longest))
-        numbers = await self.rendered(ctx, found.find(report))
-        for reason, count in report.dropped.items():
-            self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
-        if report.pairs:
-            self.warn(
-                f"{report.pairs} of {len(ctx.data)} rows have a rejected answer, which sft doesn't use; dpo learns from both"
-            )
-        out = kept_out(len(numbers), self.config.held_out, ctx.seeds("held_out"))
-        measured = found.chosen(number for place, number in enumerate(numbers) if place in out)
-        self._rendered = found.chosen(number for place, number in enumerate(numbers) if place not in out)
-        self._held_out = HeldOut(measured, ctx.clients.policy.tokenizer) if measured else None
+        rows = TrainableRows(
+            ctx.data, lambda some, counts: self._render(some, renderer, counts, longest), self._left_out
+        )
+        await self.rendered(ctx, rows.look(report, ctx.seeds("rows_looked_at")))
+        self._report(report, rows.looked_at)
+        possible = rows.possible()
+        out = kept_out(len(possible), self.config.held_out, ctx.seeds("held_out"))
+        measured, self._rendered = possible.apart(out)
+        self._rows = self._rendered.expected
+        self._held_out = HeldOut(measured, ctx.clients.policy.tokenizer) if len(measured) else None
         kept = {f"kept out (held_out: {self.config.held_out:g})": len(measured)}
         check_rows(self.rows, self.config.batch_size, {**report.dropped, **kept})
         odd = trained_share_warning(
@@ -116,6 +122,38 @@ class SFT(BaseAlgorithm):
         if odd is not None:
             self.warn(odd)
         await super().setup(ctx)
+        self.order = DataOrder(len(self._rendered), lambda epoch: ctx.seeds("data_order", epoch))
+        self._trainable = TrainableOrder(self._rendered, self.order)
+
+    def _report(self, report: RenderReport, looked_at: int) -> None:
+        """Warn of what the rows that were looked at have lost."""
+        of = f"{looked_at} rows"
+        if looked_at < len(self.ctx.data):
+            of = f"{looked_at} rows looked at before training ({len(self.ctx.data)} in all)"
+        for reason, count in report.dropped.items():
+            self.warn(f"{count} of {of} were left out: {reason}")
+        if report.pairs:
+            self.warn(
+                f"{report.pairs} of {of} have a rejected answer, which sft doesn't use; dpo learns from both"
+            )
+
+    def _left_out(self, reason: str) -> None:
+        self.warn(f"a row was left out when its turn came: {reason}")
+
+    def take_rows(self, step_idx: int) -> list[int]:
+        """Places of the rows that belong to a step. A function of the step alone, however often it is called."""
+        size = self.config.batch_size
+        limit = resolve_steps(self.config, self.rows)[1]
+        start = step_idx * size
+        return self._trainable.take(start, size if limit is None else min(size, limit - start))
+
+    def state(self) -> Mapping[str, Any]:
+        """How far the order has come, where rows are left out on the way."""
+        return self._trainable.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue there."""
+        self._trainable.load_state(dict(state))
 
     async def build_batch(self, step_idx: int) -> TrainingBatch:
         """The next rows in their seeded order, weights divided by the number of trained tokens in the batch."""

@@ -1,10 +1,9 @@
-"""From rows to training sequences: too long ones dropped, everything counted, tokens made again when they are needed."""
+"""From rows to training sequences: too long ones dropped, everything counted."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -14,12 +13,9 @@ from evsys_runtime.training.sequences import Sequences, sequences_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from evsys.protocols import Dataset, Renderer
+    from evsys.protocols import Renderer
 
-__all__ = ["RenderReport", "RenderedRow", "TrainableRows", "mean_nll", "render_rows"]
-
-MAX_TOKENS_KEPT = 2_000_000
-"""Tokens that are kept rendered, 12 bytes each."""
+__all__ = ["RenderReport", "RenderedRow", "mean_nll", "render_rows"]
 
 
 @attrs.define(kw_only=True)
@@ -58,75 +54,6 @@ class RenderedRow:
                 loss_inputs={"target_tokens": tokens[1:], "weights": weights[1:] * scale},
                 meta={"row_id": self.row_id},
             )
-
-
-class TrainableRows(Sequence[RenderedRow]):
-    """The rows that can be trained, rendered when they are read: memory doesn't grow with their tokens.
-
-    The first `MAX_TOKENS_KEPT` tokens are kept, so that small data are rendered once.
-
-    Args:
-        rows: all rows.
-        render: gives those of some rows that can be trained, rendered, and counts in a report.
-        numbers: which rows; none until they are `chosen`.
-        kept: rendered rows by their number.
-    """
-
-    def __init__(
-        self,
-        rows: Dataset,
-        render: Callable[[Iterable[ChatMessagesRow], RenderReport], Iterator[RenderedRow]],
-        numbers: Iterable[int] = (),
-        kept: dict[int, RenderedRow] | None = None,
-    ) -> None:
-        self._rows = rows
-        self._render = render
-        self._numbers = array("q", numbers)
-        self._kept = {} if kept is None else kept
-
-    def find(self, report: RenderReport) -> Iterator[int]:
-        """The numbers of the rows that can be trained, in order; renders each row.
-
-        Args:
-            report: counts what was dropped and what is trained.
-
-        Raises:
-            DataError: a row can't be rendered; names the row.
-        """
-        tokens = 0
-        for number in range(len(self._rows)):
-            rendered = self._rendered(number, report)
-            if rendered is None:
-                continue
-            tokens += sum(len(ids) for ids, _ in rendered.sequences)
-            if tokens <= MAX_TOKENS_KEPT:
-                self._kept[number] = rendered
-            yield number
-
-    def chosen(self, numbers: Iterable[int]) -> TrainableRows:
-        """The rows with these numbers."""
-        return TrainableRows(self._rows, self._render, numbers, self._kept)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    @overload
-    def __getitem__(self, place: int) -> RenderedRow: ...
-    @overload
-    def __getitem__(self, place: slice) -> TrainableRows: ...
-    def __getitem__(self, place: int | slice) -> RenderedRow | TrainableRows:
-        if isinstance(place, slice):
-            return self.chosen(self._numbers[place])
-        number = self._numbers[place]
-        rendered = self._kept.get(number) or self._rendered(number, RenderReport())
-        if rendered is None:
-            raise RuntimeError(f"row {number} could be trained when it was rendered first, and can't now")
-        return rendered
-
-    def _rendered(self, number: int, report: RenderReport) -> RenderedRow | None:
-        row: ChatMessagesRow = self._rows[number]
-        named = row if row.row_id else attrs.evolve(row, row_id=str(number))
-        return next(iter(self._render([named], report)), None)
 
 
 def render_rows(

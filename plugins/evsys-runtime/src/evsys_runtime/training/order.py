@@ -9,6 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["DataOrder", "batch_id"]
 
@@ -26,23 +31,21 @@ class DataOrder:
             raise ValueError("there are no rows to put in order")
         self.rows = rows
         self._seed_of_epoch = seed_of_epoch
-        self._epochs: dict[int, list[int]] = {}
+        self._epochs: dict[int, NDArray[np.int64]] = {}
 
     def take(self, position: int, count: int) -> list[int]:
         """Row numbers at `position` to `position + count - 1`, across the ends of epochs where it comes to that."""
         found: list[int] = []
         while len(found) < count:
             epoch, offset = divmod(position + len(found), self.rows)
-            found += self._epoch(epoch)[offset : offset + count - len(found)]
+            found += self._epoch(epoch)[offset : offset + count - len(found)].tolist()
         return found
 
-    def _epoch(self, epoch: int) -> list[int]:
+    def _epoch(self, epoch: int) -> NDArray[np.int64]:
         if epoch not in self._epochs:
             import numpy as np
 
-            order: list[int] = (
-                np.random.default_rng(self._seed_of_epoch(epoch)).permutation(self.rows).tolist()
-            )
+            order = np.random.default_rng(self._seed_of_epoch(epoch)).permutation(self.rows)
             self._epochs = {other: kept for other, kept in self._epochs.items() if other == epoch - 1}
             self._epochs[epoch] = order
         return self._epochs[epoch]

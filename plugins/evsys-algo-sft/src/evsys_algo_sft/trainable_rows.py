@@ -1,0 +1,243 @@
+"""The rows that can be trained, each rendered when its turn comes; which ones can is known of a sample beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+import attrs
+import numpy as np
+
+from evsys.errors import DataError
+from evsys.types import ChatMessagesRow
+from evsys_algo_sft.sequences import RenderedRow, RenderReport
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from evsys.protocols import Dataset
+    from evsys_runtime.training.order import DataOrder
+
+__all__ = ["TrainableOrder", "TrainableRows"]
+
+SAMPLE_ROWS = 4096
+"""Up to so many rows are all rendered before the first step; of more, so many are."""
+
+SAMPLE_TOKENS = 1_000_000
+"""A sample of rows ends with the row that reaches so many tokens."""
+
+MAX_TOKENS_KEPT = 2_000_000
+"""Tokens that are kept rendered, 12 bytes each."""
+
+_UNKNOWN, _TRAINS, _LEFT_OUT = 0, 1, 2
+
+
+@attrs.define(eq=False)
+class _Looks:
+    """What is known of all rows: `found` by number, what is kept rendered, and what the last batch had rendered."""
+
+    found: NDArray[np.uint8]
+    kept: dict[int, RenderedRow] = attrs.field(factory=dict)
+    recent: dict[int, RenderedRow] = attrs.field(factory=dict)
+    tokens_kept: int = 0
+
+    def add(self, number: int, row: RenderedRow | None) -> None:
+        """Note what became of a row."""
+        self.found[number] = _LEFT_OUT if row is None else _TRAINS
+        if row is None or number in self.kept:
+            return
+        self.recent[number] = row
+        tokens = sum(len(ids) for ids, _ in row.sequences)
+        if self.tokens_kept + tokens <= MAX_TOKENS_KEPT:
+            self.tokens_kept += tokens
+            self.kept[number] = row
+
+
+class TrainableRows(Sequence[RenderedRow]):
+    """Rows that aren't known to be left out, by place, rendered when they are read: memory doesn't grow with their tokens.
+
+    The first `MAX_TOKENS_KEPT` tokens are kept, so that small data are rendered once. Iterating skips what can't be trained.
+
+    Args:
+        rows: all rows.
+        render: gives those of some rows that can be trained, rendered, and counts in a report.
+        left_out: is called with the reason where a row turns out not to be trainable after the sample was looked at.
+        numbers: which rows; all by default.
+        looks: what is known of all rows.
+    """
+
+    def __init__(
+        self,
+        rows: Dataset,
+        render: Callable[[Iterable[ChatMessagesRow], RenderReport], Iterator[RenderedRow]],
+        left_out: Callable[[str], None],
+        numbers: NDArray[np.int64] | None = None,
+        looks: _Looks | None = None,
+    ) -> None:
+        self._rows = rows
+        self._render = render
+        self._left_out = left_out
+        self._numbers = np.arange(len(rows)) if numbers is None else numbers
+        self._looks = _Looks(np.zeros(len(rows), np.uint8)) if looks is None else looks
+
+    def look(self, report: RenderReport, seed: int) -> Iterator[int]:
+        """Render a sample of the rows, or all if there are few; gives the numbers of those that can be trained.
+
+        Args:
+            report: counts what was dropped and what is trained.
+            seed: of the sample.
+
+        Raises:
+            DataError: a row can't be rendered; names the row.
+        """
+        few = len(self._rows) <= SAMPLE_ROWS
+        sample = (
+            range(len(self._rows))
+            if few
+            else np.random.default_rng(seed).choice(len(self._rows), SAMPLE_ROWS, replace=False).tolist()
+        )
+        for number in sample:
+            row = self._rendered(number, report)
+            self._looks.recent.clear()
+            if row is not None:
+                yield number
+            if not few and report.tokens >= SAMPLE_TOKENS:
+                return
+
+    @property
+    def looked_at(self) -> int:
+        """How many rows of the data were rendered so far."""
+        return int(np.count_nonzero(self._looks.found))
+
+    @property
+    def expected(self) -> int:
+        """How many of these rows can be trained, as far as is known: those not looked at like the others."""
+        found = self._looks.found
+        seen, good = np.count_nonzero(found), np.count_nonzero(found == _TRAINS)
+        own = found[self._numbers]
+        unknown = np.count_nonzero(own == _UNKNOWN)
+        share = good / seen if seen else 1.0
+        return int(np.count_nonzero(own == _TRAINS)) + round(unknown * share)
+
+    @property
+    def all_known(self) -> bool:
+        """True where each of these rows is known to be trainable."""
+        return bool((self._looks.found[self._numbers] == _TRAINS).all())
+
+    def possible(self) -> TrainableRows:
+        """Those that aren't known to be left out."""
+        return self._of(self._numbers[self._looks.found[self._numbers] != _LEFT_OUT])
+
+    def apart(self, chosen: NDArray[np.bool_]) -> tuple[TrainableRows, TrainableRows]:
+        """The rows at the places that are chosen, and the others."""
+        return self._of(self._numbers[chosen]), self._of(self._numbers[~chosen])
+
+    def _of(self, numbers: NDArray[np.int64]) -> TrainableRows:
+        return TrainableRows(self._rows, self._render, self._left_out, numbers, self._looks)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> RenderedRow: ...
+    @overload
+    def __getitem__(self, place: slice) -> TrainableRows: ...
+    def __getitem__(self, place: int | slice) -> RenderedRow | TrainableRows:
+        if isinstance(place, slice):
+            return self._of(self._numbers[place])
+        found = self.get(place)
+        if found is None:
+            raise DataError(
+                f"row {self._numbers[place]} can't be trained", hint="take the rows of `take_rows`"
+            )
+        return found
+
+    def __iter__(self) -> Iterator[RenderedRow]:
+        for place in range(len(self)):
+            found = self.get(place)
+            self._looks.recent.clear()
+            if found is not None:
+                yield found
+
+    def get(self, place: int) -> RenderedRow | None:
+        """A row, None where it can't be trained.
+
+        Raises:
+            DataError: it can't be rendered; names the row.
+        """
+        number, looks = int(self._numbers[place]), self._looks
+        if looks.found[number] == _LEFT_OUT:
+            return None
+        kept = looks.kept.get(number) or looks.recent.get(number)
+        if kept is not None:
+            return kept
+        known, report = looks.found[number] != _UNKNOWN, RenderReport()
+        found = self._rendered(number, report)
+        if found is None and not known:
+            self._left_out(next(iter(report.dropped)))
+        return found
+
+    def forget(self) -> None:
+        """Let go of what the batch before had rendered."""
+        self._looks.recent.clear()
+
+    def _rendered(self, number: int, report: RenderReport) -> RenderedRow | None:
+        row: ChatMessagesRow = self._rows[number]
+        named = row if row.row_id else attrs.evolve(row, row_id=str(number))
+        found = next(iter(self._render([named], report)), None)
+        self._looks.add(number, found)
+        return found
+
+
+class TrainableOrder:
+    """The places of rows in their seeded order, without those that can't be trained.
+
+    What stands at a position is a function of the position alone. To find it at once, the order remembers how many places it passed for
+    how many rows; without that it looks at all rows before.
+
+    Args:
+        rows: the rows.
+        order: of their places.
+    """
+
+    def __init__(self, rows: TrainableRows, order: DataOrder) -> None:
+        self._rows = rows
+        self._order = order
+        self._whole = rows.all_known
+        self._taken = self._passed = 0
+
+    def take(self, first: int, count: int) -> list[int]:
+        """The places of the rows `first` to `first + count - 1`.
+
+        Raises:
+            DataError: none of the rows can be trained, or one can't be rendered.
+        """
+        if self._whole:
+            return self._order.take(first, count)
+        self._rows.forget()
+        if first < self._taken:
+            self._taken = self._passed = 0
+        self._advance(first - self._taken)
+        return self._advance(count)
+
+    def state(self) -> dict[str, int]:
+        """How far it went, as JSON values; empty where nothing has to be looked for."""
+        return {} if self._whole else {"rows_taken": self._taken, "places_passed": self._passed}
+
+    def load_state(self, state: dict[str, int]) -> None:
+        """Continue there."""
+        self._taken, self._passed = state.get("rows_taken", 0), state.get("places_passed", 0)
+
+    def _advance(self, count: int) -> list[int]:
+        found: list[int] = []
+        before = self._passed
+        while len(found) < count:
+            places = self._order.take(self._passed, count - len(found))
+            found += [place for place in places if self._rows.get(place) is not None]
+            self._passed += len(places)
+            if not found and self._passed - before > len(self._rows):
+                raise DataError(
+                    "no row is left to train on", hint="look at the rows with `evsys data preview`"
+                )
+        self._taken += count
+        return found
