@@ -37,19 +37,22 @@ async def read_bytes(request: web.Request, most: int, *, part_seconds: float = P
     """
     from aiohttp import web
 
-    body = bytearray()
-    parts = request.content.iter_any()
+    body, content = bytearray(), request.content
     try:
-        while True:
+        while not content.is_eof():
             try:
-                part = await asyncio.wait_for(anext(parts, None), part_seconds)
+                body += await asyncio.wait_for(content.readany(), part_seconds)
             except TimeoutError as exc:
                 message = f"the body stopped coming: nothing within {part_seconds:g} seconds"
                 raise BodyError(408, message, bytes(body)) from exc
-            if part is None:
-                return bytes(body)
-            body += part
-            if len(body) > most:
-                raise BodyError(413, f"the body is longer than {most} bytes", bytes(body))
+            _check_length(body, most)
+        body += content.read_nowait()  # a short body has come whole, with its headers: nothing to wait for
+        _check_length(body, most)
+        return bytes(body)
     except web.RequestPayloadError as exc:
         raise BodyError(400, "the body can't be read: it isn't compressed as its headers say") from exc
+
+
+def _check_length(body: bytearray, most: int) -> None:
+    if len(body) > most:
+        raise BodyError(413, f"the body is longer than {most} bytes", bytes(body))

@@ -64,6 +64,8 @@ def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]
 
 
 def _varint(view: memoryview, place: int) -> tuple[int, int]:
+    if place < len(view) and (value := view[place]) < 0x80:  # most have one byte
+        return value, place + 1
     value = shift = 0
     for byte in view[place : place + _MOST_VARINT_BYTES]:
         value |= (byte & 0x7F) << shift
