@@ -88,6 +88,9 @@ def telling_of(experiment: Experiment, *, quiet: bool) -> Experiment:
     if experiment.resumes is not None and not (quiet or experiment.resumes.complete):
         with telling():
             echo(f"Resuming {experiment.resumes.directory.name}", err=True)
+    for line in experiment.plan.warnings:
+        if line.startswith("the record names ") and not quiet:
+            _warn(line)
     return experiment
 
 

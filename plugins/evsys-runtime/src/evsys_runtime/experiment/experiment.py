@@ -32,6 +32,7 @@ from evsys_runtime.experiment.listeners import run_listeners
 from evsys_runtime.experiment.open_session import bound_benchmarks, open_session
 from evsys_runtime.experiment.options import OptionKeys, Options
 from evsys_runtime.experiment.resuming.changed import as_it_began
+from evsys_runtime.experiment.resuming.foreign import at_home
 from evsys_runtime.experiment.resuming.forking import branch_off
 from evsys_runtime.experiment.resuming.resuming import (
     known_grader_warnings,
@@ -211,6 +212,7 @@ class Experiment:
             overrides=unfinished.overrides,
             project_root=unfinished.project_root,
         )
+        plan = at_home(plan, unfinished.directory, tuple(overrides))
         parent = unfinished.directory.name if forks else unfinished.parent
         launched = cast("OptionKeys", {**unfinished.options, **options})
         return cls(child_of(plan, parent), **launched), unfinished

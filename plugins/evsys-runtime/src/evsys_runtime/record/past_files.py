@@ -28,6 +28,7 @@ from evsys_runtime.record.questions import (
     looks_taken,
     scored_entries,
 )
+from evsys_runtime.record.result_files import RESULT, read_run_result
 from evsys_runtime.record.retraction import retraction_of
 
 __all__ = [
@@ -280,7 +281,7 @@ def read_run(folder: Path, experiment: ReadExperiment) -> ReadRun:
 def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
     facts = read_json(folder / "run.json")
     attempts = [_known(Attempt, attempt) for attempt in facts["attempts"]]
-    result = _optional(folder / "run_result.json")
+    result = read_run_result(folder) if (folder / RESULT).exists() else {}
     if superseded(result, attempts):
         result = {}
     run_id = str(facts["run_id"])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from evsys.errors import ConfigError, StoreError
 from evsys_runtime.record.experiment_names import experiment_called, run_called
-from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.result_files import checkpoint_inside, read_run_result
 
 __all__ = ["checkpoint_named"]
 
@@ -35,7 +35,7 @@ def checkpoint_named(text: str, experiments: Path) -> Path | None:
 def _checkpoint_of(folder: Path) -> Path:
     """The folder of a run's selected checkpoint, or of its last one if none was selected."""
     try:
-        run = read_json(folder / "run_result.json").get("run") or {}
+        run = read_run_result(folder).get("run") or {}
     except StoreError as error:
         raise ConfigError(
             f"{folder} has no result: {error.message}", hint="name one of its checkpoints"
@@ -43,7 +43,7 @@ def _checkpoint_of(folder: Path) -> Path:
     place = (run.get("selected_checkpoint") or {}).get("checkpoint") or run.get("final_checkpoint")
     if place is None:
         raise ConfigError(f"the run in {folder} kept no checkpoint")
-    return folder / str(place)
+    return checkpoint_inside(folder, str(place))
 
 
 def _called(text: str, experiments: Path) -> Path | None:

@@ -20,6 +20,7 @@ from evsys_runtime.record.files import make_directory, read_json, storing, sweep
 from evsys_runtime.record.jsonl import JsonlWriter
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.logging import LogSettings, run_logger
+from evsys_runtime.record.result_files import read_run_result
 from evsys_runtime.record.result_schemas import result_tree
 from evsys_runtime.record.rollouts import rollout_tree
 from evsys_runtime.record.secrets import Redactor
@@ -271,7 +272,7 @@ class RunRecord:
         """What the newest attempt ended with; None while it hasn't ended."""
         path = self.directory / "run_result.json"
         hint = f"remove it, then `evsys resume` makes it again; remove {self.directory} to start the run over"
-        result = read_json(path, hint=hint) if path.exists() else {}
+        result = read_run_result(self.directory, hint=hint) if path.exists() else {}
         return result if result and not superseded(result, self.attempts) else None
 
     def write_conclusion(self, text: str) -> None:

@@ -11,12 +11,12 @@ from evsys.types import Comparison
 from evsys_runtime.experiment.memory.costs import TypicalRun
 from evsys_runtime.experiment.memory.findings import Known, winners_of
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, positive
-from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.marks import disqualifying
 from evsys_runtime.record.past import PastExperiment, PastRun
 from evsys_runtime.record.remembered import BestRecipe
+from evsys_runtime.record.result_files import read_run_result
 
 __all__ = ["best_recipes"]
 
@@ -107,7 +107,7 @@ def _checkpoint(directory: Path, runs: Sequence[PastRun], *, lower: bool) -> Pat
 
 def _last(folder: Path) -> str | None:
     try:
-        ended = read_json(folder / "run_result.json").get("run") or {}
+        ended = read_run_result(folder).get("run") or {}
     except StoreError:
         return None
     place = ended.get("final_checkpoint")
