@@ -6,8 +6,8 @@ are then the command's.
 
 ## On the command line
 
-`evsys kinds` runs it, and `evsys list command` lists it. A command named like one of evsys itself, such as `run`, can't be reached:
-`evsys list command` and `evsys list --check` warn of it.
+`evsys kinds` runs it, and `evsys --help` and `evsys list command` list it. A command named like one of evsys itself, such as `run`, can't be
+run: that is an error of `evsys list command` and `evsys list --check`, which name its distribution.
 """
 
 import click

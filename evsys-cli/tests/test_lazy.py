@@ -7,7 +7,9 @@ import pytest
 
 from evsys import PluginEntry, Registry, use_registry
 from evsys_cli import lazy
+from evsys_cli.brought import brought_commands
 from evsys_cli.main import cli
+from evsys_cli.plugin_commands import plugin_command_names
 from evsys_cli.table import COMMANDS, PLANNED
 
 BROUGHT = [name for name, info in COMMANDS.items() if info.distribution]
@@ -111,6 +113,52 @@ def test_a_broken_command_says_why_when_it_is_called_and_spoils_no_list(evsys, v
         assert evsys("--help").code == 0
         with click.Context(cli, info_name="evsys") as ctx:
             assert set(cli.to_info_dict(ctx)["commands"]) == set(COMMANDS)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Puts the metadata of a distribution with commands on the path."""
+
+    def installed(distribution: str, *names: str, group: str = "evsys.commands") -> None:
+        folder = tmp_path / distribution / f"{distribution.replace('-', '_')}-1.0.dist-info"
+        folder.mkdir(parents=True)
+        lines = "".join(f"{name} = no_such_module:{name}\n" for name in names)
+        (folder / "entry_points.txt").write_text(
+            f"[console_scripts]\nother = a:b\n\n[{group}]\n{lines}\n[evsys.metrics]\nodd = a:b\n",
+            encoding="utf-8",
+        )
+        monkeypatch.syspath_prepend(tmp_path / distribution)
+
+    return installed
+
+
+def test_help_lists_the_commands_of_plugins_without_importing_them(evsys, install):
+    install("evsys-stranger", "vanish", "appear")
+    install("Other_Tool", "hide", group="evsys.command")
+    text = evsys("--help").out
+    listed = text.partition("Commands of plugins:\n")[2]
+    assert [line.split() for line in listed.splitlines()] == [
+        ["vanish", "evsys-stranger"],
+        ["appear", "evsys-stranger"],
+    ]
+
+
+def test_help_has_no_section_for_plugins_that_bring_nothing(evsys):
+    assert "Commands of plugins" not in evsys("--help").out
+
+
+def test_help_names_commands_that_can_not_be_run_with_their_distributions(evsys, install):
+    install("evsys-stranger", "run", "vanish")
+    install("evsys-rival", "vanish")
+    listed = " ".join(evsys("--help").out.partition("Commands of plugins:\n")[2].split())
+    assert "run (evsys-stranger) can't be run: run is a command of evsys-cli" in listed
+    assert "vanish evsys-rival and evsys-stranger: neither runs" in listed
+
+
+def test_what_help_lists_is_what_the_registry_has(evsys, install):
+    install("evsys-stranger", "vanish")
+    brought = {name: owner for name, owner in plugin_command_names().items() if name not in COMMANDS}
+    assert brought_commands() == brought == {"vanish": "evsys-stranger"}
 
 
 def test_the_table_and_core_name_the_same_distributions(evsys):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from evsys_cli.brought import brought_commands
 from evsys_cli.table import COMMANDS, PLANNED, CommandInfo
 
 if TYPE_CHECKING:
@@ -87,11 +88,12 @@ class LazyGroup(GuidedGroup):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table; importing nothing."""
+        """Write the table and the names of the commands that plugins bring; importing nothing."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, _described(info)) for name, info in COMMANDS.items()])
-        formatter.write_paragraph()
-        formatter.write_text("'evsys list command' shows the commands that plugins bring.")
+        if brought := brought_commands():
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl(list(brought.items()))
 
 
 def _described(info: CommandInfo) -> str:

@@ -20,13 +20,18 @@ def plugin_command_names() -> dict[str, str]:
     return {entry.name: entry.distribution for entry in current_registry().entries("command")}
 
 
-def unreachable_commands(registry: Registry) -> list[str]:
-    """A warning for each installed command whose name is a command of evsys itself, which `evsys NAME` runs instead."""
-    return [
-        f"{entry} ({entry.value}) can't be run: `evsys {entry.name}` is a command of evsys-cli; give it another name"
+def unreachable_commands(registry: Registry) -> dict[str, PluginError]:
+    """By qualified name, an error for each installed command whose name is a command of evsys itself, which `evsys NAME` runs instead."""
+    from evsys.errors import PluginConflictError
+
+    return {
+        entry.qualified: PluginConflictError(
+            f"{entry} ({entry.value}) can't be run: `evsys {entry.name}` is a command of evsys-cli",
+            hint="give it another name",
+        )
         for entry in registry.entries("command")
         if entry.name in COMMANDS and COMMANDS[entry.name].distribution is None
-    ]
+    }
 
 
 def plugin_command(name: str, *, expected: bool) -> click.Command | None:

@@ -245,13 +245,16 @@ def test_a_folder_that_was_removed_is_in_no_project(evsys, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("arguments", [("command",), ("--check",), ("command", "--check")])
-def test_a_command_that_evsys_itself_has_is_reported_as_unreachable(evsys, arguments):
+def test_a_command_that_evsys_itself_has_is_an_error_with_its_distribution(evsys, arguments):
     entry = PluginEntry("command", "run", "evsys-stranger", "1.0", "click:Command")
     other = PluginEntry("command", "models", "evsys-backend-local", "1.0", "click:Command")
     with use_registry(Registry(entry_points=[entry, other])):
-        warnings = evsys("list", *arguments, "--json").json["warnings"]
-        (warning,) = warnings
-        assert warning.startswith(
-            "command evsys-stranger/run (1.0) (click:Command) can't be run: `evsys run` is a "
+        found = evsys("list", *arguments, "--json")
+        assert found.code == 3
+        [row] = [row for row in found.json["plugins"] if row["error"]]
+        assert (row["distribution"], row["name"]) == ("evsys-stranger", "run")
+        assert row["error"] == (
+            "command evsys-stranger/run (1.0) (click:Command) can't be run: `evsys run` is a command of evsys-cli; "
+            "give it another name"
         )
-        assert "command" not in evsys("list", "metric", "--check").err
+        assert evsys("list", "metric", "--check").code == 0

@@ -47,7 +47,8 @@ def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) 
         failures = {_key(entry): error for entry, error in checked if error is not None}
         warnings = _shared_names(known.registry, entries)
     if kind == "command" or (kind is None and (check or broken)):
-        warnings += unreachable_commands(known.registry)
+        taken = unreachable_commands(known.registry)
+        failures |= {("command", name): error for name, error in taken.items()}
     rows = [
         _row(entry, failures.get(_key(entry)))
         for entry in entries
