@@ -409,3 +409,10 @@ run:
         r":17:\d+: .*unknown key 'worker'",
     )
     assert "names no" not in outcome.said
+
+
+def test_a_value_that_is_not_among_the_choices_is_answered_with_them(lab):
+    lab.config()
+    lab.validate("--set", "run.algorithm.params.on_collapse=foo").refused(
+        2, r"on_collapse: expected one of 'stop', 'rollback', 'branch', 'warn', got 'foo'"
+    )

@@ -59,6 +59,17 @@ print("registered", sorted(entry.name for entry in current_registry().entries() 
 """
 
 
+def test_help_of_the_script_of_an_experiment_trains_nothing(evsys, tmp_path):
+    evsys("init-project", "lab")
+    [script] = (tmp_path / "lab/experiments").glob("*/run.py")
+    done = subprocess.run(
+        [sys.executable, script, "--help"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: run.py")
+    assert not (tmp_path / "lab/.evsys/experiments").exists()
+
+
 @pytest.mark.parametrize("at", ["lab", "lab/experiments/*", "/"])
 def test_import_src_in_a_script_of_the_project_registers_its_plugins_though_it_is_not_installed(
     evsys, tmp_path, at

@@ -184,6 +184,9 @@ def test_the_report_follows_the_row_that_was_handed_out(tmp_path):
         ("a.jsonl", b"", "is empty"),
         ("a.csv", b"", "is empty"),
         ("a.json", b"", "is empty"),
+        ("a.jsonl", b"\xef\xbb\xbf", "is empty but for a byte order mark"),
+        ("a.json", b"\xef\xbb\xbf", "is empty but for a byte order mark"),
+        ("a.csv", b"\xef\xbb\xbf", "is empty but for a byte order mark"),
         ("a.json", b"[]", "holds no rows"),
         ("a.jsonl", b"\n \n", "holds no rows"),
         ("a.csv", b"first,second\n", "holds no rows"),
@@ -217,6 +220,20 @@ def test_an_unknown_suffix_names_the_known_ones(tmp_path):
 def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(DataError, match="no format 'xml'; known are jsonl, json, csv"):
         read_rows(tmp_path / "rows.jsonl", format="xml")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("a.jsonl.gz", "gunzip -k a.jsonl.gz"),
+        ("a.csv.zip", "unzip a.csv.zip"),
+        ("a.json.ZST", "unzstd a.json.ZST"),
+    ],
+)
+def test_a_compressed_file_comes_with_the_command_that_unpacks_it(tmp_path, name, command):
+    (tmp_path / name).write_bytes(b"\x1f\x8b")
+    with pytest.raises(DataError, match=f"unpack it first, with `{command}`, and name the unpacked file"):
+        list(read_rows(tmp_path / name))
 
 
 def test_the_format_can_be_named_against_the_suffix(tmp_path):

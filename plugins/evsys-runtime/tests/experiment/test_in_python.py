@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from small_project import forgotten
 
-from evsys.errors import ConfigError, PluginContractError
+from evsys.errors import ConfigError, PluginContractError, RunError
 from evsys.types import Completion, EvaluationResult, Message, MetricValue, RunResult
 from evsys_runtime.config.from_python import plain_tree
 from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
@@ -278,6 +279,56 @@ def test_what_can_not_be_used_is_refused_before_anything_is_trained(project, opt
     assert not (project.root / ".evsys").exists()
 
 
+def raises(*_arguments):
+    return 1 // 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_train_fn_that_fails_is_named_with_its_line(project, kind):
+    async def raises_late(_cfg):
+        return 1 // 0
+
+    function = raises if kind == "plain" else raises_late
+    line = inspect.getsourcelines(function)[1] + 1
+    with pytest.raises(
+        RunError, match=rf"train_fn '{function.__name__}' failed at .*\.py:{line}: ZeroDivisionError"
+    ):
+        project.experiment(train_fn=function).run()
+
+
+def test_an_inference_factory_that_fails_is_named_with_its_line(project):
+    line = inspect.getsourcelines(raises)[1] + 1
+    arm = project.experiment(inference_factory=raises).run().arms[0]
+    last = arm.evaluations[-1]
+    assert last.status == "missing"
+    assert f"inference_factory 'raises' failed at {__file__}:{line}: ZeroDivisionError" in str(
+        last.failure.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ([RunResult(status="completed")], "1 result for 2 arms"),
+        ([3, 4], "a list with int for 2 arms"),
+        (3, "int for 2 arms"),
+    ],
+)
+def test_what_a_train_fn_returned_is_worded_by_its_number(project, results, words):
+    text = f"runs:\n- {RUN_A}\n- {RUN_B}\n"
+    with pytest.raises(
+        PluginContractError, match=f"train_fn returned {words}; it must return one RunResult each"
+    ):
+        project.experiment(text, metadata="", train_fn=lambda cfg: results).run()
+
+
+RUN_A, RUN_B = (
+    f"{{name: {name}, data: {{path: train.jsonl, transforms: [{{kind: jsonl_to_chat}}]}}, model: {{name: evsys/tiny}}, "
+    f"algorithm: {{kind: sft, params: {{learning_rate: {rate}, steps: 2, batch_size: 4}}}}, backend: {{kind: mock}}}}"
+    for name, rate in (("a", 0.1), ("b", 0.2))
+)
+
+
 def test_a_store_serves_what_the_project_does_not_have(inside):
     store = Store()
     run = {**RUN, "data": {"dataset_id": "words-1", "transforms": [{"kind": "jsonl_to_chat"}]}}
@@ -500,7 +551,7 @@ def test_arms_of_a_train_fn_that_is_cut_off_end_with_it(project):
 
 @pytest.mark.parametrize(
     ("returned", "message"),
-    [([], "0 results for 1 arms"), (None, "NoneType for 1 arms"), ([3], "one RunResult each")],
+    [([], "0 results for 1 arm"), (None, "NoneType for 1 arm"), ([3], "one RunResult each")],
 )
 def test_a_runner_that_forgets_an_arm_is_refused(project, returned, message):
     with pytest.raises(PluginContractError, match=message):

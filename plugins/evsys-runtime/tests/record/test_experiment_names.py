@@ -61,7 +61,10 @@ def test_where_nothing_is_on_record_that_is_said(past):
         index.refresh()
         with pytest.raises(ConfigError, match="there is nothing on record yet"):
             experiment_called("alpha", index)
-        with pytest.raises(ConfigError, match="number 1 from the end; there are none on record"):
+        with pytest.raises(
+            ConfigError,
+            match="there is no 'last': no experiment is on record here; `evsys run CONFIG` makes one",
+        ):
             experiment_called("last", index)
 
 

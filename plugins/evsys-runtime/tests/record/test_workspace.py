@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evsys.errors import DataError, StoreError
+from evsys.errors import ConfigError, DataError, StoreError
 from evsys_runtime.data.stored import cache_folders
 from evsys_runtime.record.workspace import Workspace
 
@@ -35,6 +35,13 @@ def test_a_name_means_the_newest_version(workspace):
     assert list(workspace.pull_dataset("faq").rows()) == [{"version": "v10"}]
     assert list(workspace.pull_dataset("faq/v2").rows()) == [{"version": "v2"}]
     assert workspace.datasets() == ["faq"]
+
+
+def test_a_store_that_rows_can_not_be_pulled_from_is_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"store: expected an object with a method `pull\(ref\)`, got int object"
+    ):
+        Workspace(tmp_path, store=3)
 
 
 def test_splits_are_apart(workspace):

@@ -32,6 +32,9 @@ _MEANT = {
 
 _TEXT_FOR_MAPPING = re.compile(r"expected a mapping(?: or a list)?, got '(.*)'\Z", re.DOTALL)
 
+_NO_CHOICE = re.compile(r"'\w+' must be in \((.*)\) \(got (.*)\)\Z", re.DOTALL)
+"""How attrs words a value that isn't among the choices of a field."""
+
 
 @attrs.frozen(eq=False)
 class Reader:
@@ -71,6 +74,8 @@ class Reader:
     def placed(self, problem: Problem, suffix: str = "") -> Problem:
         """A problem of structuring with its place, and with the hints that only the file can give."""
         message, hint = problem.message, problem.hint
+        if given := _NO_CHOICE.match(message):
+            message = f"expected one of {given[1].rstrip(',')}, got {given[2]}"
         literal = self.document.literals.get(problem.path)
         if literal is not None and hint and hint.startswith("write it in quotes"):
             hint = quoted(self.document, problem.path, literal)

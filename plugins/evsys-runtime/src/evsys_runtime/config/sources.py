@@ -81,11 +81,7 @@ def _path_problems(data: SourceConfig, name: str, path: str, root: Path) -> Iter
     wrong = files.missing(name, root)
     suffix = Path(name).suffix.lower()
     if wrong is None and data.source_kind is None and suffix not in tasks.suffixes():
-        known = ", ".join(sorted(tasks.suffixes()))
-        wrong = (
-            f"no format is known for the suffix {suffix!r}",
-            f"known are {known}; or name it with 'source_kind'",
-        )
+        wrong = (f"no format is known for the suffix {suffix!r}", tasks.suffix_hint(Path(name)))
     if wrong is not None:
         yield Problem(path=f"{path}.path", message=wrong[0], hint=wrong[1])
 

@@ -18,7 +18,7 @@ from evsys_runtime.data.stored import find_dataset
 if TYPE_CHECKING:
     from evsys import Registry
 
-__all__ = ["Tasks", "load_tasks", "most_rows", "suffixes"]
+__all__ = ["Tasks", "load_tasks", "most_rows", "suffix_hint", "suffixes"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -96,6 +96,13 @@ def _rows(path: Path, data: DataConfig, enough: int) -> int:
 
     rows = read_rows(path, format=data.source_kind, on_bad_row=data.on_bad_row)
     return sum(1 for _ in islice(rows, enough))
+
+
+def suffix_hint(path: Path) -> str:
+    """The remedy for a file whose suffix names no format."""
+    from evsys_runtime.data import readers
+
+    return readers.suffix_hint(path)
 
 
 def suffixes() -> frozenset[str]:

@@ -88,9 +88,18 @@ def format_of(path: Path) -> str:
     """
     found = FORMATS.get(path.suffix.lower())
     if found is None:
-        hint = f"known are {', '.join(sorted(FORMATS))}; `source_kind` names the format of a file with another suffix"
-        raise DataError(f"no format is known for the suffix {path.suffix!r}", source=str(path), hint=hint)
+        raise DataError(
+            f"no format is known for the suffix {path.suffix!r}", source=str(path), hint=suffix_hint(path)
+        )
     return found
+
+
+def suffix_hint(path: Path) -> str:
+    """The remedy for a file whose suffix names no format."""
+    unpack = _UNPACK.get(path.suffix.lower())
+    if unpack is not None:
+        return f"unpack it first, with `{unpack} {path.name}`, and name the unpacked file"
+    return f"known are {', '.join(sorted(FORMATS))}; or name the format with 'source_kind'"
 
 
 def _checked(
@@ -101,6 +110,8 @@ def _checked(
     try:
         with path.open("rb", buffering=_BUFFER) as stream:
             head = stream.read(4)
+            if head == codecs.BOM_UTF8:
+                raise DataError("is empty but for a byte order mark", source=report.source)
             stream.seek(0)
             _check_head(head, report.source)
             yield from read(stream, report, on_bad_row, delimiter)
@@ -108,6 +119,9 @@ def _checked(
         raise DataError(f"can't be read: {exc.strerror or exc}", source=report.source) from exc
     if not report.rows:
         _nothing_read(report, bool(head))
+
+
+_UNPACK = {".gz": "gunzip -k", ".bz2": "bunzip2 -k", ".xz": "unxz -k", ".zst": "unzstd", ".zip": "unzip"}
 
 
 def _check_head(head: bytes, source: str) -> None:

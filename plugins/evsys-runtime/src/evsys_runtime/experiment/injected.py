@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,13 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from evsys.errors import ConfigError, PluginContractError, boundary
+from evsys.errors import (
+    PLUGIN_FAILURES,
+    ConfigError,
+    EvsysError,
+    PluginContractError,
+    RunError,
+    boundary,
+)
 from evsys.protocols import InferenceClient
 from evsys.types import RunResult
 from evsys_runtime.background import in_background
 from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.record.workspace import Store
+from evsys_runtime.record.workspace import Store, require_store
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.options import Options
@@ -75,11 +83,7 @@ def refuse_misfits(options: Options) -> None:
             hint="give Benchmark(path=..., metrics=[...]); a train_fn may return scores of its own in RunResult.evaluations",
         )
     if options.store is not None:
-        if not callable(getattr(options.store, "pull", None)):
-            raise ConfigError(
-                f"store: expected an object with a method `pull(ref)`, got {_named(options.store)}",
-                hint="see EvsysStore",
-            )
+        require_store(options.store)
         _refuse_uncallable("store.pull", options.store.pull, ("ref",))
 
 
@@ -108,13 +112,34 @@ def _named(value: Any) -> str:
     return str(getattr(value, "__name__", None) or f"{type(value).__name__} object")
 
 
-async def called(function: Any, *arguments: Any) -> Any:
-    """Call a function of the user's: async in this loop, sync in a thread."""
-    with boundary("run", getattr(function, "__name__", type(function).__name__)):
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-            return await function(*arguments)
-        result = await in_background(function, *arguments)
-        return await result if inspect.isawaitable(result) else result
+async def called(option: str, function: Any, *arguments: Any) -> Any:
+    """Call a function of the user's that was given as `option`: async in this loop, sync in a thread.
+
+    Raises:
+        RunError: it failed; names the option, and the line of the function.
+        EvsysError: it raised one, which passes unchanged.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    with boundary("run", name):
+        try:
+            if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+                return await function(*arguments)
+            result = await in_background(function, *arguments)
+            return await result if inspect.isawaitable(result) else result
+        except EvsysError:
+            raise
+        except PLUGIN_FAILURES as exc:
+            detail = f"{type(exc).__name__}: {str(exc) or 'no message'}"
+            raise RunError(f"{option} {name!r} failed{_line(function, exc)}: {detail}", plugin=name) from exc
+
+
+def _line(function: Any, exc: BaseException) -> str:
+    """The place in the function's own file that an exception came through last, else where it was raised."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    last = (own or frames)[-1]
+    return f" at {last.filename}:{last.lineno}"
 
 
 # --- model clients ----------------------------------------------------------------------------------------------
@@ -127,7 +152,7 @@ async def make_client(factory: InferenceFactory, result: RunResult, run: RunConf
         PluginContractError: the factory returned something else.
         EvsysError: it failed.
     """
-    client: InferenceClient = await called(factory, result, run)
+    client: InferenceClient = await called("inference_factory", factory, result, run)
     require_client(client, "inference_factory", returned=True)
     return client
 

@@ -93,7 +93,7 @@ async def train(session: Session) -> None:
     )
     try:
         with under_way(experiment):
-            results = await called(train_fn, experiment.config)
+            results = await called("train_fn", train_fn, experiment.config)
     finally:
         await experiment.end()
     await _take(session, experiment.config, results)
@@ -104,9 +104,11 @@ async def _take(session: Session, config: ExperimentConfig, results: Any) -> Non
     arms, runs = session.plan.arms, config.runs or ()
     given = list(results) if isinstance(results, Sequence) else [results]
     if len(given) != len(arms) or not all(isinstance(result, RunResult) for result in given):
-        got = f"{len(given)} results" if isinstance(results, Sequence) else type(results).__name__
+        other = next((type(one).__name__ for one in given if not isinstance(one, RunResult)), None)
+        count = f"{len(given)} result{'s' * (len(given) != 1)}"
+        got = (count if other is None else f"a list with {other}") if isinstance(results, Sequence) else other
         raise PluginContractError(
-            f"train_fn returned {got} for {len(arms)} arms; it must return one RunResult each"
+            f"train_fn returned {got} for {len(arms)} arm{'s' * (len(arms) != 1)}; it must return one RunResult each"
         )
     for arm, run, result in zip(arms, runs, given, strict=True):
         if run_id_of(arm) not in session.results:

@@ -39,7 +39,7 @@ def experiment_called(text: str, index: Index) -> str:
     found = index.rows("SELECT folder, name, dry FROM experiment ORDER BY moment DESC, folder DESC")
     counted = _FROM_THE_END.fullmatch(text)
     if counted is not None:
-        return _from_the_end(counted, [str(folder) for folder, _, dry in found if not dry])
+        return _from_the_end(text, counted, [str(folder) for folder, _, dry in found if not dry])
     folders = [str(folder) for folder, *_ in found]
     if text in folders:
         return text
@@ -77,13 +77,18 @@ def run_called(text: str, run_ids: Sequence[str], experiment_id: str) -> str:
     raise ConfigError(f"{experiment_id} has no run {text!r}", hint=_hint(text, run_ids, run_ids))
 
 
-def _from_the_end(counted: re.Match[str], folders: Sequence[str]) -> str:
+def _from_the_end(text: str, counted: re.Match[str], folders: Sequence[str]) -> str:
     before, number = counted.groups()
     place = int(number) - 1 if number else int(before or 0)
     if 0 <= place < len(folders):
         return folders[place]
     count = len(folders)
-    there = f"there {'is' if count == 1 else 'are'} {count or 'none'} on record"
+    if not count:
+        raise ConfigError(
+            f"there is no {text!r}: no experiment is on record here",
+            hint="`evsys run CONFIG` makes one; `--records` names another project",
+        )
+    there = f"there {'is' if count == 1 else 'are'} {count} on record"
     raise ConfigError(f"no experiment is number {place + 1} from the end", hint=there)
 
 

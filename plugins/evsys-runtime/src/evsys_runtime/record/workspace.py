@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from evsys.errors import DataError, StoreError, boundary
+from evsys.errors import ConfigError, DataError, StoreError, boundary
 from evsys_runtime.data.readers import ReadReport, read_rows
 from evsys_runtime.data.stored import (
     Kind,
@@ -22,7 +22,7 @@ from evsys_runtime.record.cache import CachedData, DatasetCache, rows_of_store
 from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.result_store import ResultStore
 
-__all__ = ["Store", "Workspace"]
+__all__ = ["Store", "Workspace", "require_store"]
 
 
 class Store(Protocol):
@@ -30,6 +30,19 @@ class Store(Protocol):
 
     def pull(self, ref: str, /) -> Iterable[Mapping[str, Any]] | Awaitable[Iterable[Mapping[str, Any]]]:
         """Rows of a dataset or benchmark by its id or name, in a stable order; plain or async."""
+
+
+def require_store(store: object) -> None:
+    """Refuse an object that rows can't be pulled from.
+
+    Raises:
+        ConfigError: it has no method `pull`.
+    """
+    if not callable(getattr(store, "pull", None)):
+        name = getattr(store, "__name__", None) or f"{type(store).__name__} object"
+        raise ConfigError(
+            f"store: expected an object with a method `pull(ref)`, got {name}", hint="see EvsysStore"
+        )
 
 
 class Workspace:
@@ -53,7 +66,12 @@ class Workspace:
             root: the project's folder.
             store: serves what is neither in the project nor in the cache.
             tell: hears where data is kept when the project can't be written.
+
+        Raises:
+            ConfigError: the store has no method `pull`.
         """
+        if store is not None:
+            require_store(store)
         self.root = Path(root).absolute()
         self.state = self.root / ".evsys"
         self._store = store

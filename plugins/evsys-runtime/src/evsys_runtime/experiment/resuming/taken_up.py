@@ -15,6 +15,7 @@ from evsys_runtime.experiment.spending.spent import paid_by
 from evsys_runtime.record.attempts import Attempt, lineage
 from evsys_runtime.record.checkpoints import CheckpointEntry
 from evsys_runtime.record.encoding import as_tree
+from evsys_runtime.record.files import read_json
 from evsys_runtime.record.result_schemas import read_as
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
@@ -186,7 +187,7 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
             "lower learning rate, and with other samples"
         )
     odd += [
-        f"training collapsed in attempt {one.parent} (run_result.{one.parent}.json says how), and went on from step "
+        f"training collapsed in attempt {one.parent} ({_cause(record, one.parent)}), and went on from step "
         f"{one.from_step} as attempt {one.n} ({one.reason})"
         for one in retreats
     ]
@@ -220,6 +221,16 @@ def retreats_of(record: RunRecord) -> int:
     """
     before: int = record.facts.get(RETREATED, 0)
     return before + len(_retreats(record.attempts))
+
+
+def _cause(record: RunRecord, attempt: int | None) -> str:
+    """Why an attempt collapsed, or the file that should have it."""
+    name = f"run_result.{attempt}.json"
+    try:
+        ended = read_json(record.directory / name).get("run") or {}
+    except StoreError:
+        return f"{name} can't be read"
+    return str(ended.get("stop_reason") or f"see {name}")
 
 
 def _retreats(attempts: Sequence[Attempt]) -> list[Attempt]:
