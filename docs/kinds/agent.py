@@ -1,9 +1,10 @@
 """An agent is the body of a policy: it gets one task and a model, acts until it is done, and returns the final text or a whole
-`Rollout`. The engine around it records what the model said and has the result judged.
+`Rollout`. The engine around it records the model's tokens and has
+the result judged.
 
 A function is enough; a class has params. Without an agent, `chat` asks the model once. An agent class of another library is
-named by `import_path`. A program that takes a base URL gets one by `await ctx.endpoint()`: whatever acts can be
-[trained](../harnesses.md), too.
+named by `import_path`. A program that takes a base URL gets one by `await ctx.endpoint()`:
+every agent can also be [trained](../harnesses.md).
 
 ## In an experiment file
 

@@ -1,8 +1,8 @@
-"""An algorithm trains one arm: it turns rows into batches, drives the training client, and says how the run ended.
+"""An algorithm trains one arm: it turns rows into batches, drives the training client, and reports how the run ended.
 
 Most algorithms inherit from `BaseAlgorithm` of `evsys-runtime` and write `build_batch` alone; the loop around it, with its
 schedule, checkpoints and health checks, is then [the toolkit's](../training-loop.md). `SFT` can be
-[inherited from](../sft.md) in the same way. An algorithm that wants none of this needs nothing but `train`.
+[inherited from](../sft.md) in the same way. Without these, an algorithm only needs `train`.
 
 ## In an experiment file
 

@@ -1,8 +1,8 @@
-"""A backend is where a model trains: it loads the model and gives a training client, whose methods submit work and return
+"""A backend trains a model: it loads the model and returns a training client, whose methods submit work and return
 awaitables.
 
-One backend object lives for one run. What it can do it declares in `capabilities`, and which run options it follows in
-`honours`; what an experiment needs and it doesn't declare is refused before anything starts.
+One backend object lives for one run. It declares its features in `capabilities`, and the run options it follows in `honours`;
+an experiment that needs others is refused before anything starts.
 [`mock`](../backend-mock.md) is a small one to read.
 
 ## In an experiment file

@@ -1,7 +1,7 @@
-"""A callback hears what happens in a run, and may end it early by `ctx.request_stop(reason)`. It is a class with any of the
+"""A callback listens to a run, and may end it early by `ctx.request_stop(reason)`. It is a class with any of the
 [hooks](../hooks.md) as methods, each of which may name any subset of the hook's arguments and may be async.
 
-Each run has instances of its own. One that raises is counted in the result's warnings, and stops nothing.
+Each run has instances of its own. One that raises is counted in the result's warnings; the run continues.
 [Callbacks](../callbacks.md) has the standard ones.
 
 ## In an experiment file

@@ -1,5 +1,5 @@
-"""A command of the command line, `evsys NAME`: a click command that is imported when it is named, so that `evsys --help` stays
-quick however many are installed.
+"""A command of the command line, `evsys NAME`: a click command, imported when it is called, so that `evsys --help` stays
+fast with any number of them.
 
 It prints results on standard output and everything else on standard error, and raises errors of `evsys.errors`; their exit codes
 are then the command's.

@@ -1,5 +1,5 @@
-"""A data store is where datasets and benchmarks are pulled from by id or name. What was pulled is kept by its content, so a run
-can say what it used, and a second run needs no network.
+"""A data store serves datasets and benchmarks by ID or name. Pulled rows are cached by content, so the record identifies them,
+and a second run needs no network.
 
 The same reference gives the same rows in the same order. [Stores](../stores.md) has the standard ones.
 

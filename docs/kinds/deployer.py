@@ -1,4 +1,4 @@
-"""A deployer takes a checkpoint to where it is used, and says where that is.
+"""A deployer takes a checkpoint to its place of use, and returns that place.
 
 ## In an experiment file
 

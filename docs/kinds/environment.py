@@ -1,10 +1,10 @@
-"""An environment is where an agent acts. It is made ready before a rollout and released after it, whatever happened in between;
-being released twice does no harm.
+"""An environment is the place in which an agent acts, such as a sandbox. It is prepared before a rollout and always released
+after it; releasing it twice is safe.
 
 ## In an experiment file
 
-The key is `environment`, of a benchmark entry. The engine [`harbor`](../harbor.md) runs `null`, `bwrap` and whatever is an
-environment of Harbor's.
+The key is `environment`, of a benchmark entry. The engine [`harbor`](../harbor.md) runs `null`, `bwrap` and all
+environments of Harbor.
 """
 
 import asyncio

@@ -1,11 +1,12 @@
-"""An inference client answers messages: a service, or a stand-in for one. Agents and judges get one and never ask what is behind
-it; the model being trained is offered to them in the same shape.
+"""An inference client answers messages: a service, or a stand-in for one. Agents and judges get one without knowing what is behind
+it; the model in training has the same interface.
 
 ## In an experiment
 
-A benchmark entry names clients in `models`, which are scored for comparison, or as its `inference`, which answers instead of the
+A benchmark entry names clients in `models`, which are evaluated for comparison, or as its `inference`, which answers instead of the
 trained model; [`openai_compatible`](../inference-clients.md) is one for services. One that offers `prompt_logprobs` can be a
-[teacher's](../opd.md#where-the-teacher-runs) `inference`. [`Experiment(..., inference_factory=...)`](../python.md#replacing-parts) scores trained models through clients of your own.
+[teacher's](../opd.md#where-the-teacher-runs) `inference`. [`Experiment(..., inference_factory=...)`](../python.md#replacing-parts) evaluates trained models through
+your own clients.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
-"""A log store is a second place for records, beside the files that are always written.
+"""A log store receives records in addition to the files of the record.
 
 ## In an experiment file
 
-The key is `log_store`, once for the experiment. [Log stores](../stores.md#log-stores) lists the records and when they come. A [callback](callback.md) hears
-the same events as objects, run by run.
+The key is `log_store`, once for the experiment. [Log stores](../stores.md#log-stores) lists the records and when they come. A
+[callback](callback.md) gets the same events as objects, run by run.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""A loss says how wrong a batch is, given the logprobs of its target tokens. It is a sum over tokens, in plain numpy, and evsys
-takes its gradient; or it brings its own in a `LossResult`.
+"""A loss measures a batch by the logprobs of its target tokens. It is a sum over tokens, in plain numpy, and evsys
+differentiates it; or it returns its own gradient in a `LossResult`.
 
 [Losses](../losses.md) has the built-in ones, what can be differentiated, and how torch or jax are used.
 

@@ -1,6 +1,6 @@
 """A metric makes one number of the rewards of all tasks, or, with `compute_rollouts`, of whole rollouts: tokens, seconds, money.
 
-`direction` says whether more is better. A family such as `best@k` is one class whose `k` stands in the name. Intervals come from
+`direction` says whether more is better. A family such as `best@k` is one class whose `k` is in the name. Intervals come from
 evsys, by resampling tasks. [Metrics](../metrics.md) has the standard ones.
 
 ## In an experiment file

@@ -1,8 +1,8 @@
-"""A module of hooks that listens to every experiment on a machine, without being named by any: for a team's dashboard, or a log that
-an operator wants. It is installed with its distribution and heard from then on.
+"""A module of hooks that listens to every experiment on a machine without being named by one, such as for a team's dashboard.
+It is active once its distribution is installed.
 
-What it hears are the [hooks](../hooks.md), as functions of the module. It is shared by all runs of an experiment, and a failure
-of it is counted in the result's warnings and stops nothing. `EVSYS_PLUGINS_DENY` turns it off.
+It implements [hooks](../hooks.md) as functions of the module. It is shared by all runs of an experiment. Its failures are
+counted in the result's warnings; the run continues. `EVSYS_PLUGINS_DENY` turns it off.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """A renderer turns conversations into token ids and loss weights, and sampled ids back into a message.
 
-By default it is made from the model's own chat template; [rendering](../rendering.md) says how.
+By default it is made from the model's chat template: [rendering](../rendering.md).
 
 ## In an experiment file
 

@@ -1,8 +1,8 @@
 """A rollout engine runs tasks: for each task and sample it lets the policy's agent act, has the result judged, and yields the
-rollout as soon as it is done. One that crashed is yielded too, with its `error`.
+rollout as soon as it is done. Crashed ones are yielded with their `error`.
 
 It keeps the limits: how many run at once, and for how long. `direct` is the standard one, [`harbor`](../harbor.md) has
-sandboxes; [evaluation](../evaluation.md) says where engines are used.
+sandboxes; [evaluation](../evaluation.md#engines) describes their use.
 
 ## In an experiment file
 

@@ -1,9 +1,9 @@
-"""A search proposes arms from what was tried. Its state is a function of the history that it is given, so that a search that was
-interrupted goes on where it was. It chooses from the axes of the file's matrix, which it gets as `SearchAxis`.
+"""A search proposes arms from earlier results. Its state is a function of the history, so that an interrupted search resumes
+where it was. It chooses from the axes of the file's matrix, which it gets as `SearchAxis`.
 
 ## In an experiment file
 
-The key is `search`, beside a `matrix`; [searches](../search.md) has the rest.
+The key is `search`, next to a `matrix`: [search](../search.md).
 """
 
 from collections.abc import Mapping, Sequence

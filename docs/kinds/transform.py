@@ -1,7 +1,7 @@
-"""A transform gets rows and gives rows: mappings in, mappings out, lazily where it can. It never changes a row that it was
-given, and leaves columns alone that it knows nothing of.
+"""A transform turns rows into rows: mappings in, mappings out, lazily if possible. It never changes its input rows, and leaves
+unknown columns alone.
 
-Transforms stand between a file and its typed rows, for training data and for benchmarks. Counts in an attribute `dropped`
+Transforms are applied between a file and its typed rows, for training data and for benchmarks. Counts in an attribute `dropped`
 go into the record. [Transforms](../transforms.md) has the standard ones.
 
 ## In an experiment file

@@ -1,8 +1,7 @@
-"""A verifier judges a finished rollout: it gets the final answer, what the task expects, and the task's params, and gives a
-reward.
+"""A verifier judges a finished rollout: it gets the final answer, the task's expectation and params, and returns a reward.
 
-It is a class or a function, plain or async, and with an argument called `rollout` it gets the whole trajectory. What can't be judged is a
-`NoScore`, or an exception; it never counts as 0. [Verifiers](../verifiers.md) has the standard ones and the rules.
+It is a class or a function, plain or async, and with an argument called `rollout` it gets the whole trajectory. A rollout that
+cannot be judged is a `NoScore`, or an exception, and never counts as 0. [Verifiers](../verifiers.md) has the standard ones and the rules.
 
 ## In a task
 
