@@ -180,6 +180,15 @@ def test_what_other_threads_compute_does_not_make_an_import_slow():
     assert clock() - before < spent[0] / 2
 
 
+def test_a_thread_that_ends_with_its_import_ends_the_watch_of_it():
+    clocks, done = [], threading.Event()
+    worker = threading.Thread(target=lambda: clocks.append(loading._cpu_clock()))
+    worker.start()
+    worker.join()
+    done.set()
+    loading._watch("a plugin", done, clocks[0])
+
+
 def test_an_import_that_waits_for_long_is_reported_though_it_takes_no_cpu_time(site, told, monkeypatch):
     monkeypatch.setattr(loading, "SLOW_SECONDS", 1000.0)
     monkeypatch.setattr(loading, "SILENT_SECONDS", 0.0)

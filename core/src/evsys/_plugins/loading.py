@@ -6,9 +6,9 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from inspect import getattr_static
 from threading import Event, Lock, Thread, get_ident
@@ -92,17 +92,17 @@ def _cpu_clock() -> Callable[[], float]:
     """Seconds of CPU time that this thread has used, for any thread to read; of the process on systems without such a clock."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.process_time
-    clock = time.pthread_getcpuclockid(get_ident())
-    return lambda: time.clock_gettime(clock)
+    return partial(time.clock_gettime, time.pthread_getcpuclockid(get_ident()))
 
 
 def _watch(what: str, done: Event, used: Callable[[], float]) -> None:
     """Report an import that takes long, once."""
-    before, began = used(), time.monotonic()
-    while not done.wait(min(_LOOK_SECONDS, SLOW_SECONDS)):
-        if used() - before >= SLOW_SECONDS or time.monotonic() - began >= SILENT_SECONDS:
-            _tell(f"still importing {what}, which takes long")
-            return
+    with suppress(OSError):  # the thread has ended, its import with it, and nobody can read its clock
+        before, began = used(), time.monotonic()
+        while not done.wait(min(_LOOK_SECONDS, SLOW_SECONDS)):
+            if used() - before >= SLOW_SECONDS or time.monotonic() - began >= SILENT_SECONDS:
+                _tell(f"still importing {what}, which takes long")
+                return
 
 
 def _tell(text: str) -> None:
