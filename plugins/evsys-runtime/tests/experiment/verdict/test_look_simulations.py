@@ -68,6 +68,7 @@ def false_finds(sessions, *, deviation, partial, runs=1, level=lambda number: le
             if supported:
                 wrong += runs > 1 or truth <= 0.0
                 break
+    sys.stdout.write(f"a false claim after {LOOKS} looks: {100 * wrong / sessions:.2f} %\n")
     return wrong / sessions
 
 
