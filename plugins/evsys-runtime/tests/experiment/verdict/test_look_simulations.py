@@ -127,10 +127,8 @@ def test_a_first_look_with_a_tenth_more_tasks_finds_as_much_as_a_plain_test(
     """A plain test asks at the whole level, and by Holm's correction; the first arm is better, nothing is wrong with the data."""
     monkeypatch.setattr(comparing, "DRAWS", 2000)
     rng = np.random.default_rng(tasks + arms)
-    more, effect = (
-        round(1.1 * tasks),
-        (2.3 if partial else 2.0) / tasks**0.5 * (0.6 if partial else 1.0) * (1.25 if arms > 1 else 1.0),
-    )
+    more = round(1.1 * tasks)
+    effect = (0.6 if partial else 2.0) * (1.25 if arms > 1 else 1.0) / tasks**0.5
     plain, now = np.zeros(draws), np.zeros(draws)
     for draw in range(draws):
         chances = rng.uniform(0.2, 0.7, more)

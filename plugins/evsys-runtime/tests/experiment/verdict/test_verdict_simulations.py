@@ -512,6 +512,7 @@ def test_few_tasks_that_differ_do_not_show_that_an_arm_is_no_worse(tasks, margin
         arm, baseline = scores_at(rng, "rare", tasks, -margin)
         found = wild_bootstrap(arm - baseline, draws=1000, seed=seed, largest=1.0)
         wrong += claim_p("no_worse", margin, found) <= LEVEL
+    figure(f"no worse although it is: {100 * wrong / trials:.2f} %")
     assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
 
 
@@ -636,4 +637,5 @@ def test_equal_arms_on_copies_of_few_tasks_are_supported_in_at_most_5_of_100(tri
         conclusion = conclude(QUESTION, [attrs.evolve(run, evaluations=scorings)])
         assert (conclusion.verdict == "INVALID") == (prompts < 10)
         wrong += conclusion.verdict == "SUPPORTED"
+    figure(f"supported on copies: {100 * wrong / trials:.2f} %")
     assert wrong / trials <= LEVEL + (room(LEVEL, trials) if trials < 1000 else 0.0)
