@@ -17,6 +17,7 @@ HOSTS = {
         "docs.astral.sh",
         "nox.thea.codes",
         "peps.python.org",
+        "www.w3.org",
         "docs.python.org",
         "aclanthology.org",
         "joschu.net",

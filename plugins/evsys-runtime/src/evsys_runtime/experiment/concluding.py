@@ -14,7 +14,7 @@ from evsys_runtime.experiment.arms.seed_audit import same_orders
 from evsys_runtime.experiment.chains.chain import as_arms
 from evsys_runtime.experiment.chains.forgetting import forgetting_of
 from evsys_runtime.experiment.earlier.known_before import KnownBefore, known_before
-from evsys_runtime.experiment.earlier.looks import as_taken
+from evsys_runtime.experiment.earlier.looks import as_taken, keep_looks
 from evsys_runtime.experiment.outcome import failed_parts, outcome_of
 from evsys_runtime.experiment.resuming.resuming import to_resume
 from evsys_runtime.experiment.session import Session, run_id_of
@@ -91,6 +91,8 @@ def conclude_and_write(
         failed=failed_parts(arms),
     )
     write_down(session, result, None)
+    if series is not None:
+        keep_looks(session, asked[-1].benchmark)
     return result
 
 

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import attrs
 
 from evsys.types.evidence import Look
 from evsys_runtime.data.task_contents import TaskContents
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.look_file import Asked, looks_on_file, question_of_tree
 from evsys_runtime.record.past import LookPlace
 from evsys_runtime.record.questions import AskedQuestion, ScoredEntry
 
 __all__ = ["Asked", "Ledger", "entries_on_record"]
-
-
-@attrs.frozen(kw_only=True)
-class Asked:
-    """A question as an experiment asked it, with the looks that it took, and when it `finished`."""
-
-    experiment_id: str
-    question: AskedQuestion
-    finished: str
-    looks: tuple[Look, ...]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -40,23 +30,25 @@ class Ledger:
         Args:
             index: of the experiments on record, as of now.
             key: of the questions wanted; all by default.
+
+        Raises:
+            StoreError: the file of looks can't be read.
         """
         contents = _contents(index)
         query = (
             "SELECT e.folder, a.question, a.contents, a.finished, a.looks FROM asked a JOIN experiment e ON e.id = a.experiment "
             "WHERE NOT e.dry AND a.looks != '[]' AND (? IS NULL OR a.key = ?) ORDER BY a.finished IS NULL, a.finished, e.folder"
         )
-        return cls(
-            asked=tuple(
-                Asked(
-                    experiment_id=folder,
-                    question=_question(json.loads(question), contents.get(of)),
-                    finished=finished or "",
-                    looks=tuple(Look(**look) for look in json.loads(looks)),
-                )
-                for folder, question, of, finished, looks in index.rows(query, (key, key))
+        listed = [
+            Asked(
+                experiment_id=folder,
+                question=question_of_tree(json.loads(question), contents.get(of)),
+                finished=finished or "",
+                looks=tuple(Look(**look) for look in json.loads(looks)),
             )
-        )
+            for folder, question, of, finished, looks in index.rows(query, (key, key))
+        ]
+        return cls(asked=_with_those_on_file(listed, looks_on_file(index.experiments, key)))
 
     def looks_at(self, question: AskedQuestion, *, apart_from: str | None = None) -> tuple[Look, ...]:
         """All looks at a question, the oldest first, apart from those of one experiment."""
@@ -112,5 +104,13 @@ def _contents(index: Index) -> Mapping[str | None, TaskContents]:
     }
 
 
-def _question(tree: Mapping[str, Any], contents: TaskContents | None) -> AskedQuestion:
-    return AskedQuestion(**{**tree, "levers": tuple(tree["levers"]), "contents": contents})
+def _with_those_on_file(listed: Sequence[Asked], on_file: Sequence[Asked]) -> tuple[Asked, ...]:
+    """The looks of the experiments on record and those that only the file of looks has, because a record was deleted or changed since."""
+    found = list(listed)
+    for asked in on_file:
+        own = [each for each in listed if each.experiment_id == asked.experiment_id]
+        if any(each.question.is_same(asked.question) and len(each.looks) >= len(asked.looks) for each in own):
+            continue
+        found = [each for each in found if each not in own or not each.question.is_same(asked.question)]
+        found.append(asked)
+    return tuple(sorted(found, key=lambda each: (not each.finished, each.finished, each.experiment_id)))

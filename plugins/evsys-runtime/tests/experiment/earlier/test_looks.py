@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -148,6 +149,10 @@ def test_records_of_simulated_models_and_of_real_ones_are_series_of_their_own(pr
     tree = read_json(path)
     assert tree["extra"]["simulated_by"] == ["mock"]
     write_json(path, {**tree, "extra": {}})
+    file = project.root / ".evsys" / "looks.jsonl"
+    file.write_text(
+        file.read_text(encoding="utf-8").replace('"simulated":true', '"simulated":false'), encoding="utf-8"
+    )
     assert looked(project).number == 1
     assert looked(project).number == 2
 
@@ -218,3 +223,64 @@ callbacks:
     assert series.level == pytest.approx(level_of_look(1, ALPHA) / series.scorings)
     through = looked(project, scored, extra="\nselect: {checkpoint: last}\n")
     assert (through.number, through.scorings) == (2, 1)
+
+
+def _deleted(folder):
+    shutil.rmtree(folder)
+
+
+def _declared_dry(folder):
+    facts = read_json(folder / "experiment.json")
+    write_json(folder / "experiment.json", {**facts, "dry": True})
+
+
+def _declared_invalid(folder):
+    tree = read_json(folder / "conclusion.json")
+    write_json(folder / "conclusion.json", {**tree, "verdict": "INVALID"})
+
+
+def _concluding_nothing(folder):
+    (folder / "conclusion.json").unlink()
+
+
+def _asking_something_else(folder):
+    tree = read_json(folder / "resolved.json")
+    write_json(
+        folder / "resolved.json", {**tree, "metadata": {**tree["metadata"], "claim": "equal", "margin": 0.5}}
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [_deleted, _declared_dry, _declared_invalid, _concluding_nothing, _asking_something_else]
+)
+def test_a_look_counts_although_its_record_was_deleted_or_changed(project, change):
+    first = looked(project)
+    assert first.number == 1
+    (folder,) = (project.root / ".evsys" / "experiments").iterdir()
+    change(folder)
+    again = looked(project, extra="\nbase_seed: 1\n")
+    assert again.number == 2
+    assert [look.experiment_id for look in again.earlier] == [folder.name]
+    assert looked(project, extra="\nbase_seed: 2\n").number == 3
+
+
+def test_a_look_is_on_file_with_its_question(project):
+    looked(project)
+    file = project.root / ".evsys" / "looks.jsonl"
+    (line,) = [json.loads(text) for text in file.read_text(encoding="utf-8").splitlines()]
+    assert len(line["looks"]) == 1
+    assert line["question"]["metric"] == "mean_reward"
+
+
+def test_a_dry_run_puts_no_look_on_file(project):
+    project.experiment(metadata=METADATA, dry=True).run()
+    assert not (project.root / ".evsys" / "looks.jsonl").exists()
+
+
+def test_looks_of_a_folder_elsewhere_are_on_file_in_it(project, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "runs"
+    for number in (1, 2):
+        assert looked(project, extra=f"\noutput_dir: {elsewhere}\nbase_seed: {number}\n").number == number
+        shutil.rmtree(next(elsewhere.glob("2*")))
+    assert (elsewhere / ".looks.jsonl").is_file()
+    assert not (elsewhere.parent / "looks.jsonl").exists()

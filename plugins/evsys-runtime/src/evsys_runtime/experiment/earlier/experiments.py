@@ -12,6 +12,7 @@ from typing import Any
 from evsys.errors import StoreError
 from evsys_runtime.record.evaluations import evaluations_on_record
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.look_file import look_file
 from evsys_runtime.record.looks import Ledger, entries_on_record
 from evsys_runtime.record.questions import ScoredEntry
 
@@ -25,7 +26,7 @@ type Earlier = Callable[[], Index | None]
 def earlier_index(
     experiments: Path, own: str | None, tell: Callable[[str], None], *, wanted: str = "earlier experiments"
 ) -> Iterator[Index | None]:
-    """The index of a folder of experiments, up to date; None where there are no others, or it can't be read, which is told.
+    """The index of a folder of experiments, up to date; None where there are and were no others, or it can't be read, which is told.
 
     Args:
         experiments: the folder.
@@ -33,7 +34,8 @@ def earlier_index(
         tell: gets why it can't be read.
         wanted: what is looked for, as the beginning of that line.
     """
-    if not any(path.parent.name != own for path in experiments.glob("*/experiment.json")):
+    others = any(path.parent.name != own for path in experiments.glob("*/experiment.json"))
+    if not others and not look_file(experiments).exists():
         yield None
         return
     with Index(experiments) as index:

@@ -13,13 +13,14 @@ from evsys_runtime.experiment.earlier.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.verdict.spending import level_of_look
 from evsys_runtime.proofs import proof_name
 from evsys_runtime.record.files import read_json
+from evsys_runtime.record.look_file import Asked, add_looks
 from evsys_runtime.record.past_files import set_aside
-from evsys_runtime.record.questions import asked_question, complete_looks
+from evsys_runtime.record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session
 
-__all__ = ["as_taken", "look_series"]
+__all__ = ["as_taken", "keep_looks", "look_series"]
 
 
 def look_series(
@@ -35,8 +36,7 @@ def look_series(
     """
     record = session.record
     own = record.experiment_id
-    resolved = read_json(record.directory / "resolved.json")
-    question = asked_question(record.facts, resolved, simulated=bool(session.simulated), entry=entry)
+    question = _question(session, entry)
     if question is None:
         return None
     others = ledger_of(earlier(), question.key, session.warnings.append).looks_at(question, apart_from=own)
@@ -54,6 +54,35 @@ def look_series(
         scorings=scorings,
         earlier=looks,
     )
+
+
+def keep_looks(session: Session, entry: str) -> None:
+    """Put the looks of an experiment on file, after its conclusion was written; nothing if it tested nothing. Blocking.
+
+    Args:
+        session: whose experiment it is.
+        entry: the benchmark entry that decides.
+
+    Raises:
+        StoreError: a file can't be read or written.
+    """
+    record = session.record
+    conclusions = [*set_aside(record.directory), read_json(record.directory / "conclusion.json")]
+    looks, question = looks_taken(record.experiment_id, conclusions), _question(session, entry)
+    if looks and question is not None:
+        asked = Asked(
+            experiment_id=record.experiment_id,
+            question=question,
+            finished=str(record.facts.get("finished") or ""),
+            looks=looks,
+        )
+        add_looks(record.directory.parent, asked)
+
+
+def _question(session: Session, entry: str) -> AskedQuestion | None:
+    record = session.record
+    resolved = read_json(record.directory / "resolved.json")
+    return asked_question(record.facts, resolved, simulated=bool(session.simulated), entry=entry)
 
 
 def as_taken(series: LookSeries, conclusion: Conclusion, *, complete: bool) -> LookSeries:
