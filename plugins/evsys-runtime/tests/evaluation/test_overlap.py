@@ -383,7 +383,7 @@ def test_a_record_that_can_not_be_written_ends_the_training_at_the_next_submit(m
     asyncio.run(train())
 
 
-def test_a_plugin_that_cancels_its_own_task_fails_its_scoring_and_nothing_else(make, script, gates):
+def test_a_verifier_that_cancels_its_own_task_gives_no_score_and_ends_nothing_else(make, script, gates):
     async def gives_up():
         raise asyncio.CancelledError
 
@@ -392,8 +392,8 @@ def test_a_plugin_that_cancels_its_own_task_fails_its_scoring_and_nothing_else(m
         gates.instead = gives_up
         await evaluator.submit(1, script())
         [result] = await evaluator.drain()
-        assert result.status == "failed"
-        assert "cancelled its own task" in result.failure.message
+        assert result.status == "invalid"
+        assert "raised CancelledError by itself" in repr(result)
 
     asyncio.run(train())
 

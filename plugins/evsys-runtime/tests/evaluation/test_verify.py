@@ -267,10 +267,30 @@ def test_a_verifiers_own_timeout_is_told_apart_from_ours(registry):
 
 def test_ending_the_run_is_no_verdict(registry):
     async def mine(model_output, expected, params):
-        raise asyncio.CancelledError
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
 
     with pytest.raises(asyncio.CancelledError):
         judge(registry, mine)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async", "awaiting"])
+def test_a_cancellation_that_a_verifier_raises_by_itself_is_a_missing_score(registry, kind):
+    def plain(model_output, expected, params):
+        raise asyncio.CancelledError
+
+    async def raising(model_output, expected, params):
+        raise asyncio.CancelledError
+
+    async def awaiting(model_output, expected, params):
+        inner = asyncio.ensure_future(asyncio.sleep(9))
+        inner.cancel()
+        await inner
+
+    mine = {"plain": plain, "async": raising, "awaiting": awaiting}[kind]
+    assert judge(registry, mine) == NoScore(
+        reason="verifier 'mine': it raised CancelledError by itself", boundary="verifier"
+    )
 
 
 def test_a_rollout_that_crashed_is_not_judged(registry):

@@ -27,6 +27,15 @@ async def test_a_checkpoint_holds_the_backends_files_the_loops_state_and_the_who
     assert manifest["model"]["lora"] == {"rank": 16, "alpha": 32.0, "targets": ["all-linear"]}
 
 
+async def test_infinities_and_nan_of_a_state_come_back_as_they_were(run):
+    state = {"best": float("inf"), "worst": [-float("inf"), 1.5, None], "odd": {"nan": float("nan")}}
+    async with run.attempt(Rows()) as ctx:
+        await ctx.checkpoints.save(5, ctx.clients.policy, {"algorithm": state})
+        found = ctx.checkpoints.latest().loop["algorithm"]
+    assert (found["best"], found["worst"]) == (float("inf"), [-float("inf"), 1.5, None])
+    assert found["odd"]["nan"] != found["odd"]["nan"]
+
+
 async def test_a_backend_that_fails_to_save_leaves_nothing_behind(run):
     class Failing:
         async def save_state(self, directory):

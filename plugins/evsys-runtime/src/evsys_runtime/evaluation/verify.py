@@ -18,6 +18,7 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, PluginError
 from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
 from evsys_runtime.background import in_background
+from evsys_runtime.cancelling import own_task_cancelled
 from evsys_runtime.config.building import made_from
 from evsys_runtime.evaluation.ranges import Range, declared_range, range_of
 
@@ -175,6 +176,10 @@ def make_verify(registry: Registry, *, timeout_seconds: float = TIMEOUT_SECONDS)
         try:
             async with deadline:
                 said = await of(spec).judge(spec.expected, rollout)
+        except asyncio.CancelledError:
+            if own_task_cancelled():
+                raise
+            return _absent(f"verifier {spec.name!r}: it raised CancelledError by itself", "verifier")
         except PLUGIN_FAILURES as exc:
             reason = f"no verdict within {timeout_seconds:g} s" if deadline.expired() else _told(exc)
             return _absent(f"verifier {spec.name!r}: {reason}", "verifier", retryable=_passing(exc))

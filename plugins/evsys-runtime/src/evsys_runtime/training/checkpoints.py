@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evsys import structure, unstructure
 from evsys.errors import ConfigError, Problem, StoreError
 from evsys.types import Checkpoint, ModelSpec
+from evsys_runtime.config.scalars import is_non_finite
 from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry, CheckpointFiles
 from evsys_runtime.record.files import DISK_FULL, read_json, store_error
 
@@ -22,6 +23,9 @@ __all__ = ["ROLES", "RunCheckpoints", "find_checkpoint", "place_of", "restorable
 
 ROLES = "roles"
 """The key of a checkpoint's loop under which the usage of second models is kept."""
+
+_NUMBER = "evsys:number"
+"""The one key of a mapping that stands for a number which JSON lacks."""
 
 PEFT_CONFIG = "adapter_config.json"
 """What makes a folder an adapter in the layout of PEFT."""
@@ -78,7 +82,7 @@ class RunCheckpoints:
                 manifest={
                     "model": unstructure(self._model),
                     "state": state,
-                    "loop": {**loop, **({ROLES: used} if used else {})},
+                    "loop": _spelled({**loop, **({ROLES: used} if used else {})}),
                 },
             )
         except OSError as exc:
@@ -109,9 +113,28 @@ def restorable(entry: CheckpointEntry) -> Checkpoint:
     manifest = entry.manifest
     if "state" not in manifest:
         raise StoreError(f"{entry.directory} says nothing of the backend's state", path=str(entry.directory))
-    return Checkpoint(
-        step=entry.step, directory=entry.directory, state=manifest["state"], loop=manifest.get("loop", {})
-    )
+    loop = _numbers(manifest.get("loop", {}))
+    return Checkpoint(step=entry.step, directory=entry.directory, state=manifest["state"], loop=loop)
+
+
+def _spelled(tree: Any) -> Any:
+    """A loop's values with the numbers that JSON lacks, infinities and NaN, spelt out."""
+    return _each(tree, lambda value: {_NUMBER: repr(float(value))} if is_non_finite(value) else value)
+
+
+def _numbers(tree: Any) -> Any:
+    """The reverse of `_spelled`."""
+    return _each(tree, lambda value: value)
+
+
+def _each(tree: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(tree, Mapping):
+        if tree.keys() == {_NUMBER}:
+            return float(tree[_NUMBER])
+        return {key: _each(value, change) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_each(value, change) for value in tree]
+    return change(tree)
 
 
 def find_checkpoint(model: ModelSpec, project_root: Path) -> Checkpoint | None:
