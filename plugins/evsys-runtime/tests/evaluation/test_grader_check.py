@@ -367,3 +367,16 @@ def test_a_right_answer_of_another_task_that_passes_is_a_warning(checked):
         "the right answer of another task gets full marks from 'mine' on 2 of 3 checked tasks of 'val', first 't0' ('unsafe')"
         in warning
     )
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [("refund", "exchange", "not refundable"), ("12", "7", "112"), ("safe", "other", "unsafe")],
+    ids=["negation", "number", "label"],
+)
+def test_an_answer_that_contains_the_right_one_is_tried_wherever_it_stands(checked, answers):
+    def contains(model_output, expected, params):
+        return float(expected in model_output)
+
+    [warning] = checked(contains, *answers).warnings
+    assert f"on 1 of 3 checked tasks of 'val', first 't0' ({answers[-1]!r})" in warning

@@ -223,3 +223,10 @@ def test_folders_are_named_by_the_present_in_utc(output):
     before = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     name = ExperimentRecord.create(output, "a", CONFIG).experiment_id
     assert before <= name[:15] <= time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+
+
+def test_an_experiment_does_not_end_before_it_began_if_the_clock_is_set_back(record, monkeypatch):
+    began = record.facts["created"]
+    monkeypatch.setattr("evsys_runtime.record.experiment_record.now", lambda: "2001-01-01T00:00:00+00:00")
+    record.write_result(result(record))
+    assert record.facts["finished"] == began

@@ -299,13 +299,21 @@ def _costs(verifier: BoundVerifier, registry: Registry) -> bool:
 
 
 def _shuffle(chosen: Sequence[_Tried]) -> None:
-    """Give each task the right answer of the next one whose answer is another."""
+    """Give each task the right answer of the next one whose answer is another, of one that contains its own if there is any: a
+    grader that searches the text takes that for right.
+    """
     known = [tried for tried in chosen if tried.oracle is not None]
     for place, tried in enumerate(known):
         following = (*known[place + 1 :], *known[:place])
         own = tried.answers["oracle"].strip().casefold()
-        others = (other.answers["oracle"] for other in following if other.spec.name == tried.spec.name)
-        other = next((text for text in others if text.strip().casefold() != own), None)
+        others = [
+            text
+            for other in following
+            if other.spec.name == tried.spec.name
+            and (text := other.answers["oracle"]).strip().casefold() != own
+        ]
+        containing = (text for text in others if own in text.casefold())
+        other = next(containing, others[0] if others else None)
         if other is not None:
             tried.answers["shuffled"] = other
 

@@ -233,7 +233,7 @@ class ExperimentRecord:
             to_resume=left,
             conclusion_hash=file_digest(path),
             evidence_hashes=evidence_hashes(self.directory),
-            finished=now(),
+            finished=max(now(), str(self.facts["created"])),  # a clock may be set back meanwhile
         )
 
     def read_result(self) -> dict[str, Any] | None:
