@@ -27,7 +27,6 @@ from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.evaluation.benchmarks import bind_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.seeds import Seeds
-from evsys_runtime.record.logging import configure
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.algorithm import BaseAlgorithm
 
@@ -136,7 +135,7 @@ def evaluator(options: argparse.Namespace, renderer, record: RunRecord) -> Evalu
 
 
 async def run(options: argparse.Namespace, directory: Path, *, train: bool, score: bool) -> float:
-    record = RunRecord(directory, log_settings=configure(console_level=None))
+    record = RunRecord(directory)
     record.create(directory.name)
     client = Elsewhere(await MockBackend().prepare(MODEL, directory, 0), options.step)
     evaluate = evaluator(options, client.renderer, record)

@@ -24,7 +24,6 @@ from types import SimpleNamespace
 from support.calls import measure
 
 from evsys_loggers.logger import RunLogger
-from evsys_runtime.record.logging import configure
 from evsys_runtime.record.run_record import RunRecord
 from evsys_std.csv_metrics import CsvMetrics
 
@@ -84,7 +83,7 @@ def main() -> None:
 
 def measure_all(folder: Path, records: int, rounds: int) -> dict[str, dict[str, float]]:
     """Each way to log by itself."""
-    run = RunRecord(folder / "trial" / "runs" / "bench-s0", log_settings=configure(console_level=None))
+    run = RunRecord(folder / "trial" / "runs" / "bench-s0")
     run.create("bench-s0")
     run.start_attempt()
     ctx = SimpleNamespace(

@@ -17,8 +17,8 @@ from pathlib import Path
 from support.calls import measure
 
 from evsys.types import Message, Rollout, Score, Turn
+from evsys_runtime.logging import configure, record_logger
 from evsys_runtime.record.files import write_json
-from evsys_runtime.record.logging import configure
 from evsys_runtime.record.run_record import RunRecord
 
 # Microseconds of CPU that a record may take.
@@ -52,10 +52,10 @@ def main() -> None:
 
 def measure_all(folder: Path, records: int, rounds: int) -> dict[str, dict[str, float]]:
     """Each kind of record by itself, in a run's own record."""
-    run = RunRecord(folder / "runs" / "bench-s0", log_settings=configure(console_level=None))
+    run = RunRecord(folder / "runs" / "bench-s0")
     run.create("bench-s0")
     run.start_attempt()
-    log = run.logger()
+    log = record_logger(run, configure(console_level=None))
     values = {
         "loss": 0.31234567,
         "learning_rate": 1e-4,

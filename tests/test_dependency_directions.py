@@ -24,28 +24,29 @@ STANDARD_SET = {
 
 # A room imports only rooms on lower floors, and none on its own.
 FLOORS = {
-    **dict.fromkeys(["data", "losses"], 0),
-    **dict.fromkeys(["accounting", "config", "record", "rendering"], 1),
-    **dict.fromkeys(["audit", "evaluation", "serving"], 2),
-    "training": 3,
-    "experiment": 4,
+    **dict.fromkeys(["losses", "record"], 0),
+    "data": 1,
+    **dict.fromkeys(["accounting", "config", "rendering"], 2),
+    **dict.fromkeys(["audit", "evaluation", "serving"], 3),
+    "training": 4,
+    "experiment": 5,
 }
 
 # The highest floor that a distribution may reach into; others may reach all.
 REACH = {
-    "evsys-backend-local": 1,
-    "evsys-backend-mock": 1,
-    "evsys-loggers": 1,
-    "evsys-rollouts-harbor": 2,
-    "evsys-std": 2,
-    "evsys-verifiers-std": 2,
-    "evsys-algo-distill": 3,
-    "evsys-algo-dpo": 3,
-    "evsys-algo-rl": 3,
-    "evsys-algo-sft": 3,
-    "evsys-backend-tinker": 3,
-    "evsys-search-optuna": 1,
-    "evsys-server": 3,
+    "evsys-backend-local": 2,
+    "evsys-backend-mock": 2,
+    "evsys-loggers": 2,
+    "evsys-rollouts-harbor": 3,
+    "evsys-std": 3,
+    "evsys-verifiers-std": 3,
+    "evsys-algo-distill": 4,
+    "evsys-algo-dpo": 4,
+    "evsys-algo-rl": 4,
+    "evsys-algo-sft": 4,
+    "evsys-backend-tinker": 4,
+    "evsys-search-optuna": 2,
+    "evsys-server": 4,
 }
 
 # Imported inside functions when the user has them, and never a dependency of ours.

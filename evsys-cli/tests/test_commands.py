@@ -13,7 +13,7 @@ import time
 import pytest
 
 from evsys_cli.table import COMMANDS
-from evsys_runtime.record.result_schemas import validate_result
+from evsys_runtime.experiment.result_schemas import validate_result
 
 
 def test_help_lists_every_command(evsys):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from evsys_cli.running import _interrupted
-from evsys_runtime.record.result_schemas import validate_result
+from evsys_runtime.experiment.result_schemas import validate_result
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and descriptors")
 

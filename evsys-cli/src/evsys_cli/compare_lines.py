@@ -12,8 +12,8 @@ from evsys_runtime.experiment.verdict.tables import number, signed
 from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
+    from evsys_runtime.experiment.planning.results import ComparedMetric, ComparedSide, Comparing
     from evsys_runtime.record.differing import Difference
-    from evsys_runtime.record.plans import ComparedMetric, ComparedSide, Comparing
 
 __all__ = ["compare_lines"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from evsys_cli.output import on_terminal, table_lines, table_width, terminal_width
 from evsys_runtime.experiment.verdict.tables import number, signed
-from evsys_runtime.listed import status_words
 from evsys_runtime.record.marks import with_marks
+from evsys_runtime.record.text import status_words
 
 if TYPE_CHECKING:
     from evsys_runtime.record.past import History, NearArm, PastEvaluation, PastExperiment, PastRun

@@ -10,7 +10,7 @@ from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
     from evsys.types import SettlingPoint
-    from evsys_runtime.record.remembered import Next, NextStep
+    from evsys_runtime.experiment.memory.results import Next, NextStep
 
 __all__ = ["next_lines"]
 

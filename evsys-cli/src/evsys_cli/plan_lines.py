@@ -10,8 +10,7 @@ from evsys_runtime.experiment.verdict.tables import number
 from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.differing import Difference
-    from evsys_runtime.record.plans import (
+    from evsys_runtime.experiment.planning.results import (
         Design,
         Neighbour,
         Planned,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         PlannedLimit,
         PlannedSearch,
     )
+    from evsys_runtime.record.differing import Difference
 
 __all__ = ["count_words", "difference_words", "money_words", "plan_lines", "search_words", "time_words"]
 

@@ -15,7 +15,7 @@ from evsys_runtime.experiment.verdict.prose import evaluation_line
 from evsys_runtime.experiment.verdict.second_models import second_model_lines
 from evsys_runtime.experiment.verdict.selection import checkpoint_words
 from evsys_runtime.experiment.verdict.tables import number
-from evsys_runtime.listed import status_words
+from evsys_runtime.record.text import status_words
 
 if TYPE_CHECKING:
     from evsys_runtime.record.past import PastExperiment, RecordFile, Shown, ShownRun

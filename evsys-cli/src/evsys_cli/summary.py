@@ -29,7 +29,7 @@ from evsys_runtime.experiment.verdict.tables import (
     comparison_table,
     score_tables,
 )
-from evsys_runtime.listed import listed, status_words
+from evsys_runtime.record.text import listed, status_words
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Conclusion, ExperimentResult

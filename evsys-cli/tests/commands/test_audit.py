@@ -7,7 +7,7 @@ import json
 import jsonschema
 import pytest
 
-from evsys_runtime.record.result_schemas import result_schema
+from evsys_runtime.experiment.result_schemas import result_schema
 
 CONFIG = """version: 1
 name: audited

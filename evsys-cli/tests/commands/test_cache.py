@@ -3,7 +3,7 @@
 import jsonschema
 import pytest
 
-from evsys_runtime.record.result_schemas import result_schema
+from evsys_runtime.experiment.result_schemas import result_schema
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from evsys_cli import progress
 from evsys_cli.commands import data as command
-from evsys_runtime.record.result_schemas import result_schema
+from evsys_runtime.experiment.result_schemas import result_schema
 
 
 def test_trained_tokens_are_marked_and_what_was_not_read_is_said(evsys, config):

@@ -8,7 +8,7 @@ from aiohttp import web
 from faulty_service import answering
 from small_project import Project
 
-from evsys_runtime.record.result_schemas import validate_result
+from evsys_runtime.experiment.result_schemas import validate_result
 
 CLIENT = """
 import attrs

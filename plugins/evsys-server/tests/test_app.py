@@ -11,7 +11,7 @@ import pytest
 from wire_client import PROTOBUF, FailedError, WireClient, WireError, datum
 
 from evsys.errors import ConfigError, EvsysError, StoreError
-from evsys_runtime.record.logging import configure, run_logger
+from evsys_runtime.logging import configure, run_logger
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.serving.server import SHUTDOWN_SECONDS
 from evsys_server.app import make_app

@@ -14,7 +14,7 @@ from evsys.errors import ConfigError
 from evsys.hooks import HookManager
 from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue, RunResult
 from evsys_runtime.live_lines import LiveLines, current_live_lines, leave_live_lines
-from evsys_runtime.record.logging import Console
+from evsys_runtime.logging import Console
 from evsys_std.callbacks import LocalLogger, PrintProgress
 
 CTX = SimpleNamespace(run_id="sft-s0")

@@ -29,7 +29,7 @@ def audit(experiment: str, *, save: bool, records: Path | None, as_json: bool) -
     """
     from evsys_runtime.audit.auditing import audit_experiment
     from evsys_runtime.record.audits import save_audit
-    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.result_trees import result_tree
 
     with experiment_meant(experiment, records) as (index, wanted, _):
         folder = index.experiments / wanted

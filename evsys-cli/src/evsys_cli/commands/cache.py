@@ -16,8 +16,8 @@ from evsys_runtime.commands import json_option, print_json
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
+    from evsys_runtime.data.result_store import ResultStore
     from evsys_runtime.record.lookups import Lookup
-    from evsys_runtime.record.result_store import ResultStore
 
 __all__ = ["cache"]
 
@@ -42,7 +42,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
     """
     from evsys_runtime.experiment.checks.cache_report import lookups
     from evsys_runtime.record.lookups import Lookups
-    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.result_trees import result_tree
 
     found = lookups(_folder(record), benchmark=benchmark)
     if as_json:
@@ -58,7 +58,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
 @json_option
 def info(*, as_json: bool) -> None:
     """Say how many rollouts are kept in this project, and where."""
-    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.result_trees import result_tree
 
     kept = _results().info()
     if as_json:
@@ -96,7 +96,7 @@ def _folder(record: str) -> Path:
 
 
 def _results() -> ResultStore:
-    from evsys_runtime.record.workspace import Workspace
+    from evsys_runtime.data.workspace import Workspace
 
     return Workspace(project_folder()).results()
 

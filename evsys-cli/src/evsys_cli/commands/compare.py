@@ -43,7 +43,7 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
         first, second = (_named(text, records, opened, stack) for text in (one, other))
         found = compared(first, second, known_here().registry)
     if as_json:
-        from evsys_runtime.record.result_schemas import result_tree
+        from evsys_runtime.record.result_trees import result_tree
 
         print_json(result_tree(found))
     else:

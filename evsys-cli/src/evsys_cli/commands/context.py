@@ -13,7 +13,7 @@ from evsys_runtime.commands import compact_json, json_option, print_json
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.remembered import Context
+    from evsys_runtime.experiment.memory.results import Context
 
 __all__ = ["context"]
 
@@ -45,7 +45,7 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
         whole = context_of(index, project_of(experiments))
     found = fitted(whole, tokens, _document if as_json else context_markdown)
     if as_json:
-        from evsys_runtime.record.result_schemas import result_tree
+        from evsys_runtime.record.result_trees import result_tree
 
         print_json(result_tree(found), compact=True)
     else:
@@ -53,6 +53,6 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
 
 
 def _document(found: Context) -> str:
-    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.result_trees import result_tree
 
     return compact_json(result_tree(found))

@@ -12,7 +12,8 @@ import click
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.progress import Progress
 from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo, takes_colours, visible
+from evsys_runtime.record.text import visible
+from evsys_runtime.terminal import echo, takes_colours
 
 if TYPE_CHECKING:
     from evsys_runtime.data.contamination import BenchmarkCheck, DataCheck, DatasetCheck, FlaggedTask
@@ -79,7 +80,7 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
     """
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.checks.data_check import check_data
-    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.result_trees import result_tree
 
     plan = load_experiment(config, overrides=overrides, records=False)
     progress = Progress()

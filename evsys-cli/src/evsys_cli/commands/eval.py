@@ -141,7 +141,7 @@ def _score(
         )
         result: ArmResult = run_to_end(score, call="evsys eval", instead="await ascore(...)")
     if as_json:
-        from evsys_runtime.record.result_schemas import result_tree
+        from evsys_runtime.record.result_trees import result_tree
 
         print_json(result_tree(result))
     else:

@@ -79,7 +79,7 @@ def history(
         if plan is None and question == Question(limit=question.limit, since=question.since):
             found = with_evaluations(found, index.experiments, since=question.since, limit=question.limit)
         if as_json:
-            from evsys_runtime.record.result_schemas import result_tree
+            from evsys_runtime.record.result_trees import result_tree
 
             print_json(result_tree(found))
         else:

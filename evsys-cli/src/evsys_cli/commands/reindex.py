@@ -25,7 +25,7 @@ def reindex(*, records: Path | None, as_json: bool) -> None:
     way that leaves their times and sizes as they were.
     """
     from evsys_runtime.record.history import indexed_now
-    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.result_trees import result_tree
 
     started = time.monotonic()
     with indexed(records_folder(records), anew=True) as index:

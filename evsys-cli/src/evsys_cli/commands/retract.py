@@ -29,7 +29,7 @@ def retract(experiment: str, *, reason: str, withdraw: bool, records: Path | Non
     started from its checkpoints or used its noise floor, and those that cite them.
     """
     from evsys_runtime.record.experiment_names import experiment_called, folder_called
-    from evsys_runtime.record.result_schemas import result_tree
+    from evsys_runtime.record.result_trees import result_tree
     from evsys_runtime.record.retraction import retract_experiment
 
     place = folder_called(experiment)

@@ -12,7 +12,7 @@ from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.config.plan import Plan
-    from evsys_runtime.record.plans import PlannedSearch
+    from evsys_runtime.experiment.planning.results import PlannedSearch
 
 __all__ = ["validate"]
 

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from evsys_runtime.record.logging import configure, run_logger
+from evsys_runtime.logging import configure, run_logger
 from evsys_server.app import make_app
 
 

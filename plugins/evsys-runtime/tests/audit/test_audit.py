@@ -7,7 +7,8 @@ import json
 import pytest
 
 from evsys_runtime.audit.auditing import audit_experiment
-from evsys_runtime.record.result_schemas import result_tree, validate_result
+from evsys_runtime.experiment.result_schemas import validate_result
+from evsys_runtime.record.result_trees import result_tree
 
 
 def not_ok(audit):

@@ -12,7 +12,7 @@ from small_project import METADATA, RUN, Project
 from evsys.errors import ConfigError
 from evsys.types import RunResult
 from evsys_runtime.experiment import Experiment, arun_experiment, run_experiment
-from evsys_runtime.record.result_schemas import validate_result
+from evsys_runtime.experiment.result_schemas import validate_result
 
 
 def lines(path):

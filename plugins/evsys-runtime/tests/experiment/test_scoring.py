@@ -15,9 +15,9 @@ from evsys.types import Completion, Message, ModelSpec, Usage
 from evsys_backend_mock import MockBackend
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec, WatchdogConfig
 from evsys_runtime.experiment.arms import backend as arm_backend
+from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.experiment.scored_models import BaseModel, NamedClient, find_saved_model
 from evsys_runtime.experiment.scoring import ascore
-from evsys_runtime.record.result_schemas import validate_result
 
 ENTRY = BenchmarkConfig(name="val", path="tasks.jsonl", max_tokens=4)
 

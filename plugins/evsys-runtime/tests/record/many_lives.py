@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from evsys.types import ArmResult, Conclusion, ExperimentResult, Message, Rollout, Turn
+from evsys_runtime.data.cache import DatasetCache
 from evsys_runtime.data.dataset import MaterializedDataset
-from evsys_runtime.record.cache import DatasetCache
 from evsys_runtime.record.experiment_record import ExperimentRecord
 
 REAL = {name: getattr(os, name) for name in ("write", "fsync", "rename", "replace", "mkdir", "link")}
@@ -56,7 +56,7 @@ class Life:
         run.start_attempt()
         self.ack("attempt")
         rows = MaterializedDataset.from_rows([{"prompt": f"{n}"} for n in range(20)], "prompt")
-        run.write_training_data(rows, DatasetCache(self.root / "cache"))
+        run.link_training_data(DatasetCache(self.root / "cache").keep(rows))
         self.ack("data")
         turn = Turn(message=Message(role="assistant", content="ж" * 3000), tokens=tuple(range(2000)))
         for step in (1, 2, 3):

@@ -5,8 +5,9 @@ import pytest
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, Comparison, Conclusion, ExperimentResult
+from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.result_schemas import read_as, validate_result
+from evsys_runtime.record.result_trees import read_as
 from evsys_runtime.record.secrets import Redactor
 
 CONFIG = "name: A  # как есть\r\nversion: 1\n".encode()

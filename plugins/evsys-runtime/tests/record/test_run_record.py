@@ -20,16 +20,23 @@ from evsys.types import (
     Score,
     Turn,
 )
+from evsys_runtime.data.cache import DatasetCache
 from evsys_runtime.data.dataset import MaterializedDataset
-from evsys_runtime.record.cache import DatasetCache
+from evsys_runtime.experiment.result_schemas import validate_result
+from evsys_runtime.logging import LogSettings, configure, context, record_logger
 from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.jsonl import read_jsonl
 from evsys_runtime.record.keep_rollouts import KeepRollouts
-from evsys_runtime.record.logging import configure, context
-from evsys_runtime.record.result_schemas import read_as, validate_result
+from evsys_runtime.record.result_trees import read_as
 from evsys_runtime.record.rollouts import rollout_from_tree
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.record.secrets import Redactor
+
+
+def keep_and_link(record, rows, cache):
+    entry = cache.keep(rows, {"transforms": []}, label="training-data")
+    record.link_training_data(entry)
+    return entry
 
 
 @pytest.fixture
@@ -89,7 +96,7 @@ def test_every_record_has_attempt_step_and_seq(record):
     record.metrics(1, {"loss": 0.5})
     record.done(1, "b1")
     record.rollout(1, rollout(), phase="validation", benchmark="faq")
-    log = record.logger()
+    log = record_logger(record, LogSettings())
     with context(step=1):
         log.info("step.finished")
     folder = record.checkpoints.begin(1)
@@ -318,9 +325,7 @@ def test_training_data_is_a_link_to_what_the_cache_holds_once(record, tmp_path):
     other = RunRecord(tmp_path / "runs" / "b-s0")
     other.create("b-s0")
     assert record.training_data() is None
-    entries = [
-        each.write_training_data(dataset(), cache, {"transforms": []}) for each in (record, other, record)
-    ]
+    entries = [keep_and_link(each, dataset(), cache) for each in (record, other, record)]
     assert entries[0] == entries[1] == entries[2]
     path = record.training_data()
     assert path == record.directory / "data" / "training_data.jsonl"
@@ -334,13 +339,13 @@ def test_the_rows_are_kept_by_the_bytes_of_their_fingerprint_and_written_once(
     record, tmp_path, monkeypatch, memory_limit
 ):
     rows = MaterializedDataset.from_rows(ROWS, "chat", spool_dir=tmp_path, memory_limit=memory_limit)
-    entry = record.write_training_data(rows, DatasetCache(tmp_path / "cache"))
+    entry = keep_and_link(record, rows, DatasetCache(tmp_path / "cache"))
     assert entry.content_hash == rows.fingerprint == file_digest(entry.path)
     assert (entry.row_count, entry.size) == (2, entry.path.stat().st_size)
     rows.close()
     assert list(entry.rows()) == ROWS
     monkeypatch.setattr(MaterializedDataset, "save", None)  # nobody needs to write them again
-    again = record.write_training_data(dataset(), DatasetCache(tmp_path / "cache"))
+    again = keep_and_link(record, dataset(), DatasetCache(tmp_path / "cache"))
     assert again == entry
 
 
@@ -349,7 +354,7 @@ def test_where_links_fail_a_pointer_says_where_the_rows_are(record, tmp_path, mo
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
     monkeypatch.setattr(os, "link", refuse)
-    entry = record.write_training_data(dataset(), DatasetCache(tmp_path / "cache"))
+    entry = keep_and_link(record, dataset(), DatasetCache(tmp_path / "cache"))
     names = sorted(path.name for path in (record.directory / "data").iterdir())
     assert names == ["training_data.pointer.json"]
     assert record.training_data() == entry.path.resolve()
@@ -399,10 +404,10 @@ def test_the_log_follows_its_settings_and_names_the_run(tmp_path):
     import io
 
     stream = io.StringIO()
-    record = RunRecord(tmp_path, log_settings=configure(stream=stream, console_level="warning"))
+    record, settings = RunRecord(tmp_path), configure(stream=stream, console_level="warning")
     record.create("a/b-s0")
     record.start_attempt()
-    log = record.logger(arm="a/b")
+    log = record_logger(record, settings, arm="a/b")
     log.info("run.started")
     log.warning("run.slowed")
     lines = list(read_jsonl(record.log_path))

@@ -3,9 +3,10 @@
 import pytest
 
 from evsys.errors import ConfigError, StoreError
+from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.record.files import write_json
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.result_schemas import result_tree, validate_result
+from evsys_runtime.record.result_trees import result_tree
 from evsys_runtime.record.shown import compact, shown
 
 

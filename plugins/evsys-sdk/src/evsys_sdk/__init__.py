@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from evsys_algo_sft import SFT
     from evsys_runtime.config.model import ExperimentConfig, RunConfig
     from evsys_runtime.data.parse import parse_rows
+    from evsys_runtime.data.workspace import Workspace
     from evsys_runtime.experiment import (
         Benchmark,
         EvsysStore,
@@ -96,7 +97,6 @@ if TYPE_CHECKING:
         schema_for,
     )
     from evsys_runtime.losses import loss
-    from evsys_runtime.record.workspace import Workspace
     from evsys_runtime.training.algorithm import BaseAlgorithm
     from evsys_runtime.training.loop import TrainingLoop
     from evsys_runtime.training.params import TrainingParams
@@ -131,7 +131,7 @@ _HOME: dict[str, str] = {
     "DPO": "evsys_algo_dpo",
     "RL": "evsys_algo_rl",
     "SFT": "evsys_algo_sft",
-    "Workspace": "evsys_runtime.record.workspace",
+    "Workspace": "evsys_runtime.data.workspace",
     "loss": "evsys_runtime.losses",
 }
 

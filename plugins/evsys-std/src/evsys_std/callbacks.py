@@ -16,7 +16,7 @@ from evsys.types import ArmResult, EvaluationResult, Failure, RunContext
 from evsys_runtime.live_lines import LiveLines, current_live_lines, leave_live_lines, use_live_lines
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.terminal import visible
+from evsys_runtime.record.text import visible
 
 __all__ = ["LocalLogger", "PrintProgress"]
 

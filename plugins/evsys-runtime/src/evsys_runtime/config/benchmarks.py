@@ -35,7 +35,7 @@ from evsys_runtime.config.transforms import check_transform
 from evsys_runtime.data.equal_tasks import clusters_of, distinct_tasks
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.data.task_limit import limited
-from evsys_runtime.proofs import is_proof
+from evsys_runtime.record.proofs import is_proof
 
 __all__ = ["Benchmarks", "Size", "drawn", "too_few", "with_clients", "wrong_direction"]
 

@@ -13,10 +13,7 @@ from typing import BinaryIO
 
 from evsys.errors import StoreError
 
-__all__ = ["MEMORY_LIMIT", "SPOOLED", "LineStore"]
-
-SPOOLED = "rows-*.jsonl.part"
-"""The names of files of rows; a process that is killed leaves its own."""
+__all__ = ["MEMORY_LIMIT", "LineStore"]
 
 MEMORY_LIMIT = 4 * 2**20
 """Bytes of encoded rows that stay in memory; beyond, a row costs its eight bytes of index."""

@@ -3,52 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-import attrs
+from collections.abc import Iterable
 
 from evsys.types import HarborTask
 from evsys_runtime.data.row_texts import expected_texts, task_texts
 from evsys_runtime.data.words import fold, whole
+from evsys_runtime.record.task_contents import SKETCH, TaskContents
 
-__all__ = ["TaskContents", "share_in_common", "task_contents"]
-
-SKETCH = 512
-"""Tasks whose hashes are kept. With more tasks these are the smallest hashes, a random sample that two benchmarks draw alike."""
+__all__ = ["task_contents"]
 
 _DIGITS = 10
-_ABOVE_ALL = "g"
-"""Sorts behind every hexadecimal digit."""
-
-
-@attrs.frozen(kw_only=True)
-class TaskContents:
-    """The questions of a benchmark: how many different `tasks`, the `hash` of all, and the smallest hashes of single ones.
-
-    Names, ids, order, metadata, verifiers and system messages don't count, nor do case, width, white space and outer punctuation.
-    """
-
-    tasks: int
-    hash: str
-    sketch: tuple[str, ...]
-
-    @classmethod
-    def of_tree(cls, tree: Mapping[str, Any]) -> TaskContents:
-        """What `as_json` made."""
-        return cls(
-            tasks=int(tree["tasks"]), hash=str(tree["hash"]), sketch=tuple(str(tree["sketch"]).split())
-        )
-
-    @property
-    def as_json(self) -> dict[str, Any]:
-        """It as JSON values, with the sketch as one text."""
-        return {"tasks": self.tasks, "hash": self.hash, "sketch": " ".join(self.sketch)}
-
-    @property
-    def known_to(self) -> str:
-        """Every task with a hash up to this one is in the sketch."""
-        return self.sketch[-1] if len(self.sketch) < self.tasks else _ABOVE_ALL
 
 
 def task_contents(tasks: Iterable[HarborTask]) -> TaskContents:
@@ -56,20 +20,6 @@ def task_contents(tasks: Iterable[HarborTask]) -> TaskContents:
     hashes = sorted({_hash(task) for task in tasks})
     whole_set = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
     return TaskContents(tasks=len(hashes), hash=f"sha256:{whole_set}", sketch=tuple(hashes[:SKETCH]))
-
-
-def share_in_common(one: TaskContents, other: TaskContents) -> float:
-    """The share of the smaller benchmark's tasks that the other has as well; estimated if either has more than `SKETCH` tasks.
-
-    Below the hash to which both sketches are complete, both hold every task that they have (Broder 1997, "On the resemblance and
-    containment of documents").
-    """
-    if one.hash == other.hash:
-        return 1.0
-    known_to = min(one.known_to, other.known_to)
-    first, second = ({key for key in each.sketch if key <= known_to} for each in (one, other))
-    smaller = min(len(first), len(second))
-    return len(first & second) / smaller if smaller else 0.0
 
 
 def _hash(task: HarborTask) -> str:

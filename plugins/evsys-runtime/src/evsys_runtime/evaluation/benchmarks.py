@@ -174,7 +174,7 @@ def _source(
 
 
 def _workspace(project_root: Path) -> Pull:
-    from evsys_runtime.record.workspace import Workspace
+    from evsys_runtime.data.workspace import Workspace
 
     return lambda name_or_id: Workspace(project_root).pull_benchmark(name_or_id).path
 

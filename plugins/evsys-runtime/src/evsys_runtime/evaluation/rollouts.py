@@ -11,10 +11,10 @@ from evsys.errors import boundary
 from evsys.types import Policy
 from evsys_runtime.config.engines import auto_engine
 from evsys_runtime.evaluation.agents import HarnessAgent
+from evsys_runtime.evaluation.background_writer import BackgroundWriter
 from evsys_runtime.evaluation.results import used_in
 from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.evaluation.verify import make_verify
-from evsys_runtime.record.background_writer import BackgroundWriter
 from evsys_runtime.rendering.policy_client import PolicyClient
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from evsys.types import RunResult
 from evsys_runtime.background import in_background
 from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.record.workspace import Store, require_store
+from evsys_runtime.data.workspace import Store, require_store
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.options import Options

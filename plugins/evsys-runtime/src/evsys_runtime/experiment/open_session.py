@@ -12,6 +12,7 @@ from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
 from evsys_runtime.experiment.added.added_arms import ArmSource
 from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
@@ -32,10 +33,9 @@ from evsys_runtime.experiment.secrets import redactor_of
 from evsys_runtime.experiment.session import Session
 from evsys_runtime.experiment.spending.budget import ExperimentBudget
 from evsys_runtime.experiment.spending.spent import spent_on_record
+from evsys_runtime.logging import configure, run_logger
 from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.logging import configure, run_logger
 from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.record.workspace import Workspace
 
 __all__ = ["bound_benchmarks", "open_session", "session_over"]
 

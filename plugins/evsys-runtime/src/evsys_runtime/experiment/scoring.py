@@ -18,7 +18,9 @@ from evsys_runtime.background import in_background
 from evsys_runtime.config.building import complaints
 from evsys_runtime.config.model import BenchmarkConfig, WatchdogConfig
 from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.data.result_store import ResultStore
 from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark, load_benchmark, with_harness
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
@@ -35,16 +37,14 @@ from evsys_runtime.experiment.scored_models import BaseModel, NamedClient, Saved
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.watching.blocking import loop_watched
 from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
+from evsys_runtime.logging import configure, record_logger
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.evaluations import evaluations_beside
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.hashing import canonical_json, digest
-from evsys_runtime.record.logging import configure
 from evsys_runtime.record.provenance import collect
-from evsys_runtime.record.result_store import ResultStore
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.record.workspace import Workspace
 from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
 from evsys_runtime.training.checkpoints import find_checkpoint
 
@@ -123,14 +123,13 @@ async def ascore(
     run = record.run(
         label,
         facts={"arm": label, "repeat": 0, "seed": seed},
-        log_settings=configure(console_level=None if quiet else "warning"),
     )
     keep_grader_checks(record, checks, Redactor.from_environment())
     status: Status = "cancelled"
     scores: dict[str, float | None] = {}
     with record.lock:
         run.start_attempt()
-        log = run.logger()
+        log = record_logger(run, configure(console_level=None if quiet else "warning"))
         work = _Scoring(
             scored=scored,
             run=run,

@@ -16,6 +16,7 @@ from evsys_runtime.config.harness import Harness, run_harness
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import ArmConfig, CheckpointSelection, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
+from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, with_harness
 from evsys_runtime.evaluation.proof import proofs_of
 from evsys_runtime.evaluation.shared_scores import SharedScores
@@ -26,9 +27,8 @@ from evsys_runtime.experiment.seeds import Seeds, seeds_of
 from evsys_runtime.experiment.spending.budget import ArmBudget, ExperimentBudget
 from evsys_runtime.experiment.watching.interrupts import interruption
 from evsys_runtime.experiment.watching.watchdog import Watchdog
+from evsys_runtime.logging import LogSettings
 from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.logging import LogSettings
-from evsys_runtime.record.workspace import Workspace
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.added.added_arms import ArmSource

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evsys.errors import ConfigError
-from evsys_runtime.listed import listed
 from evsys_runtime.record.index import Index
+from evsys_runtime.record.text import listed
 
 __all__ = ["experiment_called", "folder_called", "run_called"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ExperimentResult
-from evsys_runtime.data.spool import SPOOLED
 from evsys_runtime.record.encoding import now
 from evsys_runtime.record.evidence_hashes import evidence_hashes
 from evsys_runtime.record.files import (
+    SPOOLED,
     make_directory,
     read_json,
     storing,
@@ -28,8 +28,7 @@ from evsys_runtime.record.jsonl import JsonlWriter, read_jsonl
 from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.record.leaks import leak, leaks_in
 from evsys_runtime.record.lock import ExperimentLock
-from evsys_runtime.record.logging import LogSettings
-from evsys_runtime.record.result_schemas import result_tree
+from evsys_runtime.record.result_trees import result_tree
 from evsys_runtime.record.run_record import RunRecord, hypothesis_text, paragraph
 from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.record.slugs import slug
@@ -259,7 +258,6 @@ class ExperimentRecord:
         hypothesis: str | None = None,
         facts: Mapping[str, Any] | None = None,
         keep_rollouts: KeepRollouts | None = None,
-        log_settings: LogSettings | None = None,
     ) -> RunRecord:
         """The record of a run, to write to; made when there is none.
 
@@ -268,13 +266,11 @@ class ExperimentRecord:
             hypothesis: text of a new run's hypothesis.md.
             facts: what a new run's run.json holds besides (arm, repeat, seed, identity, ...).
             keep_rollouts: which training rollouts are kept; all by default.
-            log_settings: how the run's log is written.
         """
         for name in _folder_names(run_id):
             record = RunRecord(
                 self.directory / "runs" / name,
                 keep_rollouts=keep_rollouts,
-                log_settings=log_settings,
                 redactor=self._redactor,
                 guard=self.lock.refuse_if_lost,
             )

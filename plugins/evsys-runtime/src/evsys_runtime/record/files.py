@@ -23,6 +23,7 @@ from evsys_runtime.record.encoding import encode_pretty, field_values, utf8
 __all__ = [
     "DISK_FULL",
     "FORMAT",
+    "SPOOLED",
     "TORN",
     "make_directory",
     "open_for_append",
@@ -37,6 +38,9 @@ __all__ = [
     "write_atomic",
     "write_json",
 ]
+
+SPOOLED = "rows-*.jsonl.part"
+"""The names of files of rows; a process that is killed leaves its own."""
 
 FORMAT = 1
 """Version of every file of the record."""

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import attrs
 
-from evsys_runtime.data.task_contents import TaskContents
 from evsys_runtime.record.changes import Changed, KnownExperiment
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.lock import LEASE_SECONDS, ExperimentLock
@@ -28,6 +27,7 @@ from evsys_runtime.record.past_files import (
     read_experiment,
     read_run,
 )
+from evsys_runtime.record.task_contents import TaskContents
 
 __all__ = ["empty", "forget", "full_text", "known", "put", "statuses", "version"]
 

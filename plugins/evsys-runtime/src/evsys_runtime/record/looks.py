@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types.evidence import Look
-from evsys_runtime.data.task_contents import TaskContents
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.look_file import Asked, looks_on_file, question_of_tree
 from evsys_runtime.record.past import LookPlace
 from evsys_runtime.record.questions import AskedQuestion, ScoredEntry
+from evsys_runtime.record.task_contents import TaskContents
 
 __all__ = ["Asked", "Ledger", "entries_on_record"]
 

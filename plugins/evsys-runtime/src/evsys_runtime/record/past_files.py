@@ -14,13 +14,13 @@ from evsys.errors import StoreError
 from evsys.types.evidence import Look, Settling, SettlingPoint
 from evsys.types.results import Comparison
 from evsys.types.rollouts import Usage
-from evsys_runtime.proofs import proof_name
 from evsys_runtime.record.attempts import Attempt, superseded
 from evsys_runtime.record.audits import is_edited, saved_differences
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.leaves import short_leaves
 from evsys_runtime.record.marks import HACKING_SUSPECTED
 from evsys_runtime.record.past import PastExperiment, PastRun
+from evsys_runtime.record.proofs import proof_name
 from evsys_runtime.record.questions import (
     AskedQuestion,
     ScoredEntry,

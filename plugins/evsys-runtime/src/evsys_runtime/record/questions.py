@@ -13,9 +13,9 @@ from typing import Any
 import attrs
 
 from evsys.types.evidence import Look
-from evsys_runtime.data.task_contents import TaskContents, share_in_common
 from evsys_runtime.record.hashing import digest
 from evsys_runtime.record.leaves import short_leaves
+from evsys_runtime.record.task_contents import TaskContents, share_in_common
 
 __all__ = [
     "ALIKE",

@@ -7,24 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 from evsys.errors import StoreError
-from evsys.protocols import Log
 from evsys.types import ArmResult, EvaluationResult, Rollout
 from evsys_runtime.record.attempts import Attempt, Record, read_live, superseded
-from evsys_runtime.record.cache import CachedData, DatasetCache, KnownRows
 from evsys_runtime.record.checkpoints import CheckpointFiles
 from evsys_runtime.record.encoding import as_tree, encode_record, now
 from evsys_runtime.record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
 from evsys_runtime.record.jsonl import JsonlWriter
 from evsys_runtime.record.keep_rollouts import KeepRollouts
-from evsys_runtime.record.logging import LogSettings, run_logger
 from evsys_runtime.record.result_files import read_run_result
-from evsys_runtime.record.result_schemas import result_tree
+from evsys_runtime.record.result_trees import result_tree
 from evsys_runtime.record.rollouts import rollout_tree
 from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.terminal import visible
+from evsys_runtime.record.text import visible
 
 __all__ = ["PHASES", "RunRecord"]
 
@@ -33,6 +30,17 @@ EVALUATIONS = "evaluations.jsonl"
 
 PHASES = ("training", "validation", "test")
 """The folders of metrics and rollouts. `validation` holds scorings of `val` entries, `test` those of `test` entries."""
+
+
+class StoredRows(Protocol):
+    """Rows in a cache: its id for them, their file, and the hash of that."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def content_hash(self) -> str: ...
 
 
 class RunRecord:
@@ -47,7 +55,6 @@ class RunRecord:
         directory: Path,
         *,
         keep_rollouts: KeepRollouts | None = None,
-        log_settings: LogSettings | None = None,
         redactor: Redactor | None = None,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
@@ -56,7 +63,6 @@ class RunRecord:
         self.keep_rollouts = keep_rollouts or KeepRollouts()
         self.log_path = directory / "run.log.jsonl"
         self._redactor = redactor or Redactor.from_environment()
-        self._log_settings = log_settings or LogSettings(redactor=self._redactor)
         self._writers: dict[str, JsonlWriter] = {}
         self._lock = Lock()
         self._sequence = 0
@@ -110,7 +116,7 @@ class RunRecord:
     @cached_property
     def checkpoints(self) -> CheckpointFiles:
         """The run's checkpoint folders."""
-        return CheckpointFiles(self.directory, self._next, self._sync_unsealed, self._redactor.known)
+        return CheckpointFiles(self.directory, self.next_sequence, self._sync_unsealed, self._redactor.known)
 
     def start_attempt(self, reason: str = "start", parent: int | None = None, from_step: int = 0) -> Attempt:
         """Begin to write, and tidy up what a killed attempt left. Nothing that was acknowledged is removed.
@@ -179,11 +185,6 @@ class RunRecord:
         """Journal: this step has been applied."""
         self._append("journal.jsonl", step, {"event": "done", "batch_id": batch_id})
 
-    def logger(self, **bound: Any) -> Log:
-        """The run's log: JSON lines in run.log.jsonl, text on standard error."""
-        bound = {"attempt": self.attempt, "run_id": self.run_id, **bound}
-        return run_logger(self.log_path, self._log_settings, sequence=self._next, **bound)
-
     def _append(self, name: str, step: int, facts: Mapping[str, Any]) -> None:
         """One line: where in the run it belongs, then `facts`. They are encoded outside of the lock."""
         try:
@@ -225,7 +226,7 @@ class RunRecord:
                 path=str(self.directory),
             )
 
-    def _next(self) -> int:
+    def next_sequence(self) -> int:
         with self._lock:
             self._sequence += 1
             return self._sequence - 1
@@ -288,20 +289,12 @@ class RunRecord:
             known = path.read_text(encoding="utf-8") + "\n" if path.exists() else ""
         write_atomic(path, f"{known}{now()} {self._redactor.text(paragraph(text))}")
 
-    def write_training_data(
-        self,
-        rows: KnownRows,
-        cache: DatasetCache,
-        lineage: Mapping[str, Any] | None = None,
-        ingredients: Mapping[str, Any] | None = None,
-    ) -> CachedData:
-        """Keep the rows that this run trains on: once by content in the cache, and a hard link here.
+    def link_training_data(self, entry: StoredRows) -> None:
+        """Keep the rows that this run trains on: a hard link to them.
 
-        The manifest of a new entry gets `lineage`, where the rows come from, and `ingredients`, what decided them.
         Where links fail (another disk, a file system without them) a pointer file says where the rows are.
         """
         self._refuse_sealed()
-        entry = cache.keep(rows, lineage, label="training-data", ingredients=ingredients)
         path = make_directory(self.directory / "data") / "training_data.jsonl"
         with storing(path):
             path.unlink(missing_ok=True)
@@ -310,7 +303,6 @@ class RunRecord:
         except OSError:
             place = os.path.relpath(entry.path, path.parent)
             write_json(_pointer(path), {"id": entry.id, "path": place, "content_hash": entry.content_hash})
-        return entry
 
     def training_data(self) -> Path | None:
         """The file of rows that this run trains on; None before it is written."""

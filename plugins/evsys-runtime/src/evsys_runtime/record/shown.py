@@ -15,7 +15,7 @@ from evsys_runtime.record.files import read_json
 from evsys_runtime.record.history import past_experiment, runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import PastExperiment, PastRun, RecordFile, Scored, Shown, ShownRun, Superseded
-from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.result_trees import read_as
 from evsys_runtime.record.run_record import RunRecord
 
 __all__ = ["compact", "shown"]

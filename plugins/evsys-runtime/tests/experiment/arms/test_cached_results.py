@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import ConfigError
+from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.experiment.checks.cache_report import lookups
 from evsys_runtime.experiment.scored_models import find_saved_model
-from evsys_runtime.record.workspace import Workspace
 
 
 def evaluations(result):

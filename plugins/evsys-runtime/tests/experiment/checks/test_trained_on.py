@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_project import METADATA
 
-from evsys_runtime.record.result_schemas import validate_result
+from evsys_runtime.experiment.result_schemas import validate_result
 
 TASKS = [(f"t{i:02d}", f"say {c}", c) for i, c in enumerate("hijklmnopqrs")]
 

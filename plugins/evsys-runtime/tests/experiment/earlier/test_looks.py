@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 from evsys_runtime.config.plan import ALPHA
+from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.experiment.verdict.spending import FIRST_SHARE, level_of_look
 from evsys_runtime.record.files import read_json, write_json
-from evsys_runtime.record.result_schemas import validate_result
 
 METADATA = """
 metadata:

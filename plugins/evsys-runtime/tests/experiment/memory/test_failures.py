@@ -8,8 +8,8 @@ from past_lab import Lab, _failure
 
 from evsys.types import Failure
 from evsys_runtime.experiment.memory.failures import Completed, failure_classes, meets
+from evsys_runtime.experiment.memory.results import Condition
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.remembered import Condition
 from evsys_runtime.training.health import LossTrend
 
 

@@ -10,10 +10,11 @@ from evsys.types import Failure, Settling, SettlingPoint
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.memory.next import next_steps
+from evsys_runtime.experiment.memory.results import Condition, Region
 from evsys_runtime.experiment.memory.untried import Tried, untried
+from evsys_runtime.experiment.result_schemas import result_schema
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.remembered import Condition, Region
-from evsys_runtime.record.result_schemas import result_schema, result_tree
+from evsys_runtime.record.result_trees import result_tree
 from evsys_runtime.record.retraction import retract
 
 CONFIG = """version: 1

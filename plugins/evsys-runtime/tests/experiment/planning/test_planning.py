@@ -15,10 +15,11 @@ from evsys_runtime.data.load import load_dataset
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.planning import training
 from evsys_runtime.experiment.planning.plan import plan_experiment
+from evsys_runtime.experiment.result_schemas import result_schema, validate_result
 from evsys_runtime.experiment.verdict.spending import level_of_look
 from evsys_runtime.record import marks
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.result_schemas import result_schema, result_tree, validate_result
+from evsys_runtime.record.result_trees import result_tree
 from evsys_runtime.record.retraction import retract
 
 LAST = ("select={checkpoint: last}",)

@@ -25,8 +25,8 @@ from evsys_runtime.experiment.facts import run_facts
 from evsys_runtime.experiment.resuming.taken_up import TakenUp
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watching.interrupts import asked_to_stop
+from evsys_runtime.logging import context
 from evsys_runtime.record.keep_rollouts import KeepRollouts
-from evsys_runtime.record.logging import context
 from evsys_runtime.training.floating_point import floating_point_in
 from evsys_runtime.training.retreat import Retreat
 
@@ -41,7 +41,6 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
         hypothesis=session.plan.experiment.metadata.hypothesis,
         facts=run_facts(arm, dry=session.options.dry),
         keep_rollouts=KeepRollouts() if session.options.dry else kept_rollouts(session),
-        log_settings=session.log_settings,
     )
     taken = session.taken_up.get(run_id, TakenUp())
     record.start_attempt(**taken.next_attempt)

@@ -27,6 +27,7 @@ from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.spending.budget import ArmBudget
 from evsys_runtime.experiment.spending.charging import ScoringCharges
 from evsys_runtime.experiment.watching.watchdog import Watchdog, watchdog_of
+from evsys_runtime.logging import record_logger
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.retreat import Retreat
 
@@ -75,7 +76,7 @@ class ArmAttempt:
     @classmethod
     def begin(cls, session: Session, arm: ArmConfig, record: RunRecord, taken: TakenUp) -> ArmAttempt:
         """The attempt that the record has just started."""
-        log = record.logger(arm=arm.name)
+        log = record_logger(record, session.log_settings, arm=arm.name)
         watch = session.watched[run_id_of(arm)] = watchdog_of(record, session.plan.experiment.watchdog, log)
         return cls(
             session=session, arm=arm, record=record, log=log, number=record.attempt, watch=watch, taken=taken

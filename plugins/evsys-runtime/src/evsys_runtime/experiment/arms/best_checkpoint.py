@@ -16,7 +16,7 @@ from evsys_runtime.evaluation.metrics import BoundMetric, value_of_tasks
 from evsys_runtime.evaluation.proof import selecting_tasks
 from evsys_runtime.experiment.verdict.scores import value_of
 from evsys_runtime.record.checkpoints import CheckpointFiles
-from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.result_trees import read_as
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
 

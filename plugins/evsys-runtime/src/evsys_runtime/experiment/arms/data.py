@@ -15,6 +15,7 @@ from evsys.protocols import Algorithm
 from evsys_runtime.background import in_background
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.data.cache import CachedData, rows_of_store
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import Pull, load_dataset
 from evsys_runtime.data.parse import Shape
@@ -28,8 +29,7 @@ from evsys_runtime.experiment.resuming.taken_up import BRANCH
 from evsys_runtime.experiment.secrets import refuse_secret_rows
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watching.watchdog import Watchdog
-from evsys_runtime.proofs import is_proof
-from evsys_runtime.record.cache import CachedData, rows_of_store
+from evsys_runtime.record.proofs import is_proof
 from evsys_runtime.record.run_record import RunRecord
 
 __all__ = ["ArmData", "rows_of"]
@@ -152,13 +152,14 @@ class ArmData:
         await self._look_back()
         await in_background(refuse_secret_rows, data.lines(), session.log_settings.redactor)
         origin = {"source": data.lineage[0], "transforms": list(data.lineage[1:])}
-        await in_background(
-            self.record.write_training_data,
+        entry = await in_background(
+            session.workspace.cache("datasets").keep,
             data,
-            session.workspace.cache("datasets"),
             origin,
-            {**origin, "seed": session.seeds(arm)("data")},
+            label="training-data",
+            ingredients={**origin, "seed": session.seeds(arm)("data")},
         )
+        await in_background(self.record.link_training_data, entry)
         return data
 
     async def _pull(self, reference: str) -> CachedData:

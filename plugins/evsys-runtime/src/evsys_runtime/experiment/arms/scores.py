@@ -24,7 +24,7 @@ from evsys_runtime.experiment.injected import make_client, run_of
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.spending.charging import ScoringCharges
 from evsys_runtime.experiment.watching.watchdog import Watchdog
-from evsys_runtime.proofs import is_proof
+from evsys_runtime.record.proofs import is_proof
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 from evsys_runtime.training.retreat import RetreatKind

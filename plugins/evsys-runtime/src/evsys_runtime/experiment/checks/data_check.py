@@ -18,10 +18,10 @@ from evsys_runtime.data.pipeline import build_stages
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.data.task_index import Entry, TaskIndex
+from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import load_benchmark
 from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.workspace import Workspace
 
 __all__ = ["check_data", "data_key", "shape_of"]
 

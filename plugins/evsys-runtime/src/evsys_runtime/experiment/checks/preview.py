@@ -13,8 +13,8 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.pipeline import NO_REASON
+from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.experiment.seeds import seeds_of
-from evsys_runtime.record.workspace import Workspace
 from evsys_runtime.rendering.resolve import load_renderer
 
 __all__ = ["Preview", "PreviewedRow", "Span", "preview_rows"]

@@ -17,7 +17,7 @@ from evsys_runtime.data.task_index import Entry, TaskIndex
 from evsys_runtime.experiment.checks.data_check import shape_of
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.record.files import write_json
-from evsys_runtime.record.result_schemas import result_tree
+from evsys_runtime.record.result_trees import result_tree
 
 __all__ = ["DATA_CHECK", "flagged_tasks"]
 

@@ -15,8 +15,8 @@ from evsys_runtime.experiment.earlier.noise_floor import known_noise
 from evsys_runtime.experiment.earlier.preregistration import CHANGED
 from evsys_runtime.experiment.earlier.run_deviation import known_deviation
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.listed import listed
 from evsys_runtime.record.evaluations import evaluations_beside
+from evsys_runtime.record.text import listed
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session

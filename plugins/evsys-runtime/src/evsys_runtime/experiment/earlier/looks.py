@@ -11,10 +11,10 @@ from evsys.types import ArmResult, Conclusion, LookSeries
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.earlier.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.verdict.spending import level_of_look
-from evsys_runtime.proofs import proof_name
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.look_file import Asked, add_looks
 from evsys_runtime.record.past_files import set_aside
+from evsys_runtime.record.proofs import proof_name
 from evsys_runtime.record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from evsys_runtime.experiment.verdict.noise import noise_floor
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.result_trees import read_as
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session

@@ -16,11 +16,11 @@ from evsys_runtime.experiment.memory.findings import Known, Worded, findings, se
 from evsys_runtime.experiment.memory.fitting import Whole
 from evsys_runtime.experiment.memory.markdown import SECTIONS
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
-from evsys_runtime.listed import cut
+from evsys_runtime.experiment.memory.results import Context, FailureClass, Spent, WayToFail
 from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import PastExperiment
-from evsys_runtime.record.remembered import Context, FailureClass, Spent, WayToFail
+from evsys_runtime.record.text import cut
 
 __all__ = ["context_of"]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import attrs
 
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
-from evsys_runtime.listed import cut
+from evsys_runtime.experiment.memory.results import Condition, FailureClass, Region
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.remembered import Condition, FailureClass, Region
+from evsys_runtime.record.text import cut
 
 __all__ = ["BAD", "Completed", "as_number", "failure_classes", "lies_in", "meets", "without_names"]
 

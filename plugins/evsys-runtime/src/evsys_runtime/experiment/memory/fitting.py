@@ -10,7 +10,7 @@ import attrs
 
 from evsys_runtime.experiment.memory.findings import Worded
 from evsys_runtime.experiment.memory.markdown import LEAST, SECTIONS
-from evsys_runtime.record.remembered import Context, Fit
+from evsys_runtime.experiment.memory.results import Context, Fit
 
 __all__ = ["BYTES_OF_TOKEN", "Whole", "fitted", "tokens_of"]
 

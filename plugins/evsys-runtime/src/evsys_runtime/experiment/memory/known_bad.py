@@ -12,10 +12,10 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.earlier.experiments import earlier_index
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes, lies_in
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
-from evsys_runtime.listed import listed
+from evsys_runtime.experiment.memory.results import FailureClass, Region
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.leaves import short_leaves
-from evsys_runtime.record.remembered import FailureClass, Region
+from evsys_runtime.record.text import listed
 
 __all__ = ["KnownBad", "known_bad"]
 

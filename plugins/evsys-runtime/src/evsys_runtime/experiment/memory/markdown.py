@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evsys_runtime.record.remembered import BestRecipe, Context, Finding, Retracted, Unfinished, WayToFail
+from evsys_runtime.experiment.memory.results import (
+    BestRecipe,
+    Context,
+    Finding,
+    Retracted,
+    Unfinished,
+    WayToFail,
+)
 
 __all__ = ["LEAST", "SECTIONS", "context_markdown"]
 

@@ -18,12 +18,12 @@ from evsys_runtime.experiment.memory.findings import Known, Worded, findings, wi
 from evsys_runtime.experiment.memory.levers import levers
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.memory.raising import resume_command
+from evsys_runtime.experiment.memory.results import Finding, Next, NextStep
 from evsys_runtime.experiment.memory.unanswered import unanswered
 from evsys_runtime.experiment.memory.untried import Tried, untried
 from evsys_runtime.record.history import runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import PastExperiment
-from evsys_runtime.record.remembered import Finding, Next, NextStep
 
 __all__ = ["WORTH", "next_steps"]
 

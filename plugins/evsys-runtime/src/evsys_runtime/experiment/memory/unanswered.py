@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from evsys_runtime.experiment.memory.failures import BAD
-from evsys_runtime.listed import cut
 from evsys_runtime.record.past import PastExperiment, PastRun
+from evsys_runtime.record.text import cut
 
 __all__ = ["Unanswered", "unanswered"]
 

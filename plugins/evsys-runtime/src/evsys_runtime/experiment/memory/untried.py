@@ -9,7 +9,7 @@ import attrs
 
 from evsys_runtime.experiment.memory.failures import lies_in, meets
 from evsys_runtime.experiment.memory.on_record import positive
-from evsys_runtime.record.remembered import Region
+from evsys_runtime.experiment.memory.results import Region
 
 __all__ = ["Neighbour", "Tried", "untried"]
 

@@ -12,6 +12,7 @@ from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, Noi
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart
+from evsys_runtime.experiment.memory.results import FailureClass, Why, WhyArm, WhyFailed, WhyParent
 from evsys_runtime.experiment.verdict.noise import noise_words
 from evsys_runtime.experiment.verdict.selection import selection_lines
 from evsys_runtime.experiment.verdict.tables import number
@@ -21,7 +22,6 @@ from evsys_runtime.record.history import Question, found_by, past_experiment
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.looks import Ledger
 from evsys_runtime.record.past import PastExperiment, Shown, ShownRun
-from evsys_runtime.record.remembered import FailureClass, Why, WhyArm, WhyFailed, WhyParent
 from evsys_runtime.record.shown import shown
 
 __all__ = ["outcome_words", "why"]

@@ -8,7 +8,7 @@ from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.confirm_entries import deciding_entry
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.record.plans import Design, PlannedArm, PlannedConfirm
+from evsys_runtime.experiment.planning.results import Design, PlannedArm, PlannedConfirm
 
 __all__ = ["planned_confirm", "scorings_of_run"]
 

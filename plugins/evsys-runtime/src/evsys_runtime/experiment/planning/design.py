@@ -24,13 +24,13 @@ from evsys_runtime.experiment.planning.power_range import (
     runs_needed,
     tasks_needed,
 )
+from evsys_runtime.experiment.planning.results import Design
 from evsys_runtime.experiment.planning.unknowns import ASSUMED_DEVIATION, Known, known_before
 from evsys_runtime.experiment.verdict.power import smallest_p_of
 from evsys_runtime.experiment.verdict.question import Question, question_of
 from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, permutation_floor
 from evsys_runtime.experiment.verdict.spending import level_of_look
 from evsys_runtime.record.looks import Ledger
-from evsys_runtime.record.plans import Design
 from evsys_runtime.record.questions import asked_question
 
 __all__ = ["Designs"]

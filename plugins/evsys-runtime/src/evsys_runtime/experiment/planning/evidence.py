@@ -17,7 +17,7 @@ from evsys_runtime.record.history import Question, ask, found_by, runs_of
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves
 from evsys_runtime.record.past import PastExperiment, PastRun
-from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.result_trees import read_as
 
 __all__ = ["Evidence", "PastArm", "PastScoring", "arm_label"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from evsys_runtime.config.model import BudgetConfig
-from evsys_runtime.record.plans import PlannedArm, PlannedConfirm, PlannedLimit, PlannedScoring
+from evsys_runtime.experiment.planning.results import PlannedArm, PlannedConfirm, PlannedLimit, PlannedScoring
 
 __all__ = ["planned_limits"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, arm_label
+from evsys_runtime.experiment.planning.results import Neighbour
 from evsys_runtime.record.differing import differences
 from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves, short_leaves
-from evsys_runtime.record.plans import Neighbour
 
 __all__ = ["neighbours"]
 

@@ -28,13 +28,13 @@ from evsys_runtime.experiment.planning.design import Designs
 from evsys_runtime.experiment.planning.evidence import Evidence, arm_label
 from evsys_runtime.experiment.planning.fitting import planned_limits
 from evsys_runtime.experiment.planning.neighbours import neighbours
+from evsys_runtime.experiment.planning.results import Planned, PlannedArm, PlannedScoring
 from evsys_runtime.experiment.planning.searched import as_one, planned_search, with_stand_ins
 from evsys_runtime.experiment.planning.training import Trainings
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.seeds import seeds_of
-from evsys_runtime.proofs import proven_name
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.plans import Planned, PlannedArm, PlannedScoring
+from evsys_runtime.record.proofs import proven_name
 
 __all__ = ["plan_experiment"]
 

@@ -8,7 +8,7 @@ import attrs
 
 from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.record.plans import PlannedArm, PlannedSearch
+from evsys_runtime.experiment.planning.results import PlannedArm, PlannedSearch
 
 __all__ = ["as_one", "planned_search", "with_stand_ins"]
 

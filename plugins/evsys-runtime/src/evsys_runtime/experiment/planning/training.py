@@ -17,13 +17,13 @@ from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.parse import Shape
+from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.experiment.checks.data_check import data_key
 from evsys_runtime.experiment.planning.evidence import Evidence
+from evsys_runtime.experiment.planning.results import PlannedArm
 from evsys_runtime.experiment.planning.second_models import second_models_usd
 from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.plans import PlannedArm
-from evsys_runtime.record.workspace import Workspace
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.params import resolve_batch_size, resolve_steps

@@ -11,12 +11,12 @@ import attrs
 
 from evsys.errors import ConfigError, Problem, StoreError
 from evsys_runtime.config.plan import CheckpointSelection, Plan
+from evsys_runtime.data.ingredients import differences
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.resolved import arms_by_id, resolved_then, resolved_tree
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import digest_bytes
-from evsys_runtime.record.ingredients import differences
 from evsys_runtime.record.provenance import collect, evsys_distributions
 from evsys_runtime.record.secrets import Redactor
 

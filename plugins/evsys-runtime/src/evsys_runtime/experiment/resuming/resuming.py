@@ -37,7 +37,7 @@ from evsys_runtime.record.encoding import now
 from evsys_runtime.record.experiment_record import ExperimentRecord
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.provenance import collect
-from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.result_trees import read_as
 
 __all__ = [
     "known_grader_warnings",

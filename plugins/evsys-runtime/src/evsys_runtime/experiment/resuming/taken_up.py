@@ -16,7 +16,7 @@ from evsys_runtime.record.attempts import Attempt, lineage
 from evsys_runtime.record.checkpoints import CheckpointEntry
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.files import read_json
-from evsys_runtime.record.result_schemas import read_as
+from evsys_runtime.record.result_trees import read_as
 from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
 from evsys_runtime.training.retreat import RetreatKind

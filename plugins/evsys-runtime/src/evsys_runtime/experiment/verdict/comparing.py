@@ -23,7 +23,7 @@ from evsys_runtime.experiment.verdict.run_deviation import deviation_words, reci
 from evsys_runtime.experiment.verdict.scores import ArmScore, Padding, untrained_score
 from evsys_runtime.experiment.verdict.shrinkage import with_shrunken_effects
 from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO
-from evsys_runtime.listed import listed
+from evsys_runtime.record.text import listed
 
 __all__ = [
     "DRAWS",

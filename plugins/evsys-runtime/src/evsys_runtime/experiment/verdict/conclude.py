@@ -39,7 +39,7 @@ from evsys_runtime.experiment.verdict.scores import ArmScore
 from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
 from evsys_runtime.experiment.verdict.settling_curve import Costs
 from evsys_runtime.experiment.verdict.tables import number, signed
-from evsys_runtime.listed import listed
+from evsys_runtime.record.text import listed
 
 __all__ = ["conclude", "test_looks"]
 

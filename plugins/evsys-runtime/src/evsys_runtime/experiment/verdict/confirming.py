@@ -12,7 +12,7 @@ from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.tables import number, signed
-from evsys_runtime.listed import listed
+from evsys_runtime.record.text import listed
 
 __all__ = ["Confirming", "confirmed_verdict", "tried_how"]
 

@@ -10,7 +10,7 @@ from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore
-from evsys_runtime.listed import listed
+from evsys_runtime.record.text import listed
 
 __all__ = ["best_held", "subject_limit", "subject_of", "verdict_of"]
 

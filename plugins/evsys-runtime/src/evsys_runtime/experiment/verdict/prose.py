@@ -33,8 +33,8 @@ from evsys_runtime.experiment.verdict.tables import (
     signed,
     stated_interval,
 )
-from evsys_runtime.listed import listed, status_words
 from evsys_runtime.record.marks import HACKING_SUSPECTED
+from evsys_runtime.record.text import listed, status_words
 
 __all__ = [
     "comparison_sentence",

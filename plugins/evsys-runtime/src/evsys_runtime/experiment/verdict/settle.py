@@ -12,7 +12,7 @@ from evsys_runtime.experiment.verdict.paired import Paired
 from evsys_runtime.experiment.verdict.power import detectable, tasks_to_place
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.settling_curve import amounts, settling_curve
-from evsys_runtime.listed import listed
+from evsys_runtime.record.text import listed
 
 __all__ = ["Advice", "Open", "what_would_settle"]
 

@@ -12,17 +12,17 @@ from typing import Any
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, ExperimentResult
 from evsys_runtime.data.contamination import DataCheck
+from evsys_runtime.data.result_store import StoreInfo
+from evsys_runtime.experiment.memory.results import Context, Next, Why
+from evsys_runtime.experiment.planning.results import Comparing, Planned
 from evsys_runtime.record.audits import Audit
-from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.files import FORMAT
 from evsys_runtime.record.lookups import Lookups
 from evsys_runtime.record.past import History, Reindexed, Shown
-from evsys_runtime.record.plans import Comparing, Planned
-from evsys_runtime.record.remembered import Context, Next, Why
-from evsys_runtime.record.result_store import StoreInfo
+from evsys_runtime.record.result_trees import read_as, result_tree
 from evsys_runtime.record.retraction import Retracting
 
-__all__ = ["RESULTS", "read_as", "result_schema", "result_tree", "validate_result"]
+__all__ = ["RESULTS", "result_schema", "validate_result"]
 
 RESULTS: Mapping[str, type] = {
     "run_result": ArmResult,
@@ -62,32 +62,6 @@ def result_schema(name: str) -> dict[str, Any]:
     schema["properties"] = {"format": {"const": FORMAT}, **schema["properties"]}
     schema["required"] = ["format", *schema["required"]]
     return schema
-
-
-def result_tree(result: Any) -> dict[str, Any]:
-    """A result as JSON values, `format` first: what a result file holds and `--json` prints.
-
-    Final metrics of a run are numbers: one that wasn't finite is left out, with a warning in its place.
-    """
-    tree: dict[str, Any] = as_tree(result)
-    for arm in (tree, *tree.get("arms", ())):
-        run = arm.get("run")
-        if isinstance(run, dict):
-            odd = [name for name, value in run["metrics"].items() if value is None]
-            run["metrics"] = {name: value for name, value in run["metrics"].items() if value is not None}
-            run["warnings"] += [f"metric {name!r} wasn't finite at the end" for name in odd]
-    return {"format": FORMAT, **tree}
-
-
-def read_as[T](cls: type[T], tree: Mapping[str, Any]) -> T:
-    """The object that was written as `tree`.
-
-    Raises:
-        ConfigError: the tree isn't of this shape; every problem with its path.
-    """
-    from evsys._plugins.structuring import structure
-
-    return structure(cls, {key: value for key, value in tree.items() if key != "format"})
 
 
 def validate_result(tree: Mapping[str, Any], name: str) -> None:

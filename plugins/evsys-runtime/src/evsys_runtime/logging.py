@@ -19,12 +19,14 @@ from evsys_runtime.live_lines import current_live_lines
 from evsys_runtime.record.encoding import encode_record, now
 from evsys_runtime.record.jsonl import JsonlWriter
 from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.terminal import takes_colours, visible
+from evsys_runtime.record.text import visible
+from evsys_runtime.terminal import takes_colours
 
 if TYPE_CHECKING:
     from evsys.protocols import Log
+    from evsys_runtime.record.run_record import RunRecord
 
-__all__ = ["LEVELS", "Console", "LogSettings", "configure", "context", "run_logger"]
+__all__ = ["LEVELS", "Console", "LogSettings", "configure", "context", "record_logger", "run_logger"]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
@@ -145,6 +147,12 @@ def run_logger(
         cache_logger_on_first_use=False,
     )
     return cast("Log", logger.bind(**bound))
+
+
+def record_logger(record: RunRecord, settings: LogSettings, **bound: Any) -> Log:
+    """The log of a run on record, which numbers its events along with its other lines."""
+    bound = {"attempt": record.attempt, "run_id": record.run_id, **bound}
+    return run_logger(record.log_path, settings, sequence=record.next_sequence, **bound)
 
 
 def context(**facts: Any) -> AbstractContextManager[None]:

@@ -25,6 +25,34 @@ from evsys_runtime.data.contamination import (
     MatchedRow,
     Overlap,
 )
+from evsys_runtime.data.result_store import StoreInfo
+from evsys_runtime.experiment.memory.results import (
+    Context,
+    Finding,
+    Fit,
+    Next,
+    NextStep,
+    Retracted,
+    Spent,
+    Unfinished,
+    WayToFail,
+    Why,
+    WhyArm,
+    WhyFailed,
+    WhyParent,
+)
+from evsys_runtime.experiment.planning.results import (
+    ComparedArms,
+    ComparedMetric,
+    ComparedSide,
+    Comparing,
+    Design,
+    Neighbour,
+    Planned,
+    PlannedArm,
+    PlannedScoring,
+)
+from evsys_runtime.experiment.result_schemas import RESULTS, result_schema, validate_result
 from evsys_runtime.record.attempts import Attempt
 from evsys_runtime.record.audits import AuditCheck, audit_of
 from evsys_runtime.record.differing import Difference
@@ -41,34 +69,7 @@ from evsys_runtime.record.past import (
     ShownRun,
     Unreadable,
 )
-from evsys_runtime.record.plans import (
-    ComparedArms,
-    ComparedMetric,
-    ComparedSide,
-    Comparing,
-    Design,
-    Neighbour,
-    Planned,
-    PlannedArm,
-    PlannedScoring,
-)
-from evsys_runtime.record.remembered import (
-    Context,
-    Finding,
-    Fit,
-    Next,
-    NextStep,
-    Retracted,
-    Spent,
-    Unfinished,
-    WayToFail,
-    Why,
-    WhyArm,
-    WhyFailed,
-    WhyParent,
-)
-from evsys_runtime.record.result_schemas import RESULTS, read_as, result_schema, result_tree, validate_result
-from evsys_runtime.record.result_store import StoreInfo
+from evsys_runtime.record.result_trees import read_as, result_tree
 from evsys_runtime.record.retraction import Retracting
 
 EVALUATION = EvaluationResult(

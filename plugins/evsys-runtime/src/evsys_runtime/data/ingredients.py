@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from evsys_runtime.record.cache import CachedData
+from evsys_runtime.data.cache import CachedData
 from evsys_runtime.record.encoding import encode
 
 __all__ = ["Difference", "differences", "nearest"]

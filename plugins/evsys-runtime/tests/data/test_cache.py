@@ -7,10 +7,10 @@ import pytest
 
 from evsys.errors import DataError, StoreError
 from evsys.types import ChatMessagesRow, Message
-from evsys_runtime.record.cache import DatasetCache
+from evsys_runtime.data.cache import DatasetCache
+from evsys_runtime.data.ingredients import differences, nearest
 from evsys_runtime.record.files import temporary_name
 from evsys_runtime.record.hashing import file_digest
-from evsys_runtime.record.ingredients import differences, nearest
 
 ROWS = [{"a": 1, "text": "é\u2028"}, {"a": 2}]
 
@@ -188,7 +188,7 @@ def test_many_rows_stream_through_a_small_buffer(cache, monkeypatch):
 
 def test_processes_that_put_at_once_agree(tmp_path):
     script = (
-        "import sys; from pathlib import Path; from evsys_runtime.record.cache import DatasetCache\n"
+        "import sys; from pathlib import Path; from evsys_runtime.data.cache import DatasetCache\n"
         "cache = DatasetCache(Path(sys.argv[1]))\n"
         "same = cache.put('same', [{'n': n} for n in range(200)])\n"
         "own = cache.put('own-' + sys.argv[2], [{'p': sys.argv[2]}])\n"

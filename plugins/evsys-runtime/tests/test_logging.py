@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from evsys_runtime.logging import configure, context, run_logger
 from evsys_runtime.record.jsonl import read_jsonl
-from evsys_runtime.record.logging import configure, context, run_logger
 from evsys_runtime.record.secrets import Redactor
 
 

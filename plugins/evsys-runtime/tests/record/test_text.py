@@ -2,7 +2,7 @@
 
 import pytest
 
-from evsys_runtime.listed import listed
+from evsys_runtime.record.text import listed
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from evsys.errors import ConfigError, DataError, StoreError
 from evsys_runtime.data.stored import cache_folders
-from evsys_runtime.record.workspace import Workspace
+from evsys_runtime.data.workspace import Workspace
 
 
 @pytest.fixture

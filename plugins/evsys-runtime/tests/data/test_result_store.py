@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from evsys.errors import StoreError
-from evsys_runtime.record.result_store import ResultStore, StoredRollout
+from evsys_runtime.data.result_store import ResultStore, StoredRollout
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_two_processes_lose_nothing(store):
     code = """
 import sys
 from pathlib import Path
-from evsys_runtime.record.result_store import ResultStore, StoredRollout
+from evsys_runtime.data.result_store import ResultStore, StoredRollout
 store = ResultStore(Path(sys.argv[1]))
 for index in range(10):
     store.keep("s", [StoredRollout(f"{sys.argv[2]}{index}", "{}")], benchmark="val", ingredients={}, run="r")

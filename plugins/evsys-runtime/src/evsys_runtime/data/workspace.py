@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evsys.errors import ConfigError, DataError, StoreError, boundary
+from evsys_runtime.data.cache import CachedData, DatasetCache, rows_of_store
 from evsys_runtime.data.readers import ReadReport, read_rows
+from evsys_runtime.data.result_store import ResultStore
 from evsys_runtime.data.stored import (
     Kind,
     Stored,
@@ -18,9 +20,7 @@ from evsys_runtime.data.stored import (
     find_dataset,
     own_datasets,
 )
-from evsys_runtime.record.cache import CachedData, DatasetCache, rows_of_store
 from evsys_runtime.record.hashing import file_digest
-from evsys_runtime.record.result_store import ResultStore
 
 __all__ = ["Store", "Workspace", "require_store"]
 
