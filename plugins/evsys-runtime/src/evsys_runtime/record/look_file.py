@@ -14,10 +14,10 @@ from typing import Any
 import attrs
 
 from evsys.types.evidence import Look
-from evsys_runtime.data.task_contents import TaskContents
 from evsys_runtime.record.encoding import as_tree
 from evsys_runtime.record.jsonl import append_record, read_jsonl
 from evsys_runtime.record.questions import AskedQuestion
+from evsys_runtime.record.task_contents import TaskContents
 
 __all__ = ["Asked", "add_looks", "look_file", "looks_on_file", "question_of_tree"]
 
