@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import AlgorithmError, DataError, EvsysError, boundary
+from evsys.types import NoScore, Rollout
 from evsys_runtime.data.json_rows import bad_json
 from evsys_runtime.evaluation.failures import failure_of
+from evsys_runtime.evaluation.results import _invalid
 
 
 def caught(function) -> Exception:
@@ -63,3 +65,19 @@ def test_what_a_decoder_said_is_told_with_the_files_line_alone():
             raise DataError(str(bad_json(exc)), source="a.jsonl", line=2) from exc
 
     assert failure_of(caught(read)).message.startswith("a.jsonl:2: not valid JSON")
+
+
+def test_a_service_that_is_down_is_one_reason_however_long_it_has_been():
+    rollouts = [
+        Rollout(
+            task_id=f"t{seconds}",
+            sample_index=0,
+            score=NoScore(
+                reason=f"it has failed for {seconds} s, at last with: HTTP 503", boundary="backend"
+            ),
+        )
+        for seconds in (39, 48, 1052)
+    ]
+    failure = _invalid(rollouts)
+    assert failure is not None
+    assert failure.message.endswith("(3 x backend: it has failed for 1052 s, at last with: HTTP 503)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -168,13 +169,27 @@ def _by_task(benchmark: BoundBenchmark, rollouts: Sequence[Rollout]) -> dict[str
     return by_task
 
 
+_SPAN = re.compile(r"\b\d[\d,]* s\b")
+"""A time in a reason, such as that for which a service has failed: it makes no other reason of it."""
+
+
+def _most_common(absent: Sequence[NoScore], most: int) -> list[tuple[int, str, str]]:
+    """The reasons that most scores are missing for, each with its count, its boundary and its last wording."""
+    counts: Counter[tuple[str, str]] = Counter()
+    wordings: dict[tuple[str, str], str] = {}
+    for missing in absent:
+        key = missing.boundary or "unknown", _SPAN.sub("", missing.reason)
+        counts[key] += 1
+        wordings[key] = missing.reason
+    return [(count, key[0], wordings[key]) for key, count in counts.most_common(most)]
+
+
 def _invalid(rollouts: Sequence[Rollout]) -> Failure | None:
     """Why an evaluation says nothing: too many of its rollouts have no score."""
     absent = [rollout.score for rollout in rollouts if isinstance(rollout.score, NoScore)]
     if len(absent) <= MAX_NO_SCORE * len(rollouts):
         return None
-    reasons = Counter((score.boundary or "unknown", score.reason) for score in absent)
-    told = "; ".join(f"{count} x {where}: {reason}" for (where, reason), count in reasons.most_common(3))
+    told = "; ".join(f"{count} x {where}: {reason}" for count, where, reason in _most_common(absent, 3))
     return Failure(
         boundary=absent[0].boundary or "evaluation",
         message=f"{len(absent)} of {len(rollouts)} rollouts have no score, more than {MAX_NO_SCORE:.0%} ({told})",
