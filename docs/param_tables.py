@@ -24,11 +24,12 @@ _BOUNDS = {
     "maxProperties": "at most {} keys",
     "pattern": "matches `{}`",
 }
+_SIZES = {"minLength", "minItems", "minProperties"}
 _TYPES = {
-    "integer": "whole number",
+    "integer": "integer",
     "number": "number",
     "string": "text",
-    "boolean": "true or false",
+    "boolean": "boolean",
     "null": "null",
     "object": "mapping",
 }
@@ -137,4 +138,5 @@ def _types(prop: Schema) -> Iterator[str]:
 def _bounds(prop: Schema) -> Iterator[str]:
     parts = [prop, *prop.get("anyOf", ())]
     for key, words in _BOUNDS.items():
-        yield from (words.format(part[key]) for part in parts if key in part)
+        for bound in [part[key] for part in parts if key in part]:
+            yield "not empty" if key in _SIZES and bound == 1 else words.format(bound)

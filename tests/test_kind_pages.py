@@ -104,7 +104,7 @@ def test_a_table_has_types_bounds_defaults_meanings_sources_and_aliases():
     rest = (
         '| `mode` | `"a"` or `1` or `null` | required |  |\n'
         "| `inner` | `Inner` or null |  |  |\n"
-        "| `names` | list of text, at least 1 items |  |  |\n\n"
+        "| `names` | list of text, not empty |  |  |\n\n"
         f"A `Inner`:\n\n{head}| `k` | anything |  |  |"
     )
     assert param_tables(schema) == f"{head}{rate}\n{rest}"
@@ -118,7 +118,7 @@ def test_params_that_several_plugins_have_alike_are_shared_if_that_saves_rows():
         return {"properties": {name: {"type": "integer"} for name in (own, *names)}}
 
     shared = shared_params({"x": schema("own", "abcdefghij"), "y": schema("other", "abcdefghij")})
-    assert list(shared) == [f"| `{name}` | whole number |  |  |" for name in "abcdefghij"]
+    assert list(shared) == [f"| `{name}` | integer |  |  |" for name in "abcdefghij"]
     assert all(names == ["x", "y"] for names in shared.values())
     assert shared_params({"x": schema("own", "abc"), "y": schema("other", "abc")}) == {}
 
