@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from param_tables import param_tables, shared_params
 
-from evsys import PluginEntry, Registry, hookspecs, protocols
+from evsys import PluginEntry, Registry, protocols
 from evsys_conformance.catalogue import CheckInfo, WordInfo, checks_of, words_of
 from evsys_runtime.config.later import later_names
 
@@ -146,6 +146,7 @@ def index(registry: Registry) -> str:
             "",
             "Everything between an experiment file and its conclusion is done by plugins of these kinds.",
             "[Plugins](../plugins.md) describes what they have in common: names, params, discovery.",
+            "In any module of a project's `src/`, the decorator of the kind is enough to register one.",
             "",
             "| kind | entry-point group | purpose | in this repository |",
             "| --- | --- | --- | --- |",
@@ -203,12 +204,7 @@ def protocol_name(kind: str) -> str:
 def contract(kind: str) -> str:
     """The protocols as they are written, or the hooks."""
     if kind in OF_HOOKS:
-        rows = [
-            f"| `{name}` | {', '.join(f'`{argument}`' for argument in inspect.signature(hook).parameters)} |"
-            for name, hook in hookspecs.HOOKS.items()
-        ]
-        text = "Any of these, with any subset of their arguments; [hooks](../hooks.md) describes when each is called."
-        return "\n".join([text, "", "| hook | arguments |", "| --- | --- |", *rows])
+        return "Any of the [hooks](../hooks.md), with any subset of their arguments."
     if kind == "command":
         return "A `click.Command`; groups are commands too."
     names = [protocol_name(kind), *FURTHER.get(kind, ())]
@@ -221,12 +217,10 @@ def registering(kind: str, example: Example) -> str:
     module = f"my_package.{kind}"
     target = module + (f":{example.attribute}" if example.attribute else "")
     name = example.name if example.name.isidentifier() else f'"{example.name}"'
-    parts = []
-    if kind not in WITHOUT_DECORATOR:
-        parts.append("In a project, the decorator is enough, in any module of its `src/`.")
-    parts.append("A distribution lists it in its `pyproject.toml`:")
-    parts.append(f'```toml\n[project.entry-points."{protocols.KINDS[kind]}"]\n{name} = "{target}"\n```')
-    return "\n\n".join(parts)
+    return (
+        "A distribution lists it in its `pyproject.toml`:\n\n"
+        f'```toml\n[project.entry-points."{protocols.KINDS[kind]}"]\n{name} = "{target}"\n```'
+    )
 
 
 def installed(kind: str, registry: Registry) -> str:
@@ -288,9 +282,9 @@ def checks(kind: str) -> str:
         parts.append("A check with a capability in brackets is made of plugins that declare it.")
     words = [word for word in words_of(kind) if word.name not in COMMON_WORDS]
     if words:
-        common = ", ".join(f"`{name}`" for name in COMMON_WORDS)
+        others = ", ".join(f"`{name}`" for name in COMMON_WORDS)
         parts.append(
-            f"Its attribute `conformance` may have these keys besides {common}, which "
+            f"Its attribute `conformance` may have these keys besides {others}, which "
             "[every plugin](../conformance.md#by-name) may have:"
         )
         parts.append(word_table(words))
