@@ -60,7 +60,7 @@ def experiment(arms, comparisons=(), **fields):
         metric="routing.mean_reward",
         direction="max",
         baseline="base_model",
-        correction="holm",
+        correction="bonferroni",
         comparisons=tuple(comparisons),
     )
     return ExperimentResult(

@@ -28,7 +28,7 @@ def test_every_combination_is_an_arm_and_is_compared(result):
     assert [comparison.arm for comparison in result.conclusion.comparisons] == [
         arm.arm for arm in result.arms
     ]
-    assert result.conclusion.correction == "holm"
+    assert result.conclusion.correction == "bonferroni"
 
 
 def test_the_axis_reaches_the_projects_own_transform(matrix, result, read):

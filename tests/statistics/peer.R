@@ -174,17 +174,32 @@ claim_p <- function(test, claim, margin) {
 
 westfall_young <- function(tests, p_values, draws) {
   nulls <- sapply(tests, function(test) test$nulls())
-  order <- order(p_values); found <- matrix(0, length(tests), 2); highest <- 0
-  for (rank in seq_along(order)) {
-    arm <- order[rank]; p <- p_values[arm]
-    smallest <- apply(nulls[, order[rank:length(order)], drop = FALSE], 1, min)
-    highest <- max(highest, min(1, max(mean(smallest <= p * (1 + 1e-9)), p)))
-    rare <- max(p, 3 / draws); spread <- max(highest, 3 / draws)
+  smallest <- apply(nulls, 1, min); found <- matrix(0, length(tests), 2)
+  for (arm in seq_along(tests)) {
+    p <- p_values[arm]
+    made <- min(1, length(tests) * p, max(mean(smallest <= p * (1 + 1e-9)), p))
+    rare <- max(p, 3 / draws); spread <- max(made, 3 / draws)
     error <- sqrt(spread * max(0, 1 - spread)) + (length(tests) - 1) * sqrt(rare * (1 - rare))
     error <- if (tests[[1]]$exact) 0 else 5 * error * sqrt(1 / draws + 1 / DRAWS) + length(tests) / draws
-    found[arm, ] <- c(highest, error)
+    found[arm, ] <- c(made, error)
   }
   found
+}
+
+# An end of an interval as a middle and an error: it holds the one of 95 %, and agrees with the tests of 0 and of the margin.
+interval_end <- function(test, q, direction, least) {
+  pick <- if (direction > 0) pmax else pmin
+  back <- if (direction > 0) pmin else pmax
+  ends <- c()
+  for (level in c(q$narrow, q$wide)) for (loose in c(-1, 1)) {
+    ends <- c(ends, pick(test$end(direction, level, loose), test$end(direction, max(level, 0.05), loose)))
+  }
+  for (effect in if (q$agrees == 1) unique(c(-least, 0, least)) else c()) {
+    p <- p_of(test, effect); held <- pick(ends, effect)
+    left_out <- if (direction * (effect - test$effect) > 0) back(ends, effect) else ends
+    ends <- if (p[1] - p[2] > q$narrow) held else if (p[1] + p[2] <= q$wide) left_out else c(held, left_out)
+  }
+  c(mean(range(ends)), diff(range(ends)) / 2 + 2e-3 * test$step)
 }
 
 test_of <- function(q, fill = NULL) {
@@ -217,8 +232,7 @@ answer <- function(q) {
     p_value = beyond, claim_p = claim_p(test, q$claim, q$margin)
   )
   for (side in c("low", "high")) {
-    ends <- sapply(c(-1, 1), function(loose) test$end(if (side == "low") -1 else 1, 0.05, loose))
-    found[[side]] <- c(mean(ends), abs(diff(ends)) / 2 + 2e-3 * test$step)
+    found[[side]] <- interval_end(test, q, if (side == "low") -1 else 1, least)
   }
   missing <- sapply(c(q$arm, q$baseline), function(side) sum(is.na(lines$reward[lines$side == side])))
   if (sum(missing)) for (place in 0:1) {
@@ -237,7 +251,7 @@ for (family in unique(questions$of)) {
   members <- which(questions$of == family)
   p <- sapply(answers[members], function(each) each$found$p_value[1])
   errors <- sapply(answers[members], function(each) each$found$p_value[2])
-  corrected <- cbind(p.adjust(p, method = "holm"), length(p) * max(errors))
+  corrected <- cbind(p.adjust(p, method = "bonferroni"), length(p) * max(errors))
   if (length(p) > 1 && questions$correction[members[1]] == "westfall-young") {
     corrected <- westfall_young(lapply(answers[members], `[[`, "test"), p, questions$draws[members[1]])
   }

@@ -312,19 +312,37 @@ def claim_p(test, claim, margin):
 
 
 def westfall_young(tests, p_values, draws):
-    """Step-down by the smallest p-value under shared flips; the error is that of the share and of each other arm's quantile."""
+    """The smallest p-value of all arms under shared flips; the error is that of the share and of each other arm's quantile."""
     exact, signs = tests[0].exact, tests[0].signs
     nulls = [stats.rankdata(-test.statistic(signs * test.sums), method="max") / len(signs) for test in tests]
-    order, found, highest = np.argsort(p_values, kind="stable"), {}, 0.0
-    for rank, arm in enumerate(order):
-        p = p_values[arm]
-        share = float((np.min([nulls[a] for a in order[rank:]], axis=0) <= p * (1 + 1e-9)).mean())
-        highest = max(highest, min(1.0, max(share, p)))
-        rare, spread = max(p, 3 / draws), max(highest, 3 / draws)
+    smallest, found = np.min(nulls, axis=0), []
+    for p in p_values:
+        made = min(1.0, len(tests) * p, max(float((smallest <= p * (1 + 1e-9)).mean()), p))
+        rare, spread = max(p, 3 / draws), max(made, 3 / draws)
         error = math.sqrt(spread * max(0.0, 1 - spread)) + (len(tests) - 1) * math.sqrt(rare * (1 - rare))
         error = 0.0 if exact else 5 * error * math.sqrt(1 / draws + 1 / DRAWS) + len(tests) / draws
-        found[arm] = highest, error
-    return [found[arm] for arm in range(len(tests))]
+        found.append((made, error))
+    return found
+
+
+def interval_end(test, question, direction, least):
+    """An end of an interval as a middle and an error: it holds the one of 95 %, and agrees with the tests of 0 and of the margin."""
+    pick = max if direction > 0 else min
+    narrow, wide = float(question["narrow"]), float(question["wide"])
+    ends = [
+        pick(test.end(direction, level, loose), test.end(direction, max(level, 0.05), loose))
+        for level in (narrow, wide)
+        for loose in (-1.0, 1.0)
+    ]
+    for effect in dict.fromkeys((-least, 0.0, least)) if question["agrees"] == "1" else ():
+        p, error = test.p(effect)
+        held = [pick(end, effect) for end in ends]
+        before = direction * (effect - test.effect) > 0
+        left_out = (
+            [min(end, effect) if direction > 0 else max(end, effect) for end in ends] if before else ends
+        )
+        ends = held if p - error > narrow else left_out if p + error <= wide else [*held, *left_out]
+    return (min(ends) + max(ends)) / 2, (max(ends) - min(ends)) / 2 + 2e-3 * test.step
 
 
 def paired_test(question, fill=None):
@@ -360,9 +378,7 @@ def answer(question):
     yield "p_value", *beyond
     yield "claim_p", *claim_p(test, claim, margin)
     for name, direction in (("low", -1.0), ("high", 1.0)):
-        ends = [test.end(direction, 0.05, loose) for loose in (-1.0, 1.0)]
-        middle, slack = sum(ends) / 2, 2e-3 * test.step
-        yield name, middle, abs(ends[0] - ends[1]) / 2 + slack
+        yield name, *interval_end(test, question, direction, least)
     if sides.missing[arm] or sides.missing[baseline]:
         for place, (of_arm, of_base) in enumerate(((0.0, 1.0), (1.0, 0.0))):
             yield (
@@ -391,7 +407,7 @@ def main(questions_path, numbers_path):
             made = westfall_young(tests, p_values, draws)
         else:
             error = len(tests) * max(e for _, (_, e) in members)
-            made = [(float(p), error) for p in multipletests(p_values, method="holm")[1]]
+            made = [(float(p), error) for p in multipletests(p_values, method="bonferroni")[1]]
         rows += [
             (question["id"], "p_corrected", repr(p), repr(e))
             for question, (p, e) in zip(questions, made, strict=True)

@@ -117,6 +117,12 @@ def questions(made, folder):
                     "level": level,
                     "family": len(comparisons),
                     "correction": comparison["correction"] or "",
+                    # The level of a single interval follows from shared flips if there are some, and lies between these.
+                    "narrow": level
+                    if comparison["correction"] == "westfall-young"
+                    else level / len(comparisons),
+                    "wide": level / len(comparisons),
+                    "agrees": 1,
                     "draws": conclusion["procedure"]["draws"],
                     "largest": 1.0,
                 },
@@ -160,6 +166,9 @@ def losses(made, matrix, folder, draws):
                 "level": matrix["level"],
                 "family": 1,
                 "correction": "",
+                "narrow": 0.05,
+                "wide": 0.05,
+                "agrees": 0,
                 "draws": draws,
                 "largest": 1.0,
             },

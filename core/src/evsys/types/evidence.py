@@ -70,7 +70,7 @@ class ClaimResult:
     The claim `better` is that the effect of `arm` against `against` exceeds `margin`; `worse` that it is below `-margin`, `no_worse`
     that it is above `-margin`, and `equal` that it lies between `-margin` and `margin`. The subject is this `checkpoint`, which was trained
     and scored, or its `recipe`, and so any other training run of it. `p_value` is two-sided and tests the effect against the margin;
-    of `equal` it is the larger of two; `p_corrected` is that of all arms together by `correction`, `holm` or `westfall-young`. `deviation` is the run-to-run deviation in the error, where it was known from earlier runs.
+    of `equal` it is the larger of two; `p_corrected` and the interval are those of all arms together by `correction`, `bonferroni` or `westfall-young`. `deviation` is the run-to-run deviation in the error, where it was known from earlier runs.
     """
 
     claim: Claim
@@ -149,7 +149,8 @@ class LookSeries:
     `number` counts from 1, and `earlier` has the looks before it, the oldest first. `level` is the part of `alpha`, the level of the whole series, that
     this look may spend. `scorings` is more than 1 if a run was ended by what it scored: it could have ended at any of them, so the level
     is divided by their number. `tested` is false if there was nothing to test, and `complete` if every planned run has a score; a look that
-    tested nothing, or that the same experiment completed later, spends nothing.
+    tested nothing, or that the same experiment completed later, spends nothing. `rebuilt`: the project's ledger of looks was missing once and was
+    made again from the experiments on record, so looks of deleted ones aren't known.
     """
 
     number: int
@@ -164,6 +165,7 @@ class LookSeries:
     tested: bool = True
     complete: bool = True
     earlier: tuple[Look, ...] = ()
+    rebuilt: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -189,7 +191,7 @@ class NoiseFloor:
 
 @attrs.frozen(kw_only=True)
 class GuardResult:
-    """Whether the reward of a run and the guard's score of the same rollouts parted ways.
+    """Whether the reward of a run and its guard parted ways: a `verifier` of the same rollouts, or a `benchmark`.
 
     A gap is the mean reward minus the mean score of the guard, both scaled to 0..1. `start_gap` is that of the start, `gap` the present one.
     `growth_low` is a lower bound of the largest growth of the expected gap, which holds at all checks together with probability `1 - level`.
@@ -197,7 +199,8 @@ class GuardResult:
     step of the alarm and `reason` says why, None where there was none. `groups` were compared in `checks`; `unscored` rollouts had no score of one side.
     """
 
-    verifier: str
+    verifier: str | None = None
+    benchmark: str | None = None
     level: float
     margin: float
     checks: int = 0

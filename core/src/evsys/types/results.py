@@ -209,8 +209,10 @@ class Comparison:
     versions that didn't count them. A task that only one side has a score of doesn't count. `effect_bounds` are the smallest and the largest effect
     that missing samples allow; `n_units` of the tasks are independent:
     tasks of one cluster, such as copies of one task, count as one. `missing_decides` says why the outcome is `inconclusive` where it hangs on them.
-    `low` and `high` are the 95 % interval of this comparison alone. `corrected_low` and `corrected_high` hold for all arms together at the
-    level of significance of the experiment, as `p_corrected` does by `correction`, `holm` or `westfall-young` (None for a single arm).
+    The intervals `low` to `high` of all arms hold together with probability 1 - `level`, the level of significance of the experiment. They follow
+    from the same tests as `p_corrected`, by `correction`, `bonferroni` or `westfall-young` (None for a single arm): an interval leaves out no effect
+    only if that is at most `level`. `method` names the test of `p_value`, which of a claim with a margin is a test of that margin.
+    `standard_error` is that of `effect`.
     `shrunken_effect` is the effect expected of the next measurement, None where the arm wasn't chosen among several.
     """
 
@@ -223,8 +225,8 @@ class Comparison:
     high: float | None = None
     p_value: float | None = None
     p_corrected: float | None = None
-    corrected_low: float | None = None
-    corrected_high: float | None = None
+    level: float | None = None
+    standard_error: float | None = None
     correction: str | None = None
     smallest_detectable_effect: float | None = None
     method: str | None = None

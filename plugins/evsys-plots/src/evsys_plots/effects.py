@@ -75,7 +75,13 @@ def _how_to_read(material: Material, *, checkpoints: bool) -> str:
     of = " and ".join(said.get(claim, str(claim)) for claim in sorted(map(str, claims)))
     about = f" about {of}" if of else ""
     thin = "; thin: these models, not their recipes" if checkpoints else ""
-    return f"bars: 95 % intervals{about}{thin}. Verdict: {material.verdict}"
+    return f"bars: {_confidence(material)} intervals{about}{thin}. Verdict: {material.verdict}"
+
+
+def _confidence(material: Material) -> str:
+    """That of all intervals together; records that don't state its level have 95 %."""
+    levels = [c["level"] for c in material.conclusion["comparisons"] if c.get("level") is not None]
+    return f"{100 * (1 - next(iter(levels), 0.05)):.3g} %"
 
 
 def _lines_of(axes: Axes, conclusion: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,10 @@ KINDS = {
     "confirmed": Kind(arms=TWO, rate=0.05, entry=DRAWN, rest="confirm: {seeds: 2}\ncontrol: {repeats: 2}\n"),
     "no_worse": Kind(metadata="  claim: no_worse\n  margin: 0.1\n", entry=DRAWN),
     "equal": Kind(metadata="  claim: equal\n  margin: 0.3\n", entry=DRAWN, steps=1, rate=0.0001),
-    "equal, binary": Kind(metadata="  claim: equal\n  margin: 0.3\n", steps=1, rate=0.0001),
+    "equal, binary": Kind(
+        metadata="  claim: equal\n  margin: 0.4\n", entry=", temperature: 1.5", steps=1, rate=0.0001
+    ),
+    "on the floor": Kind(metadata="  claim: equal\n  margin: 0.3\n", steps=1, rate=0.0001),
     "missing samples": Kind(verifier=broken_where_it_got_worse),
     "invalid": Kind(verifier=always_broken),
     "selected": Kind(entry=f"{DRAWN}, run_every: 10"),

@@ -30,6 +30,7 @@ VERDICTS = {
     "no_worse": "SUPPORTED",
     "equal": "SUPPORTED",
     "equal, binary": "SUPPORTED",
+    "on the floor": "INCONCLUSIVE",
     "missing samples": "INCONCLUSIVE",
     "invalid": "INVALID",
     "selected": "SUPPORTED",

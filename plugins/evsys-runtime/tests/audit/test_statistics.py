@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from evsys_runtime.audit.distributions import holm, studentized_maximum, t_quantile, t_two_sided
+from evsys_runtime.audit.distributions import studentized_maximum, t_quantile, t_two_sided
 from evsys_runtime.audit.metrics import task_metric
 from evsys_runtime.audit.paired_tests import BinaryPairs, SignFlips
 from evsys_runtime.audit.recipes import RecipeTest
@@ -46,12 +46,6 @@ def test_the_studentized_maximum_modulus_is_exceeded_as_often_as_it_says(count, 
 
 def test_the_studentized_maximum_modulus_of_one_is_students_quantile():
     assert studentized_maximum(1, 7, 0.05) == pytest.approx(t_quantile(0.05, 7), rel=1e-6)
-
-
-def test_holm_steps_down():
-    assert holm([0.01, 0.04, 0.03, 0.005], 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.01], 3) == pytest.approx([0.03])
-    assert holm([0.5, 0.5], 2) == [1.0, 1.0]
 
 
 def test_mcnemar_is_the_binomial_tail_that_all_outcomes_add_up_to():

@@ -47,6 +47,12 @@ class Compared:
         """Whether a planned repeat of either side has no score."""
         return any(len(side.runs) < side.planned for side in (self.arm, self.base))
 
+    def on_floor(self, question: Question) -> bool:
+        """Whether every task of both sides has the worst score there can be, which says nothing of their difference."""
+        worst = question.worst(self.arm.rewards | self.base.rewards)
+        values = [*self.arm.values.values(), *self.base.values.values()]
+        return worst is not None and all(abs(value - worst) <= 1e-12 for value in values)
+
     def missing(self) -> tuple[int, int, int]:
         """Samples without a score of the arm and of the baseline, and the tasks that lack one, among tasks that either has a score of."""
         tasks = sorted(self.arm.values.keys() | self.base.values.keys())

@@ -1,4 +1,4 @@
-"""Corrections over several arms: Holm's, and Westfall & Young's where all arms share their sign flips."""
+"""Single-step corrections over several arms: Bonferroni's, and Westfall & Young's where all arms share their sign flips."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
-from evsys_runtime.audit.distributions import holm
 from evsys_runtime.audit.paired_tests import Array, Estimate, Levels, PairedTest, SignFlips
 
 __all__ = ["Corrected", "correct"]
@@ -20,7 +19,7 @@ _DEVIATIONS = 5.0
 class Corrected:
     """Corrected p-values in the order of the arms, None where nothing was tested.
 
-    `method` is `holm`, `westfall-young`, or None for a single arm. `levels` is the level of one interval at which the intervals of all arms
+    `method` is `bonferroni`, `westfall-young`, or None for a single arm. `levels` is the level of one interval at which the intervals of all arms
     hold together, or the range that it lies in.
     """
 
@@ -35,7 +34,6 @@ def correct(
     *,
     level: float,
     at_zero: bool,
-    joint: bool,
 ) -> Corrected:
     """Correct p-values over all planned arms.
 
@@ -44,18 +42,17 @@ def correct(
         p_values: of the tests.
         level: of all arms together.
         at_zero: the p-values are those of no difference, or 1; sign flips say nothing of other differences.
-        joint: Westfall & Young's correction is used where it can be; False for records of before.
     """
     family, known = len(tests), [p for p in p_values if p is not None]
     flips = [test for test in tests if isinstance(test, SignFlips)]
     shared = len(flips) == len(known) > 1 and all(test.units == flips[0].units for test in flips[1:])
-    if joint and at_zero and shared:
+    if at_zero and shared:
         made, levels = _westfall_young(flips, known, family=family, level=level)
         method: str | None = "westfall-young"
     else:
         error = family * max((p.error for p in known), default=0.0)
-        made = [Estimate(p, error) for p in holm([p.value for p in known], family)]
-        levels, method = Levels(level / family, level / family), "holm" if family > 1 else None
+        made = [Estimate(min(1.0, family * p.value), error) for p in known]
+        levels, method = Levels(level / family, level / family), "bonferroni" if family > 1 else None
     corrected = iter(made)
     return Corrected(
         p_values=tuple(None if p is None else next(corrected) for p in p_values),
@@ -67,22 +64,20 @@ def correct(
 def _westfall_young(
     tests: Sequence[SignFlips], p_values: Sequence[Estimate], *, family: int, level: float
 ) -> tuple[list[Estimate], Levels]:
-    """The share of sign patterns whose smallest p-value, among arms that are no more significant, is as small (Westfall & Young 1993).
+    """The share of sign patterns whose smallest p-value, of all arms, is as small (Westfall & Young 1993).
 
     An arm that couldn't be compared adds its p-value. What the record may differ by: the error of this share, and that of each other arm's
     quantile at the same p-value.
     """
     unmade, draws = family - len(tests), tests[0].draws
     nulls = np.stack([test.null_p_values() for test in tests])
-    order = sorted(range(len(tests)), key=lambda arm: p_values[arm].value)
-    found, highest = [Estimate(1.0)] * len(tests), 0.0
-    for rank, arm in enumerate(order):
-        p = p_values[arm].value
-        share = float((nulls[order[rank:]].min(axis=0) <= p * (1.0 + 1e-9)).mean())
-        highest = max(highest, min(1.0, max(share, p) + unmade * p))
-        error = 0.0 if tests[0].exact else _error(highest, p, family, draws, nulls.shape[1])
-        found[arm] = Estimate(highest, error)
-    return found, _levels(nulls.min(axis=0), unmade, family, level, 0 if tests[0].exact else draws)
+    smallest, found = nulls.min(axis=0), []
+    for p in (estimate.value for estimate in p_values):
+        share = float((smallest <= p * (1.0 + 1e-9)).mean())
+        made = min(1.0, family * p, max(share, p) + unmade * p)
+        error = 0.0 if tests[0].exact else _error(made, p, family, draws, nulls.shape[1])
+        found.append(Estimate(made, error))
+    return found, _levels(smallest, unmade, family, level, 0 if tests[0].exact else draws)
 
 
 def _error(share: float, p: float, family: int, draws: int, own: int) -> float:
@@ -96,9 +91,11 @@ def _levels(smallest: Array, unmade: int, family: int, level: float, draws: int)
     ordered, least = np.sort(smallest), level / family
 
     def largest(allowed: float) -> float:
-        shares = np.searchsorted(ordered, ordered * (1.0 + 1e-9), side="right") / len(ordered)
-        enough = ordered[shares + unmade * ordered <= allowed]
-        return min(level, max(least, float(enough[-1]) if len(enough) else 0.0))
+        # Up to the smallest p-value of the next pattern the share of patterns stays the same.
+        below = np.searchsorted(ordered, ordered * (1.0 - 1e-9)) / len(ordered)
+        room = (allowed - below) / unmade if unmade else np.full(len(ordered), allowed)
+        ends = np.minimum(ordered * (1.0 - 2e-9), np.minimum(room, allowed / (1 + unmade)))[below <= allowed]
+        return min(level, max(least, float(ends.max()) if len(ends) else 0.0))
 
     if draws == 0:
         return Levels(largest(level), largest(level))

@@ -34,13 +34,13 @@ _DECIDED = frozenset({"win", "loss", "tie"})
 def corrected(question: Question, tests: Sequence[PairedTest | None]) -> Corrected:
     """The corrected p-values of the effects; an arm that couldn't be compared counts as not significant."""
     p_values = [None if test is None else p_beyond(test, question.least) for test in tests]
-    return correct(tests, p_values, level=question.level, at_zero=question.least == 0, joint=question.joint)
+    return correct(tests, p_values, level=question.level, at_zero=question.least == 0)
 
 
 def corrected_claims(question: Question, tests: Sequence[PairedTest | None]) -> Corrected:
     """The corrected p-values of the claims; 1 where the effect isn't on the claimed side."""
     p_values = [None if test is None else claim_p(question, test) for test in tests]
-    return correct(tests, p_values, level=question.level, at_zero=question.margin == 0, joint=question.joint)
+    return correct(tests, p_values, level=question.level, at_zero=question.margin == 0)
 
 
 def claim_p(question: Question, test: PairedTest) -> Estimate:
@@ -54,6 +54,8 @@ def outcomes(question: Question, one: Compared, test: PairedTest | None, p: Esti
     """The outcomes that an arm can have, by its corrected p-value, before missing samples are thought of."""
     if test is None or p is None:
         return frozenset({"unscored"})
+    if one.on_floor(question):
+        return frozenset({"inconclusive"})
     found: set[str] = set()
     if test.effect != 0 and p.maybe_at_most(question.level):
         within = abs(test.effect) <= noise_floor_of(question, len(one.arm.runs), len(one.base.runs))

@@ -1,14 +1,13 @@
-"""Distributions that numpy lacks, and Holm's correction."""
+"""Distributions that numpy lacks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
 
-__all__ = ["holm", "normal_two_sided", "studentized_maximum", "t_quantile", "t_two_sided"]
+__all__ = ["normal_two_sided", "studentized_maximum", "t_quantile", "t_two_sided"]
 
 _NORMAL_ABOVE = 1e6
 """With more degrees of freedom Student's t differs from the normal distribution by less than rounding matters."""
@@ -85,10 +84,3 @@ def studentized_maximum(count: int, freedom: int, level: float) -> float:
         middle = (low + high) / 2.0
         low, high = (middle, high) if exceeded(middle) > level else (low, middle)
     return high
-
-
-def holm(p_values: Sequence[float], family: int) -> list[float]:
-    """Holm's corrected p-values: the largest of (family - rank) p over all that are no larger, at most 1 (Holm 1979)."""
-    ranked = sorted(p_values)
-    scaled = [min(1.0, (family - rank) * p) for rank, p in enumerate(ranked)]
-    return [max(scaled[: ranked.index(p) + ranked.count(p)]) for p in p_values]

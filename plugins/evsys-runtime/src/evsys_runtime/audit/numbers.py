@@ -19,9 +19,8 @@ from evsys_runtime.audit.decision import (
     either,
     outcomes,
 )
-from evsys_runtime.audit.distributions import holm
 from evsys_runtime.audit.findings import Section
-from evsys_runtime.audit.paired_tests import NINETY_FIVE, Estimate, Levels, PairedTest
+from evsys_runtime.audit.paired_tests import NINETY_FIVE, Ends, Estimate, Levels, PairedTest
 from evsys_runtime.audit.question import Question
 from evsys_runtime.audit.sides import ArmRun
 
@@ -89,8 +88,12 @@ class Recomputed:
             tests: Sequence[PairedTest | None], ps: Any, of_arms: Sequence[Outcomes]
         ) -> list[Outcomes]:
             return [
-                frozenset() if test is None or p is None else claim_outcomes(question, test, p, family, mine)
-                for test, p, mine in zip(tests, ps, of_arms, strict=True)
+                frozenset()
+                if test is None or p is None
+                else frozenset({"undecided"})
+                if one.on_floor(question)
+                else claim_outcomes(question, test, p, family, mine)
+                for one, test, p, mine in zip(self.compared, tests, ps, of_arms, strict=True)
             ]
 
         seen = claimed(self.tests(subject, self.compared), p_values, arm_outcomes)
@@ -117,9 +120,8 @@ def check_comparisons(
     parts = [section.section("numbers", f"{section.about}: {one.arm.name}") for one in compared]
     for part, one, test, each in zip(parts, compared, tests, recorded, strict=True):
         _check_numbers(part, found.question, one, test, each)
-        if test is not None and "corrected_low" in each:
-            names = ("corrected_low", "corrected_high")
-            _check_interval(part, found.question, test, each, names=names, levels=made.levels)
+        if test is not None:
+            _check_interval(part, found.question, test, each, made.levels, tested=found.question.least)
     _check_corrected(parts, made, recorded)
     p_values = [None if each["p_corrected"] is None else Estimate(each["p_corrected"]) for each in recorded]
     possible = found.outcomes_of(subject, p_values)
@@ -142,7 +144,7 @@ def _check_numbers(
     part.close("effect", recorded["effect"], test.effect)
     p = p_beyond(test, question.least)
     _check_range(part, question, "p_value", recorded["p_value"], (p.value - p.error, p.value + p.error))
-    _check_interval(part, question, test, recorded)
+    part.same("level", recorded["level"], question.level)
     part.same("n_tasks", recorded["n_tasks"], test.n)
     if recorded.get("n_units") is not None:
         part.same("n_units", recorded["n_units"], test.groups)
@@ -156,11 +158,9 @@ def _check_numbers(
 
 
 def _check_corrected(parts: Sequence[Section], made: Corrected, recorded: Sequence[Tree]) -> None:
-    """Corrected p-values: Holm's follow from those on record, Westfall & Young's lie between these and Holm's."""
-    known = [each["p_value"] for each in recorded if each["p_value"] is not None]
-    by_holm = iter(holm(known, len(recorded)))
+    """Corrected p-values: Bonferroni's follow from those on record, Westfall & Young's lie between these and Bonferroni's."""
     for part, each, own in zip(parts, recorded, made.p_values, strict=True):
-        most = None if each["p_value"] is None else next(by_holm)
+        most = None if each["p_value"] is None else min(1.0, len(recorded) * each["p_value"])
         if each.get("correction") is not None or made.method is None:
             part.same("correction", each.get("correction"), None if own is None else made.method)
         if made.method != "westfall-young" or own is None or most is None:
@@ -177,17 +177,32 @@ def _check_interval(
     question: Question,
     test: PairedTest,
     recorded: Tree,
+    levels: Levels,
     *,
-    names: tuple[str, str] = ("low", "high"),
-    levels: Levels = NINETY_FIVE,
+    tested: float,
 ) -> None:
-    """Check an interval; one of a lower level also holds the one of 95 %."""
-    for name, direction in zip(names, (-1.0, 1.0), strict=True):
+    """Check an interval: one of a lower level than 5 % also holds the one of 95 %, and each agrees with the tests of 0 and of a margin."""
+    for name, direction in (("low", -1.0), ("high", 1.0)):
         ends = test.end(direction, levels)
         if levels.lowest < NINETY_FIVE.lowest:
             ends = ends.beyond(test.end(direction), direction)
+        for effect in dict.fromkeys((-tested, 0.0, tested)):
+            ends = _agreeing(ends, test, effect, direction, levels)
         lowest, highest = sorted((ends.near, ends.far))
         _check_range(part, question, name, recorded[name], (lowest - test.slack, highest + test.slack))
+
+
+def _agreeing(ends: Ends, test: PairedTest, effect: float, direction: float, levels: Levels) -> Ends:
+    """The end of an interval that holds a tested effect exactly if its p-value is above the level."""
+    p = test.p(effect)
+    held, left_out = ends.beyond(Ends(effect, effect), direction), ends
+    if direction * (effect - test.effect) > 0:
+        left_out = ends.before(effect, direction)
+    if not p.maybe_at_most(levels.highest):
+        return held
+    if p.surely_at_most(levels.lowest):
+        return left_out
+    return Ends(left_out.near, held.far)
 
 
 def _check_range(
@@ -244,7 +259,7 @@ def check_claims(
         ]
         parts = [section.section("numbers", f"claim about the {subject}: {name}") for name, *_ in tested]
         for part, (name, test, _) in zip(parts, tested, strict=True):
-            _check_claim(part, question, test, mine[name])
+            _check_claim(part, question, test, mine[name], made.levels)
         family = [mine[name] for name, *_ in tested] + [_UNTESTED] * (len(compared) - len(tested))
         ps_made = (*(p for *_, p in tested), *[None] * (len(compared) - len(tested)))
         blank = [section.section("numbers", "claims")] * (len(compared) - len(tested))
@@ -259,12 +274,12 @@ def check_claims(
                 _one_of(part, "outcome", mine[one.arm.name]["outcome"], allowed)
 
 
-def _check_claim(part: Section, question: Question, test: PairedTest, recorded: Tree) -> None:
+def _check_claim(part: Section, question: Question, test: PairedTest, recorded: Tree, levels: Levels) -> None:
     p = claim_p(question, test)
     part.same("claim", recorded["claim"], question.claim)
     part.close("margin", recorded["margin"], question.margin)
     part.close("effect", recorded["effect"], test.effect)
-    _check_interval(part, question, test, recorded)
+    _check_interval(part, question, test, recorded, levels, tested=question.margin)
     _check_range(part, question, "p_value", recorded["p_value"], (p.value - p.error, p.value + p.error))
 
 

@@ -86,6 +86,11 @@ class Ends:
         pick = max if direction > 0 else min
         return Ends(pick(self.near, other.near), pick(self.far, other.far))
 
+    def before(self, bound: float, direction: float) -> Ends:
+        """Not farther than `bound` in a direction."""
+        pick = min if direction > 0 else max
+        return Ends(pick(self.near, bound), pick(self.far, bound))
+
     def clipped(self, bound: float) -> Ends:
         """Within plus or minus `bound`."""
         return Ends(min(max(self.near, -bound), bound), min(max(self.far, -bound), bound))

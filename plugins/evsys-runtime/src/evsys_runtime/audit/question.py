@@ -21,7 +21,7 @@ class Question:
     """The success metric (`metric` of the entry `benchmark`), its direction, the baseline, the claim and its margin.
 
     `contrast` is the one arm that a claim is about, where the file names one. `rewards` is the range that verifiers declare; `range_known`
-    is False for records that don't say. `joint`: the record was corrected by Westfall & Young where that is possible. Tasks `left_out` don't count. `noise` is the noise floor on record.
+    is False for records that don't say. Tasks `left_out` don't count. `noise` is the noise floor on record.
     `deviation` is that of training runs, known from earlier ones.
     """
 
@@ -37,7 +37,6 @@ class Question:
     draws: int
     rewards: tuple[float, float] | None
     range_known: bool
-    joint: bool = True
     deviation: KnownDeviation | None = None
     left_out: frozenset[str] = frozenset()
     noise: Mapping[str, Any] | None = None
@@ -46,6 +45,15 @@ class Question:
     def least(self) -> float:
         """What a win or a loss has to exceed."""
         return self.margin if self.claim in ("better", "worse") else 0.0
+
+    def worst(self, seen: frozenset[float]) -> float | None:
+        """The worst value that the metric of a task can have, by the rewards that were seen; None where it isn't known."""
+        ends: tuple[float, float] | None = (0.0, 1.0)
+        if self.task_metric.of_rewards and not seen <= {0.0, 1.0}:
+            ends = None
+        if self.task_metric.of_rewards and self.rewards is not None:
+            ends = self.rewards
+        return None if ends is None else ends[0] if self.sign > 0 else ends[1]
 
     def largest_difference(self, seen: frozenset[float]) -> float | None:
         """The largest difference that a task can have; None where it isn't known."""
@@ -92,7 +100,6 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
         rewards=_finite(entry.get("reward_range")),
         range_known="reward_range" in entry,
         deviation=known_deviation(deviation) if same else None,
-        joint=any("correction" in each for each in conclusion.get("comparisons") or ()),
         noise=conclusion.get("noise_floor"),
     )
 

@@ -2,6 +2,7 @@
 
 import json
 
+import attrs
 import jsonschema
 import pytest
 from past_lab import Lab, write_conclusion
@@ -9,12 +10,15 @@ from past_lab import Lab, write_conclusion
 from evsys.types import Failure, Settling, SettlingPoint
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.memory.coming_look import at_coming_look, coming_level
 from evsys_runtime.experiment.memory.next import next_steps
 from evsys_runtime.experiment.memory.results import Condition, Region
 from evsys_runtime.experiment.memory.untried import Tried, untried
 from evsys_runtime.experiment.result_schemas import result_schema
 from evsys_runtime.record.index import Index
 from evsys_runtime.record.result_trees import result_tree
+from evsys_runtime.experiment.verdict.spending import level_of_look
+from evsys_runtime.record.past import LookPlace, PastExperiment
 from evsys_runtime.record.retraction import retract
 
 CONFIG = """version: 1
@@ -380,3 +384,13 @@ def test_a_search_that_tried_a_value_beside_other_numbers_has_been_there():
     assert [each.value for each in untried({"p": "2.0", "q": "5"}, tried[:1])] == [4.0]
     assert list(untried({"p": "2.0", "q": "5"}, tried)) == []
     assert [each.value for each in untried({"p": "2.0", "q": "5"}, tried[:2])] == [4.2]
+
+
+def test_a_question_that_was_looked_at_since_takes_more_at_its_next_look():
+    past = PastExperiment(experiment_id="one", look=LookPlace(number=1, of=1))
+    settling = Settling(arm="a", tasks=300, runs=4)
+    assert at_coming_look(settling, past) == settling
+    later = attrs.evolve(past, look=LookPlace(number=1, of=9))
+    assert coming_level(later) == level_of_look(10, 0.05)
+    more = at_coming_look(settling, later)
+    assert (more.tasks, more.runs) == (462, 7)  # (z(1 - 0.00016 / 2) + z(0.8))² by the same of 0.0039

@@ -90,7 +90,7 @@ def main() -> None:
             [b, c, float(stats.binomtest(b, b + c).pvalue - stats.binom.pmf(min(b, c), b + c, 0.5))]
             for b, c in tables
         ],
-        "holm": multipletests([0.01, 0.04, 0.03, 0.005, 0.2, 0.011], method="holm")[1].tolist(),
+        "bonferroni": multipletests([0.01, 0.04, 0.03, 0.005, 0.2, 0.011], method="bonferroni")[1].tolist(),
         "wild": {str(mean): wild(np.array(DIFFERENCES), ones, mean) for mean in (0.0, 0.05, -0.1, 0.4)},
         "wild_interval": interval(
             lambda mean: wild(np.array(DIFFERENCES), ones, mean), float(np.mean(DIFFERENCES)), 0.1

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from statistics import NormalDist
 
-LEVEL = 0.05
 FIRST_LOOK = 0.04  # the level of a first look at a question
 
 
@@ -41,7 +40,7 @@ def main(folder):
             assert confirmed is None
             confirmed = {**compared(group, benchmark), "arm": name, "runs": [run["run_id"] for run in group]}
             confirmed["p_corrected"] = confirmed["p_value"]
-            del confirmed["p_by_pattern"]
+            bound(confirmed, FIRST_LOOK)
             confirmed["outcome"] = outcome(confirmed, minimum, noise)
     return {
         "comparisons": comparisons,
@@ -60,16 +59,28 @@ def main(folder):
 
 
 def correct(comparisons):
-    """Westfall & Young, step by step: how often the smallest p-value of an arm and those behind it is as small by chance."""
-    order = sorted(comparisons, key=lambda name: comparisons[name]["p_value"])
-    by_pattern = {name: one.pop("p_by_pattern") for name, one in comparisons.items()}
-    highest = 0.0
-    for place, name in enumerate(order):
-        one = comparisons[name]
-        smallest = list(map(min, zip(*(by_pattern[other] for other in order[place:]), strict=True)))
+    """Westfall & Young, single-step: how often the smallest p-value of all arms is as small by chance."""
+    by_pattern = [p_by_pattern(*one["parts"][:2]) for one in comparisons.values()]
+    smallest = list(map(min, zip(*by_pattern, strict=True)))
+    for one in comparisons.values():
         as_small = sum(1 for p in smallest if p <= one["p_value"] * (1 + 1e-9))
-        highest = max(highest, as_small / len(smallest))
-        one["p_corrected"] = highest
+        one["p_corrected"] = as_small / len(smallest)
+    allowed = [
+        p
+        for p in smallest
+        if sum(1 for other in smallest if other <= p * (1 + 1e-9)) <= FIRST_LOOK * len(smallest)
+    ]
+    above = min((p for p in smallest if p > max(allowed, default=0.0) * (1 + 1e-9)), default=1.0)
+    for one in comparisons.values():
+        bound(one, max(FIRST_LOOK / len(comparisons), min(FIRST_LOOK, above * (1 - 1e-9))))
+
+
+def bound(one, level):
+    """With the interval that agrees with the corrected p-value."""
+    sums, sizes, error = one.pop("parts")
+    low = end(sums, sizes, one["effect"], error, -1.0, level)
+    high = end(sums, sizes, one["effect"], error, 1.0, level)
+    one["low"], one["high"] = max(low, -1.0), min(high, 1.0)  # rewards are 0 or 1
 
 
 def verdict(winners, confirmed):
@@ -155,17 +166,13 @@ def compared(group, benchmark):
     effect = math.fsum(sums) / sum(sizes)
     error = spread(sums, sizes, effect)
     normal = NormalDist()
-    low = end(sums, sizes, effect, error, -1.0)
-    high = end(sums, sizes, effect, error, 1.0)
     return {
         "before": mean([e["metrics"]["mean_reward"]["value"] for e in untrained]),
         "after": mean([e["metrics"]["mean_reward"]["value"] for e in trained]),
         "effect": effect,
-        "low": max(low, -1.0),  # rewards are 0 or 1
-        "high": min(high, 1.0),
         "tolerance": 2e-3 * error,
         "p_value": p_value(sums, sizes, effect, error, 0.0),
-        "p_by_pattern": p_by_pattern(sums, sizes),
+        "parts": (sums, sizes, error),
         "smallest_detectable_effect": (normal.inv_cdf(1 - FIRST_LOOK / 2) + normal.inv_cdf(0.8)) * error,
         "n_tasks": len(after),
         "n_seeds": len(group),
@@ -207,13 +214,13 @@ def p_by_pattern(sums, sizes):
     return [1 - bisect.bisect_left(ranked, t * (1 - 1e-9)) / len(found) for t in found]
 
 
-def end(sums, sizes, effect, error, direction):
+def end(sums, sizes, effect, error, direction, level):
     inside, outside = 0.0, error
-    while p_value(sums, sizes, effect, error, effect + direction * outside) > LEVEL:
+    while p_value(sums, sizes, effect, error, effect + direction * outside) > level:
         inside, outside = outside, 2 * outside
     while outside - inside > 5e-4 * error:
         middle = (inside + outside) / 2
-        if p_value(sums, sizes, effect, error, effect + direction * middle) > LEVEL:
+        if p_value(sums, sizes, effect, error, effect + direction * middle) > level:
             inside = middle
         else:
             outside = middle
@@ -223,9 +230,9 @@ def end(sums, sizes, effect, error, direction):
 def outcome(one, minimum, noise):
     sides = (1 / one["n_seeds"] + 1 / one["n_baseline_seeds"]) / 2
     floor = 0.0 if noise is None else noise["largest"] * math.sqrt(sides)
-    if one["p_corrected"] <= LEVEL and minimum <= abs(one["effect"]) <= floor:
+    if one["p_corrected"] <= FIRST_LOOK and minimum <= abs(one["effect"]) <= floor:
         return "inconclusive"
-    if one["p_corrected"] <= LEVEL and abs(one["effect"]) >= minimum:
+    if one["p_corrected"] <= FIRST_LOOK and abs(one["effect"]) >= minimum:
         return "win" if one["effect"] > 0 else "loss"
     return "tie" if -minimum <= one["low"] and one["high"] <= minimum else "inconclusive"
 

@@ -94,6 +94,65 @@ def test_an_undecided_verdict_says_what_it_hangs_on():
     assert chance.reason == "no arm differs from base_model beyond what chance explains"
 
 
+@pytest.mark.parametrize("claim", ["better", "no_worse", "equal"])
+def test_two_sides_on_the_floor_are_uninformative_and_no_tie(claim):
+    bounded = attrs.evolve(QUESTION, possible=lambda rewards: rewards, claim=claim, margin=0.2)
+    conclusion = conclude(bounded, [arm("a", ZEROS, ZEROS)])
+    assert (conclusion.verdict, conclusion.comparisons[0].outcome) == ("INCONCLUSIVE", "inconclusive")
+    assert {each.outcome for each in conclusion.claims} == {"undecided"}
+    assert conclusion.reason == (
+        "a and base_model are on the floor: every task of both scores 0.000, the worst there is, so neither is told apart"
+    )
+    assert conclusion.settle == "tasks of which base_model solves some: easier ones, or partial credit"
+
+
+def test_the_floor_of_a_metric_where_less_is_better_is_its_highest_value():
+    errors = attrs.evolve(QUESTION, possible=lambda rewards: rewards, direction="min", margin=0.2)
+    assert "on the floor" in conclude(errors, [arm("a", ONES, ONES)]).reason
+    assert conclude(errors, [arm("a", ZEROS, ZEROS)]).verdict == "REFUTED"
+
+
+def test_the_test_that_is_named_is_the_one_whose_p_value_is_shown():
+    some = [1.0] * 25 + [0.0] * 5
+    for margin, name in ((0.0, "McNemar exact"), (0.2, "paired score test")):
+        conclusion = conclude(attrs.evolve(QUESTION, margin=margin), [arm("a", ZEROS, some)])
+        (comparison,) = conclusion.comparisons
+        assert comparison.method == name
+        assert f", {name}, 30 tasks" in comparison_sentence(conclusion, comparison)
+        assert conclusion.claims[0].test == name
+    partial = [0.5 + i / 100 for i in range(30)]
+    (comparison,) = conclude(attrs.evolve(QUESTION, margin=0.2), [arm("a", ZEROS, partial)]).comparisons
+    assert comparison.method == "wild bootstrap and weighted means"
+
+
+@pytest.mark.parametrize(
+    ("claim", "margin"), [("better", 0.0), ("better", 0.1), ("no_worse", 0.1), ("equal", 0.2)]
+)
+def test_what_would_settle_it_is_counted_at_the_level_of_the_next_look(claim, margin):
+    some = [1.0] * 3 + [0.0] * 27
+    question = attrs.evolve(QUESTION, claim=claim, margin=margin)
+
+    def tasks(question):
+        conclusion = conclude(question, [arm("a", [0.0] * 28 + [1.0] * 2, some)])
+        assert conclusion.verdict == "INCONCLUSIVE"
+        first = conclusion.settling or conclusion.settling_curve[0]
+        return first.tasks
+
+    assert tasks(attrs.evolve(question, next_level=0.0039)) > tasks(question)
+
+
+def test_an_effect_has_one_interval_at_the_level_of_its_look_wherever_it_is_shown():
+    question = attrs.evolve(QUESTION, level=0.01)
+    conclusion = conclude(question, [arm("a", ZEROS, [1.0] * 20 + [0.0] * 10)])
+    (comparison,), (claim,) = conclusion.comparisons, conclusion.claims
+    assert (comparison.low, comparison.high) == (claim.low, claim.high)
+    assert comparison.level == 0.01
+    ends = f"(99 % interval {comparison.low:.3f} to {comparison.high:.3f}, p"
+    assert ends in comparison_sentence(conclusion, comparison)
+    wider = conclude(QUESTION, [arm("a", ZEROS, [1.0] * 20 + [0.0] * 10)]).comparisons[0]
+    assert comparison.low < wider.low < wider.high < comparison.high
+
+
 def test_an_arm_that_changed_nothing_is_never_supported():
     assert conclude(QUESTION, [arm("a", ZEROS, ZEROS)]).verdict == "INCONCLUSIVE"
 
@@ -106,7 +165,7 @@ def test_a_harmful_arm_is_refuted():
 def test_a_winner_among_several_is_only_a_candidate_and_says_what_settles_it():
     conclusion = conclude(QUESTION, [arm("a", ZEROS, ONES), arm("b", ZEROS, ZEROS)])
     assert conclusion.verdict == "CANDIDATE"
-    assert conclusion.correction == "holm"
+    assert conclusion.correction == "bonferroni"
     assert "fresh rollouts" in conclusion.settle
 
 

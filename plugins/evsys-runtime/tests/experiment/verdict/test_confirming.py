@@ -38,7 +38,7 @@ def again(winner, base, *, seeds=1, question=QUESTION, arm="a", **fields):
 
 def concluded(others, second, question=QUESTION, **options):
     made, asked = second
-    results = [run("base", 5), run("a", 35), *others, *made]
+    results = [run("base", 6), run("a", 35), *others, *made]
     return conclude(question, results, confirming=asked, **options)
 
 
@@ -107,7 +107,7 @@ def test_too_few_tasks_once_more_make_it_invalid():
 
 def test_fresh_runs_have_no_part_in_what_chose_the_winner():
     with_them = concluded([OPEN], again(5, 35, seeds=4))
-    without = conclude(QUESTION, [run("base", 5), run("a", 35), OPEN])
+    without = conclude(QUESTION, [run("base", 6), run("a", 35), OPEN])
     assert with_them.comparisons == without.comparisons
     assert with_them.checkpoints == without.checkpoints
 
@@ -192,8 +192,8 @@ def test_noise_holds_back_a_second_trial_on_the_same_entry_alone():
     same = concluded([OPEN, *controls], again(20, 5), noise=noise)
     assert (same.confirmed.comparison.outcome, same.verdict) == ("inconclusive", "CANDIDATE")
     assert "trained anew its effect of +0.375 is no more than noise: 5 equal runs of base" in same.reason
-    assert "4 training runs of a and of base" in same.settle
-    assert same.settling == Settling(arm="a", runs=4)
+    assert "3 training runs of a and of base" in same.settle
+    assert same.settling == Settling(arm="a", runs=3)
     other = concluded([OPEN, *controls], again(20, 5, question=FINAL), noise=noise)
     assert (other.confirmed.comparison.outcome, other.verdict) == ("win", "SUPPORTED")
 

@@ -15,7 +15,7 @@ from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.verdict import comparing
 from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
 from evsys_runtime.experiment.verdict.conclude import conclude
-from evsys_runtime.experiment.verdict.corrections import holm
+from evsys_runtime.experiment.verdict.corrections import bonferroni
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.spending import level_of_look
 from evsys_runtime.experiment.verdict.student import two_sided_p
@@ -148,11 +148,11 @@ def test_a_first_look_with_a_tenth_more_tasks_finds_as_much_as_a_plain_test(
 
 
 def plain_test_finds(rows, *, binary):
-    """Whether McNemar's test or Student's t at the whole level, by Holm's correction, finds the first arm better than row 0."""
+    """Whether McNemar's test or Student's t at the whole level, by Bonferroni's correction, finds the first arm better than row 0."""
     differences = rows[1:] - rows[0]
     if binary:
         p_values = [mcnemar(int((d > 0).sum()), int((d < 0).sum())) for d in differences]
     else:
         errors = differences.std(axis=1, ddof=1) / differences.shape[1] ** 0.5
         p_values = [two_sided_p(t, differences.shape[1] - 1) for t in differences.mean(axis=1) / errors]
-    return holm(p_values)[0] <= ALPHA and differences[0].mean() > 0
+    return bonferroni(p_values)[0] <= ALPHA and differences[0].mean() > 0

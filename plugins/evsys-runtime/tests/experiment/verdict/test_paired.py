@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evsys_runtime.experiment.verdict.binary_pairs import mcnemar, paired_proportions_p, tango_z
-from evsys_runtime.experiment.verdict.corrections import holm
+from evsys_runtime.experiment.verdict.corrections import bonferroni
 from evsys_runtime.experiment.verdict.paired import paired_difference, wild_bootstrap
 
 
@@ -66,8 +66,8 @@ def test_a_few_equal_tasks_do_not_exclude_a_loss_of_the_margin(margin):
     assert result.p_of(margin) > 0.05
 
 
-def test_holm_matches_a_hand_calculation():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+def test_bonferroni_matches_a_hand_calculation():
+    assert bonferroni([0.01, 0.04, 0.3, 0.005]) == pytest.approx([0.04, 0.16, 1.0, 0.02])
 
 
 def test_equal_scores_on_every_task_have_p_one_but_no_false_certainty():
@@ -135,8 +135,8 @@ def test_task_order_changes_no_bit_once_tasks_are_sorted():
     assert wild_bootstrap(values).p_value == wild_bootstrap(values.copy()).p_value
 
 
-def test_holm_counts_comparisons_that_could_not_be_made():
-    assert holm([0.01], family=4) == pytest.approx([0.04])
+def test_bonferroni_counts_comparisons_that_could_not_be_made():
+    assert bonferroni([0.01], family=4) == pytest.approx([0.04])
 
 
 @given(

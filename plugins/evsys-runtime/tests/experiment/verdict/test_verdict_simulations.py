@@ -17,7 +17,7 @@ from evsys_runtime.experiment.verdict import comparing
 from evsys_runtime.experiment.verdict.claims import claim_p
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirming import Confirming
-from evsys_runtime.experiment.verdict.corrections import corrected, holm
+from evsys_runtime.experiment.verdict.corrections import bonferroni, corrected
 from evsys_runtime.experiment.verdict.noise import noise_floor, with_limit
 from evsys_runtime.experiment.verdict.paired import Pair, paired_differences, wild_bootstrap
 from evsys_runtime.experiment.verdict.question import Question
@@ -116,7 +116,7 @@ def test_a_family_of_arms_has_a_false_find_in_at_most_5_of_100(arms, shifts, tri
     """They share a baseline and its luck, so their comparisons are correlated. Arms that differ don't count as false."""
     rng = np.random.default_rng(arms)
     truth = np.where(np.arange(arms) % 2 == 1, 0.8, 0.0) if shifts == "half_better" else np.zeros(arms)
-    false = {"holm": 0, "westfall-young": 0}
+    false = {"bonferroni": 0, "westfall-young": 0}
     held = 0
     for seed in range(trials):
         names = tuple(map(str, range(60)))
@@ -129,14 +129,14 @@ def test_a_family_of_arms_has_a_false_find_in_at_most_5_of_100(arms, shifts, tri
         p_values = [one.p_value for one in found]
         family = corrected(found, p_values, family=arms, level=LEVEL, at_zero=True)
         assert family.method == "westfall-young"
-        for name, made in ((("holm"), holm(p_values)), ("westfall-young", family.p_values)):
+        for name, made in (("bonferroni", bonferroni(p_values)), ("westfall-young", family.p_values)):
             false[name] += any(p <= LEVEL for p, shift in zip(made, truth, strict=True) if shift == 0)
-        ends = [one.interval(family.level) for one in found]
+        ends = [one.interval(family.single_level) for one in found]
         held += all(low <= shift <= high for (low, high), shift in zip(ends, truth, strict=True))
     allowed = LEVEL + room(LEVEL, trials)
     shares = {name: f"{100 * count / trials:.2f} %" for name, count in false.items()}
     figure(f"{shares}, all held {held / trials:.3f}")
-    assert false["holm"] <= false["westfall-young"] <= allowed * trials
+    assert false["bonferroni"] <= false["westfall-young"] <= allowed * trials
     assert held / trials >= 1 - allowed
 
 

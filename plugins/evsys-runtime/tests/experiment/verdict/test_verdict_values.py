@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
-from evsys_runtime.experiment.verdict.corrections import holm
+from evsys_runtime.experiment.verdict.corrections import bonferroni
 from evsys_runtime.experiment.verdict.paired import (
     Paired,
     Seeds,
@@ -37,8 +37,8 @@ def test_mcnemar_is_exact_from_25_tasks_that_differ_on_and_mid_p_below(better, w
     assert mcnemar(better, worse) == pytest.approx(p, rel=1e-12)
 
 
-def test_holm():
-    assert holm([0.01, 0.04, 0.03, 0.005, 0.2, 0.011]) == pytest.approx(VALUES["holm"], rel=1e-12)
+def test_bonferroni():
+    assert bonferroni([0.01, 0.04, 0.03, 0.005, 0.2, 0.011]) == pytest.approx(VALUES["bonferroni"], rel=1e-12)
 
 
 @pytest.mark.parametrize(("mean", "p"), VALUES["wild"].items())

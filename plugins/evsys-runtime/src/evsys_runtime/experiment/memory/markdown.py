@@ -19,7 +19,7 @@ __all__ = ["LEAST", "SECTIONS", "context_markdown"]
 SECTIONS: Mapping[str, str] = {
     "best": "Best so far",
     "retracted": "Retracted or edited: don't build on these",
-    "supported": "What worked: SUPPORTED (effect [95 % interval]; recipe or checkpoint, training runs x tasks)",
+    "supported": "What worked: SUPPORTED (effect [interval at the level of its look]; recipe or checkpoint, training runs x tasks)",
     "candidates": "What may work: CANDIDATE, the best of several and not confirmed",
     "open": "Open questions: INCONCLUSIVE",
     "failures": "What failed",

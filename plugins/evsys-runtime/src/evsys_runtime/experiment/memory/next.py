@@ -9,9 +9,10 @@ from typing import Any
 import attrs
 
 from evsys.errors import StoreError
-from evsys.types import Comparison
+from evsys.types import Comparison, Settling
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.memory.again import Resolved
+from evsys_runtime.experiment.memory.coming_look import at_coming_look, coming_level
 from evsys_runtime.experiment.memory.costs import TypicalRun, per, rank
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes
 from evsys_runtime.experiment.memory.findings import Known, Worded, findings, winners_of
@@ -230,6 +231,8 @@ class _Planner:
                 asked = again
             else:
                 asked = next(each for each in past.comparisons if each.arm == arm)
+            if settling is not None:
+                settling = at_coming_look(settling, past)
             tasks = None if settling is None else settling.tasks
             sides = 1 if past.baseline in (None, BASE_MODEL) else 2
             repeats = (settling and settling.runs) or max(1, asked.n_seeds)
@@ -239,7 +242,7 @@ class _Planner:
                 experiment=past.experiment_id,
                 arm=arm,
                 learns=f"whether {arm} differs from {past.baseline or BASE_MODEL}: {_seen(asked)}",
-                needs=_settled_by(past, asked),
+                needs=_settled_by(past, settling, asked),
                 worth=WORTH["settle"],
                 curve=() if settling is not None or self._decided(past, arm) else past.settling_curve,
             )
@@ -366,14 +369,14 @@ def _runs(count: int, which: str) -> str:
     return f"{count} training run{'s' * (count != 1)} {which}"
 
 
-def _settled_by(past: PastExperiment, asked: Comparison) -> str:
-    """The runs and tasks that would settle a question; else what its conclusion says would."""
-    settling = past.settling
+def _settled_by(past: PastExperiment, settling: Settling | None, asked: Comparison) -> str:
+    """The runs and tasks that would settle a question at its next look; else what its conclusion says would."""
     if settling is None:
         return past.settle or "more tasks or runs; how many isn't known"
     tasks = "" if settling.tasks is None else f"about {settling.tasks} tasks ({asked.n_tasks} were scored)"
     runs = "" if settling.runs is None else _runs(settling.runs, f"of each side ({asked.n_seeds} so far)")
-    return " and ".join(filter(None, (tasks, runs)))
+    level = f", at level {coming_level(past):.2g} of look {past.look.of + 1}" if past.look is not None else ""
+    return " and ".join(filter(None, (tasks, runs))) + level
 
 
 def _with_tasks(step: NextStep, past: PastExperiment) -> NextStep:

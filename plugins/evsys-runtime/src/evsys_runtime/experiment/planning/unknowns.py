@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import attrs
@@ -15,6 +16,7 @@ import numpy as np
 
 from evsys.types import Comparison, RunDeviation
 from evsys_runtime.config.arm_tree import BASE_MODEL
+from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.earlier.run_deviation import deviation_on_record, is_reliable
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, PastScoring
@@ -27,7 +29,6 @@ __all__ = ["ASSUMED_DEVIATION", "Baseline", "Known", "known_before"]
 ASSUMED_DEVIATION = 0.05
 """The run-to-run deviation that is assumed at most if none is on record, as a part of the range of scores."""
 
-_Z = 1.959963984540054
 _Z_OF_ENDS = 1.2815515655446004
 """Each end of a range from the record is passed with a probability of one in ten."""
 
@@ -141,7 +142,7 @@ def _differences(
         # What tasks of a cluster have in common is in the error of a comparison by the same clusters, and in no other.
         of_unit = units / len(benchmark.tasks) if _clustered_alike(arm, benchmark) else 1.0
         for comparison in arm.experiment.comparisons:
-            error = _error(comparison)
+            error = _error(comparison, len(arm.experiment.comparisons))
             if error is not None and comparison.n_tasks * of_unit >= 2:
                 counted = comparison.n_tasks * of_unit
                 times = comparison.n_seeds / runs if comparison.n_seeds else 1.0
@@ -149,12 +150,17 @@ def _differences(
                 yield least * min(1.0, times), most * max(1.0, times), arm.experiment.experiment_id
 
 
-def _error(comparison: Comparison) -> float | None:
-    """The standard error of a comparison of models; None where it isn't known."""
+def _error(comparison: Comparison, family: int) -> float | None:
+    """The standard error of a comparison of models, one of so many; None where it isn't known.
+
+    Where hardly a task differs, the error that was estimated is no evidence, and the width of the interval says more.
+    """
     low, high = comparison.low, comparison.high
     if comparison.claim != "checkpoint" or not comparison.n_tasks or low is None or high is None:
         return None
-    return (high - low) / 2 / _Z if high > low else None
+    level = ALPHA if comparison.level is None else comparison.level
+    by_width = (high - low) / 2 / NormalDist().inv_cdf(1 - level / family / 2)
+    return max(comparison.standard_error or 0.0, by_width) or None
 
 
 def _ends(variance: float, freedom: float) -> tuple[float, float]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from evsys.types import Claim, ClaimResult, Comparison
-from evsys_runtime.experiment.verdict.claims import claim_outcome, claim_p
+from evsys.types import ClaimResult, Comparison
+from evsys_runtime.experiment.verdict.claims import boundaries, claim_outcome, claim_p, name_of_test
 from evsys_runtime.experiment.verdict.comparing import Compared, finite
-from evsys_runtime.experiment.verdict.corrections import corrected
+from evsys_runtime.experiment.verdict.corrections import Corrected, corrected
 from evsys_runtime.experiment.verdict.paired import Paired
 from evsys_runtime.experiment.verdict.question import Question
 
@@ -50,9 +50,7 @@ def claim_results(
             at_zero=question.margin == 0,
         )
         found += [
-            attrs.evolve(
-                _claim_result(question, one, claim, p_corrected, len(compared)), correction=made.method
-            )
+            _claim_result(question, one, claim, p_corrected, made)
             for (one, claim), p_corrected in zip(tested, made.p_values, strict=True)
         ]
     order = [one.arm.arm for one in compared]
@@ -64,10 +62,11 @@ def claim_results(
 
 
 def _claim_result(
-    question: Question, one: Compared, claim: Paired, p_corrected: float, family: int
+    question: Question, one: Compared, claim: Paired, p_corrected: float, family: Corrected
 ) -> ClaimResult:
     # One arm that doesn't hold refutes a claim about all, so that is corrected, too; `better` is refuted when all arms refute it.
-    refuting = question.level if question.claim == "better" else question.level / family
+    refuting = question.level if question.claim == "better" else question.level / family.count
+    low, high = claim.interval(family.single_level, boundaries(question.margin))
     return ClaimResult(
         claim=question.claim,
         arm=one.arm.arm,
@@ -83,19 +82,11 @@ def _claim_result(
             refuting_level=refuting,
         ),
         effect=claim.effect,
-        low=finite(claim.low),
-        high=finite(claim.high),
+        low=finite(low),
+        high=finite(high),
         p_value=claim_p(question.claim, question.margin, claim),
         p_corrected=p_corrected,
+        correction=family.method,
         deviation=one.deviation if claim.seeds is not None else None,
-        test=_test_words(question.claim, question.margin, claim),
+        test=name_of_test(claim, question.margin, both_sides=question.claim == "equal"),
     )
-
-
-def _test_words(claim: Claim, margin: float, paired: Paired) -> str:
-    """The test of a claim: at another difference than 0 another one serves for the checkpoint."""
-    if margin == 0 or paired.seeds is not None:
-        return paired.method
-    if paired.exact_binary:
-        return "paired score test" + (", two one-sided" if claim == "equal" else "")
-    return f"{paired.method} and weighted means" + (", two one-sided" if claim == "equal" else "")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from evsys.types import Claim, ClaimOutcome
 from evsys_runtime.experiment.verdict.paired import Paired
 
-__all__ = ["claim_outcome", "claim_p", "claim_verb", "least_win", "outcome_p"]
+__all__ = ["boundaries", "claim_outcome", "claim_p", "claim_verb", "least_win", "name_of_test", "outcome_p"]
 
 _VERBS: Mapping[Claim, tuple[str, str]] = {
     "better": ("beats {against}", "beats {against} by more than {margin:g}"),
@@ -38,6 +38,25 @@ def outcome_p(paired: Paired, minimum: float) -> float:
     if abs(paired.effect) <= minimum:
         return 1.0
     return paired.p_of(minimum if paired.effect > 0 else -minimum)
+
+
+def name_of_test(paired: Paired, effect: float, *, both_sides: bool = False) -> str:
+    """The test behind a p-value: at another effect than 0 another one serves for the checkpoint.
+
+    Args:
+        paired: the comparison.
+        effect: what is tested.
+        both_sides: whether minus this effect is tested as well.
+    """
+    if effect == 0 or paired.seeds is not None:
+        return paired.method
+    name = "paired score test" if paired.exact_binary else f"{paired.method} and weighted means"
+    return f"{name}, two one-sided" if both_sides else name
+
+
+def boundaries(margin: float) -> tuple[float, ...]:
+    """The effects that are tested with a margin: an interval agrees with each of these tests."""
+    return (0.0,) if margin == 0 else (-margin, 0.0, margin)
 
 
 def claim_p(claim: Claim, margin: float, paired: Paired) -> float:

@@ -13,7 +13,7 @@ from evsys.types import ArmResult, Comparison, Outcome, RunDeviation
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.ranges import Range
-from evsys_runtime.experiment.verdict.claims import claim_p, outcome_p
+from evsys_runtime.experiment.verdict.claims import boundaries, claim_p, name_of_test, outcome_p
 from evsys_runtime.experiment.verdict.corrections import Corrected, corrected
 from evsys_runtime.experiment.verdict.paired import Pair, Paired, paired_differences
 from evsys_runtime.experiment.verdict.power import detectable, smallest_p
@@ -371,22 +371,22 @@ def _comparison(
     question: Question, compared: Compared, claim: Paired, p_corrected: float, family: Corrected
 ) -> Comparison:
     arm, base = compared.arm, compared.base
-    low, high = claim.interval(family.level)
+    low, high = claim.interval(family.single_level, boundaries(question.minimum_effect))
     return Comparison(
         arm=arm.arm,
         outcome=_outcome(question, claim, p_corrected),
         before=base.value,
         after=arm.value,
         effect=claim.effect,
-        low=finite(claim.low),
-        high=finite(claim.high),
+        low=finite(low),
+        high=finite(high),
         p_value=outcome_p(claim, question.minimum_effect),
         p_corrected=p_corrected,
-        corrected_low=finite(low),
-        corrected_high=finite(high),
+        level=question.level,
+        standard_error=claim.standard_error,
         correction=family.method,
         smallest_detectable_effect=detectable(claim, question.level),
-        method=claim.method,
+        method=name_of_test(claim, question.minimum_effect),
         claim="checkpoint" if claim.seeds is None else "recipe",
         n_tasks=claim.n,
         n_units=claim.clusters,

@@ -29,6 +29,7 @@ from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.comparing import Compared, draws_at
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
 from evsys_runtime.experiment.verdict.deciding import best_held, subject_of, verdict_of
+from evsys_runtime.experiment.verdict.floor import floor_words
 from evsys_runtime.experiment.verdict.leak import marked_leak
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
 from evsys_runtime.experiment.verdict.noise import runs_above, with_limit
@@ -93,7 +94,9 @@ def conclude(
     decided = _decide(question, results, planned, confirming)
     trained, comparisons = decided.trained, decided.comparisons
     best_arm, best_score = _best(question, trained)
-    advice = _settle(question, decided) if decided.verdict in ("INCONCLUSIVE", "CANDIDATE") else None
+    advice = (
+        _settle(question, decided, confirming) if decided.verdict in ("INCONCLUSIVE", "CANDIDATE") else None
+    )
     conclusion = Conclusion(
         verdict=decided.verdict,
         reason=decided.reason,
@@ -351,11 +354,11 @@ def _with_costs(
     return tuple(costs.of_point(each, runs=max(1, runs), tasks=tasks, sides=sides) for each in curve)
 
 
-def _settle(question: Question, decided: _Decided) -> Advice | None:
+def _settle(question: Question, decided: _Decided, confirming: Confirming | None) -> Advice | None:
     """What would settle an open verdict; where a winner was tried once more and that is open, what would settle that."""
     again = decided.again
-    if again is not None and again.comparisons[0].outcome == "inconclusive":
-        return _what_would_settle(question, again, winners=())
+    if confirming is not None and again is not None and again.comparisons[0].outcome == "inconclusive":
+        return _what_would_settle(confirming.question, again, winners=())
     tried = again.comparisons[0] if again is not None else None
     # One that fell behind in its second trial isn't tried a third time.
     fell = {tried.arm} if tried is not None and tried.outcome in ("tie", "loss") else set()
@@ -371,11 +374,13 @@ def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequen
         )
     held = None if winners else best_held(question, decided.comparisons)
     if held is not None and held.effect and question.noise is not None:
-        runs = runs_above(question.noise, held.effect)
+        noise = with_limit(question.noise, len(decided.compared), question.coming_level)
+        runs = runs_above(noise, held.effect)
         return Advice(
             words=f"{runs} training runs of {held.arm} and of {question.baseline}: if the effect stays, their means are above the noise",
             settling=Settling(arm=held.arm, runs=runs),
         )
+    floored = [one for one in decided.compared if floor_words(question, one) is not None]
     undecided = [
         Open(
             comparison=comparison,
@@ -383,11 +388,13 @@ def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequen
             significant=len(decided.compared) * claim.p_value <= question.level,  # of any effect at all
         )
         for comparison, c in zip(decided.comparisons, decided.compared, strict=True)
-        if comparison.outcome == "inconclusive" and (claim := c.strongest) is not None
+        if comparison.outcome == "inconclusive" and c not in floored and (claim := c.strongest) is not None
     ]
+    if floored and not undecided and not winners:
+        return Advice(words=f"tasks of which {question.baseline} solves some: easier ones, or partial credit")
     return what_would_settle(
         winners,
         undecided,
         question=question,
-        level=question.level / max(1, len(decided.compared)),
+        level=question.coming_level / max(1, len(decided.compared)),
     )

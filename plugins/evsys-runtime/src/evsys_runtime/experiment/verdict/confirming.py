@@ -11,7 +11,7 @@ from evsys_runtime.experiment.verdict.claims import claim_verb
 from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.experiment.verdict.tables import signed, stated_interval
 from evsys_runtime.record.text import listed
 
 __all__ = ["Confirming", "confirmed_verdict", "tried_how"]
@@ -90,11 +90,9 @@ def _undecided(question: Question, again: Comparison) -> str:
     p = "" if again.p_value is None else f", p = {again.p_value:.2g}"
     if again.low is not None and again.low > 0 and question.margin == 0:
         return f"the effect of {signed(again.effect)} isn't significant after correction{p}"
+    ends, at = stated_interval(again)
     wanted = "an effect" if question.minimum_effect == 0 else f"an effect of {question.minimum_effect:g}"
-    return (
-        f"the numbers neither show nor exclude {wanted}: {signed(again.effect)} "
-        f"(95 % interval {number(again.low)} to {number(again.high)}{p})"
-    )
+    return f"the numbers neither show nor exclude {wanted}: {signed(again.effect)} ({at} interval {ends}{p})"
 
 
 def _was(names: Sequence[str]) -> str:

@@ -1,4 +1,8 @@
-"""Corrections for several comparisons in one experiment: p-values and intervals that hold for all of them together."""
+"""Corrections for several comparisons in one experiment: p-values and intervals that hold for all of them together.
+
+All are single-step, so that a p-value and the interval beside it say the same: a corrected p-value is at most the level exactly if the interval leaves
+out no effect. Step-down p-values (Holm 1979) are smaller for all but the best arm, but have no intervals that agree with them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ from numpy.typing import NDArray
 
 from evsys_runtime.experiment.verdict.paired import Flips, Paired
 
-__all__ = ["HOLM", "WESTFALL_YOUNG", "Corrected", "corrected", "holm", "westfall_young"]
+__all__ = ["BONFERRONI", "WESTFALL_YOUNG", "Corrected", "bonferroni", "corrected", "westfall_young"]
 
-HOLM = "holm"
+BONFERRONI = "bonferroni"
 WESTFALL_YOUNG = "westfall-young"
 
 
@@ -20,20 +24,20 @@ WESTFALL_YOUNG = "westfall-young"
 class Corrected:
     """The corrected p-values of the comparisons of a family, in their order.
 
-    `count` comparisons were planned, and `method` is None if that is one. `level` is the level of one interval at which the intervals of all comparisons hold
-    together.
+    `count` comparisons were planned, and `method` is None if that is one. `single_level` is the level of one interval at which the intervals of all
+    comparisons hold together, and the largest p-value of a single comparison that is significant after correction.
     """
 
     p_values: tuple[float, ...]
     method: str | None
-    level: float
+    single_level: float
     count: int
 
 
 def corrected(
     claims: Sequence[Paired], p_values: Sequence[float], *, family: int, level: float, at_zero: bool
 ) -> Corrected:
-    """Correct p-values by Westfall & Young if all comparisons share their sign flips, by Holm otherwise.
+    """Correct p-values by Westfall & Young if all comparisons share their sign flips, by Bonferroni otherwise.
 
     Args:
         claims: the comparisons that could be made.
@@ -44,14 +48,13 @@ def corrected(
     """
     count = max(len(claims), family)
     if count <= 1:
-        return Corrected(p_values=tuple(p_values), method=None, level=level, count=count)
+        return Corrected(p_values=tuple(p_values), method=None, single_level=level, count=count)
     flips = _shared([claim.flips for claim in claims]) if at_zero and len(claims) > 1 else None
     if flips is None:
-        return Corrected(
-            p_values=tuple(holm(p_values, family=count)), method=HOLM, level=level / count, count=count
-        )
+        made, single = bonferroni(p_values, family=count), level / count
+        return Corrected(p_values=tuple(made), method=BONFERRONI, single_level=single, count=count)
     made, single = westfall_young(flips, p_values, family=count, level=level)
-    return Corrected(p_values=tuple(made), method=WESTFALL_YOUNG, level=single, count=count)
+    return Corrected(p_values=tuple(made), method=WESTFALL_YOUNG, single_level=single, count=count)
 
 
 def _shared(flips: Sequence[Flips | None]) -> NDArray[np.float64] | None:
@@ -65,12 +68,12 @@ def _shared(flips: Sequence[Flips | None]) -> NDArray[np.float64] | None:
 def westfall_young(
     flipped: NDArray[np.float64], p_values: Sequence[float], *, family: int | None = None, level: float = 0.05
 ) -> tuple[list[float], float]:
-    """Step-down corrected p-values from the joint distribution of p-values under no difference, and the level of one interval.
+    """Corrected p-values from the joint distribution of p-values under no difference, and the level of one interval.
 
-    The corrected p-value of a comparison is the share of sign patterns under which the smallest p-value, its own or that of a less
-    significant comparison, is as small as its own (Westfall & Young 1993, "Resampling-Based Multiple Testing", algorithm 2.8).
-    Comparisons that share a baseline are correlated, so this never exceeds Holm's p-value. Smallest p-values take the place of largest t,
-    because comparisons in which few tasks differ have other null distributions of t.
+    The corrected p-value of a comparison is the share of sign patterns under which the smallest p-value of all comparisons is as small as its own
+    (Westfall & Young 1993, "Resampling-Based Multiple Testing", single-step min P, equation 2.2). Comparisons that share a baseline are
+    correlated, so this never exceeds Bonferroni's p-value. Smallest p-values take the place of largest t, because comparisons in which few tasks
+    differ have other null distributions of t.
 
     Args:
         flipped: the p-value of each comparison under each sign pattern, the observed one included, [B, K].
@@ -83,36 +86,35 @@ def westfall_young(
     """
     count = len(p_values)
     unmade = max(0, (family or 0) - count)
-    order = sorted(range(count), key=lambda i: p_values[i])
-    # The smallest p-value among a comparison and those after it, from the last one forward.
-    smallest = np.minimum.accumulate(flipped[:, order[::-1]], axis=1)[:, ::-1]
-    found, running = [0.0] * count, 0.0
-    for rank, index in enumerate(order):
-        p = p_values[index]
-        share = float(np.mean(smallest[:, rank] <= p * (1 + 1e-9)))
-        running = max(running, min(1.0, max(share, p) + unmade * p))
-        found[index] = running
-    return found, _single_level(np.sort(smallest[:, 0]), unmade, level, count)
+    smallest = np.sort(flipped.min(axis=1))
+    shares = np.searchsorted(smallest, np.asarray(p_values) * (1 + 1e-9), side="right") / len(smallest)
+    found = [
+        min(1.0, (count + unmade) * p, max(share, p) + unmade * p)
+        for share, p in zip(shares.tolist(), p_values, strict=True)
+    ]
+    return found, _single_level(smallest, unmade, level, count)
 
 
 def _single_level(smallest: NDArray[np.float64], unmade: int, level: float, count: int) -> float:
     """The largest p-value whose corrected one is at most `level`, at least Bonferroni's."""
-    shares = np.searchsorted(smallest, smallest * (1 + 1e-9), side="right") / len(smallest)
-    enough = smallest[shares + unmade * smallest <= level]
-    return max(level / (count + unmade), float(enough[-1]) if len(enough) else 0.0)
+    found = level / (count + unmade)
+    kinds, counts = np.unique(smallest, return_counts=True)
+    share = 0.0
+    for p, more in zip(kinds.tolist(), counts.tolist(), strict=True):
+        # Below the next smallest p-value of a pattern, the share of patterns stays what it is.
+        if share <= level:
+            within = (level - share) / unmade if unmade else level
+            found = max(found, min(p * (1 - 2e-9), within, level / (1 + unmade)))
+        share += more / len(smallest)
+    return found
 
 
-def holm(p_values: Sequence[float], *, family: int | None = None) -> list[float]:
-    """Holm 1979: step-down corrected p-values, in the order given.
+def bonferroni(p_values: Sequence[float], *, family: int | None = None) -> list[float]:
+    """Corrected p-values, in the order given: each times the number of comparisons.
 
     Args:
         p_values: of the comparisons that could be made.
         family: the number of planned comparisons; each that could not be made counts as not significant.
     """
     count = max(len(p_values), family or 0)
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    found, running = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(order):
-        running = max(running, min(1.0, (count - rank) * p_values[index]))
-        found[index] = running
-    return found
+    return [min(1.0, count * p) for p in p_values]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from evsys.types import ClaimResult, Comparison, Subject, Verdict
 from evsys_runtime.experiment.verdict.claims import claim_verb
 from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
+from evsys_runtime.experiment.verdict.floor import floor_words
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore
@@ -79,6 +80,9 @@ def _of_all(
         return "REFUTED", f"the numbers exclude that {listed(refuted)} {verb}"
     open_ = [c.arm for c in comparisons if c.arm not in strongest or strongest[c.arm].outcome == "undecided"]
     if open_:
+        floor = _on_the_floor(question, compared)
+        if floor is not None:
+            return "INCONCLUSIVE", floor
         return "INCONCLUSIVE", f"the numbers neither show nor exclude that {listed(open_)} {verb}"
     said = ", ".join(f"{arm} {verb}" for arm in strongest)
     lost = next((lost for one in compared if (lost := lost_repeats(one)) is not None), None)
@@ -111,11 +115,19 @@ def _of_winners(
     strongest = _strongest(comparisons, claims)
     if all(c.arm in strongest and strongest[c.arm].outcome == "refuted" for c in comparisons):
         return "REFUTED", f"the numbers exclude that any arm {verb}"
-    return "INCONCLUSIVE", _undecided(question, comparisons)
+    return "INCONCLUSIVE", _undecided(question, comparisons, compared)
 
 
-def _undecided(question: Question, comparisons: Sequence[Comparison]) -> str:
+def _on_the_floor(question: Question, compared: Sequence[Compared]) -> str | None:
+    """That an arm and the baseline are both on the floor, of the first such arm."""
+    return next((words for one in compared if (words := floor_words(question, one)) is not None), None)
+
+
+def _undecided(question: Question, comparisons: Sequence[Comparison], compared: Sequence[Compared]) -> str:
     """Why nothing follows although something was compared."""
+    floor = _on_the_floor(question, compared)
+    if floor is not None:
+        return floor
     missing = next((c.missing_decides for c in comparisons if c.missing_decides), None)
     if missing is not None:
         return missing

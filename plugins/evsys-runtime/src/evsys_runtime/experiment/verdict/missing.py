@@ -21,6 +21,7 @@ from evsys_runtime.experiment.verdict.comparing import (
     compare_arms,
     strongest_claims,
 )
+from evsys_runtime.experiment.verdict.floor import off_the_floor, undecided_on_the_floor
 from evsys_runtime.experiment.verdict.noise import above_noise
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import (
@@ -150,13 +151,15 @@ def _compared(
         for name, group in arms.items()
     }
     compared = compare_arms(question, arms, trained, None if paddings is None else paddings.baseline)
-    comparisons = _above_noise(question, strongest_claims(question, compared))
+    comparisons = _telling(question, strongest_claims(question, compared), compared)
+    sides = {one.arm.arm: one for one in compared}
+    claims = claim_results(question, compared, comparisons)
     return ArmComparisons(
         trained=trained,
         compared=compared,
         comparisons=comparisons,
-        checkpoints=_above_noise(question, checkpoint_claims(question, compared)),
-        claims=claim_results(question, compared, comparisons),
+        checkpoints=_telling(question, checkpoint_claims(question, compared), compared),
+        claims=tuple(undecided_on_the_floor(question, each, sides[each.arm]) for each in claims),
     )
 
 
@@ -179,5 +182,11 @@ def compare_with_baseline(
     )
 
 
-def _above_noise(question: Question, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    return tuple(above_noise(question, comparison) for comparison in comparisons)
+def _telling(
+    question: Question, comparisons: Sequence[Comparison], compared: Sequence[Compared]
+) -> tuple[Comparison, ...]:
+    """The comparisons, `inconclusive` where noise explains them, or where both sides are on the floor; `comparisons` may be empty."""
+    return tuple(
+        off_the_floor(question, above_noise(question, comparison), one)
+        for comparison, one in zip(comparisons, compared, strict=bool(comparisons))
+    )

@@ -44,6 +44,9 @@ _FARTHEST = 2.0**20
 _LEVEL = 0.05
 """Of the interval that every comparison has."""
 
+_APART = 1e-6
+"""An end of an interval keeps this part of the effect away from a value that is left out, since ends are searched to a thousandth of an error."""
+
 _TOO_FEW = 6
 """Fewer clusters that differ can't reach p <= 0.05 by their signs: 2 / 2**5 = 0.0625."""
 
@@ -118,12 +121,27 @@ class Paired:
     ends_at: Callable[[float], tuple[float, float]] | None = attrs.field(default=None, eq=False, repr=False)
     flips: Flips | None = attrs.field(default=None, eq=False, repr=False)
 
-    def interval(self, level: float) -> tuple[float, float]:
-        """The interval that leaves out the truth with probability `level`; it holds the 95 % one if `level` is below 0.05."""
+    def interval(self, level: float, tested: Iterable[float] = (0.0,)) -> tuple[float, float]:
+        """The interval that leaves out the truth with probability `level`; it holds the 95 % one if `level` is below 0.05.
+
+        Args:
+            level: 1 less its confidence.
+            tested: effects that are tested: the interval holds each of them exactly if its p-value is above `level`.
+        """
         if self.ends_at is None or level == _LEVEL:
-            return self.low, self.high
-        low, high = self.ends_at(level)
-        return (min(low, self.low), max(high, self.high)) if level < _LEVEL else (low, high)
+            low, high = self.low, self.high
+        else:
+            low, high = self.ends_at(level)
+            if level < _LEVEL:
+                low, high = min(low, self.low), max(high, self.high)
+        for effect in tested:
+            if self.p_of(effect) > level:
+                low, high = min(low, effect), max(high, effect)
+            elif effect < self.effect:
+                low = max(low, effect + _APART * (self.effect - effect))
+            elif effect > self.effect:
+                high = min(high, effect + _APART * (self.effect - effect))
+        return low, high
 
     def p_of(self, effect: float) -> float:
         """Two-sided p of a true effect; it falls on both sides of the effect seen."""

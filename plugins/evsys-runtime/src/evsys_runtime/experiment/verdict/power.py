@@ -93,11 +93,12 @@ def _seen_with(seeds: Seeds, runs: int, level: float) -> float:
 
 
 def tasks_to_place(paired: Paired, gap: float, level: float = 0.05) -> int | None:
-    """About how many tasks narrow the interval to `gap` on either side; None where its width isn't known yet."""
-    if gap <= 0 or not math.isfinite(paired.high - paired.low):
+    """About how many tasks narrow the interval of `level` to `gap` on either side; None where its width isn't known yet."""
+    low, high = paired.interval(level, ())
+    if gap <= 0 or not math.isfinite(high - low):
         return None
     if not _agree(paired):
-        return _tasks(paired, paired.clusters * ((paired.high - paired.low) / 2 / gap) ** 2)
+        return _tasks(paired, paired.clusters * ((high - low) / 2 / gap) ** 2)
     # See `wild_bootstrap`: n units that all agree leave 1 - level^(1/n) of the range open.
     open_share = min(gap / paired.scale, 1 - 1e-9)
     return _tasks(paired, math.log(level) / math.log1p(-open_share))

@@ -102,7 +102,7 @@ def look_line(series: LookSeries) -> str:
 def look_words(look: Look) -> str:
     """A look in a few words: the experiment, its verdict, the effect."""
     effect = "" if look.effect is None else f" {signed(look.effect)}"
-    return f"{look.experiment_id} {look.verdict}{effect}"
+    return f"{look.experiment_id} {look.verdict or 'not concluded'}{effect}"
 
 
 def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
@@ -110,7 +110,7 @@ def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
     head = f"{comparison.arm}: {conclusion.metric} {number(comparison.before)} -> {number(comparison.after)}"
     if comparison.effect is None:
         return f"{head}; {comparison.outcome}: {comparison.reason}"
-    ends, confidence = stated_interval(conclusion, comparison)
+    ends, confidence = stated_interval(comparison)
     together = " simultaneous" if comparison.correction is not None else ""
     interval = f"{confidence}{together} interval {ends}"
     p = comparison.p_value if comparison.p_corrected is None else comparison.p_corrected

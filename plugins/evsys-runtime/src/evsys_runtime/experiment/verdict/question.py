@@ -26,7 +26,8 @@ class Question:
     `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
     rewards (None where it isn't known); `seed` is the bootstrap's. Tasks `left_out` don't count.
     `deviation` says how far runs of similar recipes on record differ, where that is known. `noise` says how far equal runs of the baseline fall apart, where that is known. `claim` with `margin` is what is claimed of each
-    arm, or of the arm `contrast` alone; `level` is the level of significance that this experiment may spend.
+    arm, or of the arm `contrast` alone; `level` is the level of significance that this experiment may spend, `next_level` what is
+    left for the next look at the question, None for the same.
     """
 
     benchmark: str
@@ -38,6 +39,7 @@ class Question:
     margin: float = 0.0
     contrast: str | None = None
     level: float = ALPHA
+    next_level: float | None = None
     possible: Callable[[Range | None], Range | None] = lambda _rewards: None
     reward_range: Range | None = None
     seed: int = 0
@@ -49,6 +51,11 @@ class Question:
     def minimum_effect(self) -> float:
         """What a win or a loss has to exceed."""
         return least_win(self.claim, self.margin)
+
+    @property
+    def coming_level(self) -> float:
+        """The level of the next look, which what would settle the question has to reach."""
+        return self.level if self.next_level is None else self.next_level
 
     @property
     def name(self) -> str:

@@ -54,7 +54,7 @@ def what_would_settle(
         winners: arms that won without being confirmed.
         undecided: the comparisons that are open.
         question: what is asked: the claim with its margin, against which baseline.
-        level: of one comparison, after correction for all.
+        level: of one comparison at the next look, after correction for all.
     """
     baseline, minimum = question.baseline, question.minimum_effect
     if winners:
@@ -65,7 +65,7 @@ def what_would_settle(
     if minimum > 0:
         return _at_minimum(closest, minimum, level)
     if question.margin > 0:
-        return _at_margin(closest, question)
+        return _at_margin(closest, question, level)
     return _asking(closest, level)
 
 
@@ -75,7 +75,7 @@ def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
     if not one.significant and (seen is None or seen > minimum):
         return _shown(one, minimum, level)
     effect = abs(one.paired.effect)
-    tasks = tasks_to_place(one.paired, abs(minimum - effect))
+    tasks = tasks_to_place(one.paired, abs(minimum - effect), level)
     arm, n = one.comparison.arm, one.paired.n
     more = "" if one.paired.seeds is None else ", in as many times more training runs of each recipe,"
     if tasks is None or tasks > MOST_TIMES * n:
@@ -92,11 +92,11 @@ def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
     )
 
 
-def _at_margin(one: Open, question: Question) -> Advice:
+def _at_margin(one: Open, question: Question, level: float) -> Advice:
     """The tasks that narrow the interval until it lies within a margin, which is what `no_worse` and `equal` need."""
     effect, margin, n = one.paired.effect, question.margin, one.paired.n
     gap = margin + effect if question.claim == "no_worse" else margin - abs(effect)
-    tasks = tasks_to_place(one.paired, abs(gap))
+    tasks = tasks_to_place(one.paired, abs(gap), level)
     arm = one.comparison.arm
     if tasks is None or tasks > MOST_TIMES * n:
         return Advice(

@@ -15,6 +15,7 @@ __all__ = [
     "Table",
     "breakdown_tables",
     "comparison_table",
+    "confidence",
     "markdown_table",
     "number",
     "over_repeats",
@@ -251,18 +252,19 @@ def _part_row(lines: Sequence[_Line], key: str, label: str, metric: str) -> tupl
     return (label, str(tasks), *(_cell(value, interval=False) for value in values))
 
 
-def stated_interval(conclusion: Conclusion, comparison: Comparison) -> tuple[str, str]:
-    """The interval that agrees with the corrected p-value, `LOW to HIGH`, and its confidence; the single one in records that have no other."""
-    low, high = comparison.corrected_low, comparison.corrected_high
-    level = 0.05 if conclusion.procedure is None else conclusion.procedure.level
-    if low is None and high is None:
-        low, high, level = comparison.low, comparison.high, 0.05
-    return f"{number(low)} to {number(high)}", f"{100 * (1 - level):.3g} %"
+def stated_interval(comparison: Comparison) -> tuple[str, str]:
+    """The interval of an effect, `LOW to HIGH`, and its confidence."""
+    return f"{number(comparison.low)} to {number(comparison.high)}", confidence(comparison)
+
+
+def confidence(comparison: Comparison) -> str:
+    """The confidence of an effect's interval; records that don't state its level have 95 %."""
+    return f"{100 * (1 - (0.05 if comparison.level is None else comparison.level)):.3g} %"
 
 
 def comparison_table(conclusion: Conclusion) -> Table:
     """Each arm against the baseline on the success metric."""
-    stated = {c.arm: stated_interval(conclusion, c) for c in conclusion.comparisons if c.effect is not None}
+    stated = {c.arm: stated_interval(c) for c in conclusion.comparisons if c.effect is not None}
     rows = tuple(
         (
             c.arm,
@@ -274,8 +276,8 @@ def comparison_table(conclusion: Conclusion) -> Table:
         for c in conclusion.comparisons
     )
     title = f"against {conclusion.baseline}"
-    confidence = next((confidence for _, confidence in stated.values()), "95 %")
-    return Table(title=title, columns=("effect", f"{confidence} interval", "p", "outcome"), rows=rows)
+    at = next((at for _, at in stated.values()), "95 %")
+    return Table(title=title, columns=("effect", f"{at} interval", "p", "outcome"), rows=rows)
 
 
 def markdown_table(table: Table) -> list[str]:
