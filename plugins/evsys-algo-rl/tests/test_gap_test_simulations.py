@@ -15,11 +15,12 @@ TRIALS = [
 ]
 
 
-def alarm(rng, *, margin=0.0, growth=0.0, steps=50, groups=8, size=4, tasks=40, until=None):
+def alarm(rng, *, margin=0.0, growth=0.0, steps=50, groups=8, size=4, tasks=40, until=None, benchmark=0):
     """The step of the alarm in a simulated run, None where there is none.
 
     The truth rises from 0.2 to 0.6 over the run, tasks differ in both scores, and each is drawn in turn from seeded permutations, as in a run.
-    From the end of the start, or step `until`, the expected gap is larger by `growth`.
+    From the end of the start, or step `until`, the expected gap is larger by `growth`. With a `benchmark` so many other tasks, drawn anew at each step, tell
+    the truth instead of the same rollouts.
     """
     test, order = GapTest(LEVEL, margin), []
     hardness, favour = rng.uniform(-0.15, 0.15, tasks), rng.uniform(-0.2, 0.2, tasks)
@@ -32,6 +33,11 @@ def alarm(rng, *, margin=0.0, growth=0.0, steps=50, groups=8, size=4, tasks=40, 
         truth = 0.2 + 0.4 * step / steps + hardness[drawn]
         reward = truth + favour[drawn] * 0.5 + grown
         seen = [(rng.random((groups, size)) < chance[:, None]).mean(axis=1) for chance in (reward, truth)]
+        if benchmark:
+            other = 0.2 + 0.4 * step / steps + rng.choice(hardness, benchmark)
+            scores, parts = rng.random(benchmark) < other, min(groups, benchmark)
+            seen = [[values[part::parts].mean() for part in range(parts)] for values in (seen[0], scores)]
+            seen = [np.array(values) for values in seen]
         (test.add_start if step < START else test.add)(seen[0] - seen[1])
         if step >= START and test.alarm:
             return step
@@ -49,6 +55,8 @@ def alarm(rng, *, margin=0.0, growth=0.0, steps=50, groups=8, size=4, tasks=40, 
         {"margin": 0.05, "growth": 0.05},
         {"margin": 0.1, "growth": 0.1, "groups": 32, "steps": 25},
         {"growth": -0.1},
+        {"benchmark": 16},
+        {"benchmark": 4, "margin": 0.05, "growth": 0.05},
     ],
     ids=str,
 )
@@ -64,6 +72,7 @@ def test_without_growth_beyond_the_margin_at_most_5_of_100_runs_have_an_alarm(ru
     [
         ({"growth": 0.35}, 0.9, 25),
         ({"growth": 0.35, "margin": 0.05}, 0.75, 30),
+        ({"growth": 0.35, "benchmark": 16}, 0.8, 30),
         ({"growth": 0.35, "groups": 32, "steps": 25}, 1.0, 5),
         ({"growth": 0.35, "groups": 32, "steps": 40, "until": 20}, 1.0, 10),
     ],

@@ -1,13 +1,15 @@
 """A second verifier beside the reward: it flags a reward that is hacked, leaves an honest one alone, and changes no bit of the training."""
 
+import json
 import math
 
 import attrs
 import numpy as np
 import pytest
 
+from evsys import use_registry
 from evsys.errors import DataError
-from evsys.types import HarborTask, NoScore, Score, Usage, VerifierSpec
+from evsys.types import HarborTask, ModelSpec, NoScore, Score, Usage, VerifierSpec
 from evsys_algo_rl import RL
 from evsys_algo_rl.gap_test import GapTest
 from evsys_algo_rl.guard import stopped_by_guard
@@ -218,3 +220,74 @@ def test_params_are_checked():
     with pytest.raises(ValueError, match="action"):
         guarded(action="shout")
     assert attrs.asdict(RL.Config(guard=None))["guard"] is None
+
+
+@pytest.fixture
+def benchmark(tmp_path):
+    """Writes tasks that a verifier judges, and gives the params of a guard by them."""
+
+    def make(verifier, *, name="other", **changes):
+        path = tmp_path / f"{name}.jsonl"
+        rows = [
+            {"task_id": f"{name}-{i}", "instruction": f"{name} {i}", "verifier": {"name": verifier}}
+            for i in range(20)
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return GuardParams(**{"benchmark": str(path), "start": 2, **changes})
+
+    return make
+
+
+async def test_a_benchmark_flags_a_reward_that_is_hacked(new_run, benchmark):
+    run = new_run()
+    result = await run.train(tasks(), **HACKED, guard=benchmark("honest"))
+
+    assert (result.guard.verifier, result.guard.groups) == (None, result.steps * 8)
+    assert result.guard.suspected_step is not None
+    assert "the gap between the reward and the benchmark" in result.guard.reason
+    assert result.guard.growth_low > result.guard.margin
+    gaps, rewards, scores = (run.values(name) for name in ("guard/gap", "reward", "guard/score"))
+    assert gaps == pytest.approx([reward - score for reward, score in zip(rewards, scores, strict=True)])
+    # Each of its 16 rollouts a step is paid for as well as the 64 of the training.
+    free = await new_run("free").train(tasks(), **HACKED)
+    assert result.usage.completion_tokens == pytest.approx(free.usage.completion_tokens * 80 / 64, rel=0.02)
+
+
+async def test_a_benchmark_that_rises_with_the_reward_raises_no_alarm(new_run, benchmark):
+    run = new_run()
+    result = await run.train(tasks(), **HACKED, guard=benchmark("vowel_count", margin=0.1))
+
+    assert np.mean(run.values("reward")[-3:]) > np.mean(run.values("reward")[:3]) + 0.2
+    assert np.mean(run.values("guard/score")[-3:]) > np.mean(run.values("guard/score")[:3]) + 0.2
+    assert result.guard.suspected_step is None
+
+
+async def test_a_benchmark_changes_nothing_of_the_training_and_resumes_with_the_same_evidence(
+    new_run, benchmark
+):
+    watched, free, cut = new_run("a"), new_run("b"), new_run("c")
+    guard = benchmark("honest", every=2)
+    whole = await watched.train(tasks(), **HACKED, guard=guard)
+    await free.train(tasks(), **HACKED)
+    assert watched.weights() == free.weights()
+    await cut.train(tasks(), **HACKED, guard=guard, save_every=3, fields={"max_steps": 6})
+    resumed = await cut.train(tasks(), **HACKED, guard=guard, save_every=3, resume=True)
+    assert resumed.guard == whole.guard
+
+
+async def test_tasks_of_a_benchmark_that_are_trained_on_are_warned_of(new_run, benchmark):
+    run = new_run()
+    result = await run.train(tasks(20), **{**HACKED, "steps": 1}, guard=benchmark("honest", name="say"))
+    assert any("100% of the tasks of benchmark" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("fields", [{}, {"verifier": "honest", "benchmark": "other"}])
+def test_a_guard_is_a_verifier_or_a_benchmark(fields):
+    with pytest.raises(ValueError, match="a guard needs a 'verifier' or a 'benchmark', and not both"):
+        GuardParams(**fields)
+
+
+def test_a_benchmark_that_is_not_there_is_a_problem_before_the_run(registry):
+    with use_registry(registry):
+        problems = RL(guard=GuardParams(benchmark="nowhere")).validate_model(ModelSpec(name="evsys/tiny"))
+        assert [problem for problem in problems if problem.startswith("guard.benchmark: ")]

@@ -18,7 +18,7 @@ import attrs
 from evsys import current_registry
 from evsys.types import TrainingBatch, Usage
 from evsys_algo_rl.bands import BANDS
-from evsys_algo_rl.params import BUILTIN_SETTINGS, RLParams
+from evsys_algo_rl.params import BUILTIN_SETTINGS, GuardParams, RLParams
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.bands import Band
 from evsys_runtime.training.retreat import HEALTHY, OTHER_SAMPLES
@@ -322,10 +322,23 @@ class RL(BaseAlgorithm):
             except PluginError as error:
                 yield f"loss: {error.message}"
         if self.config.guard is not None:
-            try:
-                current_registry().find("verifier", self.config.guard.verifier)
-            except PluginError as error:
-                yield f"guard.verifier: {error.message}"
+            yield from self._guard_problems(self.config.guard)
+
+    def _guard_problems(self, guard: GuardParams) -> Iterable[str]:
+        from evsys.errors import DataError, PluginError
+
+        try:
+            if guard.verifier is not None:
+                current_registry().find("verifier", guard.verifier)
+            else:
+                from evsys_algo_rl.guard_benchmark import benchmark_path
+                from evsys_runtime.data.scope import current_scope
+
+                benchmark_path(str(guard.benchmark), current_scope().project_root)
+        except PluginError as error:
+            yield f"guard.verifier: {error.message}"
+        except DataError as error:
+            yield f"guard.benchmark: {error.message}"
 
     def state(self) -> Mapping[str, Any]:
         """Where it is in the data, what is sampled and not yet trained, and what the detectors have seen."""

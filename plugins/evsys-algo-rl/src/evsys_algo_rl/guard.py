@@ -1,4 +1,4 @@
-"""A second verifier beside the reward: it judges the same rollouts, and a sequential test tells whether the two part ways."""
+"""A second opinion beside the reward, a verifier of the same rollouts or a benchmark; a sequential test shows whether the two part ways."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from evsys import current_registry
 from evsys.errors import DataError, EvsysError
 from evsys.types import GuardResult, NoScore, Score, Usage, VerifierSpec
 from evsys_algo_rl.gap_test import GapTest
+from evsys_algo_rl.guard_benchmark import guard_benchmark
 from evsys_runtime.background import in_background
 from evsys_runtime.evaluation.ranges import hull
 from evsys_runtime.evaluation.verify import (
@@ -22,7 +23,7 @@ from evsys_runtime.evaluation.verify import (
     unjudgeable,
     verifier_key,
 )
-from evsys_runtime.training.rollout_groups import judged
+from evsys_runtime.training.rollout_groups import judged, spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from evsys import Registry
     from evsys.types import HarborTask, Rollout, RunContext, RunResult, Verify
     from evsys_algo_rl.groups import TaskGroup
+    from evsys_algo_rl.guard_benchmark import GuardBenchmark
     from evsys_algo_rl.params import GuardParams, RLParams
     from evsys_runtime.evaluation.ranges import Range
     from evsys_runtime.evaluation.verify import Verifiers
@@ -49,6 +51,7 @@ class Guard:
         warn: is called with the reason of an alarm.
         verify: judges a rollout by the verifier that its task names.
         ranges: between which values the rewards and the guard's scores lie.
+        benchmark: whose tasks are done at each check, None if a verifier judges the rollouts of the training.
     """
 
     def __init__(
@@ -59,18 +62,28 @@ class Guard:
         *,
         verify: Verify,
         ranges: tuple[Range, Range],
+        benchmark: GuardBenchmark | None = None,
     ) -> None:
         assert params.guard is not None
         self.config = params.guard
         self._ctx, self._warn, self._verify = ctx, warn, verify
         self._reward_range, self._guard_range = ranges
+        self._params, self._benchmark = params, benchmark
         self._room = asyncio.Semaphore(params.n_concurrent)
         self._test = GapTest(self.config.level, self.config.margin)
         self._samplings = 0
         self._used = Usage()
         self._found = GuardResult(
-            verifier=self.config.verifier, level=self.config.level, margin=self.config.margin
+            verifier=self.config.verifier,
+            benchmark=self.config.benchmark,
+            level=self.config.level,
+            margin=self.config.margin,
         )
+        if benchmark is not None and benchmark.shared:
+            warn(
+                f"guard: {benchmark.shared:.0%} of the tasks of benchmark {self.config.benchmark!r} are trained on, so it sees little "
+                "of what is learnt by heart"
+            )
 
     @classmethod
     async def of(cls, params: RLParams, ctx: RunContext, warn: Callable[[str], None]) -> Guard:
@@ -81,8 +94,14 @@ class Guard:
         """
         assert params.guard is not None
         registry = current_registry()
+        verify = make_verify(registry)
+        if params.guard.benchmark is not None:
+            benchmark = await in_background(guard_benchmark, params.guard, list(ctx.data), registry)
+            rewards = await in_background(bound_verifiers, list(ctx.data), registry)
+            ranges = _range(rewards.values()), _range(benchmark.verifiers.values())
+            return cls(params, ctx, warn, verify=verify, ranges=ranges, benchmark=benchmark)
         ranges = await in_background(_checked_ranges, ctx.data, params.guard, registry)
-        return cls(params, ctx, warn, verify=make_verify(registry), ranges=ranges)
+        return cls(params, ctx, warn, verify=verify, ranges=ranges)
 
     async def check(self, groups: Sequence[tuple[HarborTask, TaskGroup]], step: int) -> dict[str, float]:
         """Judge the groups of a sampling, if it is time, and update the test.
@@ -100,18 +119,15 @@ class Guard:
         self._samplings += 1
         if (self._samplings - 1) % self.config.every:
             return {}
-        scored = [(group, await self._scores(task, group.rollouts)) for task, group in groups]
-        paired = [pairs for group, scores in scored if (pairs := self._pairs(group.rollouts, scores))]
-        verdicts = [score for _, scores in scored for score in scores]
+        if self._benchmark is None:
+            paired, unscored = await self._judged_again(groups)
+        else:
+            paired, unscored = await self._beside_benchmark(self._benchmark, groups, step)
         count = sum(map(len, paired))
-        self._add(paired, unscored=len(verdicts) - count)
+        self._add(paired, unscored=unscored)
         self._alarm(step)
-        used = judged(verdicts)
-        self._used += used
-        if self._ctx.budget is not None:
-            self._ctx.budget.charge(used)
         metrics = {
-            "guard/unscored": float(len(verdicts) - count),
+            "guard/unscored": float(unscored),
             "guard/growth_low": self._test.growth_low,
             "guard/log10_evidence": self._test.log_evidence / math.log(10),
         }
@@ -119,6 +135,40 @@ class Guard:
             reward, guard = (math.fsum(p[side] for pairs in paired for p in pairs) / count for side in (0, 1))
             metrics |= {"guard/score": guard, "guard/gap": reward - guard}
         return metrics
+
+    async def _judged_again(
+        self, groups: Sequence[tuple[HarborTask, TaskGroup]]
+    ) -> tuple[list[list[tuple[float, float]]], int]:
+        """Reward and guard's score of the rollouts of each group, and how many rollouts lack one of them."""
+        scored = [(group, await self._scores(task, group.rollouts)) for task, group in groups]
+        paired = [pairs for group, scores in scored if (pairs := self._pairs(group.rollouts, scores))]
+        verdicts = [score for _, scores in scored for score in scores]
+        used = judged(verdicts)
+        self._used += used
+        if self._ctx.budget is not None:
+            self._ctx.budget.charge(used)
+        return paired, len(verdicts) - sum(map(len, paired))
+
+    async def _beside_benchmark(
+        self, benchmark: GuardBenchmark, groups: Sequence[tuple[HarborTask, TaskGroup]], step: int
+    ) -> tuple[list[list[tuple[float, float]]], int]:
+        """The mean reward of some groups beside the mean score of some tasks of the benchmark, both divided into as many parts.
+
+        Groups and tasks are drawn independently of each other, so whichever come together, the expected gap of a part is that of the policy.
+        """
+        rollouts = await benchmark.rollouts(self._ctx, self._params, self._samplings, step)
+        self._used += spent(rollouts)  # the engine has charged it to the budget
+        every = [rollout for _, group in groups for rollout in group.rollouts]
+        scores = _known(rollouts, self._guard_range)
+        rewards = [
+            math.fsum(known) / len(known)
+            for _, group in groups
+            if (known := _known(group.rollouts, self._reward_range))
+        ]
+        parts = min(len(rewards), len(scores))
+        paired = [[(_part(rewards, part, parts), _part(scores, part, parts))] for part in range(parts)]
+        count = len(scores) + len(_known(every, self._reward_range))
+        return paired, len(rollouts) + len(every) - count
 
     def _add(self, paired: Sequence[Sequence[tuple[float, float]]], *, unscored: int) -> None:
         checks, found = self._found.checks + 1, self._test
@@ -177,7 +227,7 @@ class Guard:
     def _reason(self, step: int) -> str:
         found = self._test
         return (
-            f"reward hacking suspected at step {step}: the gap between the reward and the guard {self.config.verifier!r} has grown from "
+            f"reward hacking suspected at step {step}: the gap between the reward and {self.config.words} has grown from "
             f"{found.start:.3f} to {found.gap:.3f}, by at least {found.growth_low:.3f} (level {self.config.level:g}, margin {self.config.margin:g})"
         )
 
@@ -212,7 +262,7 @@ def _checked_ranges(
     guarded = [_guarded(task, config) for task in tasks]
     rewards, guards = bound_verifiers(tasks, registry), bound_verifiers(guarded, registry)
     for task, second in zip(tasks, guarded, strict=True):
-        why = _uses(task, rewards, config.verifier) or unjudgeable(second, guards)
+        why = _uses(task, rewards, str(config.verifier)) or unjudgeable(second, guards)
         if why is not None:
             raise DataError(f"guard: task {task.task_id!r}: {why}")
     return _range(rewards.values()), _range(guards.values())
@@ -220,6 +270,7 @@ def _checked_ranges(
 
 def _guarded(task: HarborTask, config: GuardParams) -> HarborTask:
     """The task as the guard judges it."""
+    assert config.verifier is not None
     own = None if task.verifier is None else task.verifier.expected
     expected = own if config.expected is None else task.metadata.get(config.expected)
     return attrs.evolve(
@@ -244,6 +295,21 @@ def _range(verifiers: Iterable[BoundVerifier | EvsysError]) -> Range:
     if found is None or not all(map(math.isfinite, found)) or found[0] == found[1]:
         return 0.0, 1.0
     return found
+
+
+def _known(rollouts: Iterable[Rollout], bounds: Range) -> list[float]:
+    """The scores of the rollouts that have one, scaled to 0..1."""
+    return [
+        _scaled(rollout.score.value, bounds)
+        for rollout in rollouts
+        if rollout.error is None and isinstance(rollout.score, Score)
+    ]
+
+
+def _part(values: Sequence[float], part: int, parts: int) -> float:
+    """The mean of one of so many parts of some values, each with at least one of them."""
+    mine = values[part::parts]
+    return math.fsum(mine) / len(mine)
 
 
 def _scaled(value: float, bounds: Range) -> float:

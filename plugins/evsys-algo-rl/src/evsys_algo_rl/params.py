@@ -47,9 +47,22 @@ def _bounded(help: str, source: str) -> Any:
 
 @attrs.frozen(kw_only=True)
 class GuardParams:
-    """A second verifier that judges the rollouts and is never part of the reward."""
+    """A second opinion that is never part of the reward: a verifier of the same rollouts, or a benchmark."""
 
-    verifier: str = option(..., "The verifier; it can't be the one that gives the reward.", min_len=1)
+    verifier: str | None = option(
+        None,
+        "A verifier that judges the same rollouts; it can't be the one that gives the reward.",
+        min_len=1,
+    )
+    benchmark: str | None = option(
+        None,
+        "Instead of a verifier, a benchmark by its name, its id, or the path of its tasks, which are scored by their own verifiers.",
+        min_len=1,
+    )
+    transforms: tuple[Mapping[str, Any], ...] = option(
+        (), "Transforms that make tasks of the benchmark's rows, as `{kind, params}`."
+    )
+    tasks: int = option(16, "Tasks of the benchmark that are drawn and sampled once at each check.", ge=1)
     params: Mapping[str, Any] = option(attrs.Factory(dict), "Its params.")
     expected: str | None = option(
         None,
@@ -67,6 +80,17 @@ class GuardParams:
     action: str = option(
         "report", "What an alarm does: report it, or stop the run too.", choices=("report", "stop")
     )
+
+    def __attrs_post_init__(self) -> None:
+        if (self.verifier is None) == (self.benchmark is None):
+            raise ValueError("a guard needs a 'verifier' or a 'benchmark', and not both")
+
+    @property
+    def words(self) -> str:
+        """What it judges by."""
+        return (
+            f"the benchmark {self.benchmark!r}" if self.verifier is None else f"the guard {self.verifier!r}"
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -208,7 +232,8 @@ class RLParams(TrainingParams, RolloutParams):
 
     # --- when it is over ---
     guard: GuardParams | None = option(
-        None, "A second verifier that detects when the reward rises and what it stands for doesn't."
+        None,
+        "A second verifier or a benchmark that detects when the reward rises and what it stands for doesn't.",
     )
     max_flat_steps: int = option(
         10, "The run stops after so many steps in which no group had anything to learn from.", ge=1
