@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evsys_runtime.commands import column_lines
+from evsys_runtime.record.marks import labels
 
 if TYPE_CHECKING:
     from evsys_runtime.record.audits import Audit, AuditCheck, AuditState
@@ -24,13 +25,20 @@ def audit_lines(found: Audit) -> Iterator[str]:
     rows = [row for (part, about), checks in groups.items() for row in _rows(part, about, checks)]
     yield from column_lines(("part", "of", "result", "checks"), rows)
     yield ""
-    verdict = found.verdict or "no verdict"
+    verdict = ", ".join([found.verdict or "no verdict", *_remarks(found)])
     if found.passed:
         unchecked = f", {found.unchecked} can't be checked" if found.unchecked else ""
         yield f"{found.experiment_id} ({verdict}): passed, {found.ok} checks are ok{unchecked}"
     else:
         total = found.ok + found.differs
         yield f"{found.experiment_id} ({verdict}): {found.differs} of {total} checks differ"
+
+
+def _remarks(found: Audit) -> Iterator[str]:
+    """What the verdict is about, and the reasons to be careful with it."""
+    if found.subject is not None and found.verdict is not None:
+        yield f"this {found.subject}"
+    yield from labels(found.marks)
 
 
 def _rows(part: str, about: str, checks: list[AuditCheck]) -> Iterator[list[str]]:

@@ -56,7 +56,7 @@ def _look(look: Look) -> str:
     effect = "" if look.effect is None else f", effect {signed(look.effect)}{bounds}"
     p = "" if look.p_value is None else f", p {look.p_value:.2g}"
     level = "" if look.level is None else f" at level {look.level:.2g}"
-    return f"{look.experiment_id}: {look.verdict}{effect}{p}{level}"
+    return f"{look.experiment_id}: {look.verdict or 'not concluded'}{effect}{p}{level}"
 
 
 def _titled(title: str, lines: Sequence[str]) -> Iterator[str]:

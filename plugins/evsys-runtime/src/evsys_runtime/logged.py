@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evsys.types import ArmResult, EvaluationResult, ExperimentResult
+from evsys_runtime.record.marks import concluded_labels
 
 __all__ = ["effects_of", "end_of", "scores_of", "verdict_of"]
 
@@ -44,11 +45,13 @@ def effects_of(result: ExperimentResult) -> dict[str, float]:
 
 
 def verdict_of(result: ExperimentResult) -> dict[str, str | float]:
-    """What an experiment came to, in words."""
+    """What an experiment came to, in words, with what the verdict is about and the reasons to be careful with it."""
     conclusion = result.conclusion
     return _known(
         status=result.status,
         verdict=conclusion.verdict,
+        subject=conclusion.subject,
+        marks=", ".join(concluded_labels(conclusion)) or None,
         reason=conclusion.reason,
         metric=conclusion.metric,
         best_arm=conclusion.best_arm,

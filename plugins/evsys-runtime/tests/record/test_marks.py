@@ -6,15 +6,16 @@ import attrs
 import pytest
 from past_lab import Lab, write_conclusion
 
-from evsys.types import Usage
+from evsys.types import Conclusion, ExperimentResult, LookSeries, Usage
 from evsys_runtime.experiment.memory.context import context_of
 from evsys_runtime.experiment.memory.next import next_steps
 from evsys_runtime.experiment.memory.why import why
+from evsys_runtime.logged import verdict_of
 from evsys_runtime.record.files import read_json
 from evsys_runtime.record.hashing import file_digest
 from evsys_runtime.record.history import Question, ask
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.marks import labels, marks_of
+from evsys_runtime.record.marks import HACKING_SUSPECTED, labels, marks_of
 from evsys_runtime.record.past import PastExperiment
 from evsys_runtime.record.retraction import retract
 
@@ -152,3 +153,29 @@ def test_tokens_and_money_of_a_simulated_model_are_not_spent(lab, tmp_path):
         after = context_of(index, tmp_path).head.spent
     assert (before.trained_tokens, before.cost_usd) == (100, 1.0)
     assert (after.trained_tokens, after.cost_usd) == (100, 1.0)
+
+
+def test_loggers_get_a_verdict_with_its_subject_and_marks():
+    series = LookSeries(
+        number=2, level=0.0039, alpha=0.05, metric="m", claim="better", baseline="b", levers=(), rebuilt=True
+    )
+    conclusion = Conclusion(
+        verdict="SUPPORTED",
+        reason="it wins",
+        subject="checkpoint",
+        extra={"simulated_by": ["mock"], "leaked": 0.25, HACKING_SUSPECTED: ["a-s0"]},
+        question_changed=("baseline",),
+        looks=series,
+    )
+    result = ExperimentResult(
+        experiment_id="e", name="e", status="completed", directory="d", conclusion=conclusion
+    )
+    facts = verdict_of(result)
+    assert (facts["verdict"], facts["subject"]) == ("SUPPORTED", "checkpoint")
+    assert facts["marks"] == (
+        "simulated, 25% leaked, reward hacking suspected, question changed after results, look 2, ledger of looks rebuilt"
+    )
+    plain = attrs.evolve(
+        result, conclusion=Conclusion(verdict="SUPPORTED", reason="it wins", subject="recipe")
+    )
+    assert "marks" not in verdict_of(plain)

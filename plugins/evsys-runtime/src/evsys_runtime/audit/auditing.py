@@ -15,12 +15,15 @@ from evsys_runtime.audit.deviations import check_deviation
 from evsys_runtime.audit.evidence import Evidence, read_evidence
 from evsys_runtime.audit.files import check_files
 from evsys_runtime.audit.findings import Section
+from evsys_runtime.audit.ledger import check_ledger
 from evsys_runtime.audit.noise import check_noise, limit_of
 from evsys_runtime.audit.numbers import Recomputed, check_claims, check_comparisons
 from evsys_runtime.audit.question import BASE_MODEL, Question, question_of
 from evsys_runtime.audit.rollouts import check_rollouts
 from evsys_runtime.audit.sides import arm_runs, planned_runs
 from evsys_runtime.record.audits import Audit, audit_of
+from evsys_runtime.record.marks import marks_of
+from evsys_runtime.record.past_files import read_experiment
 
 __all__ = ["audit_experiment"]
 
@@ -51,7 +54,9 @@ def audit_experiment(folder: Path) -> Audit:
         verdict.same("verdict", evidence.conclusion["verdict"], None)
     else:
         _check_conclusion(verdict, evidence)
-    return audit_of(folder.name, evidence.conclusion.get("verdict"), section.checks)
+    past = read_experiment(folder).past
+    found = audit_of(folder.name, evidence.conclusion.get("verdict"), section.checks)
+    return attrs.evolve(found, subject=past.subject, marks=marks_of(past))
 
 
 def _not_concluded(evidence: Evidence) -> str | None:
@@ -71,6 +76,7 @@ def _check_conclusion(section: Section, evidence: Evidence) -> None:
     check_noise(section.section("numbers", "noise floor"), evidence, question)
     if conclusion.get("looks") is not None:
         _check_looks(section.section("numbers", "looks"), conclusion)
+        check_ledger(section.section("files", "ledger of looks"), evidence)
     check_deviation(section.section("numbers", "run-to-run deviation"), conclusion)
     decided = _decided(section, evidence, question, "candidate", conclusion)
     if decided is None:

@@ -14,7 +14,7 @@ from evsys_runtime.experiment.arms.seed_audit import same_orders
 from evsys_runtime.experiment.chains.chain import as_arms
 from evsys_runtime.experiment.chains.forgetting import forgetting_of
 from evsys_runtime.experiment.earlier.known_before import KnownBefore, known_before
-from evsys_runtime.experiment.earlier.looks import as_taken, keep_looks
+from evsys_runtime.experiment.earlier.looks import as_taken, put_into_ledger
 from evsys_runtime.experiment.outcome import failed_parts, outcome_of
 from evsys_runtime.experiment.resuming.resuming import to_resume
 from evsys_runtime.experiment.session import Session, run_id_of
@@ -54,7 +54,7 @@ def conclude_and_write(
     confirming = None if question is None else confirming_of(session.plan, session.benchmarks)
     asked = [] if question is None else [question]
     asked += [] if confirming is None else [confirming.question]
-    known = known_before(session, asked, decided_by)
+    known = known_before(session, asked, decided_by, concludes=True)
     alike = same_orders(arms)
     warnings = _warnings(session, arms, (*alike, *session.plan.registry.warnings), ended_by)
     conclusion = _decided(
@@ -68,7 +68,7 @@ def conclude_and_write(
     if series is not None:
         complete = _complete(session, arms, ended_by)
         conclusion = attrs.evolve(conclusion, looks=as_taken(series, conclusion, complete=complete))
-    conclusion = known.told_in(conclusion)
+    conclusion = known.told_in(put_into_ledger(session, known.reserved, conclusion))
     status, exit_code = outcome_of(
         arms,
         conclusion,
@@ -91,8 +91,6 @@ def conclude_and_write(
         failed=failed_parts(arms),
     )
     write_down(session, result, None)
-    if series is not None:
-        keep_looks(session, asked[-1].benchmark)
     return result
 
 

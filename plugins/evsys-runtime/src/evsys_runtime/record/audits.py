@@ -10,6 +10,7 @@ import attrs
 
 from evsys_runtime.record.files import read_json, write_json
 from evsys_runtime.record.hashing import file_digest
+from evsys_runtime.record.marks import Mark
 
 __all__ = [
     "AUDIT",
@@ -50,7 +51,10 @@ class AuditCheck:
 
 @attrs.frozen(kw_only=True)
 class Audit:
-    """An audit of an experiment: `passed` if nothing differs. The counts are those of `checks` by state."""
+    """An audit of an experiment: `passed` if nothing differs. The counts are those of `checks` by state.
+
+    `subject` and `marks` are those of the verdict, as its record has them.
+    """
 
     experiment_id: str
     passed: bool
@@ -59,6 +63,8 @@ class Audit:
     differs: int
     unchecked: int
     checks: tuple[AuditCheck, ...] = ()
+    subject: str | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 def audit_of(experiment_id: str, verdict: str | None, checks: Iterable[AuditCheck]) -> Audit:
@@ -70,7 +76,9 @@ def audit_of(experiment_id: str, verdict: str | None, checks: Iterable[AuditChec
         passed=counts["differs"] == 0,
         verdict=verdict,
         checks=found,
-        **counts,
+        ok=counts["ok"],
+        differs=counts["differs"],
+        unchecked=counts["unchecked"],
     )
 
 

@@ -1,20 +1,32 @@
-"""The ledger of looks: every test of a question by the experiments of an index, from whichever of them one asks."""
+"""The looks at questions: every test of one by the experiments of an index, and by those that only the ledger has left."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import attrs
 
 from evsys.types.evidence import Look
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.look_file import Asked, looks_on_file, question_of_tree
+from evsys_runtime.record.look_ledger import LedgerLine, LookLedger
 from evsys_runtime.record.past import LookPlace
 from evsys_runtime.record.questions import AskedQuestion, ScoredEntry
 from evsys_runtime.record.task_contents import TaskContents
 
-__all__ = ["Asked", "Ledger", "entries_on_record"]
+__all__ = ["Asked", "Ledger", "entries_on_record", "missing_from"]
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """A question as an experiment asked it, with the looks that it took, and when it `finished`."""
+
+    experiment_id: str
+    question: AskedQuestion
+    finished: str
+    looks: tuple[Look, ...]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -25,30 +37,19 @@ class Ledger:
 
     @classmethod
     def of(cls, index: Index, key: str | None = None) -> Ledger:
-        """What an index has.
+        """What an index has, and the ledger beside its experiments.
 
         Args:
             index: of the experiments on record, as of now.
             key: of the questions wanted; all by default.
-
-        Raises:
-            StoreError: the file of looks can't be read.
         """
-        contents = _contents(index)
-        query = (
-            "SELECT e.folder, a.question, a.contents, a.finished, a.looks FROM asked a JOIN experiment e ON e.id = a.experiment "
-            "WHERE NOT e.dry AND a.looks != '[]' AND (? IS NULL OR a.key = ?) ORDER BY a.finished IS NULL, a.finished, e.folder"
-        )
-        listed = [
-            Asked(
-                experiment_id=folder,
-                question=question_of_tree(json.loads(question), contents.get(of)),
-                finished=finished or "",
-                looks=tuple(Look(**look) for look in json.loads(looks)),
-            )
-            for folder, question, of, finished, looks in index.rows(query, (key, key))
-        ]
-        return cls(asked=_with_those_on_file(listed, looks_on_file(index.experiments, key)))
+        ledger = LookLedger(index.experiments)
+        return cls(asked=tuple(_joined(_on_record(index, key), ledger, key)))
+
+    @classmethod
+    def left(cls, experiments: Path, key: str) -> Ledger:
+        """What the ledger of a folder without experiments has."""
+        return cls(asked=tuple(_joined((), LookLedger(experiments), key)))
 
     def looks_at(self, question: AskedQuestion, *, apart_from: str | None = None) -> tuple[Look, ...]:
         """All looks at a question, the oldest first, apart from those of one experiment."""
@@ -78,6 +79,58 @@ class Ledger:
         return found
 
 
+def _on_record(index: Index, key: str | None) -> Iterator[Asked]:
+    contents = _contents(index)
+    query = (
+        "SELECT e.folder, a.question, a.contents, a.finished, a.looks FROM asked a JOIN experiment e ON e.id = a.experiment "
+        "WHERE NOT e.dry AND a.looks != '[]' AND (? IS NULL OR a.key = ?) ORDER BY a.finished IS NULL, a.finished, e.folder"
+    )
+    for folder, question, of, finished, looks in index.rows(query, (key, key)):
+        yield Asked(
+            experiment_id=folder,
+            question=_question(json.loads(question), contents.get(of)),
+            finished=finished or "",
+            looks=tuple(Look(**look) for look in json.loads(looks)),
+        )
+
+
+def _joined(on_record: Iterable[Asked], ledger: LookLedger, key: str | None) -> list[Asked]:
+    """The looks by the records, and those that the ledger alone has: of deleted experiments, and of conclusions that are gone."""
+    found = {each.experiment_id: each for each in on_record}
+    for experiment, looks in ledger.looks().items():
+        if not looks or key not in (None, looks[-1][0].question.key):
+            continue
+        line, own = looks[-1][0], found.get(experiment)
+        if own is None or len(own.looks) < len(looks):
+            found[experiment] = Asked(
+                experiment_id=experiment,
+                question=line.question,
+                finished=line.time if own is None else own.finished,
+                looks=tuple(look for _, look in looks),
+            )
+    return sorted(found.values(), key=lambda each: (not each.finished, each.finished, each.experiment_id))
+
+
+def missing_from(ledger: LookLedger, index: Index, *, apart_from: str) -> list[LedgerLine]:
+    """The looks on record of experiments that a ledger doesn't know, apart from one, as lines for it."""
+    known = {line.experiment_id for line in ledger.lines} | {apart_from}
+    query = "SELECT e.folder FROM asked a JOIN experiment e ON e.id = a.experiment WHERE NOT e.dry AND a.looks != '[]'"
+    if {folder for (folder,) in index.rows(query)} <= known:
+        return []
+    return [
+        LedgerLine(
+            experiment_id=each.experiment_id,
+            time=each.finished,
+            state="found",
+            question=each.question,
+            look=look,
+        )
+        for each in _on_record(index, None)
+        if each.experiment_id not in known
+        for look in each.looks
+    ]
+
+
 def entries_on_record(index: Index, split: str | None = None) -> Iterator[tuple[str, ScoredEntry]]:
     """The benchmark entries on record, each once, with the experiment that had it first.
 
@@ -104,13 +157,5 @@ def _contents(index: Index) -> Mapping[str | None, TaskContents]:
     }
 
 
-def _with_those_on_file(listed: Sequence[Asked], on_file: Sequence[Asked]) -> tuple[Asked, ...]:
-    """The looks of the experiments on record and those that only the file of looks has, because a record was deleted or changed since."""
-    found = list(listed)
-    for asked in on_file:
-        own = [each for each in listed if each.experiment_id == asked.experiment_id]
-        if any(each.question.is_same(asked.question) and len(each.looks) >= len(asked.looks) for each in own):
-            continue
-        found = [each for each in found if each not in own or not each.question.is_same(asked.question)]
-        found.append(asked)
-    return tuple(sorted(found, key=lambda each: (not each.finished, each.finished, each.experiment_id)))
+def _question(tree: Mapping[str, Any], contents: TaskContents | None) -> AskedQuestion:
+    return AskedQuestion(**{**tree, "levers": tuple(tree["levers"]), "contents": contents})

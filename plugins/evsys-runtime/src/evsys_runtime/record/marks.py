@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 if TYPE_CHECKING:
+    from evsys.types import Conclusion
     from evsys_runtime.record.past import PastExperiment
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "HACKING_SUSPECTED",
     "Mark",
     "MarkKind",
+    "concluded_labels",
     "disqualifying",
     "labels",
     "marks_of",
@@ -32,6 +34,7 @@ MarkKind = Literal[
     "reward_hacking",
     "question_changed",
     "look",
+    "ledger_rebuilt",
 ]
 
 HACKING_SUSPECTED = "reward_hacking_suspected"
@@ -55,6 +58,21 @@ class Mark:
 def marks_of(past: PastExperiment) -> tuple[Mark, ...]:
     """The marks that follow from the fields of an experiment, the most serious first."""
     return tuple(_marks(past))
+
+
+def concluded_labels(conclusion: Conclusion) -> tuple[str, ...]:
+    """The labels of the marks that a conclusion has when it is made; others follow from what happens to it later."""
+    extra, series = conclusion.extra, conclusion.looks
+    found = {
+        "simulated": bool(extra.get("simulated_by")),
+        f"{extra.get('leaked') or 0.0:.0%} leaked": bool(extra.get("leaked")),
+        "reward hacking suspected": bool(extra.get(HACKING_SUSPECTED)),
+        "question changed after results": bool(conclusion.question_changed),
+    }
+    if series is not None and series.tested:
+        found[f"look {series.number}"] = series.number > 1
+        found["ledger of looks rebuilt"] = series.rebuilt
+    return tuple(label for label, there in found.items() if there)
 
 
 def disqualifying(marks: Iterable[Mark]) -> frozenset[MarkKind]:
@@ -111,3 +129,6 @@ def _marks(past: PastExperiment) -> Iterator[Mark]:
     if past.look is not None and past.look.of > 1:
         place = f"look {past.look.number} of {past.look.of}"
         yield Mark(kind="look", label=place, says=f"it is {place} at its question, which share one level")
+    if past.ledger_rebuilt:
+        says = "the ledger of looks had been missing when it concluded, so looks of deleted experiments weren't counted"
+        yield Mark(kind="ledger_rebuilt", label="ledger of looks rebuilt", says=says)

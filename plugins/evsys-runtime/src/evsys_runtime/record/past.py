@@ -59,7 +59,7 @@ class PastExperiment:
 
     `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
     `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict: `checkpoint` or `recipe`), `edited`
-    (conclusion.json is no longer what the run wrote), and `audit_differs` (checks of the saved audit that differ). `look` is its place among all looks at its question; None if it tested nothing.
+    (conclusion.json is no longer what the run wrote), and `audit_differs` (checks of the saved audit that differ), and `ledger_rebuilt` (the ledger of looks had been missing). `look` is its place among all looks at its question; None if it tested nothing.
     """
 
     experiment_id: str
@@ -115,6 +115,7 @@ class PastExperiment:
     edited: bool = False
     look: LookPlace | None = None
     audit_differs: int = 0
+    ledger_rebuilt: bool = False
     marks: tuple[Mark, ...] = ()
     problem: str | None = None
 

@@ -177,6 +177,7 @@ def _experiment(folder: Path) -> ReadExperiment:
         hacking_suspected=tuple(map(str, (conclusion.get("extra") or {}).get(HACKING_SUSPECTED) or ())),
         edited=bool(conclusion) and is_edited(folder, facts),
         audit_differs=saved_differences(folder, facts),
+        ledger_rebuilt=bool((conclusion.get("looks") or {}).get("rebuilt")),
     )
     said = (
         *(past.experiment_id, past.name, past.description, past.hypothesis, *past.tags, past.metric),

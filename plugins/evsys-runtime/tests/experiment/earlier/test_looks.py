@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from evsys_runtime.audit.auditing import audit_experiment
 from evsys_runtime.config.plan import ALPHA
+from evsys_runtime.experiment import concluding
 from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.experiment.verdict.spending import FIRST_SHARE, level_of_look
 from evsys_runtime.record.files import read_json, write_json
+from evsys_runtime.record.history import past_experiment
+from evsys_runtime.record.index import Index
+from evsys_runtime.record.look_ledger import LedgerLine, LookLedger
+from evsys_runtime.record.marks import labels
+from evsys_runtime.record.questions import AskedQuestion
 
 METADATA = """
 metadata:
@@ -264,14 +272,6 @@ def test_a_look_counts_although_its_record_was_deleted_or_changed(project, chang
     assert looked(project, extra="\nbase_seed: 2\n").number == 3
 
 
-def test_a_look_is_on_file_with_its_question(project):
-    looked(project)
-    file = project.root / ".evsys" / "looks.jsonl"
-    (line,) = [json.loads(text) for text in file.read_text(encoding="utf-8").splitlines()]
-    assert len(line["looks"]) == 1
-    assert line["question"]["metric"] == "mean_reward"
-
-
 def test_a_dry_run_puts_no_look_on_file(project):
     project.experiment(metadata=METADATA, dry=True).run()
     assert not (project.root / ".evsys" / "looks.jsonl").exists()
@@ -284,3 +284,116 @@ def test_looks_of_a_folder_elsewhere_are_on_file_in_it(project, tmp_path_factory
         shutil.rmtree(next(elsewhere.glob("2*")))
     assert (elsewhere / ".looks.jsonl").is_file()
     assert not (elsewhere.parent / "looks.jsonl").exists()
+
+
+def ledger_of(project):
+    return project.root / ".evsys" / "looks.jsonl"
+
+
+def lines_of(project):
+    return [json.loads(line) for line in ledger_of(project).read_text(encoding="utf-8").splitlines()]
+
+
+def test_deleting_the_folder_of_an_experiment_deletes_no_look(project):
+    first = project.experiment(metadata=METADATA)
+    first.run()
+    shutil.rmtree(first.record.directory)
+    series = looked(project, extra="\nbase_seed: 1\n")
+    assert (series.number, [look.experiment_id for look in series.earlier], series.rebuilt) == (
+        2,
+        [first.record.experiment_id],
+        False,
+    )
+
+
+def test_deleting_a_conclusion_that_was_set_aside_deletes_no_look(project):
+    experiment = project.experiment(metadata=METADATA)
+    experiment.run()
+    directory = experiment.record.directory
+    project.experiment(metadata=METADATA, extra="\nbase_seed: 1\n").run()
+    (directory / "conclusion.json").unlink()
+    assert looked(project, extra="\nbase_seed: 2\n").number == 3
+
+
+def test_a_ledger_that_was_deleted_is_made_again_from_the_records_with_a_mark_that_stays(project):
+    experiment = project.experiment(metadata=METADATA)
+    experiment.run()
+    ledger_of(project).unlink()
+    second = project.experiment(metadata=METADATA, extra="\nbase_seed: 1\n")
+    conclusion = second.run().conclusion
+    assert (conclusion.looks.number, conclusion.looks.rebuilt) == (2, True)
+    assert any("ledger of looks was missing" in warning for warning in conclusion.warnings)
+    assert looked(project, extra="\nbase_seed: 2\n").rebuilt
+    with Index(experiment.record.directory.parent) as index:
+        past = past_experiment(index, second.record.experiment_id)
+    assert "ledger of looks rebuilt" in labels(past.marks)
+
+
+def test_two_experiments_that_conclude_at_once_get_a_look_each(project):
+    """The second concludes while the first has its look reserved and isn't through yet."""
+    first, numbers = project.experiment(metadata=METADATA), []
+    put = concluding.put_into_ledger
+
+    def late(session, reserved, conclusion):
+        if not numbers:
+            numbers.append(reserved.number)
+            with ThreadPoolExecutor(1) as other:
+                series = other.submit(looked, project, extra="\nbase_seed: 1\n").result()
+            numbers.append(series.number)
+        return put(session, reserved, conclusion)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(concluding, "put_into_ledger", late)
+        first.run()
+    assert numbers == [1, 2]
+    assert [line["state"] for line in lines_of(project)] == ["reserved", "reserved", "concluded", "concluded"]
+
+
+def test_many_that_reserve_at_once_all_get_other_numbers(tmp_path):
+    question = AskedQuestion(
+        metric="m", direction="max", claim="better", baseline="b", levers=("l",), simulated=False
+    )
+
+    def reserve(name):
+        ledger = LookLedger(tmp_path / ".evsys" / "experiments")
+        with ledger.locked():
+            number = 1 + len(ledger.looks())
+            ledger.append(
+                [LedgerLine(experiment_id=name, time="t", state="reserved", question=question, number=number)]
+            )
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(reserve, map(str, range(24)))) == list(range(1, 25))
+
+
+def test_a_reservation_whose_process_was_killed_counts_as_a_look(project):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(concluding, "put_into_ledger", lambda _session, _reserved, conclusion: conclusion)
+        project.experiment(metadata=METADATA).run()
+    (folder,) = (project.root / ".evsys" / "experiments").glob("2*")
+    shutil.rmtree(folder)
+    text = ledger_of(project).read_text(encoding="utf-8")
+    ledger_of(project).write_text(text.replace(folder.name, "20200101-000000-killed"), encoding="utf-8")
+    series = looked(project, extra="\nbase_seed: 1\n")
+    assert (series.number, series.earlier[0].verdict) == (2, None)
+
+
+@pytest.mark.parametrize("edit", ["verdict", "number", "gone"])
+def test_an_audit_finds_a_ledger_that_disagrees_with_the_experiment(project, edit):
+    experiment = project.experiment(metadata=METADATA)
+    experiment.run()
+    folder = experiment.record.directory
+    assert audit_experiment(folder).passed
+    lines = lines_of(project)
+    if edit == "verdict":
+        lines[-1]["look"]["verdict"] = (
+            "INCONCLUSIVE" if lines[-1]["look"]["verdict"] != "INCONCLUSIVE" else "REFUTED"
+        )
+    elif edit == "number":
+        lines[-1]["number"] = 7
+    else:
+        lines = []
+    ledger_of(project).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    audit = audit_experiment(folder)
+    assert {check.about for check in audit.checks if check.state == "differs"} == {"ledger of looks"}

@@ -15,10 +15,10 @@ from evsys_runtime.experiment.memory.next import next_steps
 from evsys_runtime.experiment.memory.results import Condition, Region
 from evsys_runtime.experiment.memory.untried import Tried, untried
 from evsys_runtime.experiment.result_schemas import result_schema
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.result_trees import result_tree
 from evsys_runtime.experiment.verdict.spending import level_of_look
+from evsys_runtime.record.index import Index
 from evsys_runtime.record.past import LookPlace, PastExperiment
+from evsys_runtime.record.result_trees import result_tree
 from evsys_runtime.record.retraction import retract
 
 CONFIG = """version: 1

@@ -12,7 +12,6 @@ from typing import Any
 from evsys.errors import StoreError
 from evsys_runtime.record.evaluations import evaluations_on_record
 from evsys_runtime.record.index import Index
-from evsys_runtime.record.look_file import look_file
 from evsys_runtime.record.looks import Ledger, entries_on_record
 from evsys_runtime.record.questions import ScoredEntry
 
@@ -26,7 +25,7 @@ type Earlier = Callable[[], Index | None]
 def earlier_index(
     experiments: Path, own: str | None, tell: Callable[[str], None], *, wanted: str = "earlier experiments"
 ) -> Iterator[Index | None]:
-    """The index of a folder of experiments, up to date; None where there are and were no others, or it can't be read, which is told.
+    """The index of a folder of experiments, up to date; None where there are no others, or it can't be read, which is told.
 
     Args:
         experiments: the folder.
@@ -34,8 +33,7 @@ def earlier_index(
         tell: gets why it can't be read.
         wanted: what is looked for, as the beginning of that line.
     """
-    others = any(path.parent.name != own for path in experiments.glob("*/experiment.json"))
-    if not others and not look_file(experiments).exists():
+    if not any(path.parent.name != own for path in experiments.glob("*/experiment.json")):
         yield None
         return
     with Index(experiments) as index:
@@ -71,10 +69,17 @@ def looked_up(
         return []
 
 
-def ledger_of(index: Index | None, key: str, tell: Callable[[str], None]) -> Ledger:
-    """The looks at questions with a key; none without an index, or if it can't be read, which is told."""
+def ledger_of(index: Index | None, experiments: Path, key: str, tell: Callable[[str], None]) -> Ledger:
+    """The looks at questions with a key; none if they can't be read, which is told.
+
+    Args:
+        index: of the experiments on record; None where there are none, and the ledger alone is left.
+        experiments: the folder of all experiments.
+        key: of the questions.
+        tell: gets why they can't be read.
+    """
     try:
-        return Ledger(asked=()) if index is None else Ledger.of(index, key)
+        return Ledger.left(experiments, key) if index is None else Ledger.of(index, key)
     except (StoreError, sqlite3.Error) as exc:
         tell(f"earlier looks at this question can't be counted: {exc}")
         return Ledger(asked=())

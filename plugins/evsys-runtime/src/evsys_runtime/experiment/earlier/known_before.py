@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor, RunDeviation
+from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.checks.final_tests import entry_of, final_test_warnings
 from evsys_runtime.experiment.earlier.experiments import looks_before, when_asked
 from evsys_runtime.experiment.earlier.looks import look_series
@@ -15,7 +16,9 @@ from evsys_runtime.experiment.earlier.noise_floor import known_noise
 from evsys_runtime.experiment.earlier.preregistration import CHANGED
 from evsys_runtime.experiment.earlier.run_deviation import known_deviation
 from evsys_runtime.experiment.verdict.question import Question
+from evsys_runtime.experiment.verdict.spending import level_of_look
 from evsys_runtime.record.evaluations import evaluations_beside
+from evsys_runtime.record.look_ledger import LedgerLine
 from evsys_runtime.record.text import listed
 
 if TYPE_CHECKING:
@@ -24,10 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["KnownBefore", "known_before"]
 
 
+_REBUILT = "the ledger of looks was missing once and was made again from the experiments on record: looks of deleted experiments aren't counted"
+
+
 @attrs.frozen(kw_only=True)
 class KnownBefore:
     """`noise` is the noise floor, `deviation` how far runs of similar recipes differ, `looks` are earlier scorings of the tasks of `test` entries, `changed` says in lines what was
-    asked otherwise in the experiment `changed_since`. `series` has the looks at the question by the benchmark entry that it is asked on, `spent_tests` warns of
+    asked otherwise in the experiment `changed_since`. `series` has the looks at the question by the benchmark entry that it is asked on, `reserved` is the look that the ledger keeps for this conclusion, `spent_tests` warns of
     `val` entries that have the tasks of a final test.
     """
 
@@ -37,12 +43,16 @@ class KnownBefore:
     changed_since: str | None = None
     changed: tuple[str, ...] = ()
     series: Mapping[str, LookSeries] = attrs.field(factory=dict)
+    reserved: LedgerLine | None = None
     spent_tests: tuple[str, ...] = ()
 
     def at_level(self, question: Question) -> Question:
         """The question at the level that earlier looks at it leave."""
         series = self.series.get(question.benchmark)
-        return question if series is None else attrs.evolve(question, level=series.level)
+        if series is None:
+            return question
+        coming = level_of_look(series.number + 1, ALPHA)
+        return attrs.evolve(question, level=series.level, next_level=coming)
 
     def told_in(self, conclusion: Conclusion) -> Conclusion:
         """The conclusion with what weakens it of that."""
@@ -61,6 +71,8 @@ class KnownBefore:
                 f"the test tasks of {name} were scored {times} by earlier experiments and evaluations: what was chosen by those scores has seen them"
             )
         yield from self.spent_tests
+        if any(each.rebuilt for each in self.series.values()):
+            yield _REBUILT
         if self.changed:
             yield (
                 f"the question was changed after the results of {self.changed_since} were there: {'; '.join(self.changed)}"
@@ -78,7 +90,7 @@ def _fell_back(conclusion: Conclusion) -> Iterator[str]:
 
 
 def known_before(
-    session: Session, questions: Sequence[Question], results: Sequence[ArmResult]
+    session: Session, questions: Sequence[Question], results: Sequence[ArmResult], *, concludes: bool = False
 ) -> KnownBefore:
     """What is known beside the results. Blocking; what can't be looked up is told in the session's warnings.
 
@@ -86,6 +98,7 @@ def known_before(
         session: whose experiment it is.
         questions: what it asks, and of a winner on another entry.
         results: its arms.
+        concludes: this is to conclude the experiment by the last of the questions, so its look is put into the ledger.
     """
     record = session.record
     changed = record.facts.get(CHANGED) or {}
@@ -95,16 +108,23 @@ def known_before(
     tell = session.warnings.append
     with when_asked(record.directory.parent, record.experiment_id, tell) as earlier:
         if questions:
-            series = {
-                question.benchmark: found
+            found = {
+                question.benchmark: look_series(
+                    session,
+                    question.benchmark,
+                    results,
+                    earlier,
+                    reserve=concludes and question is questions[-1],
+                )
                 for question in questions
-                if (found := look_series(session, question.benchmark, results, earlier)) is not None
             }
+            last = found[questions[-1].benchmark]
             known = attrs.evolve(
                 known,
                 noise=known_noise(session, questions[0], results, earlier),
                 deviation=known_deviation(session, questions[0], earlier),
-                series=series,
+                series={entry: one.series for entry, one in found.items() if one is not None},
+                reserved=None if last is None else last.reserved,
             )
         beside = evaluations_beside(record.directory.parent)
         looks = looks_before(earlier, record.experiment_id, tests, tell, evaluations=beside)
