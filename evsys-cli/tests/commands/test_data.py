@@ -79,9 +79,9 @@ def test_tasks_among_the_rows_are_named_with_what_says_so(evsys, leaked):
     assert outcome.code == 0, outcome.err
     assert outcome.out.splitlines() == [
         "train.jsonl: 3 rows, trained on by run",
-        "  val: 2 of 12 tasks are in these rows",
-        "    t00: 9 of 9 13-grams, 14 of 14 8-grams; row 2",
-        "    t02: whole instruction, with its answer; row 1 (leak)",
+        "  val: 2 of 12 tasks are in these rows: 1 equal, 1 near",
+        "    t00: nearly equal, 9 of 9 13-grams, 14 of 14 8-grams; row 2",
+        "    t02: whole instruction, equal, with its answer; row 1 (leak)",
         "    compared as whole texts only, being short or of shared phrases: 11",
     ]
     assert outcome.err == ""
@@ -106,8 +106,9 @@ def test_the_document_fits_its_published_schema_and_names_tasks_rows_and_arms(ev
     (benchmark,) = dataset["benchmarks"]
     assert (document["flagged"], dataset["arms"], dataset["rows"]) == (2, ["run"], 3)
     assert [task["task_id"] for task in benchmark["flagged"]] == ["t00", "t02"]
+    assert [task["match"] for task in benchmark["flagged"]] == ["near", "equal"]
     assert benchmark["flagged"][1]["closest"] == [
-        {"row": 1, "row_id": "leak", "ngrams": 0, "instruction": True, "answer": True}
+        {"row": 1, "row_id": "leak", "ngrams": 0, "instruction": True, "near": False, "answer": True}
     ]
 
 

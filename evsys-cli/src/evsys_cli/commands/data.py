@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +53,11 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
     found = preview_rows(plan, arm=arm, limit=rows)
     if as_json:
         shown = [_as_json(row) for row in found.rows]
-        print_json({"rows": shown, "dropped": {**found.dropped}, "not_read": found.not_read})
+        told = {"dropped": {**found.dropped}, "not_read": found.not_read, "warnings": [*found.warnings]}
+        print_json({"rows": shown, **told})
         return
+    for warning in found.warnings:
+        echo(f"warning: {warning}", err=True)
     for row in found.rows:
         echo(f"--- row {row.row_id}: {row.tokens} tokens, {row.trained_tokens} trained")
         echo(_marked(row))
@@ -75,8 +78,8 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
 def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ...], as_json: bool) -> int:
     """Find tasks of CONFIG's benchmarks among the rows that its arms train on.
 
-    A task is flagged where rows have its whole instruction, 13 of its words in a row, 70 % of its runs of 8 words, or its
-    long answer. What many tasks share, such as a template, counts for none.
+    A task is flagged if rows have its whole instruction, a text nearly equal to it, 13 of its words in a row, 70 % of its runs of 8
+    words, or its long answer. Boilerplate that many different tasks share, such as a template, isn't evidence.
     """
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.checks.data_check import check_data
@@ -97,6 +100,8 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
     else:
         for dataset in found.datasets:
             echo(_dataset_line(dataset, found))
+            if dataset.unused:
+                echo(f"  columns that reach no message: {_columns(dataset.unused)}")
             for benchmark in dataset.benchmarks:
                 for line in _check_lines(benchmark):
                     echo(f"  {line}")
@@ -111,21 +116,35 @@ def _dataset_line(dataset: DatasetCheck, found: DataCheck) -> str:
 
 
 def _check_lines(checked: BenchmarkCheck) -> Iterator[str]:
+    from evsys_runtime.data.contamination import count_by_match
+
     count = len(checked.flagged)
-    yield f"{checked.benchmark}: {count or 'none'} of {checked.tasks} tasks {'is' if count < 2 else 'are'} in these rows"
+    counts = ", ".join(
+        f"{n} {match}" for match, n in count_by_match(t.match for t in checked.flagged).items()
+    )
+    verb = "is" if count < 2 else "are"
+    said = f"{checked.benchmark}: {count or 'none'} of {checked.tasks} tasks {verb} in these rows"
+    yield said + (f": {counts}" if counts else "")
     for task in checked.flagged[:MOST_SHOWN]:
         yield f"  {task.task_id}: {_evidence(task)}"
     if count > MOST_SHOWN:
         yield f"  and {count - MOST_SHOWN} more; --json lists all"
+    if checked.unused:
+        yield f"  columns of the question that are not asked: {_columns(checked.unused)}"
     if checked.whole_text_only:
         yield f"  compared as whole texts only, being short or of shared phrases: {checked.whole_text_only}"
     if checked.not_compared:
-        yield f"  not compared, since other tasks say the same: {checked.not_compared}"
+        yield f"  not compared, having no text: {checked.not_compared}"
+
+
+def _columns(unused: Mapping[str, int]) -> str:
+    return ", ".join(f"{column} ({count})" for column, count in unused.items())
 
 
 def _evidence(task: FlaggedTask) -> str:
     said = {
-        "instruction": "whole instruction",
+        "instruction": f"whole instruction, {task.match}",
+        "near": "nearly equal",
         "ngrams_13": f"{task.ngrams_13.found} of {task.ngrams_13.of} 13-grams",
         "ngrams_8": f"{task.ngrams_8.found} of {task.ngrams_8.of} 8-grams",
         "answer": "long answer",

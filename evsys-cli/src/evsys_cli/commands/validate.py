@@ -34,6 +34,7 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
     It warns of arms that lie where others on record failed and none completed, and of repeats of earlier experiments.
     """
     from evsys_runtime.config.validate import load_experiment
+    from evsys_runtime.experiment.checks.leak_warnings import quick_leak_warnings
     from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
 
     plan = load_experiment(config, overrides=overrides)
@@ -44,7 +45,7 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
         from evsys_runtime.experiment.checks.online import ask_backends
 
         asyncio.run(ask_backends(plan))
-    warnings = [*plan.warnings, *_leaks(plan), *_from_record(plan)]
+    warnings = [*plan.warnings, *quick_leak_warnings(plan), *_from_record(plan)]
     names = list(dict.fromkeys(arm.name for arm in plan.arms))
     search = None if plan.search is None else _search(plan)
     if as_json:
@@ -62,13 +63,6 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
         return
     runs = len(plan.arms)
     echo(f"{config}: valid; {len(names)} arm{'s' * (len(names) != 1)}, {runs} run{'s' * (runs != 1)}")
-
-
-def _leaks(plan: Plan) -> tuple[str, ...]:
-    """Benchmark tasks among training rows, if a search is quick and offline; `evsys plan` always searches."""
-    from evsys_runtime.experiment.checks.leak_warnings import leak_warnings, reads_few_local_rows
-
-    return leak_warnings(plan) if reads_few_local_rows(plan) else ()
 
 
 def _search(plan: Plan) -> PlannedSearch | None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from evsys.types import HarborTask, VerifierSpec
 from evsys_runtime.data.contamination import BenchmarkCheck, Overlap, Scan
+from evsys_runtime.data.equal_tasks import first_alike
 from evsys_runtime.data.parse import parse_row
 from evsys_runtime.data.task_index import Entry, TaskIndex, most_tasks
 
@@ -111,8 +112,10 @@ def test_runs_of_eight_words_flag_a_task_where_the_rows_have_seventy_per_cent_of
 
 def test_an_instruction_of_eight_words_is_found_inside_a_prompt_and_a_shorter_one_only_as_it_stands():
     eight, seven = "Name all seven moons of the red planet", "Name all moons of the red planet"
-    assert evidence(tasks_of(eight), row_of(f"Q: {eight}.")) == {"t0": ("ngrams_8",)}
-    assert evidence(tasks_of(seven), row_of(f"Q: {seven}.")) == {}
+    before = "Here is something that a friend of mine wanted to know:"
+    assert evidence(tasks_of(eight), row_of(f"{before} {eight}.")) == {"t0": ("ngrams_8",)}
+    assert evidence(tasks_of(seven), row_of(f"{before} {seven}.")) == {}
+    assert evidence(tasks_of(seven), row_of(f"Q: {seven}.")) == {"t0": ("near",)}
     assert evidence(tasks_of(seven), row_of(f" {seven.upper()}?\n")) == {"t0": ("instruction",)}
     assert checked(tasks_of(seven), row_of("q")).whole_text_only == 1
 
@@ -142,6 +145,58 @@ def test_runs_of_words_do_not_cross_from_one_message_to_the_next():
     said = [{"role": "user", "content": " ".join(part)} for part in (words[:10], words[10:])]
     (task,) = checked(tasks_of(STORY), parse_row({"messages": said}, "chat", 0)).flagged
     assert task.ngrams_8 == Overlap(found=3 + len(words) - 17, of=len(words) - 7)
+
+
+# --- how alike ----------------------------------------------------------------------------------------------------
+
+CYRILLIC = STORY.replace("hens", "hеns").replace("nine", "ninе")
+
+
+@pytest.mark.parametrize(
+    ("told", "match"),
+    [
+        (STORY, "equal"),
+        (STORY.upper(), "normalized"),
+        (STORY.replace("seventeen", "seven\u200bteen"), "normalized"),
+        (STORY.replace("baker", "ba\u00adker"), "normalized"),
+        (CYRILLIC, "normalized"),
+        (STORY.replace("loaves", "lóàves"), "normalized"),
+        (STORY.replace("keeps", "kepes"), "near"),
+        (STORY.replace("loaves", "loafs"), "near"),
+        (f"Please think about this: {STORY}", "near"),
+        (STORY.replace("farmer", "shepherd"), "near"),
+        (STORY.replace(" red hens", " brown red hens").replace("how many", "how very many"), "near"),
+        (
+            f"A riddle that I like: {STORY} I wonder what you make of it, so think twice before you say!",
+            "near",
+        ),
+    ],
+)
+def test_copies_with_twelve_kinds_of_edits_are_found_and_named_by_kind(told, match):
+    (task,) = checked(tasks_of(STORY, OTHER), row_of(told)).flagged
+    assert (task.task_id, task.match) == ("t0", match)
+
+
+def test_the_closest_kind_of_all_rows_counts():
+    rows = [row_of(f"Well: {STORY}"), row_of(STORY.upper()), row_of(STORY), row_of(STORY.upper())]
+    assert [checked(tasks_of(STORY), *rows[:n]).flagged[0].match for n in (1, 2, 3, 4)] == [
+        "near",
+        "normalized",
+        "equal",
+        "equal",
+    ]
+
+
+def test_a_row_of_several_turns_is_compared_turn_by_turn_and_as_a_whole():
+    said = [
+        {"role": "user", "content": text}
+        for text in ("I have a red cat at home.", "What does it eat at night?")
+    ]
+    task = parse_row({"task_id": "t0", "instruction": said, "verifier": {"name": "v"}}, "task", 0)
+    asked = "I have a red cat at home. What does it really eat at night?"
+    assert evidence([task], row_of(asked)) == {"t0": ("near",)}
+    turns = [{**said[0]}, {"role": "user", "content": "What does it really eat at night?"}]
+    assert evidence([task], parse_row({"messages": turns}, "chat", 0)) == {"t0": ("near",)}
 
 
 # --- answers ------------------------------------------------------------------------------------------------------
@@ -194,11 +249,33 @@ def test_a_system_prompt_that_a_single_task_and_all_rows_have_is_no_evidence():
     assert evidence([task], row) == {}
 
 
-def test_tasks_that_say_the_same_are_counted_as_not_compared():
+def test_copies_of_a_task_do_not_make_it_boilerplate():
     check = checked(tasks_of(*["say a"] * 12), row_of("say a"))
-    assert (check.flagged, check.whole_text_only, check.not_compared) == ((), 0, 12)
-    few = checked(tasks_of(*["say a"] * 5, *(f"say {n}" for n in range(7))), row_of("say a"))
-    assert [task.task_id for task in few.flagged] == ["t0", "t1", "t2", "t3", "t4"]
+    assert (len(check.flagged), check.whole_text_only, check.not_compared) == (12, 12, 0)
+    copies = [f"{added} {STORY}" for added in ("", "Now:", "Well:", "So:", "Please:", "Hey:", "Ok:")]
+    assert (
+        len(
+            checked(
+                tasks_of(*copies, *"abcdefgh"), row_of(f"Riddle for you all, my friends! {STORY}")
+            ).flagged
+        )
+        == 7
+    )
+
+
+def test_a_task_of_shared_messages_alone_is_found_where_a_row_has_all_of_them():
+    def task(number, *said):
+        messages = [{"role": "user", "content": text} for text in said]
+        return parse_row(
+            {"task_id": f"t{number}", "instruction": messages, "verifier": {"name": "v"}}, "task", 0
+        )
+
+    tasks = [task(0, "Go on.", "Why?"), *(task(n, "Go on.", "Why?", f"And {n}?") for n in range(1, 20))]
+    row = parse_row(
+        {"messages": [{"role": "user", "content": text} for text in ("Go on.", "Why?")]}, "chat", 0
+    )
+    assert evidence(tasks, row_of("Go on.")) == {}
+    assert evidence(tasks, row) == {"t0": ("instruction",)}
 
 
 @pytest.mark.parametrize(("tasks", "most"), [(1, 1), (2, 1), (3, 1), (4, 2), (9, 4), (10, 5), (5000, 5)])
@@ -237,8 +314,13 @@ def naive(tasks: list[str], rows: list[str]) -> list[tuple[int, int, int, int]]:
     def runs(words: list[str], size: int) -> list[tuple[int, tuple[str, ...]]]:
         return [(at, tuple(words[at : at + size])) for at in range(len(words) - size + 1)]
 
-    holders = Counter(gram for text in tasks for gram in {gram for _, gram in runs(text.split(), 5)})
-    most = 1 if len(tasks) < 4 else min(5, len(tasks) // 2)
+    alike: dict[str, list[str]] = {}
+    for text, first in zip(tasks, first_alike(tasks_of(*tasks)).values(), strict=True):
+        alike.setdefault(first, []).append(text)
+    holders = Counter(
+        gram for texts in alike.values() for gram in {gram for t in texts for _, gram in runs(t.split(), 5)}
+    )
+    most = 1 if len(alike) < 4 else min(5, len(alike) // 2)
     result = []
     for text in tasks:
         words = text.split()
@@ -288,6 +370,6 @@ def test_found_runs_of_words_are_those_of_a_plain_matcher(drawn):
         if flagged is not None:
             assert flagged.ngrams_8 == Overlap(found=short, of=shorts)
             assert flagged.ngrams_13 == Overlap(found=long, of=longs)
-        if flagged is not None and not {"instruction", "answer"} & set(flagged.evidence):
+        if flagged is not None and not {"instruction", "near", "answer"} & set(flagged.evidence):
             alone = [naive(instructions, [row])[tasks.index(task)] for row in rows]
             assert flagged.rows_matched == sum(short + long > 0 for short, _, long, _ in alone)

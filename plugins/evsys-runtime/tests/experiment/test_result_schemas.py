@@ -103,15 +103,22 @@ CONCLUSION = Conclusion(
 )
 FLAGGED = FlaggedTask(
     task_id="t1",
+    match="equal",
     evidence=("instruction", "ngrams_13", "ngrams_8", "answer"),
     answer=True,
     ngrams_8=Overlap(found=3, of=4),
     ngrams_13=Overlap(found=1, of=1),
     rows_matched=1,
-    closest=(MatchedRow(row=7, row_id="r", ngrams=3, instruction=True, answer=True),),
+    closest=(MatchedRow(row=7, row_id="r", ngrams=3, instruction=True, near=False, answer=True),),
 )
 CHECKED = BenchmarkCheck(
-    benchmark="faq", split="val", tasks=9, whole_text_only=1, not_compared=0, flagged=(FLAGGED,)
+    benchmark="faq",
+    split="val",
+    tasks=9,
+    whole_text_only=1,
+    not_compared=0,
+    unused={},
+    flagged=(FLAGGED,),
 )
 PAST = PastExperiment(
     experiment_id="e",
@@ -279,7 +286,14 @@ EXAMPLES = {
     "data_check": DataCheck(
         flagged=1,
         datasets=(
-            DatasetCheck(source="train.jsonl", arms=("a",), repeats=(0,), rows=8, benchmarks=(CHECKED,)),
+            DatasetCheck(
+                source="train.jsonl",
+                arms=("a",),
+                repeats=(0,),
+                rows=8,
+                unused={},
+                benchmarks=(CHECKED,),
+            ),
         ),
     ),
     "cache_why": Lookups(

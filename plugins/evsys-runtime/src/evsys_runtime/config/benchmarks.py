@@ -29,10 +29,11 @@ from evsys_runtime.config.engines import engine_kind, engine_problems, why_harbo
 from evsys_runtime.config.later import NOT_YET, later_keys
 from evsys_runtime.config.metrics import over_rollouts, samples_needed, try_metric
 from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.config.plan import ScoredTasks
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.tasks import Tasks, load_tasks
 from evsys_runtime.config.transforms import check_transform
-from evsys_runtime.data.equal_tasks import clusters_of, distinct_tasks
+from evsys_runtime.data.equal_tasks import clusters_of, first_alike
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.data.task_limit import limited
 from evsys_runtime.record.proofs import is_proof
@@ -52,7 +53,7 @@ _ENGINE_OPTIONS = ("max_tokens", "temperature", "n_concurrent", "system_prompt",
 class Size:
     """How many tasks an entry at `place` has, how many of them are scored, and into how many clusters those fall.
 
-    `distinct` counts equal tasks once.
+    `distinct` counts equal and nearly equal tasks once.
     """
 
     place: str
@@ -66,7 +67,7 @@ class Size:
 @attrs.define(kw_only=True, eq=False)
 class Benchmarks:
     """Checks entries one by one. `data_errors` are those of task files, which are no fault of the experiment file; `sizes`
-    has, by label, how many tasks there are of those entries that can be read.
+    has, by label, how many tasks there are of those entries that can be read, `tasks` the scored ones.
     """
 
     reader: Reader
@@ -74,6 +75,7 @@ class Benchmarks:
     root: Path
     data_errors: list[DataError] = attrs.field(factory=list)
     sizes: dict[str, Size] = attrs.field(factory=dict)
+    tasks: dict[str, ScoredTasks] = attrs.field(factory=dict)
     _labels: dict[str, str] = attrs.field(factory=dict)
     _scored: Sequence[HarborTask] = ()
     _rewards: tuple[float, float] = _ANY_REWARD
@@ -266,14 +268,18 @@ class Benchmarks:
         self._verifiers(found, name, where)
         self._instructions(entry, scored, found, name, where)
         self._metadata(entry, scored, name, place)
-        clusters = clusters_of(scored, entry.cluster_key)
+        self.tasks[entry.label] = ScoredTasks(
+            tasks=scored, content_hash=found.content_hash if entry.limit is None else None
+        )
+        firsts = first_alike(scored)
+        clusters = clusters_of(scored, entry.cluster_key, firsts)
         self.sizes[entry.label] = Size(
             place=place,
             source=name,
             tasks=len(found.tasks),
             scored=len(scored),
             clusters=len(set(clusters.values())) + len(scored) - len(clusters),
-            distinct=distinct_tasks(scored),
+            distinct=len(set(firsts.values())),
         )
 
     def _instructions(

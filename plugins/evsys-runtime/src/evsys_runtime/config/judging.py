@@ -15,7 +15,7 @@ from evsys_runtime.config import paths, trees
 from evsys_runtime.config.benchmarks import Benchmarks, Size, drawn, with_clients
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.model import BenchmarkConfig, ContrastConfig, MetadataConfig
-from evsys_runtime.config.plan import ALPHA, MIN_TASKS, SuccessMetric
+from evsys_runtime.config.plan import ALPHA, MIN_TASKS, ScoredTasks, SuccessMetric
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.selection import Selection
@@ -27,7 +27,7 @@ _PLACE = "$.metadata.benchmark"
 
 @attrs.frozen(kw_only=True)
 class Judging:
-    """How arms are scored and compared. `data_errors` are those of task files, `sizes` the numbers of tasks by entry."""
+    """How arms are scored and compared. `data_errors` are those of task files, `sizes` the numbers of tasks by entry, `tasks` the scored ones."""
 
     benchmarks: tuple[BenchmarkConfig, ...] = ()
     success: SuccessMetric | None = None
@@ -35,6 +35,7 @@ class Judging:
     contrast: ContrastConfig | None = None
     data_errors: tuple[DataError, ...] = ()
     sizes: Mapping[str, Size] = attrs.field(factory=dict)
+    tasks: Mapping[str, ScoredTasks] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -105,6 +106,7 @@ def check_metadata(
         contrast=contrast,
         data_errors=errors,
         sizes=checks.sizes,
+        tasks=checks.tasks,
     )
 
 
@@ -138,7 +140,7 @@ def _check_size(reader: Reader, label: str, size: Size, compared: int) -> None:
 
 def _equal_tasks(label: str, size: Size) -> str:
     """That tasks are copies of each other, and how many are left without them."""
-    said = f"benchmark {label!r}: {size.scored} tasks are {size.distinct} different ones; equal tasks count as one observation"
+    said = f"benchmark {label!r}: {size.scored} tasks are {size.distinct} different ones; equal and nearly equal tasks count as one observation"
     few = size.distinct < MIN_TASKS
     return said + (f", and on fewer than {MIN_TASKS} the verdict is INVALID" if few else "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,10 +14,19 @@ from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, RunCon
 
 if TYPE_CHECKING:
     from evsys import Registry
-    from evsys.types import Proof, Purpose
+    from evsys.types import HarborTask, Proof, Purpose
     from evsys_runtime.config.search_plan import PlannedSearch
 
-__all__ = ["ALPHA", "MIN_TASKS", "ArmConfig", "CheckpointSelection", "Plan", "Stage", "SuccessMetric"]
+__all__ = [
+    "ALPHA",
+    "MIN_TASKS",
+    "ArmConfig",
+    "CheckpointSelection",
+    "Plan",
+    "ScoredTasks",
+    "Stage",
+    "SuccessMetric",
+]
 
 ALPHA = 0.05
 """A difference is significant where its p-value, corrected over the arms, is at most this."""
@@ -110,12 +119,23 @@ class ArmConfig:
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class ScoredTasks:
+    """The tasks of a benchmark entry that are scored, as they were read when the file was checked.
+
+    `content_hash` is that of the whole file; None if only part of it is scored.
+    """
+
+    tasks: Sequence[HarborTask]
+    content_hash: str | None
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class Plan:
     """A file without problems. `arms` come repeat by repeat, so that what is cut short holds whole sets of arms.
 
     `selection` says which checkpoint of each run counts.
     `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side. `benchmark` took the place of
-    the file's `metadata.benchmark`. With a `search`
+    the file's `metadata.benchmark`. `tasks` has those of each entry by its label. With a `search`
     there are no arms at the start but those that show how far equal ones fall apart.
     """
 
@@ -131,6 +151,7 @@ class Plan:
     overrides: tuple[str, ...] = ()
     concurrent_arms: int = 1
     benchmark: BenchmarkConfig | None = None
+    tasks: Mapping[str, ScoredTasks] = attrs.field(factory=dict)
 
     @property
     def looked_at(self) -> tuple[ArmConfig, ...]:

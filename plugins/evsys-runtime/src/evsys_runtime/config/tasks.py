@@ -23,10 +23,11 @@ __all__ = ["Tasks", "load_tasks", "most_rows", "suffix_hint", "suffixes"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Tasks:
-    """The tasks of a file and where they stand."""
+    """The tasks of a file, the hash of what they say, and where they stand."""
 
     tasks: tuple[HarborTask, ...]
     file: Path
+    content_hash: str | None = None
     transformed: bool = False
 
     def line_of(self, task_id: str) -> int | None:
@@ -54,7 +55,7 @@ def load_tasks(
     from evsys_runtime.data.benchmark import tasks_file
 
     try:
-        tasks, _ = load(
+        tasks, content_hash = load(
             path,
             name=name,
             project_root=project_root,
@@ -64,7 +65,7 @@ def load_tasks(
         )
     except OSError as exc:
         raise DataError(f"can't be read: {exc.strerror or exc}", source=name) from exc
-    return Tasks(tasks=tasks, file=tasks_file(path), transformed=bool(transforms))
+    return Tasks(tasks=tasks, content_hash=content_hash, file=tasks_file(path), transformed=bool(transforms))
 
 
 def most_rows(data: DataConfig, root: Path, registry: Registry, *, enough: int) -> int | None:

@@ -224,6 +224,7 @@ def _plan(
         ),
         overrides=overrides,
         concurrent_arms=width,
+        tasks=judging.tasks,
     )
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
 
+from evsys_runtime.data.column_use import ColumnUse, unused_in_tasks
 from evsys_runtime.data.row_texts import Part, row_texts
 from evsys_runtime.data.task_index import LONG, SHORT, Entry, TaskIndex, grams
 from evsys_runtime.data.words import fold, whole, words_of
 
 __all__ = [
+    "MATCHES",
     "SHORT_SHARE",
     "BenchmarkCheck",
     "DataCheck",
     "DatasetCheck",
     "FlaggedTask",
+    "Match",
     "MatchedRow",
     "Overlap",
     "Scan",
+    "best_matches",
+    "count_by_match",
 ]
 
 SHORT_SHARE = 0.7
@@ -27,7 +33,13 @@ SHORT_SHARE = 0.7
 
 _MOST_ROWS = 5
 
-type Evidence = Literal["instruction", "ngrams_13", "ngrams_8", "answer"]
+type Evidence = Literal["instruction", "near", "ngrams_13", "ngrams_8", "answer"]
+
+type Match = Literal["equal", "normalized", "near"]
+"""How a task is in the rows: word for word, but for what folding removes (case, accents, white space, look-alikes), or in part: nearly
+equal, in runs of words, or by its answer."""
+
+MATCHES: tuple[Match, ...] = ("equal", "normalized", "near")
 
 
 @attrs.frozen(kw_only=True)
@@ -43,21 +55,23 @@ class MatchedRow:
     """A row that shares something with a task.
 
     `row` is its number after the transforms, from 0; `ngrams` counts the task's n-grams that it has; `instruction` is True
-    where it has the task as it stands, `answer` where it has the expected answer.
+    where it has all messages of the task, `near` where it has a text nearly equal to them, `answer` where it has the expected answer.
     """
 
     row: int
     row_id: str
     ngrams: int
     instruction: bool
+    near: bool
     answer: bool
 
 
 @attrs.frozen(kw_only=True)
 class FlaggedTask:
-    """A task that is in the rows, and what says so. `answer` is True where one of `rows_matched` rows has its answer, too."""
+    """A task that is in the rows, how, and what says so. `answer` is True where one of `rows_matched` rows has its answer, too."""
 
     task_id: str
+    match: Match
     evidence: tuple[Evidence, ...]
     answer: bool
     ngrams_8: Overlap
@@ -69,7 +83,8 @@ class FlaggedTask:
 @attrs.frozen(kw_only=True)
 class BenchmarkCheck:
     """A benchmark entry against a dataset. `whole_text_only` counts tasks without an n-gram to look for, which only a
-    row with the same text can match; `not_compared` those of which nothing is left but boilerplate.
+    row with the same text or nearly the same can match; `not_compared` those without any text. `unused` counts tasks by columns that hold part
+    of a question and are not asked.
     """
 
     benchmark: str
@@ -77,17 +92,38 @@ class BenchmarkCheck:
     tasks: int
     whole_text_only: int
     not_compared: int
+    unused: Mapping[str, int]
     flagged: tuple[FlaggedTask, ...]
+
+
+def best_matches(checks: Iterable[BenchmarkCheck]) -> dict[str, dict[str, Match]]:
+    """The flagged tasks of each benchmark entry, with the closest match that any dataset has."""
+    found: dict[str, dict[str, Match]] = {}
+    for check in checks:
+        matches = found.setdefault(check.benchmark, {})
+        for task in check.flagged:
+            matches[task.task_id] = min(matches.get(task.task_id, "near"), task.match, key=MATCHES.index)
+    return found
+
+
+def count_by_match(matches: Iterable[Match]) -> dict[str, int]:
+    """How many tasks are matched in each way, closest first."""
+    counts = Counter(matches)
+    return {match: counts[match] for match in MATCHES if counts[match]}
 
 
 @attrs.frozen(kw_only=True)
 class DatasetCheck:
-    """The rows that some arms train on, at these repeats: a transform that draws rows draws others in each."""
+    """The rows that some arms train on, at these repeats: a transform that draws rows draws others in each.
+
+    `unused` counts rows by columns whose words reach no message.
+    """
 
     source: str
     arms: tuple[str, ...]
     repeats: tuple[int, ...]
     rows: int
+    unused: Mapping[str, int]
     benchmarks: tuple[BenchmarkCheck, ...]
 
 
@@ -103,6 +139,8 @@ class DataCheck:
 class _Found:
     """What rows had of one task, apart from its n-grams."""
 
+    match: Match = "near"
+    near: bool = False
     answer_alone: bool = False
     answer: bool = False
     rows: int = 0
@@ -115,6 +153,8 @@ class _RowHits:
 
     places: set[int] = attrs.field(factory=set)
     texts: set[str] = attrs.field(factory=set)
+    written: set[str] = attrs.field(factory=set)
+    near: bool = False
     answer: bool = False
 
 
@@ -128,18 +168,25 @@ class Scan:
         self._index = index
         self._short, self._long = bytearray(len(index.words)), bytearray(len(index.words))
         self._found: dict[int, _Found] = {}
+        self.columns = ColumnUse()
         self.rows = 0
 
     def add(self, row: Any) -> None:
         """Look at a typed row."""
+        self.columns.add(row)
         texts = row_texts(row)
         hits: dict[int, _RowHits] = {}
+        asked: list[tuple[str, list[str]]] = []
         for part, text in texts:
-            words = words_of(fold(text))
+            folded = fold(text)
+            words = words_of(folded)
+            if part == "question":
+                asked.append((folded, words))
             if len(words) >= SHORT and self._index.may_hold(words):
                 self._mark(words, hits)
             if part != "aside" and len(words) in self._index.lengths[part]:
                 self._mark_whole(part, words, text, hits)
+        self._mark_near(asked, hits)
         if hits:
             self._keep(str(getattr(row, "row_id", "") or getattr(row, "task_id", "")), texts, hits)
         self.rows += 1
@@ -159,6 +206,7 @@ class Scan:
                 tasks=len(entry.tasks),
                 whole_text_only=comparable.count((False, True)),
                 not_compared=comparable.count((False, False)),
+                unused=unused_in_tasks(entry.tasks, self.columns.used),
                 flagged=tuple(task for task in flagged if task is not None),
             )
             first += len(entry.tasks)
@@ -184,9 +232,19 @@ class Scan:
         said = whole(fold(text))
         for found in same_words:
             if found.text == said and part == "question":
-                hits.setdefault(found.task, _RowHits()).texts.add(said)
+                hit = hits.setdefault(found.task, _RowHits())
+                hit.texts.add(said)
+                if found.written == text.strip():
+                    hit.written.add(said)
             elif found.text == said:
                 hits.setdefault(found.task, _RowHits()).answer = True
+
+    def _mark_near(self, asked: Sequence[tuple[str, list[str]]], hits: dict[int, _RowHits]) -> None:
+        """Each question of a row, and all of them as one."""
+        together = "\n".join(folded for folded, _ in asked), [word for _, words in asked for word in words]
+        for folded, words in [*asked, *([together] if len(asked) > 1 else [])]:
+            for task in self._index.near.find(folded, words):
+                hits.setdefault(task, _RowHits()).near = True
 
     def _keep(self, row_id: str, texts: Sequence[tuple[Part, str]], hits: dict[int, _RowHits]) -> None:
         said = [whole(fold(text)) for part, text in texts if part == "answer"]
@@ -196,15 +254,22 @@ class Scan:
             answer = hit.answer or any(_says(text, self._index.expected[task]) for text in said)
             found.answer |= answer
             found.rows += 1
+            instruction = 0 < self._index.parts[task] == len(hit.texts)
+            found.near |= hit.near
+            if instruction and found.match != "equal":
+                found.match = "equal" if len(hit.written) == len(hit.texts) else "normalized"
             matched = MatchedRow(
                 row=self.rows,
                 row_id=row_id,
                 ngrams=len(hit.places),
-                instruction=0 < self._index.parts[task] == len(hit.texts),
+                instruction=instruction,
+                near=hit.near and not instruction,
                 answer=answer,
             )
             # Stable, so that of equal rows the first stay.
-            closest = sorted([*found.closest, matched], key=lambda row: (not row.instruction, -row.ngrams))
+            closest = sorted(
+                [*found.closest, matched], key=lambda row: (not row.instruction, not row.near, -row.ngrams)
+            )
             found.closest = closest[:_MOST_ROWS]
 
     def _flagged(self, task: int, task_id: str) -> FlaggedTask | None:
@@ -216,6 +281,8 @@ class Scan:
         evidence: list[Evidence] = []
         if any(row.instruction for row in found.closest):
             evidence.append("instruction")
+        elif found.near:
+            evidence.append("near")
         if long.found:
             evidence.append("ngrams_13")
         if short.of and short.found >= SHORT_SHARE * short.of:
@@ -226,6 +293,7 @@ class Scan:
             return None
         return FlaggedTask(
             task_id=task_id,
+            match=found.match,
             evidence=tuple(evidence),
             answer=found.answer,
             ngrams_8=short,

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import DataError, StoreError
+from evsys_runtime.data.column_use import ColumnUse
 from evsys_runtime.data.json_rows import decode_row, encode_row
 from evsys_runtime.data.parse import ParseReport, Shape, parse_row, parse_rows
 from evsys_runtime.data.readers import OnBadRow
@@ -53,6 +54,7 @@ class MaterializedDataset:
         on_bad_row: OnBadRow = "error",
         place: Callable[[], str | None] = lambda: None,
         report: ParseReport | None = None,
+        columns: ColumnUse | None = None,
         memory_limit: int = MEMORY_LIMIT,
         **facts: Any,
     ) -> MaterializedDataset:
@@ -65,6 +67,7 @@ class MaterializedDataset:
             on_bad_row: what to do with a row that lacks what the shape needs.
             place: where the current row came from, for messages.
             report: filled while parsing.
+            columns: counts the columns that reach no message.
             memory_limit: bytes of rows that stay in memory.
             facts: `dropped`, `lineage` and `warnings`, where they are known already.
 
@@ -79,7 +82,9 @@ class MaterializedDataset:
             kept = parse_rows(
                 _remember(rows, current), shape, on_bad_row=on_bad_row, report=report, place=place
             )
-            for index, _typed in enumerate(kept):
+            for index, typed in enumerate(kept):
+                if columns is not None:
+                    columns.add(typed)
                 try:
                     line = encode_row(current[0], what=f"row {index}")
                 except DataError as exc:

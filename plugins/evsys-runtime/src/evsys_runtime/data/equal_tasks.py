@@ -1,28 +1,33 @@
-"""Tasks that belong together: those with one cluster label, and those that ask the same thing under several ids."""
+"""Tasks that belong together: those with one cluster label, and those that ask the same or nearly the same under several ids."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from evsys.types import HarborTask
 from evsys_runtime.data.json_rows import canonical
-from evsys_runtime.data.words import fold, whole
+from evsys_runtime.data.near_texts import nearly_equal_pairs, outline
+from evsys_runtime.data.task_questions import Question, questions_of
+from evsys_runtime.data.words import words_of
 
-__all__ = ["clusters_of", "distinct_tasks", "first_equals"]
+__all__ = ["clusters_of", "first_alike"]
 
 
-def clusters_of(tasks: Iterable[HarborTask], key: str | None = None) -> dict[str, str]:
+def clusters_of(
+    tasks: Iterable[HarborTask], key: str | None = None, firsts: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """The cluster of each task that shares one with another, or that has a label.
 
-    A model answers equal tasks alike, so twenty copies of one task are one observation and not twenty. Groups of equal tasks and
-    groups with one label are joined if they share a task.
+    A model answers such tasks alike, so twenty copies of one task are one observation and not twenty. Groups of equal or nearly
+    equal tasks and groups with one label are joined if they share a task.
 
     Args:
         tasks: the tasks of a benchmark.
         key: the metadata key of labels; None if there are none.
+        firsts: what `first_alike` gives for these tasks, if that is known.
     """
     tasks = list(tasks)
-    firsts = first_equals(tasks)
+    firsts = first_alike(tasks) if firsts is None else firsts
     copied = {first for task, first in firsts.items() if task != first}
     labels = {t.task_id: str(t.metadata[key]) for t in tasks if key is not None and key in t.metadata}
     parents: dict[tuple[str, str], tuple[str, str]] = {}
@@ -45,26 +50,48 @@ def clusters_of(tasks: Iterable[HarborTask], key: str | None = None) -> dict[str
     return found
 
 
-def first_equals(tasks: Iterable[HarborTask]) -> dict[str, str]:
-    """By id of each task the id of the first task that asks the same: itself if no earlier one does.
+def first_alike(tasks: Iterable[HarborTask]) -> dict[str, str]:
+    """By id of each task the id of the first task that asks the same or nearly the same: itself if no earlier one does.
 
-    Two tasks ask the same if their messages and tools do, apart from case, white space, accents, look-alike letters and invisible
-    characters. A task with a folder of its own is equal to no other.
+    Two tasks ask the same if their messages, tools and differing system messages do, apart from case, white space, accents, look-alike
+    letters and invisible characters. They ask nearly the same if their messages are `alike` in that words are added or misspelt, not
+    replaced. A task with a folder of its own is alike to no other.
     """
-    seen: dict[Hashable, str] = {}
-    return {task.task_id: seen.setdefault(_content(task), task.task_id) for task in tasks}
+    tasks = list(tasks)
+    questions = questions_of(tasks)
+    seen: dict[Hashable, int] = {}
+    equals = [
+        seen.setdefault(_content(task, question), number)
+        for number, (task, question) in enumerate(zip(tasks, questions, strict=True))
+    ]
+    different = [number for number, first in enumerate(equals) if number == first]
+    leaders = _leaders([tasks[number] for number in different], [questions[number] for number in different])
+    first_of = {number: different[leader] for number, leader in zip(different, leaders, strict=True)}
+    return {task.task_id: tasks[first_of[first]].task_id for task, first in zip(tasks, equals, strict=True)}
 
 
-def distinct_tasks(tasks: Iterable[HarborTask]) -> int:
-    """How many tasks ask something that no earlier one asks."""
-    return len(set(first_equals(tasks).values()))
+def _leaders(tasks: Sequence[HarborTask], questions: Sequence[Question]) -> list[int]:
+    """For each of these tasks the place of the first leader that it is nearly equal to: a task that is nearly equal to none before."""
+    texts = [
+        "\n".join(question.texts) if task.path is None else ""
+        for task, question in zip(tasks, questions, strict=True)
+    ]
+    around = [(question.systems, _tools(task)) for task, question in zip(tasks, questions, strict=True)]
+    earlier: dict[int, list[int]] = {}
+    for first, second in nearly_equal_pairs([outline(text, words_of(text)) for text in texts]):
+        if around[first] == around[second]:
+            earlier.setdefault(second, []).append(first)
+    leaders: list[int] = []
+    for number in range(len(tasks)):
+        leaders.append(next((n for n in earlier.get(number, ()) if leaders[n] == n), number))
+    return leaders
 
 
-def _content(task: HarborTask) -> Hashable:
+def _content(task: HarborTask, question: Question) -> Hashable:
     if task.path is not None:
         return ("folder", task.task_id)
-    if isinstance(task.instruction, str):
-        said: Hashable = (("user", whole(fold(task.instruction))),)
-    else:
-        said = tuple((message.role, whole(fold(message.content))) for message in task.instruction)
-    return (said, canonical({"tools": list(task.tools)}))
+    return (question, _tools(task))
+
+
+def _tools(task: HarborTask) -> bytes:
+    return canonical({"tools": list(task.tools)})

@@ -12,6 +12,7 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES, ConfigError, DataError, Problem, StoreError, boundary
 from evsys_runtime.data import pipeline
 from evsys_runtime.data.blocking import wait_for
+from evsys_runtime.data.column_use import ColumnUse
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.parse import ParseReport, Shape
 from evsys_runtime.data.readers import FORMATS, OnBadRow, ReadReport, read_rows
@@ -103,7 +104,7 @@ def load_dataset(
         )
         source, stages = opened.source, opened.stages
         lineage = (source.lineage, *(stage.lineage.as_dict() for stage in stages))
-        parsed = ParseReport()
+        parsed, columns = ParseReport(), ColumnUse()
         if follow is not None:
             follow(lambda: parsed.rows + sum(stage.taken + stage.rows_out for stage in stages))
         dataset = MaterializedDataset.from_rows(
@@ -113,6 +114,7 @@ def load_dataset(
             on_bad_row=opened.on_bad_row,
             place=opened.place,
             report=parsed,
+            columns=columns,
             warnings=source.warnings,
         )
         if opened.replay is not None:  # how many rows were drawn is known now
@@ -124,7 +126,8 @@ def load_dataset(
     dropped = {f"reading: {kind}": count for kind, count in source.report.skipped.items()}
     dropped |= pipeline.dropped(stages)
     dropped |= {f"{shape}: {kind}": count for kind, count in parsed.skipped.items()}
-    return attrs.evolve(dataset, lineage=lineage, dropped=dropped, not_read=not_read)
+    warnings = (*dataset.warnings, *columns.warnings(source.report.source, len(dataset)))
+    return attrs.evolve(dataset, lineage=lineage, dropped=dropped, not_read=not_read, warnings=warnings)
 
 
 def open_rows(

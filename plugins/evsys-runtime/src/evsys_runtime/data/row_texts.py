@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from evsys.types import ChatMessagesRow, HarborTask, Message, PromptExample
 
-__all__ = ["Part", "expected_texts", "row_texts", "task_texts"]
+__all__ = ["Part", "expected_texts", "row_texts", "task_texts", "texts_in"]
 
 type Part = Literal["question", "answer", "aside"]
 """What is asked or given, what is answered, and what stands beside an answer: reasoning and arguments of tool calls."""
@@ -66,16 +66,17 @@ def _said(messages: Iterable[Message]) -> Iterator[tuple[Part, str]]:
         if message.reasoning:
             yield "aside", message.reasoning
         for call in message.tool_calls:
-            for text in _texts_in(call.arguments):
+            for text in texts_in(call.arguments):
                 yield "aside", text
 
 
-def _texts_in(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts in plain values, however deep."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _texts_in(item)
+            yield from texts_in(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _texts_in(item)
+            yield from texts_in(item)

@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Iterable
 
 from evsys.types import HarborTask
-from evsys_runtime.data.row_texts import expected_texts, task_texts
-from evsys_runtime.data.words import fold, whole
+from evsys_runtime.data.row_texts import expected_texts
+from evsys_runtime.data.task_questions import Question, questions_of
+from evsys_runtime.data.words import fold
 from evsys_runtime.record.task_contents import SKETCH, TaskContents
 
 __all__ = ["task_contents"]
@@ -17,13 +18,14 @@ _DIGITS = 10
 
 def task_contents(tasks: Iterable[HarborTask]) -> TaskContents:
     """The contents of these tasks."""
-    hashes = sorted({_hash(task) for task in tasks})
+    tasks = list(tasks)
+    hashes = sorted({_hash(*pair) for pair in zip(tasks, questions_of(tasks), strict=True)})
     whole_set = hashlib.sha256(" ".join(hashes).encode()).hexdigest()
     return TaskContents(tasks=len(hashes), hash=f"sha256:{whole_set}", sketch=tuple(hashes[:SKETCH]))
 
 
-def _hash(task: HarborTask) -> str:
-    asked = [whole(fold(text)) for _, text in task_texts(task)]
+def _hash(task: HarborTask, question: Question) -> str:
+    asked = [*question.texts, *question.systems]
     if not any(asked):  # an environment without words: what it expects, or where it lies, is all there is
         asked = [*map(fold, expected_texts(task)), str(task.path)]
     return hashlib.sha256("\0".join(asked).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import attrs
 
 from evsys.types import HarborTask
+from evsys_runtime.data.equal_tasks import first_alike
+from evsys_runtime.data.near_texts import NearTexts, Outline, outline
 from evsys_runtime.data.row_texts import Part, expected_texts, task_texts
 from evsys_runtime.data.words import fold, whole, words_of
 
@@ -23,7 +25,10 @@ PHRASE = 5
 _STRIDE = SHORT - PHRASE + 1
 
 MOST_TASKS = 5
-"""A phrase or text in more tasks than this is boilerplate; in a small benchmark, in more than half of them."""
+"""A phrase or text in more different tasks than this is boilerplate; in a small benchmark, in more than half of them.
+
+Tasks that are equal or nearly equal count once, so copies of a task make none of its words boilerplate.
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,10 +42,11 @@ class Entry:
 
 @attrs.frozen
 class Text:
-    """A whole text of a task: the task's number, and the text as `whole` gives it."""
+    """A whole text of a task: the task's number, the text as `whole` gives it, and as it is written."""
 
     task: int
     text: str
+    written: str = ""
 
 
 def most_tasks(tasks: int) -> int:
@@ -70,6 +76,7 @@ class TaskIndex:
         questions: texts that tasks consist of, by their words.
         answers: answers of at least `SHORT` words, by their words.
         parts: how many different texts each task consists of.
+        near: the tasks' questions, to be searched for those that are nearly equal to a text.
         expected: the answers of each task, as `whole` gives them.
         answered: True for each task that has one of `answers`.
     """
@@ -86,8 +93,10 @@ class TaskIndex:
         self.expected: list[tuple[str, ...]] = []
         self.answered: list[bool] = []
         self._vocabulary: dict[str, str] = {}
+        outlines: list[Outline] = []
         for entry in entries:
-            self._add(entry.tasks)
+            self._add(entry.tasks, outlines)
+        self.near = NearTexts(outlines)
         self.lengths = {
             "question": {len(words) for words in self.questions},
             "answer": {len(words) for words in self.answers},
@@ -112,20 +121,21 @@ class TaskIndex:
         by_words = 1 in self.short[start:end] or 1 in self.long[start:end]
         return by_words, self.parts[task] > 0 or self.answered[task]
 
-    def _add(self, tasks: Sequence[HarborTask]) -> None:
-        texts = [[(part, fold(text)) for part, text in task_texts(task)] for task in tasks]
-        most = most_tasks(len(tasks))
-        phrases: Counter[tuple[str, ...]] = Counter()
-        for said in texts:
-            phrases.update({gram for _, text in said for gram in grams(words_of(text), PHRASE)})
-        common = {gram for gram, count in phrases.items() if count > most}
-        del phrases
-        questions = [{whole(text): text for part, text in said if part == "question"} for said in texts]
+    def _add(self, tasks: Sequence[HarborTask], outlines: list[Outline]) -> None:
+        written = [task_texts(task) for task in tasks]
+        texts = [[(part, fold(text)) for part, text in said] for said in written]
+        groups = _groups(tasks)
+        most = most_tasks(len(groups))
+        common = _common_phrases(texts, groups, most)
+        questions = [
+            {whole(fold(text)): text.strip() for part, text in said if part == "question"} for said in written
+        ]
         answers = [{whole(fold(text)): fold(text) for text in expected_texts(task)} for task in tasks]
         for said in texts:
             self._add_words(said, common)
-        self._add_questions(questions, most)
-        self._add_answers(answers, most)
+            outlines.append(_outline(said, common))
+        self._add_questions(questions, _shared(questions, groups, most))
+        self._add_answers(answers, _shared(answers, groups, most))
 
     def _add_words(self, said: Sequence[tuple[Part, str]], common: set[tuple[str, ...]]) -> None:
         seen: set[tuple[str, ...]] = set()
@@ -146,26 +156,69 @@ class TaskIndex:
                     self.pieces.update(grams(gram, PHRASE))
         self.starts.append(len(self.words))
 
-    def _add_questions(self, questions: Sequence[dict[str, str]], most: int) -> None:
-        shared = Counter(text for texts in questions for text in texts)
+    def _add_questions(self, questions: Sequence[dict[str, str]], shared: Set[str]) -> None:
         for texts in questions:
             task = len(self.parts)
-            own = {text: folded for text, folded in texts.items() if text and shared[text] <= most}
+            said = {text: written for text, written in texts.items() if text}
+            # A task of which each message is shared is told by having all of them.
+            own = {text: written for text, written in said.items() if text not in shared} or said
             self.parts.append(len(own))
-            for text, folded in own.items():
-                self.questions.setdefault(tuple(words_of(folded)), []).append(Text(task, text))
+            for text, written in own.items():
+                self.questions.setdefault(tuple(words_of(text)), []).append(Text(task, text, written))
 
-    def _add_answers(self, answers: Sequence[dict[str, str]], most: int) -> None:
-        shared = Counter(text for texts in answers for text in texts)
+    def _add_answers(self, answers: Sequence[dict[str, str]], shared: Set[str]) -> None:
         for texts in answers:
             task = len(self.expected)
             self.expected.append(tuple(text for text in texts if text))
             self.answered.append(False)
             for text, folded in texts.items():
                 words = tuple(words_of(folded))
-                if len(words) >= SHORT and shared[text] <= most:
+                if len(words) >= SHORT and text not in shared:
                     self.answered[task] = True
                     self.answers.setdefault(words, []).append(Text(task, text))
+
+
+def _groups(tasks: Sequence[HarborTask]) -> list[list[int]]:
+    """The places of tasks that are equal or nearly equal, together."""
+    groups: dict[str, list[int]] = {}
+    for place, first in enumerate(first_alike(tasks).values()):
+        groups.setdefault(first, []).append(place)
+    return list(groups.values())
+
+
+def _common_phrases(
+    texts: Sequence[Sequence[tuple[Part, str]]], groups: Sequence[Sequence[int]], most: int
+) -> set[tuple[str, ...]]:
+    """The phrases in more than `most` groups of tasks."""
+    phrases: Counter[tuple[str, ...]] = Counter()
+    for places in groups:
+        said = (text for place in places for _, text in texts[place])
+        phrases.update({gram for text in said for gram in grams(words_of(text), PHRASE)})
+    return {gram for gram, count in phrases.items() if count > most}
+
+
+def _shared(texts: Sequence[Mapping[str, str]], groups: Sequence[Sequence[int]], most: int) -> set[str]:
+    """The whole texts in more than `most` groups of tasks."""
+    counts = Counter(
+        text for places in groups for text in {text for place in places for text in texts[place]}
+    )
+    return {text for text, count in counts.items() if count > most}
+
+
+def _outline(said: Sequence[tuple[Part, str]], common: set[tuple[str, ...]]) -> Outline:
+    """What a task asks, to be compared with rows; if a part of that is boilerplate, the rest has to be in a row as it is."""
+    asked = [text for part, text in said if part == "question"]
+    words = [words_of(text) for text in asked]
+    counts = [_own_words(one, common) for one in words]
+    own = {
+        word
+        for one, count in zip(words, counts, strict=True)
+        for at, word in enumerate(one)
+        if count[at + 1] > count[at]
+    }
+    every = [word for one in words for word in one]
+    boilerplate = sum(count[-1] for count in counts) < len(every)
+    return outline("\n".join(asked), every, own if boilerplate else ())
 
 
 def _own_words(words: Sequence[str], common: set[tuple[str, ...]]) -> list[int]:

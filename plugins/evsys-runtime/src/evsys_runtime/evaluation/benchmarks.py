@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from evsys_runtime.config.engines import engine_kind, engine_problems
 from evsys_runtime.config.harness import Harness
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.benchmark import load_tasks
-from evsys_runtime.data.equal_tasks import clusters_of, first_equals
+from evsys_runtime.data.equal_tasks import clusters_of, first_alike
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.sources import source_hash
 from evsys_runtime.data.task_limit import limited
@@ -93,15 +93,19 @@ class BoundBenchmark:
         """The part of the record that its scorings go to."""
         return "validation" if self.split == "val" else "test"
 
+    @cached_property
+    def _firsts(self) -> dict[str, str]:
+        return first_alike(self.tasks)
+
     @property
     def clusters(self) -> dict[str, str]:
-        """The cluster of each task that has one, by `cluster_key` or because it equals another; empty if all are independent."""
-        return clusters_of(self.tasks, self.cluster_key)
+        """The cluster of each task that has one, by `cluster_key` or because it is like another; empty if all are independent."""
+        return clusters_of(self.tasks, self.cluster_key, self._firsts)
 
     @property
     def copies(self) -> dict[str, str]:
-        """For each task that asks the same as an earlier one, that one."""
-        return {task: first for task, first in first_equals(self.tasks).items() if task != first}
+        """For each task that asks the same or nearly the same as an earlier one, that one."""
+        return {task: first for task, first in self._firsts.items() if task != first}
 
     @property
     def labels(self) -> dict[str, dict[str, str]]:

@@ -8,6 +8,7 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES
 from evsys.types import ArmResult, Conclusion, ExperimentResult, Selection, Usage
+from evsys_runtime.data.contamination import Match, count_by_match
 from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
 from evsys_runtime.experiment.added.search import without_arm
 from evsys_runtime.experiment.arms.seed_audit import same_orders
@@ -31,7 +32,7 @@ __all__ = ["conclude_and_write", "write_down"]
 def conclude_and_write(
     session: Session,
     seconds: float,
-    flagged: Mapping[str, frozenset[str]],
+    flagged: Mapping[str, Mapping[str, Match]],
     *,
     ended_by: BaseException | None = None,
 ) -> ExperimentResult:
@@ -40,7 +41,7 @@ def conclude_and_write(
     Args:
         session: the experiment, with the results that there are.
         seconds: how long it took.
-        flagged: of each entry the tasks that were trained on.
+        flagged: of each entry the tasks that were trained on, with how they match.
         ended_by: what ended it before all arms were through.
 
     Raises:
@@ -107,23 +108,28 @@ def _decided(
     arms: Sequence[ArmResult],
     *,
     warnings: Sequence[str],
-    flagged: Mapping[str, frozenset[str]],
+    flagged: Mapping[str, Mapping[str, Match]],
 ) -> Conclusion:
     """The verdict on the arms, confirmed on another benchmark where the plan says so, at the level that earlier looks leave."""
     question = question and known.at_level(question)
     confirming = confirming and attrs.evolve(confirming, question=known.at_level(confirming.question))
     deciding = question if confirming is None else confirming.question
-    return conclude(
+    matches = flagged.get(deciding.benchmark, {}) if deciding else {}
+    conclusion = conclude(
         question,
         arms,
         planned=planned_repeats(session.plan, "candidate"),
         warnings=warnings,
-        flagged=flagged.get(deciding.benchmark, frozenset()) if deciding else frozenset(),
+        flagged=matches.keys(),
         confirming=confirming,
         noise=known.noise,
         deviation=known.deviation,
         allow_leak=session.plan.experiment.metadata.allow_leak,
     )
+    if conclusion.without_flagged is None:
+        return conclusion
+    counts = count_by_match(matches[task] for task in conclusion.without_flagged.tasks)
+    return attrs.evolve(conclusion, extra={**conclusion.extra, "leaked_by_match": counts})
 
 
 def _as_it_ran(

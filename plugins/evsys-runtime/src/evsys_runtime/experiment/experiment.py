@@ -24,6 +24,7 @@ from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.experiment.added.sources import sources_of
 from evsys_runtime.experiment.checks.beforehand import beforehand
 from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_checks
+from evsys_runtime.experiment.checks.leak_warnings import quick_leak_warnings
 from evsys_runtime.experiment.checks.trained_on import flagged_tasks
 from evsys_runtime.experiment.concluding import conclude_and_write, write_down
 from evsys_runtime.experiment.earlier.preregistration import child_of
@@ -54,6 +55,7 @@ from evsys_runtime.record.experiment_record import ExperimentRecord
 if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import Log
+    from evsys_runtime.data.contamination import Match
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
     from evsys_runtime.evaluation.grader_check import GraderCheck
 
@@ -108,7 +110,7 @@ class Experiment:
             self.plan = _planned(cfg, self.options, registry, project_root=root)
         self.nothing_to_do = False
         self._log: Log | None = None
-        self._flagged: Mapping[str, frozenset[str]] = {}
+        self._flagged: Mapping[str, Mapping[str, Match]] = {}
 
     @classmethod
     def from_yaml(
@@ -260,11 +262,14 @@ class Experiment:
             return await self._resumed(self.resumes, started)
         benchmarks = await self._benchmarks()
         checks = await self._graders_checked(benchmarks)
+        leaks = await self._leaks()
         session = await to_the_end(
             open_session, self.plan, self.options, benchmarks, self.forks, sources=sources_of(self.plan)
         )
         with session.record.lock:
             self._keep_checks(session, checks)
+            for text in leaks:
+                session.log.warning("data.leak", what=text)
             return await self._live(session, started)
 
     async def _resumed(self, unfinished: Unfinished, started: float) -> ExperimentResult:
@@ -351,6 +356,13 @@ class Experiment:
                 project_root=self.plan.project_root,
                 seed=self.plan.experiment.base_seed,
             )
+
+    async def _leaks(self) -> Sequence[str]:
+        """Warnings of benchmark tasks among the rows that are about to be trained on, and of columns that tasks leave out."""
+        if self.options.train_fn is not None:  # what it trains on isn't known
+            return ()
+        async with self._in_time("training rows are searched for benchmark tasks", "data", "benchmark"):
+            return await in_background(quick_leak_warnings, self.plan, columns=False)
 
     async def _benchmarks(self) -> Sequence[BoundBenchmark]:
         async with self._in_time("the benchmarks are read", "data", "benchmark"):

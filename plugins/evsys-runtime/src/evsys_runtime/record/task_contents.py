@@ -20,7 +20,8 @@ _ABOVE_ALL = "g"
 class TaskContents:
     """The questions of a benchmark: how many different `tasks`, the `hash` of all, and the smallest hashes of single ones.
 
-    Names, ids, order, metadata, verifiers and system messages don't count, nor do case, width, white space and outer punctuation.
+    Names, ids, order, metadata, verifiers and a system message that all tasks have don't count, nor do case, width, white space and
+    outer punctuation.
     """
 
     tasks: int

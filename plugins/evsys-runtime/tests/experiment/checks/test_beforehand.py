@@ -24,7 +24,7 @@ calls = []
 @register_transform("hangs")
 def hangs(rows):
     calls.append(None)
-    if len(calls) > 1:
+    if len(calls) > 2:  # searched for tasks, and trained on
         over.wait(60)
     yield from rows
 """

@@ -16,10 +16,8 @@ from evsys_runtime.data.load import open_rows
 from evsys_runtime.data.parse import Shape, parse_rows
 from evsys_runtime.data.pipeline import build_stages
 from evsys_runtime.data.scope import DataScope, use_scope
-from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.data.task_index import Entry, TaskIndex
 from evsys_runtime.data.workspace import Workspace
-from evsys_runtime.evaluation.benchmarks import load_benchmark
 from evsys_runtime.experiment.seeds import seeds_of
 from evsys_runtime.record.hashing import digest
 
@@ -43,7 +41,11 @@ class _Dataset:
 
 
 def check_data(
-    plan: Plan, *, arm: str | None = None, advanced: Advanced = lambda _source, _rows: None
+    plan: Plan,
+    *,
+    arm: str | None = None,
+    advanced: Advanced = lambda _source, _rows: None,
+    needs_benchmark: bool = True,
 ) -> DataCheck:
     """Look for the benchmarks' tasks in the training rows of each arm. Rows are streamed, once for all arms that share
     them and all entries; nothing is written.
@@ -54,16 +56,17 @@ def check_data(
         plan: a valid plan.
         arm: only the data of this arm; by default of all.
         advanced: is told how far it is, every thousand rows.
+        needs_benchmark: refuse a plan without a benchmark; else only its columns are checked.
 
     Raises:
         ConfigError: no such arm, or no benchmark to look for.
-        DataError: tasks or rows can't be read.
+        DataError: rows can't be read.
     """
     arms = [candidate for candidate in plan.looked_at if arm in (None, candidate.name)]
     if not arms:
         names = ", ".join(dict.fromkeys(candidate.name for candidate in plan.looked_at))
         raise ConfigError(f"no arm is called {arm!r}", hint=f"arms: {names}")
-    entries = _entries(plan)
+    entries = _entries(plan) if needs_benchmark or plan.experiment.metadata.benchmarks else []
     index = TaskIndex(entries)
     checks = tuple(_checked(plan, dataset, index, entries, advanced) for dataset in _datasets(plan, arms))
     flagged = sum(len(entry.flagged) for check in checks for entry in check.benchmarks)
@@ -75,17 +78,10 @@ def _entries(plan: Plan) -> list[Entry]:
     if not configs:
         message = "there is no benchmark, so no task to look for"
         raise ConfigError([Problem(path="$.metadata", message=message, hint="name one as `benchmark`")])
-    bound = [
-        load_benchmark(
-            config,
-            registry=plan.registry,
-            project_root=plan.project_root,
-            pull=lambda reference: find_benchmark(plan.project_root, reference).path,
-            path=f"$.metadata.benchmark[{place}]",
-        )
-        for place, config in enumerate(configs)
+    return [
+        Entry(name=config.label, split=config.split, tasks=plan.tasks[config.label].tasks)
+        for config in configs
     ]
-    return [Entry(name=benchmark.name, split=benchmark.split, tasks=benchmark.tasks) for benchmark in bound]
 
 
 def shape_of(plan: Plan, arm: ArmConfig) -> Shape:
@@ -148,5 +144,6 @@ def _checked(
         arms=tuple(dataset.arms),
         repeats=tuple(sorted(dataset.repeats)),
         rows=scan.rows,
+        unused=dict(scan.columns.unused),
         benchmarks=tuple(scan.checks(entries)),
     )

@@ -7,12 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evsys.errors import StoreError
-from evsys_runtime.config import placeholders
-from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.data.benchmark import load_tasks
 from evsys_runtime.data.task_contents import task_contents
-from evsys_runtime.data.task_limit import limited
 from evsys_runtime.record.questions import ScoredEntry
 
 if TYPE_CHECKING:
@@ -80,24 +76,16 @@ def final_test_warnings(
 
 
 def planned_tests(plan: Plan, index: Index | None) -> list[str]:
-    """The warnings of `final_test_warnings` for a plan, of the entries whose files are known. Blocking."""
-    entries = [_planned(plan, one) for one in plan.experiment.metadata.benchmarks if one.path is not None]
+    """The warnings of `final_test_warnings` for a plan, by the tasks that were read when it was checked."""
+    entries = [
+        ScoredEntry(
+            name=entry.label,
+            split=entry.split,
+            entry_hash=scored.content_hash,
+            contents=task_contents(scored.tasks),
+        )
+        for entry in plan.experiment.metadata.benchmarks
+        if (scored := plan.tasks.get(entry.label)) is not None
+    ]
     warnings: list[str] = []
     return [*final_test_warnings(entries, index, warnings.append), *warnings]
-
-
-def _planned(plan: Plan, entry: BenchmarkConfig) -> ScoredEntry:
-    """An entry of a plan with its tasks; without what scores them, which takes longer to import than this does to run."""
-    tasks, content_hash = load_tasks(
-        str(entry.path),
-        transforms=entry.transforms,
-        registry=plan.registry,
-        project_root=plan.project_root,
-        resolve=placeholders.resolve,
-    )
-    return ScoredEntry(
-        name=entry.label,
-        split=entry.split,
-        entry_hash=content_hash if entry.limit is None else None,
-        contents=task_contents(limited(tasks, entry.limit, entry.limit_by, entry.breakdown_keys)),
-    )

@@ -52,12 +52,13 @@ class Preview:
     """The first rows of an arm.
 
     `dropped` counts those among the rows looked at that would be left out, by who leaves them out and why. `not_read` is
-    how many rows follow; None where that isn't known, since nobody read so far.
+    how many rows follow; None where that isn't known, since nobody read so far. `warnings` name columns that reach no message.
     """
 
     rows: tuple[PreviewedRow, ...]
     dropped: Mapping[str, int]
     not_read: int | None
+    warnings: tuple[str, ...] = ()
 
 
 def preview_rows(plan: Plan, *, arm: str | None = None, limit: int = 3) -> Preview:
@@ -106,6 +107,7 @@ def preview_rows(plan: Plan, *, arm: str | None = None, limit: int = 3) -> Previ
         ),
         dropped={**data.dropped, **{f"{kind}: {reason}": count for reason, count in left_out.items()}},
         not_read=data.not_read,
+        warnings=data.warnings,
     )
 
 

@@ -10,7 +10,7 @@ import attrs
 
 from evsys.errors import EvsysError
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.data.contamination import DataCheck, DatasetCheck, Scan
+from evsys_runtime.data.contamination import DataCheck, DatasetCheck, Match, Scan, best_matches
 from evsys_runtime.data.json_rows import decode_row
 from evsys_runtime.data.parse import Shape, parse_rows
 from evsys_runtime.data.task_index import Entry, TaskIndex
@@ -35,14 +35,14 @@ class _Rows:
     repeats: set[int] = attrs.field(factory=set)
 
 
-def flagged_tasks(session: Session) -> Mapping[str, frozenset[str]]:
+def flagged_tasks(session: Session) -> Mapping[str, Mapping[str, Match]]:
     """Look through the rows that each run keeps as `training_data.jsonl`, once where several have the same, and put on
     record what is found. Blocking.
 
     A search that fails leaves a warning: scores and verdict are there without it.
 
     Returns:
-        The ids of the tasks that were found, by benchmark entry.
+        By benchmark entry the ids of the tasks that were found, with their closest match.
     """
     trained = _trained_on(session)
     if not (session.benchmarks and trained):
@@ -60,10 +60,7 @@ def flagged_tasks(session: Session) -> Mapping[str, frozenset[str]]:
     except (EvsysError, OSError, ValueError) as exc:
         session.warnings.append(f"training rows were not searched for benchmark tasks: {exc}")
         return {}
-    found: dict[str, set[str]] = {}
-    for entry in (entry for dataset in datasets for entry in dataset.benchmarks):
-        found.setdefault(entry.benchmark, set()).update(task.task_id for task in entry.flagged)
-    return {benchmark: frozenset(tasks) for benchmark, tasks in found.items()}
+    return best_matches(entry for dataset in datasets for entry in dataset.benchmarks)
 
 
 def _trained_on(session: Session) -> dict[tuple[str, Shape], _Rows]:
@@ -99,6 +96,7 @@ def _checked(rows: _Rows, shape: Shape, index: TaskIndex, entries: Sequence[Entr
         arms=tuple(rows.arms),
         repeats=tuple(sorted(rows.repeats)),
         rows=scan.rows,
+        unused=dict(scan.columns.unused),
         benchmarks=tuple(scan.checks(entries)),
     )
 
