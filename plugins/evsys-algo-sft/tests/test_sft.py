@@ -1,13 +1,19 @@
 """`sft` on the mock backend: it learns, it resumes, it says what it left out, and it can be subclassed."""
 
+import re
+from collections import Counter
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from training_runs import HELD_OUT, Rows, accuracy, chat_rows, questions
 
 from evsys import Registry, register_algorithm, use_registry
 from evsys.errors import ConfigError, DataError
 from evsys.types import ChatMessagesRow, LoraSpec, Message, ModelSpec
 from evsys_algo_sft import SFT, trainable_rows
+from evsys_algo_sft.held_out import kept_out
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
 
 SHORT = {"batch_size": 8, "steps": 6, "learning_rate": 3e-3}
@@ -439,6 +445,51 @@ async def test_rows_that_are_kept_out_are_measured_and_not_trained(run):
         tokens = sum(row.weight for row in algorithm._held_out.rows)
         bits = measured[-1][1]["held_out_bits_per_byte"]
         assert bits == pytest.approx(last * tokens / np.log(2) / count)
+
+
+async def test_copies_of_a_row_are_kept_out_together(run):
+    pairs = [(question, f"answer {n}") for n, (question, _) in enumerate(questions()[:16])] * 6
+    async with run.attempt(chat_rows(pairs)) as ctx:
+        algorithm = SFT(batch_size=8, steps=20, learning_rate=5e-3, held_out=0.25, held_out_every=10)
+        await algorithm.train(ctx)
+        trained = {pairs[int(row.removeprefix("row-"))] for _, _, rows in run.batches() for row in rows}
+        assert len(algorithm._held_out.rows) == 24
+        assert len(trained) == 12
+
+
+@given(
+    st.lists(st.integers(0, 8), max_size=60),
+    st.one_of(st.floats(0.01, 0.99), st.integers(1, 30)),
+    st.integers(0, 5),
+)
+def test_contents_are_kept_out_whole_and_as_many_rows_as_copies_allow(contents, wanted, seed):
+    mask = kept_out(contents, wanted, seed)
+    assert mask.tolist() == kept_out(contents, wanted, seed).tolist()
+    out = set(np.flatnonzero(mask).tolist())
+    assert not {contents[at] for at in out} & {contents[at] for at in range(len(contents)) if at not in out}
+    count = round(wanted * len(contents)) if wanted < 1 else wanted
+    largest = max(Counter(contents).values(), default=0)
+    assert len(out) <= count + largest / 2
+    if len(set(contents)) == len(contents):
+        assert len(out) == min(count, len(contents))
+
+
+async def test_rows_nearly_equal_to_held_out_ones_are_reported(run):
+    asked = "Write down the name of the longest river of the land of {}"
+    lands = ["Portugal", "Hungary", "Norway", "Chile", "Ghana", "Japan", "Canada", "Poland"]
+    pairs = [(asked.format(land), land) for land in lands] + [
+        (f"Please: {asked.format(land)}", land) for land in lands
+    ]
+    async with run.attempt(chat_rows(pairs)) as ctx:
+        result = await SFT(batch_size=4, steps=2, learning_rate=1e-3, held_out=4).train(ctx)
+    (warning,) = [text for text in result.warnings if "held-out" in text]
+    assert re.match(r"[2-4] of 4 held-out rows are nearly equal to rows that are trained on", warning)
+
+
+async def test_rows_that_are_all_copies_are_not_kept_out(run):
+    async with run.attempt(chat_rows([("a", "b")] * 12)) as ctx:
+        result = await SFT(batch_size=4, steps=2, learning_rate=1e-3, held_out=3).train(ctx)
+    assert any("keeps no row out: too many rows are copies" in text for text in result.warnings)
 
 
 async def test_measuring_changes_nothing_of_the_training(new_run):

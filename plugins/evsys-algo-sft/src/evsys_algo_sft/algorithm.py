@@ -10,7 +10,7 @@ the batch, and not row by row, gives each token the same say, whatever the lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -23,6 +23,9 @@ from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams, resolve_steps
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from evsys.protocols import Renderer
     from evsys.types import ForwardResult, RunContext
     from evsys_algo_sft.held_out import HeldOut
@@ -86,7 +89,7 @@ class SFT(BaseAlgorithm):
         return self._rows
 
     def rows_trained(self, rows: int) -> int:
-        """Without those that are kept out."""
+        """Without those that are kept out, if no row is a copy of another."""
         wanted = self.config.held_out
         if not wanted:
             return rows
@@ -96,7 +99,7 @@ class SFT(BaseAlgorithm):
 
     async def setup(self, ctx: RunContext) -> None:
         """Render rows, all or a sample of many, drop what can't be trained, keep out what is only measured, and say so."""
-        from evsys_algo_sft.held_out import HeldOut, kept_out
+        from evsys_algo_sft.held_out import HeldOut
         from evsys_algo_sft.trainable_rows import TrainableOrder, TrainableRows
         from evsys_runtime.training.health import check_rows, trained_share_warning
         from evsys_runtime.training.order import DataOrder
@@ -110,7 +113,7 @@ class SFT(BaseAlgorithm):
         await self.rendered(ctx, rows.look(report, ctx.seeds("rows_looked_at")))
         self._report(report, rows.looked_at)
         possible = rows.possible()
-        out = kept_out(len(possible), self.config.held_out, ctx.seeds("held_out"))
+        out = await self._kept_out(ctx, possible.numbers)
         measured, self._rendered = possible.apart(out)
         self._rows = self._rendered.expected
         self._held_out = HeldOut(measured, ctx.clients.policy.tokenizer) if len(measured) else None
@@ -124,6 +127,36 @@ class SFT(BaseAlgorithm):
         await super().setup(ctx)
         self.order = DataOrder(len(self._rendered), lambda epoch: ctx.seeds("data_order", epoch))
         self._trainable = TrainableOrder(self._rendered, self.order)
+
+    async def _kept_out(self, ctx: RunContext, numbers: Sequence[int]) -> NDArray[np.bool_]:
+        """Which of the rows with these `numbers` are kept out; warns if they are not as they should be."""
+        from evsys_algo_sft.held_out import MOST_SEARCHED, copies_trained, kept_out
+        from evsys_runtime.background import in_background
+        from evsys_runtime.data.row_contents import said_digest
+
+        wanted = self.config.held_out
+        if not wanted:
+            return kept_out(numbers, 0.0, 0)
+
+        def contents() -> list[bytes]:
+            return [said_digest(ctx.data[number]) for number in numbers]
+
+        out = kept_out(await in_background(contents), wanted, ctx.seeds("held_out"))
+        if not out.any():
+            self.warn(f"held_out: {wanted:g} keeps no row out: too many rows are copies of each other")
+        elif len(numbers) > MOST_SEARCHED:
+            self.warn(
+                f"held_out: with more than {MOST_SEARCHED:,} rows no nearly equal ones are searched for"
+            )
+        elif copies := await in_background(
+            copies_trained,
+            (ctx.data[number] for number, held in zip(numbers, out, strict=True) if held),
+            (ctx.data[number] for number, held in zip(numbers, out, strict=True) if not held),
+        ):
+            self.warn(
+                f"{copies} of {out.sum()} held-out rows are nearly equal to rows that are trained on, so their NLL is partly memory"
+            )
+        return out
 
     def _report(self, report: RenderReport, looked_at: int) -> None:
         """Warn of what the rows that were looked at have lost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import batched
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evsys.protocols import Tokenizer, TrainingClient
+    from evsys.types import ChatMessagesRow
 
-__all__ = ["HeldOut", "kept_out", "number_kept_out"]
+__all__ = ["MOST_SEARCHED", "HeldOut", "copies_trained", "kept_out", "number_kept_out"]
+
+MOST_SEARCHED = 50_000
+"""With more rows than this nothing is searched for copies of rows that are kept out; it would delay the first step by seconds."""
 
 
 def number_kept_out(rows: int, wanted: float) -> int:
@@ -25,21 +29,45 @@ def number_kept_out(rows: int, wanted: float) -> int:
     return min(rows, round(wanted * rows) if wanted < 1 else round(wanted))
 
 
-def kept_out(rows: int, wanted: float, seed: int) -> NDArray[np.bool_]:
+def kept_out(contents: Sequence[Hashable], wanted: float, seed: int) -> NDArray[np.bool_]:
     """Which rows are kept out, the same ones for every run with this seed.
 
+    Rows of equal content are kept out together or not at all. As many are kept out as wanted, or as near to it as copies allow.
+
     Args:
-        rows: how many there are.
-        wanted: how many of them, or below 1 which share.
+        contents: of each row what it says; equal where rows say the same.
+        wanted: how many rows, or below 1 which share.
         seed: of the choice.
 
     Returns:
         True for each row that is kept out, shape (rows,).
     """
-    chosen = np.zeros(rows, dtype=np.bool_)
-    if wanted:
-        chosen[np.random.default_rng(seed).permutation(rows)[: number_kept_out(rows, wanted)]] = True
+    chosen = np.zeros(len(contents), dtype=np.bool_)
+    groups: dict[Hashable, list[int]] = {}
+    for place, content in enumerate(contents):
+        groups.setdefault(content, []).append(place)
+    in_order = [*groups.values()]
+    number, count = number_kept_out(len(contents), wanted), 0
+    for group in np.random.default_rng(seed).permutation(len(in_order)).tolist() if wanted else ():
+        size = len(in_order[group])
+        if count + size / 2 <= number:
+            chosen[in_order[group]] = True
+            count += size
     return chosen
+
+
+def copies_trained(held_out: Iterable[ChatMessagesRow], trained: Iterable[ChatMessagesRow]) -> int:
+    """How many rows that are kept out are nearly equal to a trained one, as `evsys data check` compares tasks with rows."""
+    from evsys_runtime.data.near_texts import NearTexts, outline
+    from evsys_runtime.data.row_texts import row_texts
+    from evsys_runtime.data.words import fold, words_of
+
+    def said(row: ChatMessagesRow) -> tuple[str, list[str]]:
+        text = "\n".join(fold(text) for _, text in row_texts(row))
+        return text, words_of(text)
+
+    search = NearTexts(outline(*said(row)) for row in held_out)
+    return len({number for row in trained for number in search.find(*said(row))})
 
 
 class HeldOut:

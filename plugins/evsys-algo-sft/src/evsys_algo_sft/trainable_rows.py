@@ -105,6 +105,12 @@ class TrainableRows(Sequence[RenderedRow]):
                 return
 
     @property
+    def numbers(self) -> list[int]:
+        """The numbers of these rows among all."""
+        numbers: list[int] = self._numbers.tolist()
+        return numbers
+
+    @property
     def looked_at(self) -> int:
         """How many rows of the data were rendered so far."""
         return int(np.count_nonzero(self._looks.found))

@@ -5,11 +5,14 @@ import tracemalloc
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evsys import Registry, use_registry
 from evsys.errors import ConfigError, DataError
 from evsys_runtime.data import pipeline
 from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.data.words import fold, whole
 from evsys_std.transforms import Mix, Sample, Shuffle, Split
 from evsys_std.transforms.mix import MixSource
 
@@ -141,6 +144,39 @@ def test_by_hash_rows_with_one_key_stay_together():
     assert 20 < len(list(Split(parts={"a": 0.5, "b": 0.5}, keep="a", key="group")(lacking))) < 80
 
 
+CONTENTS = st.lists(
+    st.sampled_from(["Tea", "tea ", "t\u200bea", "coffee", "Water", "water.", "milk"]), max_size=40
+)
+
+
+@given(CONTENTS, st.integers(0, 3), st.sampled_from(["hash", "ratio"]), st.booleans())
+def test_equal_contents_fall_into_one_part_and_no_row_is_lost(contents, seed, method, keyed):
+    rows = [{"id": n, "doc_id": f"d{n}", "said": {"text": text}} for n, text in enumerate(contents)]
+    params = {"parts": {"a": 0.5, "b": 0.3, "c": 0.2}, "method": method, "seed": seed}
+    if keyed:
+        params["key"] = "said.text"
+    found = {keep: list(Split(**params, keep=keep)(rows)) for keep in "abc"}
+    assert sorted(row["id"] for part in found.values() for row in part) == list(range(len(rows)))
+    said = [{whole(fold(row["said"]["text"])) for row in part} for part in found.values()]
+    assert sum(map(len, said)) == len(set().union(*said))
+
+
+def test_copies_stay_together_and_shares_are_met_as_far_as_they_allow():
+    rows = [{"id": n, "text": f"text {n % 16}"} for n in range(96)]
+    params = {"parts": {"train": 0.75, "held_out": 0.25}, "method": "ratio"}
+    train, held_out = (list(Split(**params, keep=keep)(rows)) for keep in ("train", "held_out"))
+    assert (len(train), len(held_out)) == (72, 24)
+    assert not {row["text"] for row in train} & {row["text"] for row in held_out}
+
+
+def test_each_value_of_a_column_is_divided_in_the_same_shares():
+    rows = [{"n": n, "label": "rare" if n % 10 == 0 else "common"} for n in range(200)]
+    params = {"parts": PARTS, "method": "ratio", "stratify": "label"}
+    for keep, share in PARTS.items():
+        counts = Counter(row["label"] for row in Split(**params, keep=keep)(rows))
+        assert counts == {"rare": round(20 * share), "common": round(180 * share)}
+
+
 def test_a_split_does_not_follow_the_runs_seed_but_its_own():
     def part(run_seed, **params):
         spec = {"kind": "split", "params": {"parts": PARTS, "keep": "train", **params}}
@@ -156,7 +192,7 @@ def test_a_split_does_not_follow_the_runs_seed_but_its_own():
         ({"parts": {"a": 1.5, "b": -0.5}, "keep": "a"}, "must be above 0"),
         ({"parts": {"a": 1.0}, "keep": "b"}, "`keep` names no part; the parts are a"),
         ({"parts": {}, "keep": "b"}, "parts"),
-        ({"parts": {"a": 1.0}, "keep": "a", "method": "ratio", "key": "x"}, "`key` needs `method: hash`"),
+        ({"parts": {"a": 1.0}, "keep": "a", "stratify": "x"}, "`stratify` needs `method: ratio`"),
     ],
 )
 def test_split_parameters_that_make_no_sense_are_refused(params, problem):
