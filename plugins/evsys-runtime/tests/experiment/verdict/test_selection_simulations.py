@@ -59,7 +59,7 @@ def run(evaluations, step):
     )
 
 
-def false_wins(proof, *, samples, trials=1000):
+def false_wins(proof, *, samples, trials=2000):
     """The share of runs whose selected checkpoint wins against the untrained weights, none of which is any better."""
     random = np.random.default_rng(7)
     clusterless = SimpleNamespace(tasks=[SimpleNamespace(task_id=task) for task in TASKS], clusters={})
