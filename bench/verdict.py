@@ -133,7 +133,7 @@ def measured(scores: np.ndarray, draws: int) -> dict:
     wall, cpu = time.perf_counter(), time.process_time()
     found = paired_differences(pairs, draws=draws)
     family = corrected(found, [one.p_value for one in found], family=len(found), level=0.05, at_zero=True)
-    simultaneous = [one.interval(family.level) for one in found]
+    simultaneous = [one.interval(family.single_level) for one in found]
     return {
         "wall": time.perf_counter() - wall,
         "cpu": time.process_time() - cpu,
