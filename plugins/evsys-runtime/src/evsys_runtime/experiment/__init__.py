@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from evsys_runtime.config.sweep import Sweep
     from evsys_runtime.experiment.benchmark import Benchmark
     from evsys_runtime.experiment.experiment import Experiment
+    from evsys_runtime.experiment.in_python import arun_experiment, run_experiment
     from evsys_runtime.experiment.injected import EvsysStore, InferenceFactory, TrainFn
-    from evsys_runtime.experiment.runner import arun_experiment, run_experiment
     from evsys_runtime.experiment.schemas import schema_for
 
 __all__ = [
@@ -31,8 +31,8 @@ _HOME = {
     "Sweep": "evsys_runtime.config.sweep",
     "TrainFn": "evsys_runtime.experiment.injected",
     "Experiment": "evsys_runtime.experiment.experiment",
-    "arun_experiment": "evsys_runtime.experiment.runner",
-    "run_experiment": "evsys_runtime.experiment.runner",
+    "arun_experiment": "evsys_runtime.experiment.in_python",
+    "run_experiment": "evsys_runtime.experiment.in_python",
     "schema_for": "evsys_runtime.experiment.schemas",
 }
 

@@ -28,10 +28,9 @@ from evsys_runtime.experiment.checks.leak_warnings import quick_leak_warnings
 from evsys_runtime.experiment.checks.trained_on import flagged_tasks
 from evsys_runtime.experiment.concluding import conclude_and_write, write_down
 from evsys_runtime.experiment.earlier.preregistration import child_of
-from evsys_runtime.experiment.injected import injected_names, refuse_misfits
 from evsys_runtime.experiment.listeners import run_listeners
 from evsys_runtime.experiment.open_session import bound_benchmarks, open_session
-from evsys_runtime.experiment.options import OptionKeys, Options
+from evsys_runtime.experiment.options import OptionKeys, Options, injected_names, refuse_misfits
 from evsys_runtime.experiment.resuming.changed import as_it_began
 from evsys_runtime.experiment.resuming.foreign import at_home
 from evsys_runtime.experiment.resuming.forking import branch_off

@@ -13,7 +13,7 @@ from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.task_contents import task_contents
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.injected import injected_names
+from evsys_runtime.experiment.options import injected_names
 from evsys_runtime.experiment.secrets import said
 from evsys_runtime.record.provenance import collect
 

@@ -9,13 +9,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 
 from evsys.errors import (
     PLUGIN_FAILURES,
-    ConfigError,
     EvsysError,
     PluginContractError,
     RunError,
@@ -26,10 +25,7 @@ from evsys.types import RunResult
 from evsys_runtime.background import in_background
 from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.data.workspace import Store, require_store
-
-if TYPE_CHECKING:
-    from evsys_runtime.experiment.options import Options
+from evsys_runtime.data.workspace import Store
 
 __all__ = [
     "EvsysStore",
@@ -38,9 +34,7 @@ __all__ = [
     "UnderWay",
     "called",
     "found_under_way",
-    "injected_names",
     "make_client",
-    "refuse_misfits",
     "require_client",
     "run_of",
     "runs_config",
@@ -60,56 +54,6 @@ type TrainFn = Callable[[ExperimentConfig], Sequence[RunResult] | Awaitable[Sequ
 
 type InferenceFactory = Callable[[RunResult, RunConfig], InferenceClient | Awaitable[InferenceClient]]
 """Makes the client that a trained run is scored through."""
-
-
-def injected_names(options: Options) -> list[str]:
-    """What was injected that decides results, and that a record can't hold."""
-    return [name for name in ("train_fn", "benchmark", "inference_factory") if getattr(options, name)]
-
-
-def refuse_misfits(options: Options) -> None:
-    """Refuse what can't be called as it is going to be, before anything is trained.
-
-    Raises:
-        ConfigError: names the option, and how it is called.
-    """
-    from evsys_runtime.experiment.benchmark import Benchmark
-
-    _refuse_uncallable("train_fn", options.train_fn, ("cfg",))
-    _refuse_uncallable("inference_factory", options.inference_factory, ("result", "run"))
-    if options.benchmark is not None and not isinstance(options.benchmark, Benchmark):
-        raise ConfigError(
-            f"benchmark: expected a Benchmark, got {_named(options.benchmark)}",
-            hint="give Benchmark(path=..., metrics=[...]); a train_fn may return scores of its own in RunResult.evaluations",
-        )
-    if options.store is not None:
-        require_store(options.store)
-        _refuse_uncallable("store.pull", options.store.pull, ("ref",))
-
-
-def _refuse_uncallable(name: str, function: Any, arguments: tuple[str, ...]) -> None:
-    call = f"{name}({', '.join(arguments)})"
-    if function is None:
-        return
-    if not callable(function):
-        raise ConfigError(
-            f"{name}: expected a function, got {_named(function)}", hint=f"it is called as {call}"
-        )
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have none
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError as exc:
-        raise ConfigError(
-            f"{name}: {_named(function)} can't be called as {call}: {exc}",
-            hint=f"define it with {len(arguments)} parameter{'s' * (len(arguments) > 1)}: {', '.join(arguments)}",
-        ) from exc
-
-
-def _named(value: Any) -> str:
-    return str(getattr(value, "__name__", None) or f"{type(value).__name__} object")
 
 
 async def called(option: str, function: Any, *arguments: Any) -> Any:
@@ -165,7 +109,7 @@ def require_client(client: object, name: str, *, returned: bool = False) -> None
     """
     if not callable(getattr(client, "generate", None)):
         raise PluginContractError(
-            f"{name} {'returned' if returned else 'got'} {_named(client)}, which has no method `generate`",
+            f"{name} {'returned' if returned else 'got'} {type(client).__name__} object, which has no method `generate`",
             hint="an inference client has `async generate(messages, sampling, *, n=1, tools=())`",
         )
 

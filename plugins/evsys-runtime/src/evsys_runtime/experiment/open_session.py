@@ -14,7 +14,6 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
-from evsys_runtime.experiment.added.added_arms import ArmSource
 from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
 from evsys_runtime.experiment.earlier.preregistration import (
     CHANGED,
@@ -30,7 +29,7 @@ from evsys_runtime.experiment.memory.repeats import repeats_on_record
 from evsys_runtime.experiment.options import DRY_TASKS, Options
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.secrets import redactor_of
-from evsys_runtime.experiment.session import Session
+from evsys_runtime.experiment.session import ArmSource, Session
 from evsys_runtime.experiment.spending.budget import ExperimentBudget
 from evsys_runtime.experiment.spending.spent import spent_on_record
 from evsys_runtime.logging import configure, run_logger

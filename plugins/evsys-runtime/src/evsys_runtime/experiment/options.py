@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+import inspect
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import attrs
+
+from evsys.errors import ConfigError
+from evsys_runtime.data.workspace import require_store
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.benchmark import Benchmark
     from evsys_runtime.experiment.injected import EvsysStore, InferenceFactory, TrainFn
 
-__all__ = ["DRY_STEPS", "DRY_TASKS", "OptionKeys", "Options"]
+__all__ = ["DRY_STEPS", "DRY_TASKS", "OptionKeys", "Options", "injected_names", "refuse_misfits"]
 
 DRY_STEPS = 2
 """Optimiser steps of a dry run."""
@@ -59,3 +63,53 @@ class Options:
     train_fn: TrainFn | None = None
     benchmark: Benchmark | None = None
     inference_factory: InferenceFactory | None = None
+
+
+def injected_names(options: Options) -> list[str]:
+    """What was injected that decides results, and that a record can't hold."""
+    return [name for name in ("train_fn", "benchmark", "inference_factory") if getattr(options, name)]
+
+
+def refuse_misfits(options: Options) -> None:
+    """Refuse what can't be called as it is going to be, before anything is trained.
+
+    Raises:
+        ConfigError: names the option, and how it is called.
+    """
+    from evsys_runtime.experiment.benchmark import Benchmark
+
+    _refuse_uncallable("train_fn", options.train_fn, ("cfg",))
+    _refuse_uncallable("inference_factory", options.inference_factory, ("result", "run"))
+    if options.benchmark is not None and not isinstance(options.benchmark, Benchmark):
+        raise ConfigError(
+            f"benchmark: expected a Benchmark, got {_named(options.benchmark)}",
+            hint="give Benchmark(path=..., metrics=[...]); a train_fn may return scores of its own in RunResult.evaluations",
+        )
+    if options.store is not None:
+        require_store(options.store)
+        _refuse_uncallable("store.pull", options.store.pull, ("ref",))
+
+
+def _refuse_uncallable(name: str, function: Any, arguments: tuple[str, ...]) -> None:
+    call = f"{name}({', '.join(arguments)})"
+    if function is None:
+        return
+    if not callable(function):
+        raise ConfigError(
+            f"{name}: expected a function, got {_named(function)}", hint=f"it is called as {call}"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as exc:
+        raise ConfigError(
+            f"{name}: {_named(function)} can't be called as {call}: {exc}",
+            hint=f"define it with {len(arguments)} parameter{'s' * (len(arguments) > 1)}: {', '.join(arguments)}",
+        ) from exc
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "__name__", None) or f"{type(value).__name__} object")

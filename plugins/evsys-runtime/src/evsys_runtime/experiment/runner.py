@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,60 +12,21 @@ import attrs
 from evsys.errors import BackendError, ConfigError, EvsysError, PluginContractError, Problem
 from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, SamplingParams
 from evsys_runtime.config.model import ExperimentConfig, RunConfig
-from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.arms.result import keep_result
 from evsys_runtime.experiment.facts import run_facts
 from evsys_runtime.experiment.injected import (
     UnderWay,
     called,
-    found_under_way,
     make_client,
     runs_config,
     under_way,
 )
 from evsys_runtime.experiment.scheduling import run_arms
 from evsys_runtime.experiment.session import Session, run_id_of
-from evsys_runtime.experiment.watching.from_sync import run_to_end
 
-__all__ = ["arun_experiment", "run_experiment", "train"]
-
-type Runnable = ExperimentConfig | Plan | Mapping[str, Any] | str | Path
-"""An experiment: its config, the same as a mapping, its file, or a plan."""
-
-
-async def arun_experiment(cfg: Runnable) -> list[RunResult]:
-    """Train and score every arm; a failed arm is a result and doesn't stop the others, unless `fail_fast` says so.
-
-    Args:
-        cfg: an experiment, which is run as a whole and recorded. Called by a `train_fn` with the config that it got, this trains
-            that experiment's arms instead.
-
-    Returns:
-        One result for each arm and repeat, in the order of the plan.
-
-    Raises:
-        ConfigError: it isn't valid; with every problem.
-    """
-    found = found_under_way()
-    if found is not None and cfg is found.config:
-        return await found.results()
-    from evsys_runtime.experiment.experiment import Experiment
-
-    root = None if found is None or isinstance(cfg, str | Path) else found.project_root
-    arms = (await Experiment(cfg, project_root=root).arun()).arms
-    return [arm.run for arm in arms if arm.run is not None]
-
-
-def run_experiment(cfg: Runnable) -> list[RunResult]:
-    """`arun_experiment` for callers without an event loop.
-
-    Raises:
-        RuntimeError: an event loop runs in this thread already.
-    """
-    return run_to_end(
-        partial(arun_experiment, cfg), call="run_experiment()", instead="results = await arun_experiment(cfg)"
-    )
+__all__ = ["train"]
 
 
 async def train(session: Session) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import attrs
 
@@ -30,10 +30,25 @@ from evsys_runtime.experiment.watching.watchdog import Watchdog
 from evsys_runtime.logging import LogSettings
 from evsys_runtime.record.experiment_record import ExperimentRecord
 
-if TYPE_CHECKING:
-    from evsys_runtime.experiment.added.added_arms import ArmSource
+__all__ = ["ArmSource", "Session", "run_id_of"]
 
-__all__ = ["Session", "run_id_of"]
+
+class ArmSource(Protocol):
+    """Decides on more arms while the experiment runs."""
+
+    name: str
+
+    def propose(self, session: Session, running: int) -> Sequence[Mapping[str, Any]]:
+        """What to add, as plain values that `arms` makes arms of; empty where there is nothing to add now.
+
+        It is asked while there is room for another arm and none is waiting. A later source is asked only where nothing runs and
+        those before it add nothing.
+        """
+        ...
+
+    def arms(self, plan: Plan, proposal: Mapping[str, Any]) -> Sequence[ArmConfig]:
+        """The arms of a proposal, from it and the plan alone."""
+        ...
 
 
 def run_id_of(arm: ArmConfig) -> str:

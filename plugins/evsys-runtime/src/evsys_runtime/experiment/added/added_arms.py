@@ -7,7 +7,7 @@ resumed: a decision is made once, whatever is cut off behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -17,28 +17,10 @@ from evsys_runtime.experiment.facts import arm_facts
 from evsys_runtime.experiment.resolved import resolved_arms, resolved_then, resolved_tree
 
 if TYPE_CHECKING:
-    from evsys_runtime.experiment.session import Session
+    from evsys_runtime.experiment.session import ArmSource, Session
     from evsys_runtime.record.experiment_record import ExperimentRecord
 
-__all__ = ["ArmSource", "grown", "next_arms"]
-
-
-class ArmSource(Protocol):
-    """Decides on more arms while the experiment runs."""
-
-    name: str
-
-    def propose(self, session: Session, running: int) -> Sequence[Mapping[str, Any]]:
-        """What to add, as plain values that `arms` makes arms of; empty where there is nothing to add now.
-
-        It is asked while there is room for another arm and none is waiting. A later source is asked only where nothing runs and
-        those before it add nothing.
-        """
-        ...
-
-    def arms(self, plan: Plan, proposal: Mapping[str, Any]) -> Sequence[ArmConfig]:
-        """The arms of a proposal, from it and the plan alone."""
-        ...
+__all__ = ["grown", "next_arms"]
 
 
 def next_arms(session: Session, running: int) -> Sequence[ArmConfig]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.experiment.added.added_arms import ArmSource
 from evsys_runtime.experiment.added.confirm import Confirmation
 from evsys_runtime.experiment.added.search import Searching
+from evsys_runtime.experiment.session import ArmSource
 
 __all__ = ["sources_of"]
 

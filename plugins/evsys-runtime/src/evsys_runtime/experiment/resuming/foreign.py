@@ -33,11 +33,12 @@ def at_home(plan: Plan, directory: Path, overrides: tuple[str, ...] = ()) -> Pla
         for path, text in _places(plan.document.tree)
         if _is_outside(text, root) and path != "$.output_dir"
     ]
-    if not directory.resolve().is_relative_to(root.resolve()):
-        warnings.append(f"the record names {root} as its project, which it is outside of")
     experiment = plan.experiment
+    is_at_home = (root / experiment.output_dir).resolve() == folder.resolve()
+    if not is_at_home and not directory.resolve().is_relative_to(root.resolve()):
+        warnings.append(f"the record names {root} as its project, but it is outside of that folder")
     asked = any(each.partition("=")[0].strip() == "output_dir" for each in overrides)
-    if not asked and (root / experiment.output_dir).resolve() != folder.resolve():
+    if not asked and not is_at_home:
         warnings.append(
             f"the output_dir of the record, {experiment.output_dir}, is not followed: records are written to {folder}"
         )

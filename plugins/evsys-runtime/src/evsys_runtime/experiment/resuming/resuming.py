@@ -10,7 +10,7 @@ from evsys.types import EvaluationResult, ExperimentResult
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.added.added_arms import ArmSource, grown
+from evsys_runtime.experiment.added.added_arms import grown
 from evsys_runtime.experiment.arms.data import rows_of
 from evsys_runtime.experiment.arms.untrained import untrained_key
 from evsys_runtime.experiment.chains.going_on import still_to_come
@@ -30,7 +30,7 @@ from evsys_runtime.experiment.resuming.forking import branch_off
 from evsys_runtime.experiment.resuming.taken_up import TakenUp, is_final, take_up
 from evsys_runtime.experiment.resuming.unfinished import CONCLUDED
 from evsys_runtime.experiment.secrets import redactor_of
-from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.session import ArmSource, Session, run_id_of
 from evsys_runtime.experiment.spending.made_again import made_again
 from evsys_runtime.experiment.spending.steps_left import steps_left
 from evsys_runtime.record.encoding import now
