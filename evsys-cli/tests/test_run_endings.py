@@ -175,7 +175,7 @@ def test_an_experiment_that_can_not_go_on_names_its_record(evsys, config, monkey
     def broken(*_):
         raise RuntimeError("no room for listeners")
 
-    monkeypatch.setattr("evsys_runtime.experiment.session.Session.listeners", broken)
+    monkeypatch.setattr("evsys_runtime.experiment.experiment.run_listeners", broken)
     outcome = evsys("run", config)
     assert outcome.code == 1
     (record,) = config.parent.glob(".evsys/experiments/*")
