@@ -9,7 +9,7 @@ from typing import Any
 
 from evsys.types import ExperimentResult
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.record.look_file import look_file
+from evsys_runtime.record.look_ledger import ledger_path
 
 RUN = """
   data:
@@ -37,7 +37,7 @@ metadata:
 def forgotten(result: ExperimentResult) -> ExperimentResult:
     """The result, without its record and all looks: what is run next is the first look at its question."""
     shutil.rmtree(result.directory)
-    look_file(Path(result.directory).parent).unlink(missing_ok=True)
+    ledger_path(Path(result.directory).parent).unlink(missing_ok=True)
     return result
 
 
