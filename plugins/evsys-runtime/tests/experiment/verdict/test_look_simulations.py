@@ -124,7 +124,7 @@ def test_a_question_that_is_asked_once_needs_at_most_10_percent_more_tasks(tasks
 def test_a_first_look_with_a_tenth_more_tasks_finds_as_much_as_a_plain_test(
     tasks, partial, arms, draws, monkeypatch
 ):
-    """A plain test asks at the whole level, and by Holm's correction; the first arm is better, nothing is wrong with the data."""
+    """A plain test asks at the whole level, and by Bonferroni's correction; the first arm is better, nothing is wrong with the data."""
     monkeypatch.setattr(comparing, "DRAWS", 2000)
     rng = np.random.default_rng(tasks + arms)
     more = round(1.1 * tasks)
