@@ -304,6 +304,54 @@ def test_nothing_of_the_agent_lives_or_can_write_rewards_while_the_verifier_runs
     assert after == ["planted"]
 
 
+@pytest.mark.parametrize("place", ["/tests", "/logs", "/logs/verifier", "/etc", "/etc/ssl", "/bin", "/lib64"])
+@pytest.mark.parametrize("namespace", ["", "unshare --user --mount "])
+def test_what_is_mounted_and_the_folders_above_can_not_be_replaced(scratch, tmp_path, place, namespace):
+    (tmp_path / "outside").mkdir()
+    leading = f"/oldroot{tmp_path}/outside"  # where bubblewrap has this machine's root while it mounts
+    take = f"umount -l {place}; mv {place} /away || rmdir {place}; ln -sT {leading} {place} || ln -sfT {leading} {place}"
+
+    async def use(sandbox):
+        done = await sandbox.exec(f"{namespace}sh -c '{take}'")
+        await sandbox.begin_verification()
+        return done.return_code, (await sandbox.exec("ls -A /tests /logs/verifier")).stdout.split()
+
+    code, seen = asyncio.run(with_sandbox(use))
+    assert (code != 0, seen) == (True, ["/logs/verifier:", "/tests:"])
+    assert not list((tmp_path / "outside").iterdir())
+
+
+@pytest.mark.parametrize("plant", ["/tests/conftest.py", "/etc/ld.so.preload"])
+def test_a_verifier_has_nothing_that_an_agent_planted_through_a_symlink(scratch, plant):
+    folder, name = plant.rsplit("/", 1)
+    forge = f"mkdir -p /newroot/x; echo planted > /newroot/x/{name}; rm -rf {folder}/{name}; rmdir {folder}; "
+    forge += f"ln -s /newroot/x {folder}; ln -s /newroot/x/{name} {folder}/"
+
+    async def use(sandbox):
+        await sandbox.exec(forge)
+        await sandbox.begin_verification()
+        return (await sandbox.exec(f"cat {plant}")).stdout
+
+    assert asyncio.run(with_sandbox(use)) == ""
+
+
+@pytest.mark.parametrize("program", ["/bin/sh", "/bin/bash", "/sbin/ldconfig", "/lib64/ld-linux-x86-64.so.2"])
+def test_an_agent_can_not_replace_the_programs_that_a_verifier_runs(scratch, program):
+    forge = (
+        f"rm {program}; folder=$(dirname {program}); rm $folder; mkdir $folder; echo forged > {program}; true"
+    )
+    _, done = inside(forge, f"test ! -e {program} || ! grep -q forged {program} && echo fine")
+    assert done.stdout == "fine\n"
+
+
+def test_a_folder_above_one_that_is_shown_can_not_be_replaced(scratch, tmp_path):
+    shown = tmp_path / "data" / "set"
+    shown.mkdir(parents=True)
+    (shown / "own.txt").write_text("mine", encoding="utf-8")
+    take, read = inside(f"mv {shown.parent} /away", f"cat {shown}/own.txt", mounts=[str(shown)])
+    assert (take.return_code != 0, read.stdout) == (True, "mine")
+
+
 def test_a_task_about_a_service_can_keep_it_while_the_verifier_runs(scratch):
     async def use(sandbox):
         await sandbox.exec("sleep 100 & echo kept > /app/kept")

@@ -22,6 +22,7 @@ import attrs
 
 from evsys import option
 from evsys.errors import ConfigError, PluginLoadError, Problem, RolloutError
+from evsys_rollouts_harbor.mounts import Mount, arguments, make_places, system_mounts
 from evsys_rollouts_harbor.namespaces import Namespaces, remove_tree
 from evsys_rollouts_harbor.transfer import TooLargeError, pack, unpack
 
@@ -31,15 +32,6 @@ _FOLDERS = (
     "app dev etc home mnt opt proc root run solution srv tests tmp usr "
     "logs/agent logs/artifacts logs/verifier var/lib var/log var/tmp"
 ).split()
-_FROM_HOST = (
-    "alternatives ca-certificates ld.so.cache ld.so.conf ld.so.conf.d localtime mime.types nsswitch.conf pki/ca-trust "
-    "pki/tls/certs protocols resolv.conf services ssl/certs ssl/openssl.cnf terminfo"
-).split()
-"""What is shown of `/etc`: nothing that holds a secret."""
-
-_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
-"""A sandbox of root's would be allowed to write these, and they are this machine's."""
-
 HOME = str(PurePosixPath("/", "root"))
 """Where containers have it, which tasks are written for."""
 
@@ -135,11 +127,13 @@ class BwrapEnvironment:
         _furnish(self._root)
         for name in ("io", "shm"):
             (self._folder / name).mkdir()
+        (self._folder / "empty").touch()
+        make_places(self._root, self._mounts())
         await self._enter()
 
     async def _enter(self) -> None:
         self._spaces = Namespaces(network=self.config.network)
-        await self._spaces.open(self._mounts(), environment=_ENVIRONMENT)
+        await self._spaces.open(self._mounting(), environment=_ENVIRONMENT)
 
     async def begin_verification(self) -> None:
         """Leave the verifier alone with the files: every process inside is killed, and `/tests` and `/logs/verifier` become new
@@ -152,7 +146,6 @@ class BwrapEnvironment:
         self._verifying = True
         for name in _VERIFIERS:
             (self._verifiers / name.strip("/")).mkdir(parents=True)
-        (self._verifiers / "empty").touch()
         if self._spaces is not None and not self.config.keep_processes:
             await self._spaces.close()
             await self._enter()
@@ -268,28 +261,20 @@ class BwrapEnvironment:
             raise RolloutError("the sandbox isn't started, or was stopped")
         return self._folder
 
-    def _mounts(self) -> list[str]:
-        mounts = [
-            "--bind",
-            str(self._root),
-            "/",
-            "--ro-bind",
-            "/usr",
-            "/usr",
-            "--dev",
-            "/dev",
-            "--proc",
-            "/proc",
+    def _mounts(self) -> list[Mount]:
+        own = self._verifiers if self._verifying else self._root
+        return [
+            *system_mounts(),
+            Mount(
+                self._there / "empty", "/etc/ld.so.preload"
+            ),  # or an agent's library would be in every program
+            *(Mount(own / path.strip("/"), path, writable=True) for path in _VERIFIERS),
+            *(Mount(Path(path), path) for path in self.config.mounts),
+            Mount(self._there / "shm", "/dev/shm", writable=True),  # noqa: S108 - the sandbox's own
         ]
-        for path in (*_READ_ONLY, *(f"/etc/{name}" for name in _FROM_HOST)):
-            mounts += ["--ro-bind-try", path, path]
-        for path in self.config.mounts:
-            mounts += ["--ro-bind", path, path]
-        if self._verifying:
-            for path in _VERIFIERS:
-                mounts += ["--bind", str(self._verifiers / path.strip("/")), path]
-            mounts += ["--ro-bind", str(self._verifiers / "empty"), "/etc/ld.so.preload"]
-        return [*mounts, "--bind", str(self._there / "shm"), "/dev/shm"]  # noqa: S108 - the sandbox's own
+
+    def _mounting(self) -> list[str]:
+        return arguments(self._root, self._mounts())
 
     def _spool(self) -> IO[bytes]:
         """A file for what goes in or comes out: a pipe would stay open as long as anything that was left running."""
@@ -313,7 +298,7 @@ class BwrapEnvironment:
         with os.fdopen(_variables({**self.config.env, **(env or {})}), "rb") as variables:
             process = await asyncio.create_subprocess_exec(
                 *self._spaces.entering(),
-                *self._mounts(),
+                *self._mounting(),
                 *("--args", str(variables.fileno()), "--chdir", cwd, "--"),
                 *arguments,
                 stdin=stdin or null,
@@ -356,13 +341,9 @@ def _kill_group(pid: int) -> None:
 
 
 def _furnish(root: Path) -> None:
-    """The folders and links that programs expect, and who is who."""
+    """The folders that programs expect, and who is who."""
     for name in _FOLDERS:
         (root / name).mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        host = Path("/", name)
-        if host.is_symlink():
-            (root / name).symlink_to(host.readlink())
     for folder in ("tmp", "var/tmp", "run"):
         (root / folder).chmod(0o1777)
     (root / "etc/passwd").write_text(f"root:x:0:0:root:{HOME}:/bin/sh\n", encoding="utf-8")
