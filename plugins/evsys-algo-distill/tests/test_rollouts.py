@@ -284,7 +284,7 @@ run:
   agent: {{import_path: 'src.agents:twice'}}
   algorithm:
     kind: opd
-    params: {{rollouts: true, max_turns: 2, steps: 2, batch_size: 2, group_size: 2, lora_rank: 4, max_tokens: 6, learning_rate: 1e-3}}
+    params: {{rollouts: true, max_turns: 2, steps: 2, batch_size: 2, group_size: 2, lora_rank: 4, max_tokens: 6, learning_rate: 1e-5}}
   backend: {{kind: {backend}}}
 """
 
@@ -308,7 +308,8 @@ def test_an_experiment_trains_with_the_agent_that_it_names(tmp_path, backend):
     project.code("agents", AGENTS)
     [arm] = project.experiment(FILE.format(backend=backend)).run().arms
     assert (arm.status, arm.run.steps) == ("completed", 2)
-    # Teacher and student begin with the same weights.
+    # Teacher and student begin with the same weights. What rounding leaves of the first gradient, Adam makes a step of the full rate
+    # of, in a direction that differs between processors, so the rate is small.
     assert abs(arm.run.metrics["reverse_kl"]) < 0.1
     assert arm.run.metrics["turns_mean"] == 2.0
     assert arm.run.metrics["rejected_share"] == 0.0
