@@ -23,9 +23,9 @@ from support.bare_run import MODEL, bare_run
 
 from evsys_algo_sft import SFT
 from evsys_backend_mock import MockBackend
+from evsys_record.run_record import RunRecord
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.readers import read_rows
-from evsys_runtime.record.run_record import RunRecord
 
 BUDGET_SECONDS = 2.0
 BUDGET_GROWTH_MB = 16.0

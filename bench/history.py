@@ -28,8 +28,8 @@ from evsys.types import (
     RunResult,
     Usage,
 )
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.index import Index
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.index import Index
 
 # Seconds of CPU that the command may take, Python's own start included.
 BUDGETS = {"history": 0.3}

@@ -23,11 +23,11 @@ from support.bare_run import MODEL, bare_run
 from evsys import Registry
 from evsys.types import Datum, HarborTask, TrainingBatch, VerifierSpec
 from evsys_backend_mock import MockBackend
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.evaluation.benchmarks import bind_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.seeds import Seeds
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.algorithm import BaseAlgorithm
 
 TARGET = 0.8  # of what can be hidden

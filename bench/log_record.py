@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from support.calls import measure
 
 from evsys_loggers.logger import RunLogger
-from evsys_runtime.record.run_record import RunRecord
+from evsys_record.run_record import RunRecord
 from evsys_std.csv_metrics import CsvMetrics
 
 BUDGET = 10.0

@@ -19,7 +19,7 @@ from support.bare_run import MODEL, bare_run
 
 from evsys.types import Datum, ForwardResult, OptimResult, TrainingBatch
 from evsys_backend_mock import MockBackend
-from evsys_runtime.record.run_record import RunRecord
+from evsys_record.run_record import RunRecord
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.params import adam_params
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from support.calls import measure
 
 from evsys.types import Message, Rollout, Score, Turn
+from evsys_record.files import write_json
+from evsys_record.run_record import RunRecord
 from evsys_runtime.logging import configure, record_logger
-from evsys_runtime.record.files import write_json
-from evsys_runtime.record.run_record import RunRecord
 
 # Microseconds of CPU that a record may take.
 BUDGETS = {"metrics": 10.0, "log": 15.0, "rollout": 300.0}

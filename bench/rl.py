@@ -37,9 +37,9 @@ from evsys_algo_rl import RL
 from evsys_algo_rl.batches import make_data
 from evsys_algo_rl.groups import judge
 from evsys_algo_rl.health import ratio_metrics, rollout_metrics
+from evsys_record.run_record import RunRecord
 from evsys_runtime.evaluation.agents import FunctionAgent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.rendering.resolve import load_renderer
 
 GROUPS, GROUP_SIZE, PROMPT, ANSWER = 64, 8, 50, 50

@@ -23,9 +23,9 @@ import numpy as np
 
 from evsys.types import ArmResult, EvaluationResult, MetricValue
 from evsys_runtime.experiment.verdict.conclude import conclude
-from evsys_runtime.experiment.verdict.corrections import corrected
-from evsys_runtime.experiment.verdict.paired import Pair, paired_differences
 from evsys_runtime.experiment.verdict.question import Question
+from evsys_stats.corrections import corrected
+from evsys_stats.paired import Pair, paired_differences
 
 # Seconds for 20 arms, 1,000 tasks, 10,000 draws.
 BUDGETS = {"verdict": 1.0}

@@ -28,9 +28,9 @@ from support.served import served
 
 from evsys import Registry, use_registry
 from evsys.types import HarborTask, LoraSpec, Message, ModelSpec, VerifierSpec
+from evsys_record.run_record import RunRecord
 from evsys_runtime.evaluation.agents import FunctionAgent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.rendering.resolve import load_renderer
 
 MODEL = "evsys/tiny"

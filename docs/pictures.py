@@ -15,9 +15,9 @@ import numpy as np
 
 from evsys.types import Claim
 from evsys_runtime.config.plan import ALPHA
-from evsys_runtime.experiment.verdict.claims import claim_p
-from evsys_runtime.experiment.verdict.paired import Paired, paired_difference
-from evsys_runtime.experiment.verdict.spending import level_of_look
+from evsys_stats.alpha_spending import level_of_look
+from evsys_stats.claims import claim_p
+from evsys_stats.paired import Paired, paired_difference
 
 TARGET = Path(__file__).parent / "explanation" / "pictures"
 MARGIN = 0.05

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
 from evsys_runtime.experiment.result_schemas import validate_result
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
 
 COMMAND = [sys.executable, "-m", "evsys_cli.main"]
 

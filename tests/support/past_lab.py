@@ -23,8 +23,8 @@ from evsys.types import (
     Settling,
     Usage,
 )
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.hashing import file_digest
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.hashing import file_digest
 
 BEGAN = 1_767_270_896.0
 OLD = 1_700_000_000

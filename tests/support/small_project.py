@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from evsys.types import ExperimentResult
+from evsys_record.look_ledger import ledger_path
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.record.look_ledger import ledger_path
 
 RUN = """
   data:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from evsys_record.marks import labels
 from evsys_runtime.commands import column_lines
-from evsys_runtime.record.marks import labels
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.audits import Audit, AuditCheck, AuditState
+    from evsys_record.audits import Audit, AuditCheck, AuditState
 
 __all__ = ["audit_lines"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from evsys_cli.history_tables import interval
 from evsys_cli.output import table_lines
 from evsys_cli.plan_lines import count_words, money_words, time_words
+from evsys_record.marks import with_marks
 from evsys_runtime.experiment.verdict.tables import number, signed
-from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
+    from evsys_record.differing import Difference
     from evsys_runtime.experiment.planning.results import ComparedMetric, ComparedSide, Comparing
-    from evsys_runtime.record.differing import Difference
 
 __all__ = ["compare_lines"]
 

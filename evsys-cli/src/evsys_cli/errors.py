@@ -14,7 +14,7 @@ from evsys_runtime.commands import print_json
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.secrets import Redactor
+    from evsys_record.secrets import Redactor
 
 __all__ = ["Interrupted", "describe", "report"]
 
@@ -101,6 +101,6 @@ def _print(error: BaseException, *, as_json: bool) -> None:
 
 def _redactor() -> Redactor:
     """Knows the secrets of the environment: what a plugin or a service says of a failure may hold one."""
-    from evsys_runtime.record.secrets import Redactor
+    from evsys_record.secrets import Redactor
 
     return Redactor.from_environment()

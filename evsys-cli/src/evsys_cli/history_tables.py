@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from evsys_cli.output import on_terminal, table_lines, table_width, terminal_width
+from evsys_record.marks import with_marks
+from evsys_record.text import status_words
 from evsys_runtime.experiment.verdict.tables import number, signed
-from evsys_runtime.record.marks import with_marks
-from evsys_runtime.record.text import status_words
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.past import History, NearArm, PastEvaluation, PastExperiment, PastRun
+    from evsys_record.past import History, NearArm, PastEvaluation, PastExperiment, PastRun
 
 __all__ = ["history_lines", "interval"]
 

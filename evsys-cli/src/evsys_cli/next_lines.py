@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evsys_cli.plan_lines import money_words, time_words
-from evsys_runtime.record.marks import with_marks
+from evsys_record.marks import with_marks
 
 if TYPE_CHECKING:
     from evsys.types import SettlingPoint

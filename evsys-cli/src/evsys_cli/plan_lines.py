@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from evsys_cli.output import table_lines
+from evsys_record.marks import with_marks
 from evsys_runtime.experiment.verdict.tables import number
-from evsys_runtime.record.marks import with_marks
 
 if TYPE_CHECKING:
+    from evsys_record.differing import Difference
     from evsys_runtime.experiment.planning.results import (
         Design,
         Neighbour,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
         PlannedLimit,
         PlannedSearch,
     )
-    from evsys_runtime.record.differing import Difference
 
 __all__ = ["count_words", "difference_words", "money_words", "plan_lines", "search_words", "time_words"]
 

@@ -8,7 +8,7 @@ import time
 import click
 
 from evsys_cli.output import telling
-from evsys_runtime.record.text import visible
+from evsys_record.text import visible
 from evsys_runtime.terminal import echo, takes_colours
 
 __all__ = ["PLAIN_SECONDS", "REDRAW_SECONDS", "Progress"]

@@ -13,7 +13,7 @@ from evsys_runtime.command_records import records_folder
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.index import Index
+    from evsys_record.index import Index
 
 __all__ = ["experiment_meant", "indexed", "project_of"]
 
@@ -26,7 +26,7 @@ def project_of(experiments: Path) -> Path:
 @contextmanager
 def indexed(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
     """The index of a folder of experiments, as of now. What it says of itself goes to standard error."""
-    from evsys_runtime.record.index import Index
+    from evsys_record.index import Index
 
     progress = Progress()
 
@@ -48,7 +48,7 @@ def indexed(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
 @contextmanager
 def experiment_meant(text: str, records: Path | None) -> Iterator[tuple[Index, str, str | None]]:
     """The index, the id of the experiment in it that is meant, and the run, or what else stands behind a `/`, that `text` names."""
-    from evsys_runtime.record.experiment_names import experiment_called, folder_called
+    from evsys_record.experiment_names import experiment_called, folder_called
 
     place = folder_called(text)
     if place is None:

@@ -102,7 +102,7 @@ def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) 
     """Print the result, and return the exit code: what can't be printed is on record all the same."""
     try:
         if as_json:
-            from evsys_runtime.record.result_trees import result_tree
+            from evsys_record.result_trees import result_tree
 
             print_json(result_tree(result))
         else:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from evsys.types import Conclusion, ExperimentResult, Usage
 from evsys_cli.running import to_go_on
 from evsys_cli.summary import summary_lines
+from evsys_record.text import status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.prose import evaluation_line
 from evsys_runtime.experiment.verdict.second_models import second_model_lines
 from evsys_runtime.experiment.verdict.selection import checkpoint_words
 from evsys_runtime.experiment.verdict.tables import number
-from evsys_runtime.record.text import status_words
 
 if TYPE_CHECKING:
-    from evsys_runtime.record.past import PastExperiment, RecordFile, Shown, ShownRun
+    from evsys_record.past import PastExperiment, RecordFile, Shown, ShownRun
 
 __all__ = ["run_lines", "shown_lines"]
 

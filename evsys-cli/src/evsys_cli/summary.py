@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evsys_cli.output import table_lines
+from evsys_record.text import listed, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.experiment.verdict.endings import early_ends
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_table
@@ -29,7 +30,6 @@ from evsys_runtime.experiment.verdict.tables import (
     comparison_table,
     score_tables,
 )
-from evsys_runtime.record.text import listed, status_words
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Conclusion, ExperimentResult

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from evsys_record.marks import with_marks
+from evsys_record.text import listed
 from evsys_runtime.experiment.memory.failures import without_names
 from evsys_runtime.experiment.verdict.tables import number, signed
-from evsys_runtime.record.marks import with_marks
-from evsys_runtime.record.text import listed
 
 if TYPE_CHECKING:
     from evsys.types import Comparison, Look
+    from evsys_record.differing import Difference
     from evsys_runtime.experiment.memory.results import Why, WhyArm, WhyFailed, WhyParent
-    from evsys_runtime.record.differing import Difference
 
 __all__ = ["why_lines"]
 

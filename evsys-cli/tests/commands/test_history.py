@@ -13,8 +13,8 @@ import pytest
 
 from evsys_cli import history_tables, progress
 from evsys_cli.history_tables import history_lines
+from evsys_record.past import History, PastExperiment
 from evsys_runtime.experiment.result_schemas import result_schema
-from evsys_runtime.record.past import History, PastExperiment
 
 CONTINUAL = """version: 1
 name: continual

@@ -11,12 +11,12 @@ import pytest
 from small_project import Project
 
 from evsys.errors import ConfigError, StoreError
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
+from evsys_record.run_record import RunRecord
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.arms import going_back
 from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.run_record import RunRecord
 
 RUN = """
 run:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from small_project import Project
 
+from evsys_record.files import read_json
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.record.files import read_json
 
 pytest.importorskip("evsys_algo_distill")
 

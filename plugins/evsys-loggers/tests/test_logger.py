@@ -17,7 +17,7 @@ from evsys_loggers import installed
 from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts
 from evsys_loggers.installed import require
-from evsys_runtime.record.secrets import Redactor
+from evsys_record.secrets import Redactor
 
 SECRET = "sk-proj-4f9a1b7c2d8e6f3a5b9c"
 

@@ -81,6 +81,6 @@ def test_without_an_address_runs_go_into_a_file_of_the_project(tmp_path, monkeyp
 
 def _facts(logger, ctx):
     from evsys_loggers.facts import RunFacts
-    from evsys_runtime.record.secrets import Redactor
+    from evsys_record.secrets import Redactor
 
     return RunFacts.of_run("mlflow", logger.config, ctx, Redactor())

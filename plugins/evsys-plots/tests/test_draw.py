@@ -18,7 +18,7 @@ from evsys_plots.command import plot
 from evsys_plots.draw import draw
 from evsys_plots.listener import evsys_experiment_finished
 from evsys_plots.material import material_of
-from evsys_runtime.record.experiment_record import ExperimentRecord
+from evsys_record.experiment_record import ExperimentRecord
 
 ALL = {"cost", "differences", "effects", "scores-val", "training-loss", "training-metrics"}
 

@@ -12,13 +12,13 @@ from task_files import native_task, write_tasks
 
 from evsys import Registry
 from evsys.types import HarborTask, NoScore, SampledSequence, SampleResult, VerifierSpec
+from evsys_record.jsonl import read_jsonl
 from evsys_rollouts_harbor.engine import HarborEngine
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.evaluation.benchmarks import bind_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.experiment import Experiment
-from evsys_runtime.record.jsonl import read_jsonl
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_std.engine import DirectEngine
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from evsys_record.jsonl import read_jsonl
+from evsys_record.secrets import Redactor
 from evsys_runtime.logging import configure, context, run_logger
-from evsys_runtime.record.jsonl import read_jsonl
-from evsys_runtime.record.secrets import Redactor
 
 
 class Terminal(io.StringIO):
@@ -220,7 +220,7 @@ def test_structlog_is_not_configured_for_the_process(tmp_path, stream):
 
 
 def test_importing_the_module_does_not_import_structlog():
-    script = "import sys, evsys_runtime.record.run_record; sys.exit('structlog' in sys.modules)"
+    script = "import sys, evsys_record.run_record; sys.exit('structlog' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

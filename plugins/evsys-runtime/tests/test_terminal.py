@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evsys_record.run_record import paragraph
+from evsys_record.text import visible
 from evsys_runtime.commands import json_text
 from evsys_runtime.live_lines import LiveLines
 from evsys_runtime.logging import configure, run_logger
-from evsys_runtime.record.run_record import paragraph
-from evsys_runtime.record.text import visible
 from evsys_runtime.terminal import echo
 
 CLIPBOARD = "\x1b]52;c;aGFja2Vk\x07"

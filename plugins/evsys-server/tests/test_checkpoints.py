@@ -11,7 +11,7 @@ from wire_client import FailedError, Model, Sampler, WireError, datum
 from evsys.errors import BackendError, StoreError
 from evsys.types import ModelSpec
 from evsys_backend_mock.sampler import MockSampler
-from evsys_runtime.record.files import write_json
+from evsys_record.files import write_json
 from evsys_server.checkpoints import CheckpointStore, Saved
 from evsys_server.errors import RefusedError
 

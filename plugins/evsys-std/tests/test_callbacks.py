@@ -566,7 +566,7 @@ def test_the_logger_says_which_training_rollouts_are_kept():
 
 
 def test_the_logger_takes_what_the_record_takes():
-    from evsys_runtime.record.keep_rollouts import KeepRollouts
+    from evsys_record.keep_rollouts import KeepRollouts
 
     settings = LocalLogger(keep_rollouts=Registry().build("callback", "local_logger").config.keep_rollouts)
     names = {"every", "share", "errors"}

@@ -27,9 +27,9 @@ def audit(experiment: str, *, save: bool, records: Path | None, as_json: bool) -
 
     Exit code 1 if anything differs. Nothing is written to the record without `--save`.
     """
+    from evsys_record.audits import save_audit
+    from evsys_record.result_trees import result_tree
     from evsys_runtime.audit.auditing import audit_experiment
-    from evsys_runtime.record.audits import save_audit
-    from evsys_runtime.record.result_trees import result_tree
 
     with experiment_meant(experiment, records) as (index, wanted, _):
         folder = index.experiments / wanted

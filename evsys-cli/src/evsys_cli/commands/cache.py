@@ -16,8 +16,8 @@ from evsys_runtime.commands import json_option, print_json
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
+    from evsys_record.lookups import Lookup
     from evsys_runtime.data.result_store import ResultStore
-    from evsys_runtime.record.lookups import Lookup
 
 __all__ = ["cache"]
 
@@ -40,9 +40,9 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
     EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, or `last`; RUN is a run's folder, or
     <experiment>/<run>. With BENCHMARK only the scorings of this entry.
     """
+    from evsys_record.lookups import Lookups
+    from evsys_record.result_trees import result_tree
     from evsys_runtime.experiment.checks.cache_report import lookups
-    from evsys_runtime.record.lookups import Lookups
-    from evsys_runtime.record.result_trees import result_tree
 
     found = lookups(_folder(record), benchmark=benchmark)
     if as_json:
@@ -58,7 +58,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
 @json_option
 def info(*, as_json: bool) -> None:
     """Say how many rollouts are kept in this project, and where."""
-    from evsys_runtime.record.result_trees import result_tree
+    from evsys_record.result_trees import result_tree
 
     kept = _results().info()
     if as_json:
@@ -133,7 +133,7 @@ def _difference(difference: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    from evsys_runtime.record.encoding import encode
+    from evsys_record.encoding import encode
 
     text = "nothing" if value is None else value if isinstance(value, str) else encode(value)
     if text.startswith("sha256:"):

@@ -15,8 +15,8 @@ from evsys_runtime.commands import json_option, print_json
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
+    from evsys_record.index import Index
     from evsys_runtime.experiment.planning.compare import Named
-    from evsys_runtime.record.index import Index
 
 __all__ = ["compare"]
 
@@ -43,7 +43,7 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
         first, second = (_named(text, records, opened, stack) for text in (one, other))
         found = compared(first, second, known_here().registry)
     if as_json:
-        from evsys_runtime.record.result_trees import result_tree
+        from evsys_record.result_trees import result_tree
 
         print_json(result_tree(found))
     else:
@@ -58,8 +58,8 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
 
 def _named(text: str, records: Path | None, opened: dict[Path, Index], stack: ExitStack) -> Named:
     """What a text means; the index of each folder is opened once."""
+    from evsys_record.experiment_names import experiment_called, folder_called
     from evsys_runtime.experiment.planning.compare import Named
-    from evsys_runtime.record.experiment_names import experiment_called, folder_called
 
     place = folder_called(text)
     experiments = records_folder(records) if place is None else place[0].parent

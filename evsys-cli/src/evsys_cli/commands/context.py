@@ -45,7 +45,7 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
         whole = context_of(index, project_of(experiments))
     found = fitted(whole, tokens, _document if as_json else context_markdown)
     if as_json:
-        from evsys_runtime.record.result_trees import result_tree
+        from evsys_record.result_trees import result_tree
 
         print_json(result_tree(found), compact=True)
     else:
@@ -53,6 +53,6 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
 
 
 def _document(found: Context) -> str:
-    from evsys_runtime.record.result_trees import result_tree
+    from evsys_record.result_trees import result_tree
 
     return compact_json(result_tree(found))

@@ -11,8 +11,8 @@ import click
 
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.progress import Progress
+from evsys_record.text import visible
 from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.record.text import visible
 from evsys_runtime.terminal import echo, takes_colours
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
     A task is flagged if rows have its whole instruction, a text nearly equal to it, 13 of its words in a row, 70 % of its runs of 8
     words, or its long answer. Boilerplate that many different tasks share, such as a template, isn't evidence.
     """
+    from evsys_record.result_trees import result_tree
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.checks.data_check import check_data
-    from evsys_runtime.record.result_trees import result_tree
 
     plan = load_experiment(config, overrides=overrides, records=False)
     progress = Progress()

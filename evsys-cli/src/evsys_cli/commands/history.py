@@ -15,10 +15,10 @@ from evsys_runtime.commands import json_option, print_json
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
+    from evsys_record.history import Question
+    from evsys_record.index import Index
+    from evsys_record.past import History
     from evsys_runtime.config.plan import Plan
-    from evsys_runtime.record.history import Question
-    from evsys_runtime.record.index import Index
-    from evsys_runtime.record.past import History
 
 __all__ = ["history"]
 
@@ -64,9 +64,9 @@ def history(
 
     With --near, those with an arm like one of CONFIG: of the same model, data and algorithm first, then by how much differs. Of several values of one option any will do. Dry runs are no part of history. `evsys show EXPERIMENT` tells all of one.
     """
-    from evsys_runtime.record.evaluations import with_evaluations
-    from evsys_runtime.record.experiment_names import experiment_called
-    from evsys_runtime.record.history import Question, ask
+    from evsys_record.evaluations import with_evaluations
+    from evsys_record.experiment_names import experiment_called
+    from evsys_record.history import Question, ask
 
     if near is not None and (options["runs"] or options["sort"] or options["reverse"]):
         raise click.UsageError("--near lists experiments, the nearest first: no --runs, --sort, --reverse.")
@@ -79,7 +79,7 @@ def history(
         if plan is None and question == Question(limit=question.limit, since=question.since):
             found = with_evaluations(found, index.experiments, since=question.since, limit=question.limit)
         if as_json:
-            from evsys_runtime.record.result_trees import result_tree
+            from evsys_record.result_trees import result_tree
 
             print_json(result_tree(found))
         else:
@@ -105,8 +105,8 @@ def _checked(
     *, since: str | None, limit: int | None, sort: str | None, most: int, **given: Any
 ) -> dict[str, Any]:
     """What the options ask for; a word that none of them knows is refused with those that it may be."""
-    from evsys_runtime.record.history import OUTCOMES, SORTS, moment_of
-    from evsys_runtime.record.past import RUN_STATUSES
+    from evsys_record.history import OUTCOMES, SORTS, moment_of
+    from evsys_record.past import RUN_STATUSES
 
     _choice("--status", given["statuses"], RUN_STATUSES)
     _choice("--outcome", [outcome.lower() for outcome in given["outcomes"]], OUTCOMES)
@@ -128,7 +128,7 @@ def _choice(option: str, values: Sequence[str], known: Sequence[str]) -> None:
 
 def _print(found: History, question: Question, index: Index) -> None:
     from evsys_cli.history_tables import history_lines
-    from evsys_runtime.record.history import Question, ask
+    from evsys_record.history import Question, ask
 
     if not found.total and not found.evaluations:
         there = ask(index, Question(runs=question.runs, limit=0)).total

@@ -21,7 +21,7 @@ def init_project(name: str, *, here: bool) -> None:
     """Write a project called NAME: data, plugins and a first experiment that runs. Existing files are left alone."""
     from evsys_cli.scaffold.example_data import write_example_data
     from evsys_cli.scaffold.write import write_scaffold
-    from evsys_runtime.record.slugs import slug
+    from evsys_record.slugs import slug
 
     if not name.strip() or not name.isprintable():
         raise click.UsageError(f"{name!r} is no name of a folder")

@@ -19,8 +19,8 @@ __all__ = ["new_experiment"]
 def new_experiment(slug: str) -> None:
     """Write experiments/<yyyymmdd>_SLUG/ with a config.yaml and a run.py in this project."""
     from evsys_cli.scaffold.write import write_scaffold
+    from evsys_record.slugs import slug as portable
     from evsys_runtime.config.root import enclosing_project
-    from evsys_runtime.record.slugs import slug as portable
 
     if not slug.strip():
         raise click.UsageError("SLUG is empty; say what the experiment is about")

@@ -44,8 +44,8 @@ def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: 
 
     What each costs is what such runs took that are on record. `evsys next --config 1 > FILE` writes the file of the first, to be read, amended and run.
     """
+    from evsys_record.result_trees import result_tree
     from evsys_runtime.experiment.memory.next import next_steps as found_next
-    from evsys_runtime.record.result_trees import result_tree
 
     with indexed(records_folder(records)) as index:
         found = found_next(index, limit=None if place is not None else limit or None)

@@ -24,8 +24,8 @@ def reindex(*, records: Path | None, as_json: bool) -> None:
     It is never needed: the index is brought up to date whenever it is read. It helps where files were changed by hand in a
     way that leaves their times and sizes as they were.
     """
-    from evsys_runtime.record.history import indexed_now
-    from evsys_runtime.record.result_trees import result_tree
+    from evsys_record.history import indexed_now
+    from evsys_record.result_trees import result_tree
 
     started = time.monotonic()
     with indexed(records_folder(records), anew=True) as index:

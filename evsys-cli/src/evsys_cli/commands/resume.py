@@ -96,11 +96,11 @@ def telling_of(experiment: Experiment, *, quiet: bool) -> Experiment:
 
 def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Experiment:
     """The newest run of an experiment file, as it is now and with the same `--set` options, that isn't complete."""
+    from evsys_record.hashing import digest_bytes
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment import Experiment
     from evsys_runtime.experiment.facts import hidden
     from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
-    from evsys_runtime.record.hashing import digest_bytes
 
     plan = load_experiment(config, overrides=overrides, has_store=options.get("store") is not None)
     directory = newest_unfinished(
@@ -119,8 +119,8 @@ def _warn(line: str) -> None:
 
 def _directory(experiment: str | None, records: Path | None) -> Path:
     """The folder of the experiment that is meant."""
+    from evsys_record.experiment_names import experiment_called, folder_called
     from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
-    from evsys_runtime.record.experiment_names import experiment_called, folder_called
 
     if experiment is None:
         return newest_unfinished(records_folder(records), tell=_warn)

@@ -29,8 +29,8 @@ def show(experiment: str, run: str | None, *, verbose: bool, records: Path | Non
     EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or -2 for the one before;
     EXPERIMENT/RUN names a run of it, too.
     """
-    from evsys_runtime.record.result_trees import result_tree
-    from evsys_runtime.record.shown import compact, shown
+    from evsys_record.result_trees import result_tree
+    from evsys_record.shown import compact, shown
 
     with experiment_meant(experiment, records) as (index, wanted, named):
         run = run or named

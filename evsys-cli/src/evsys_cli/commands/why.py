@@ -26,8 +26,8 @@ def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool
     That is the numbers behind the verdict, what weakens it, what failed and where else that came up, what differs from its parent, and what would
     settle it. EXPERIMENT is called as `evsys show` calls it; EXPERIMENT/ARM names an arm, too, or a run.
     """
+    from evsys_record.result_trees import result_tree
     from evsys_runtime.experiment.memory.why import why as explained
-    from evsys_runtime.record.result_trees import result_tree
 
     with experiment_meant(experiment, records) as (index, wanted, named):
         found = explained(index, wanted, arm or named)

@@ -29,7 +29,7 @@ def write_new(path: Path, text: str) -> bool:
     Raises:
         StoreError: it can't be written.
     """
-    from evsys_runtime.record.files import storing
+    from evsys_record.files import storing
 
     with storing(path):
         if path.exists():

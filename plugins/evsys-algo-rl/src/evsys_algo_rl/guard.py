@@ -15,7 +15,6 @@ from evsys.types import GuardResult, NoScore, Score, Usage, VerifierSpec
 from evsys_algo_rl.gap_test import GapTest
 from evsys_algo_rl.guard_benchmark import guard_benchmark
 from evsys_runtime.background import in_background
-from evsys_runtime.evaluation.ranges import hull
 from evsys_runtime.evaluation.verify import (
     BoundVerifier,
     bound_verifiers,
@@ -24,6 +23,7 @@ from evsys_runtime.evaluation.verify import (
     verifier_key,
 )
 from evsys_runtime.training.rollout_groups import judged, spent
+from evsys_stats.ranges import hull
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from evsys_algo_rl.groups import TaskGroup
     from evsys_algo_rl.guard_benchmark import GuardBenchmark
     from evsys_algo_rl.params import GuardParams, RLParams
-    from evsys_runtime.evaluation.ranges import Range
     from evsys_runtime.evaluation.verify import Verifiers
+    from evsys_stats.ranges import Range
 
 __all__ = ["Guard", "stopped_by_guard"]
 

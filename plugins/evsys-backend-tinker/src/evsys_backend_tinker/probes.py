@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from evsys_record.files import make_directory, write_atomic
 from evsys_runtime.data.user_cache import cache_root
-from evsys_runtime.record.files import make_directory, write_atomic
 
 __all__ = ["keep", "lacking"]
 

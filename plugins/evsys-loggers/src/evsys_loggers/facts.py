@@ -12,10 +12,10 @@ import attrs
 
 from evsys.types import RunContext
 from evsys_loggers.config import LoggerConfig
+from evsys_record.files import read_json, write_json
+from evsys_record.secrets import Redactor
+from evsys_record.slugs import slug
 from evsys_runtime.config.root import enclosing_project
-from evsys_runtime.record.files import read_json, write_json
-from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.record.slugs import slug
 
 __all__ = ["CONCLUSION", "RunFacts", "flat"]
 

@@ -14,10 +14,10 @@ from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts
 from evsys_loggers.shipping import Shipper, now
 from evsys_loggers.sink import Record, Sink
+from evsys_record.secrets import Redactor
 from evsys_runtime.background import in_background
 from evsys_runtime.heard import Heard
 from evsys_runtime.logged import effects_of, end_of, scores_of, verdict_of
-from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["RunLogger"]
 

@@ -13,8 +13,8 @@ from evsys_loggers.facts import RunFacts
 from evsys_loggers.logger import RunLogger
 from evsys_loggers.shipping import Shipper
 from evsys_loggers.sink import Record
+from evsys_record.secrets import Redactor
 from evsys_runtime.background import in_background
-from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["LoggerStore"]
 

@@ -47,8 +47,8 @@ def plot(*, experiment: str, records: Path | None, out: Path | None, as_json: bo
 
 
 def _folder_of(experiment: str, records: Path | None) -> Path:
-    from evsys_runtime.record.experiment_names import experiment_called, folder_called
-    from evsys_runtime.record.index import Index
+    from evsys_record.experiment_names import experiment_called, folder_called
+    from evsys_record.index import Index
 
     place = folder_called(experiment)
     if place is not None:

@@ -10,8 +10,8 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES
 from evsys_plots.material import Material, material_of
 from evsys_plots.style import Plot, rendered, settings
-from evsys_runtime.record.experiment_record import PLOTS
-from evsys_runtime.record.files import make_directory, write_atomic
+from evsys_record.experiment_record import PLOTS
+from evsys_record.files import make_directory, write_atomic
 
 __all__ = ["Drawn", "draw"]
 

@@ -10,13 +10,13 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.marks import marks_of, with_marks
-from evsys_runtime.record.past_files import read_experiment
-from evsys_runtime.record.proofs import is_proof
-from evsys_runtime.record.result_trees import read_as
-from evsys_runtime.record.run_record import RunRecord
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
+from evsys_record.marks import marks_of, with_marks
+from evsys_record.past_files import read_experiment
+from evsys_record.proofs import is_proof
+from evsys_record.result_trees import read_as
+from evsys_record.run_record import RunRecord
 
 __all__ = ["Line", "Material", "Run", "material_of"]
 

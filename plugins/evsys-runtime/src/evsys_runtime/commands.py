@@ -14,7 +14,7 @@ from typing import Any, TextIO, cast
 
 import click
 
-from evsys_runtime.record.text import visible
+from evsys_record.text import visible
 
 __all__ = [
     "column_lines",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 
-from evsys_runtime.record.text import visible
+from evsys_record.text import visible
 
 __all__ = ["LiveLines", "current_live_lines", "leave_live_lines", "use_live_lines"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evsys.types import ArmResult, EvaluationResult, ExperimentResult
-from evsys_runtime.record.marks import concluded_labels
+from evsys_record.marks import concluded_labels
 
 __all__ = ["effects_of", "end_of", "scores_of", "verdict_of"]
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import attrs
 
+from evsys_record.encoding import encode_record, now
+from evsys_record.jsonl import JsonlWriter
+from evsys_record.secrets import Redactor
+from evsys_record.text import visible
 from evsys_runtime.live_lines import current_live_lines
-from evsys_runtime.record.encoding import encode_record, now
-from evsys_runtime.record.jsonl import JsonlWriter
-from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.record.text import visible
 from evsys_runtime.terminal import takes_colours
 
 if TYPE_CHECKING:
     from evsys.protocols import Log
-    from evsys_runtime.record.run_record import RunRecord
+    from evsys_record.run_record import RunRecord
 
 __all__ = ["LEVELS", "Console", "LogSettings", "configure", "context", "record_logger", "run_logger"]
 

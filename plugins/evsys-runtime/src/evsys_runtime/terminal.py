@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import IO, Any, TextIO
 
-from evsys_runtime.record.text import visible
+from evsys_record.text import visible
 
 __all__ = ["echo", "takes_colours"]
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from evsys_record.result_trees import result_tree
 from evsys_runtime.audit.auditing import audit_experiment
 from evsys_runtime.experiment.result_schemas import validate_result
-from evsys_runtime.record.result_trees import result_tree
 
 
 def not_ok(audit):

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from evsys_record.evidence_hashes import evidence_hashes
+from evsys_record.hashing import file_digest
 from evsys_runtime.audit.auditing import audit_experiment
-from evsys_runtime.record.evidence_hashes import evidence_hashes
-from evsys_runtime.record.hashing import file_digest
 
 
 def edit(path: Path, change: Callable[[Any], None]) -> None:

@@ -312,4 +312,4 @@ def test_making_it_needs_neither_yaml_nor_the_other_rooms():
     loaded = set(done.stdout.split())
     assert "evsys_runtime.config.schema" in loaded
     assert not loaded & {"ruamel.yaml", "cattrs", "numpy", "asyncio"}
-    assert not any(name.startswith(("evsys_runtime.data", "evsys_runtime.record")) for name in loaded)
+    assert not any(name.startswith(("evsys_runtime.data", "evsys_record")) for name in loaded)

@@ -7,10 +7,10 @@ import pytest
 
 from evsys.errors import DataError, StoreError
 from evsys.types import ChatMessagesRow, Message
+from evsys_record.files import temporary_name
+from evsys_record.hashing import file_digest
 from evsys_runtime.data.cache import DatasetCache
 from evsys_runtime.data.ingredients import differences, nearest
-from evsys_runtime.record.files import temporary_name
-from evsys_runtime.record.hashing import file_digest
 
 ROWS = [{"a": 1, "text": "é\u2028"}, {"a": 2}]
 

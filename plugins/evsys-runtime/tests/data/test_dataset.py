@@ -9,9 +9,9 @@ from array import array
 import pytest
 
 from evsys.errors import DataError, StoreError
+from evsys_record.files import SPOOLED
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.spool import LineStore
-from evsys_runtime.record.files import SPOOLED
 
 ROWS = [{"prompt": f"What is {n}?", "completion": f"{n}é\u2028", "n": n} for n in range(50)]
 

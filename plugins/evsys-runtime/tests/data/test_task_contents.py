@@ -5,8 +5,8 @@ import random
 import pytest
 
 from evsys.types import HarborTask, Message
+from evsys_record.task_contents import TaskContents, share_in_common
 from evsys_runtime.data.task_contents import SKETCH, task_contents
-from evsys_runtime.record.task_contents import TaskContents, share_in_common
 
 
 def tasks(questions, ids="t"):

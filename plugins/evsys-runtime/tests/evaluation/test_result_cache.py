@@ -11,6 +11,7 @@ import pytest
 
 from evsys import Registry
 from evsys.types import Completion, HarborTask, LoraSpec, Message, ModelSpec, NoScore, Usage, VerifierSpec
+from evsys_record.secrets import Redactor
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.result_store import ResultStore
 from evsys_runtime.evaluation.benchmarks import ApiModel, bind_benchmark
@@ -18,7 +19,6 @@ from evsys_runtime.evaluation.cached import is_cached
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
-from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
 
 RENDERER = ChatTemplateRenderer()

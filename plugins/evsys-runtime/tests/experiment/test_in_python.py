@@ -14,13 +14,13 @@ from small_project import forgotten
 
 from evsys.errors import ConfigError, PluginContractError, RunError
 from evsys.types import Completion, EvaluationResult, Message, MetricValue, RunResult
+from evsys_record.history import Question, ask
+from evsys_record.index import Index
 from evsys_runtime.config.from_python import plain_tree
 from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Benchmark, Experiment, Sweep, arun_experiment, run_experiment
 from evsys_runtime.experiment.benchmark import BenchmarkKeys
-from evsys_runtime.record.history import Question, ask
-from evsys_runtime.record.index import Index
 
 RUN = {
     "data": {"source_kind": "jsonl", "path": "train.jsonl", "transforms": [{"kind": "jsonl_to_chat"}]},

@@ -17,6 +17,24 @@ from evsys.types import (
     RunResult,
     Usage,
 )
+from evsys_record.attempts import Attempt
+from evsys_record.audits import AuditCheck, audit_of
+from evsys_record.differing import Difference
+from evsys_record.lookups import Lookup, Lookups
+from evsys_record.past import (
+    History,
+    NearArm,
+    PastExperiment,
+    PastRun,
+    RecordFile,
+    Reindexed,
+    Scored,
+    Shown,
+    ShownRun,
+    Unreadable,
+)
+from evsys_record.result_trees import read_as, result_tree
+from evsys_record.retraction import Retracting
 from evsys_runtime.data.contamination import (
     BenchmarkCheck,
     DataCheck,
@@ -53,24 +71,6 @@ from evsys_runtime.experiment.planning.results import (
     PlannedScoring,
 )
 from evsys_runtime.experiment.result_schemas import RESULTS, result_schema, validate_result
-from evsys_runtime.record.attempts import Attempt
-from evsys_runtime.record.audits import AuditCheck, audit_of
-from evsys_runtime.record.differing import Difference
-from evsys_runtime.record.lookups import Lookup, Lookups
-from evsys_runtime.record.past import (
-    History,
-    NearArm,
-    PastExperiment,
-    PastRun,
-    RecordFile,
-    Reindexed,
-    Scored,
-    Shown,
-    ShownRun,
-    Unreadable,
-)
-from evsys_runtime.record.result_trees import read_as, result_tree
-from evsys_runtime.record.retraction import Retracting
 
 EVALUATION = EvaluationResult(
     benchmark="faq",

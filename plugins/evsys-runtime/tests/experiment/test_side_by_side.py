@@ -10,7 +10,7 @@ import pytest
 from small_project import METADATA, Project
 
 from evsys.errors import ConfigError
-from evsys_runtime.record.checkpoints import MANIFEST
+from evsys_record.checkpoints import MANIFEST
 
 GRID = """
 matrix:
@@ -393,7 +393,7 @@ class Kills:
 
 def test_a_record_that_cannot_be_written_ends_all_arms(project, grid, monkeypatch):
     from evsys.errors import StoreError
-    from evsys_runtime.record.run_record import RunRecord
+    from evsys_record.run_record import RunRecord
 
     written = RunRecord.write_result
 

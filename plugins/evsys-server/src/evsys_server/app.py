@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from evsys import Registry, current_registry
+from evsys_record.lock import ExperimentLock
 from evsys_runtime.logging import configure, run_logger
-from evsys_runtime.record.lock import ExperimentLock
 from evsys_runtime.serving.keys import KeyCheck
 from evsys_runtime.serving.routes import Bounds, chat_routes
 from evsys_runtime.serving.server import listening, require_key

@@ -21,7 +21,7 @@ import attrs
 from evsys import structure, unstructure
 from evsys.errors import EvsysError
 from evsys.types import Checkpoint, ModelSpec
-from evsys_runtime.record.files import (
+from evsys_record.files import (
     make_directory,
     read_json,
     storing,

@@ -88,8 +88,8 @@ def serve(
     """
     import asyncio
 
+    from evsys_record.files import make_directory
     from evsys_runtime.logging import configure, run_logger
-    from evsys_runtime.record.files import make_directory
 
     settings = {name: json_or_text(text) for name, text in named_texts(params)}
     log = run_logger(

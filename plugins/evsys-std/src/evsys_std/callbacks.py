@@ -13,10 +13,10 @@ import attrs
 
 from evsys import option
 from evsys.types import ArmResult, EvaluationResult, Failure, RunContext
+from evsys_record.keep_rollouts import KeepRollouts
+from evsys_record.secrets import Redactor
+from evsys_record.text import visible
 from evsys_runtime.live_lines import LiveLines, current_live_lines, leave_live_lines, use_live_lines
-from evsys_runtime.record.keep_rollouts import KeepRollouts
-from evsys_runtime.record.secrets import Redactor
-from evsys_runtime.record.text import visible
 
 __all__ = ["LocalLogger", "PrintProgress"]
 

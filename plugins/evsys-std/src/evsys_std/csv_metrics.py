@@ -15,9 +15,9 @@ import attrs
 from evsys import option
 from evsys.errors import DataError
 from evsys.types import ArmResult, EvaluationResult, RunContext
+from evsys_record.encoding import utf8
+from evsys_record.files import storing, write_all, write_atomic
 from evsys_runtime.heard import Heard
-from evsys_runtime.record.encoding import utf8
-from evsys_runtime.record.files import storing, write_all, write_atomic
 
 __all__ = ["CsvMetrics"]
 

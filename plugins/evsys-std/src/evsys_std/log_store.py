@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import attrs
 
 from evsys import option
+from evsys_record.jsonl import JsonlWriter
 from evsys_runtime.background import in_background
 from evsys_runtime.data.scope import current_scope
-from evsys_runtime.record.jsonl import JsonlWriter
 
 __all__ = ["LocalLogStore"]
 

@@ -78,8 +78,8 @@ class Composite:
     def __init__(self, *, parts: Mapping[str, Part]) -> None:
         from evsys import current_registry
         from evsys.types import VerifierSpec
-        from evsys_runtime.evaluation.ranges import hull
         from evsys_runtime.evaluation.verify import bind_verifier
+        from evsys_stats.ranges import hull
 
         registry = current_registry()
         self.parts = dict(parts)

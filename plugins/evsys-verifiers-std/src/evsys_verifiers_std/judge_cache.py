@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from evsys_record.files import make_directory, write_atomic
 from evsys_runtime.data.user_cache import cache_root
-from evsys_runtime.record.files import make_directory, write_atomic
 
 __all__ = ["JudgeCache"]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import attrs
 
 from evsys.types import Message
+from evsys_record.hashing import digest
 from evsys_runtime.data.answers import split_reasoning
-from evsys_runtime.record.hashing import digest
 
 __all__ = ["Question", "UnreadableVerdictError", "read_score"]
 

@@ -200,7 +200,7 @@ class LlmJudge(Configured):
 
     def _key(self, messages: Sequence[Message], index: int) -> str:
         """Of everything that a verdict depends on."""
-        from evsys_runtime.record.hashing import digest
+        from evsys_record.hashing import digest
 
         config: LlmJudgeParams = self.config
         said = [[message.role, message.content] for message in messages]

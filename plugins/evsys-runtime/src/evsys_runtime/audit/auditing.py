@@ -9,6 +9,9 @@ from typing import Any
 
 import attrs
 
+from evsys_record.audits import Audit, audit_of
+from evsys_record.marks import marks_of
+from evsys_record.past_files import read_experiment
 from evsys_runtime.audit.comparing import compare
 from evsys_runtime.audit.decision import confirmed_verdict, verdict_of
 from evsys_runtime.audit.deviations import check_deviation
@@ -21,9 +24,6 @@ from evsys_runtime.audit.numbers import Recomputed, check_claims, check_comparis
 from evsys_runtime.audit.question import BASE_MODEL, Question, question_of
 from evsys_runtime.audit.rollouts import check_rollouts
 from evsys_runtime.audit.sides import arm_runs, planned_runs
-from evsys_runtime.record.audits import Audit, audit_of
-from evsys_runtime.record.marks import marks_of
-from evsys_runtime.record.past_files import read_experiment
 
 __all__ = ["audit_experiment"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from evsys_runtime.record.attempts import Attempt, read_live, superseded
-from evsys_runtime.record.files import read_json
+from evsys_record.attempts import Attempt, read_live, superseded
+from evsys_record.files import read_json
 
 __all__ = ["Evidence", "Run", "Scoring", "read_evidence"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from evsys.errors import DataError, StoreError
+from evsys_record.evidence_hashes import evidence_hashes
+from evsys_record.files import read_json
 from evsys_runtime.audit.evidence import Evidence, Run, training_rows
 from evsys_runtime.audit.findings import Section
 from evsys_runtime.data.benchmark import load_tasks
-from evsys_runtime.record.evidence_hashes import evidence_hashes
-from evsys_runtime.record.files import read_json
 
 __all__ = ["check_files"]
 

@@ -6,7 +6,7 @@ import math
 
 import attrs
 
-from evsys_runtime.record.audits import AuditCheck, AuditPart, AuditState
+from evsys_record.audits import AuditCheck, AuditPart, AuditState
 
 __all__ = ["ROUNDING", "Section"]
 

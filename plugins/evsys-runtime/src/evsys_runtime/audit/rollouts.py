@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from evsys_record.proofs import proven_name
 from evsys_runtime.audit.evidence import Evidence, Run, Scoring, evaluation_lines
 from evsys_runtime.audit.findings import Section
 from evsys_runtime.audit.metrics import task_metric
-from evsys_runtime.record.proofs import proven_name
 
 __all__ = ["check_rollouts"]
 

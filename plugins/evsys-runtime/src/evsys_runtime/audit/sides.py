@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from evsys_record.proofs import proof_name
 from evsys_runtime.audit.evidence import Evidence, Run, Scoring
 from evsys_runtime.audit.metrics import TaskMetric
-from evsys_runtime.record.proofs import proof_name
 
 __all__ = [
     "ArmRun",

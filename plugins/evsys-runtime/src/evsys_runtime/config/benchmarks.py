@@ -22,6 +22,7 @@ from evsys.errors import (
     Problem,
 )
 from evsys.types import HarborTask
+from evsys_record.proofs import is_proof
 from evsys_runtime.config import files, paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Plugins, made_from
@@ -36,7 +37,6 @@ from evsys_runtime.config.transforms import check_transform
 from evsys_runtime.data.equal_tasks import clusters_of, first_alike
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.data.task_limit import limited
-from evsys_runtime.record.proofs import is_proof
 
 __all__ = ["Benchmarks", "Size", "drawn", "too_few", "with_clients", "wrong_direction"]
 

@@ -23,11 +23,8 @@ from typing import Any, Protocol
 import attrs
 
 from evsys.errors import DataError, StoreError
-from evsys_runtime.data.stored import ENTRY_MANIFEST as MANIFEST
-from evsys_runtime.data.stored import ENTRY_ROWS as ROWS
-from evsys_runtime.data.stored import Kind, find_entry, names_in
-from evsys_runtime.record.encoding import encode, encode_record, now, utf8
-from evsys_runtime.record.files import (
+from evsys_record.encoding import encode, encode_record, now, utf8
+from evsys_record.files import (
     make_directory,
     read_json,
     storing,
@@ -38,9 +35,12 @@ from evsys_runtime.record.files import (
     write_all,
     write_json,
 )
-from evsys_runtime.record.hashing import digest, file_digest
-from evsys_runtime.record.jsonl import append_record, read_jsonl
-from evsys_runtime.record.slugs import slug
+from evsys_record.hashing import digest, file_digest
+from evsys_record.jsonl import append_record, read_jsonl
+from evsys_record.slugs import slug
+from evsys_runtime.data.stored import ENTRY_MANIFEST as MANIFEST
+from evsys_runtime.data.stored import ENTRY_ROWS as ROWS
+from evsys_runtime.data.stored import Kind, find_entry, names_in
 
 __all__ = ["CachedData", "DatasetCache", "KnownRows", "rows_of_store"]
 

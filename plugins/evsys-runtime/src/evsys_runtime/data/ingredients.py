@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
+from evsys_record.encoding import encode
 from evsys_runtime.data.cache import CachedData
-from evsys_runtime.record.encoding import encode
 
 __all__ = ["Difference", "differences", "nearest"]
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import attrs
 
 from evsys.errors import StoreError
-from evsys_runtime.record.encoding import encode_record, utf8
-from evsys_runtime.record.files import make_directory
+from evsys_record.encoding import encode_record, utf8
+from evsys_record.files import make_directory
 
 __all__ = ["MOST_BYTES", "KnownScoring", "ResultStore", "StoreInfo", "StoredRollout"]
 

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterable
 
 from evsys.types import HarborTask
+from evsys_record.task_contents import SKETCH, TaskContents
 from evsys_runtime.data.row_texts import expected_texts
 from evsys_runtime.data.task_questions import Question, questions_of
 from evsys_runtime.data.words import fold
-from evsys_runtime.record.task_contents import SKETCH, TaskContents
 
 __all__ = ["task_contents"]
 

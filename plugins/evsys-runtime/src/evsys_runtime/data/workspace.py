@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from evsys.errors import ConfigError, DataError, StoreError, boundary
+from evsys_record.hashing import file_digest
 from evsys_runtime.data.cache import CachedData, DatasetCache, rows_of_store
 from evsys_runtime.data.readers import ReadReport, read_rows
 from evsys_runtime.data.result_store import ResultStore
@@ -20,7 +21,6 @@ from evsys_runtime.data.stored import (
     find_dataset,
     own_datasets,
 )
-from evsys_runtime.record.hashing import file_digest
 
 __all__ = ["Store", "Workspace", "require_store"]
 

@@ -12,6 +12,7 @@ import attrs
 from evsys.errors import ConfigError, DataError, PluginError, Problem
 from evsys.types import HarborTask, SamplingParams
 from evsys.types.rollouts import MOST_TURNS
+from evsys_record.hashing import digest
 from evsys_runtime.config import placeholders
 from evsys_runtime.config.benchmarks import with_clients
 from evsys_runtime.config.engines import engine_kind, engine_problems
@@ -24,9 +25,8 @@ from evsys_runtime.data.sources import source_hash
 from evsys_runtime.data.task_limit import limited
 from evsys_runtime.evaluation.agents import HarnessAgent, resolve_agent
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
-from evsys_runtime.evaluation.ranges import Range, hull
 from evsys_runtime.evaluation.verify import BoundVerifier, Verifiers, bound_verifiers, unjudgeable
-from evsys_runtime.record.hashing import digest
+from evsys_stats.ranges import Range, hull
 
 if TYPE_CHECKING:
     from evsys import Registry

@@ -18,8 +18,8 @@ from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContrac
 from evsys.types import MetricValue, Rollout, Score
 from evsys_runtime.config.metrics import measure, number_of, over_rollouts, samples_needed
 from evsys_runtime.evaluation.failures import failure_of
-from evsys_runtime.evaluation.intervals import Interval, bootstrap_interval, mean_interval
-from evsys_runtime.evaluation.ranges import Range, declared_range, range_of, seen_range
+from evsys_stats.intervals import Interval, bootstrap_interval, mean_interval
+from evsys_stats.ranges import Range, declared_range, range_of, seen_range
 
 if TYPE_CHECKING:
     from evsys import Registry

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import attrs
 
+from evsys_record.hashing import digest
+from evsys_record.proofs import proof_name
 from evsys_runtime.config.plan import CheckpointSelection
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.proofs import proof_name
 
 __all__ = ["proof_entry", "proofs_of", "selecting_tasks"]
 

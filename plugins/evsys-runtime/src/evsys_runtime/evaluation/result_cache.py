@@ -17,6 +17,11 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES, EvsysError, StoreError
 from evsys.types import HarborTask, NoScore, Policy, Rollout, RolloutLimits, Score, Usage
+from evsys_record.encoding import encode_record
+from evsys_record.hashing import digest
+from evsys_record.jsonl import JsonlWriter, read_jsonl
+from evsys_record.rollouts import rollout_from_tree, rollout_tree
+from evsys_record.secrets import Redactor
 from evsys_runtime.data.ingredients import differences
 from evsys_runtime.data.result_store import KnownScoring, ResultStore, StoredRollout
 from evsys_runtime.evaluation.agents import HarnessAgent
@@ -25,11 +30,6 @@ from evsys_runtime.evaluation.cached import marked
 from evsys_runtime.evaluation.result_key import Trained, ingredients, rollout_keys, why_not
 from evsys_runtime.evaluation.results import used_in
 from evsys_runtime.evaluation.streams import closing
-from evsys_runtime.record.encoding import encode_record
-from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.jsonl import JsonlWriter, read_jsonl
-from evsys_runtime.record.rollouts import rollout_from_tree, rollout_tree
-from evsys_runtime.record.secrets import Redactor
 
 if TYPE_CHECKING:
     from evsys import Registry

@@ -13,6 +13,7 @@ import attrs
 
 from evsys.errors import PluginError
 from evsys.types import HarborTask, ModelSpec, Policy, Rollout, RolloutLimits
+from evsys_record.hashing import digest
 from evsys_runtime.config import placeholders
 from evsys_runtime.config.agents import load_object, split_path
 from evsys_runtime.config.model import AgentConfig, PluginSpec
@@ -20,7 +21,6 @@ from evsys_runtime.data.sources import source_hash
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.recording import run_rollout
-from evsys_runtime.record.hashing import digest
 
 if TYPE_CHECKING:
     from evsys import Registry

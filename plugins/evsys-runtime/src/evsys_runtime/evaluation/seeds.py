@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from evsys_runtime.record.encoding import utf8
+from evsys_record.encoding import utf8
 
 __all__ = ["rollout_seed", "turn_seed"]
 

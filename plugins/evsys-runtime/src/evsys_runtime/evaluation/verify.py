@@ -20,7 +20,7 @@ from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
 from evsys_runtime.background import in_background
 from evsys_runtime.cancelling import own_task_cancelled
 from evsys_runtime.config.building import made_from
-from evsys_runtime.evaluation.ranges import Range, declared_range, range_of
+from evsys_stats.ranges import Range, declared_range, range_of
 
 if TYPE_CHECKING:
     from evsys import Registry

@@ -8,6 +8,7 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES
 from evsys.types import ArmResult, Conclusion, ExperimentResult, Selection, Usage
+from evsys_record.marks import HACKING_SUSPECTED
 from evsys_runtime.data.contamination import Match, count_by_match
 from evsys_runtime.experiment.added.confirm import confirming_of, planned_repeats
 from evsys_runtime.experiment.added.search import without_arm
@@ -24,7 +25,6 @@ from evsys_runtime.experiment.verdict.confirming import Confirming
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown
 from evsys_runtime.experiment.verdict.question import Question, question_of
 from evsys_runtime.experiment.watching.interrupts import interruption
-from evsys_runtime.record.marks import HACKING_SUSPECTED
 
 __all__ = ["conclude_and_write", "write_down"]
 

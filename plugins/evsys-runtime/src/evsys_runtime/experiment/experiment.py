@@ -14,6 +14,7 @@ import attrs
 from evsys import use_registry
 from evsys.errors import PLUGIN_FAILURES, StoreError
 from evsys.types import ExperimentResult
+from evsys_record.experiment_record import ExperimentRecord
 from evsys_runtime.background import in_background, to_the_end
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.model import ExperimentConfig
@@ -49,7 +50,6 @@ from evsys_runtime.experiment.session import Session
 from evsys_runtime.experiment.watching.from_sync import run_to_end
 from evsys_runtime.experiment.watching.interrupts import Abandoned
 from evsys_runtime.live_lines import leave_live_lines
-from evsys_runtime.record.experiment_record import ExperimentRecord
 
 if TYPE_CHECKING:
     from evsys import Registry

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from evsys_record.provenance import collect
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.task_contents import task_contents
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.options import injected_names
 from evsys_runtime.experiment.secrets import said
-from evsys_runtime.record.provenance import collect
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.options import Options

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from evsys import Registry
+from evsys_record.hashing import digest
+from evsys_record.leaves import IGNORED_BACKEND_PARAMS, IGNORED_CLIENT_PARAMS, IGNORED_RUN_KEYS
 from evsys_runtime.config.model import RunConfig
 from evsys_runtime.config.roles import ROLES
 from evsys_runtime.data.sources import source_hash
-from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.leaves import IGNORED_BACKEND_PARAMS, IGNORED_CLIENT_PARAMS, IGNORED_RUN_KEYS
 
 __all__ = ["arm_identity", "plugin_versions"]
 

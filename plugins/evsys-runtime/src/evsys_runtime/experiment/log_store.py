@@ -22,9 +22,9 @@ from typing import Any
 
 from evsys.protocols import LogStore
 from evsys.types import ArmResult, Checkpoint, EvaluationResult, ExperimentResult, RunContext
+from evsys_record.secrets import Redactor
 from evsys_runtime.heard import Heard
 from evsys_runtime.logged import effects_of, end_of, scores_of, verdict_of
-from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["LogStoreListener"]
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import attrs
 
 from evsys.protocols import LogStore
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.secrets import Redactor
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import Plan
@@ -33,8 +35,6 @@ from evsys_runtime.experiment.session import ArmSource, Session
 from evsys_runtime.experiment.spending.budget import ExperimentBudget
 from evsys_runtime.experiment.spending.spent import spent_on_record
 from evsys_runtime.logging import configure, run_logger
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["bound_benchmarks", "open_session", "session_over"]
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evsys.errors import PluginNotFoundError, StoreError
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
 from evsys_runtime.collection_pause import collection_paused
 from evsys_runtime.config.harness import harness_of
 from evsys_runtime.config.model import BenchmarkConfig
@@ -14,8 +16,6 @@ from evsys_runtime.config.resolved import NO_PARAMS, Resolver
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.seeds import seeds_of
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
 
 __all__ = ["ADJUSTABLE", "arms_by_id", "resolved_arms", "resolved_runs", "resolved_then", "resolved_tree"]
 

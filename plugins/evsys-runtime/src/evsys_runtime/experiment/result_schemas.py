@@ -11,16 +11,16 @@ from typing import Any
 
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, ExperimentResult
+from evsys_record.audits import Audit
+from evsys_record.files import FORMAT
+from evsys_record.lookups import Lookups
+from evsys_record.past import History, Reindexed, Shown
+from evsys_record.result_trees import read_as, result_tree
+from evsys_record.retraction import Retracting
 from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.data.result_store import StoreInfo
 from evsys_runtime.experiment.memory.results import Context, Next, Why
 from evsys_runtime.experiment.planning.results import Comparing, Planned
-from evsys_runtime.record.audits import Audit
-from evsys_runtime.record.files import FORMAT
-from evsys_runtime.record.lookups import Lookups
-from evsys_runtime.record.past import History, Reindexed, Shown
-from evsys_runtime.record.result_trees import read_as, result_tree
-from evsys_runtime.record.retraction import Retracting
 
 __all__ = ["RESULTS", "result_schema", "validate_result"]
 

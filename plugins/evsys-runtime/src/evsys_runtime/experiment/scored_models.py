@@ -11,11 +11,11 @@ import attrs
 from evsys import structure
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ModelSpec
+from evsys_record.checkpoints import MANIFEST
+from evsys_record.files import read_json
 from evsys_runtime.config.harness import Harness
 from evsys_runtime.config.model import AgentConfig, PluginSpec
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
-from evsys_runtime.record.checkpoints import MANIFEST
-from evsys_runtime.record.files import read_json
 
 __all__ = ["BaseModel", "NamedClient", "SavedModel", "find_saved_model", "is_checkpoint"]
 

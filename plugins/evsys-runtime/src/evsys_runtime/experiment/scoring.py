@@ -14,6 +14,13 @@ from evsys import Registry
 from evsys.errors import ConfigError, EvsysError, Problem, boundary
 from evsys.protocols import Backend, Log, TrainingClient
 from evsys.types import ArmResult, EvaluationResult, Status, Usage
+from evsys_record.encoding import now
+from evsys_record.evaluations import evaluations_beside
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.hashing import canonical_json, digest
+from evsys_record.provenance import collect
+from evsys_record.run_record import RunRecord
+from evsys_record.secrets import Redactor
 from evsys_runtime.background import in_background
 from evsys_runtime.config.building import complaints
 from evsys_runtime.config.model import BenchmarkConfig, WatchdogConfig
@@ -38,13 +45,6 @@ from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.watching.blocking import loop_watched
 from evsys_runtime.experiment.watching.watchdog import Watchdog, is_stall, watchdog_of
 from evsys_runtime.logging import configure, record_logger
-from evsys_runtime.record.encoding import now
-from evsys_runtime.record.evaluations import evaluations_beside
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.hashing import canonical_json, digest
-from evsys_runtime.record.provenance import collect
-from evsys_runtime.record.run_record import RunRecord
-from evsys_runtime.record.secrets import Redactor
 from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
 from evsys_runtime.training.checkpoints import find_checkpoint
 

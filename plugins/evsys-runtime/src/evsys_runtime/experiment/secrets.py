@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import DataError
+from evsys_record.secrets import Redactor, is_secret_name
 from evsys_runtime.config import overrides, placeholders
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.record.secrets import Redactor, is_secret_name
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Failure, RunResult

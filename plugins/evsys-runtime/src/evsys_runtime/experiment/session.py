@@ -11,6 +11,7 @@ from evsys import HookManager
 from evsys.errors import EvsysError
 from evsys.protocols import Log, LogStore
 from evsys.types import ArmResult
+from evsys_record.experiment_record import ExperimentRecord
 from evsys_runtime.config.confirm_entries import deciding_entry, is_scored
 from evsys_runtime.config.harness import Harness, run_harness
 from evsys_runtime.config.model import BenchmarkConfig
@@ -28,7 +29,6 @@ from evsys_runtime.experiment.spending.budget import ArmBudget, ExperimentBudget
 from evsys_runtime.experiment.watching.interrupts import interruption
 from evsys_runtime.experiment.watching.watchdog import Watchdog
 from evsys_runtime.logging import LogSettings
-from evsys_runtime.record.experiment_record import ExperimentRecord
 
 __all__ = ["ArmSource", "Session", "run_id_of"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from evsys_runtime.record.encoding import utf8
+from evsys_record.encoding import utf8
 
 if TYPE_CHECKING:
     from aiohttp import web

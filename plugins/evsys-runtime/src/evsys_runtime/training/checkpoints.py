@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from evsys import structure, unstructure
 from evsys.errors import ConfigError, Problem, StoreError
 from evsys.types import Checkpoint, ModelSpec
+from evsys_record.checkpoints import MANIFEST, CheckpointEntry, CheckpointFiles
+from evsys_record.files import DISK_FULL, read_json, store_error
 from evsys_runtime.config.scalars import is_non_finite
-from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry, CheckpointFiles
-from evsys_runtime.record.files import DISK_FULL, read_json, store_error
 
 if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
-    from evsys_runtime.record.attempts import Attempt
+    from evsys_record.attempts import Attempt
     from evsys_runtime.training.role_usage import RoleUsage
 
 __all__ = ["ROLES", "RunCheckpoints", "find_checkpoint", "place_of", "restorable"]

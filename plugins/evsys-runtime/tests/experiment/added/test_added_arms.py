@@ -7,10 +7,10 @@ from pathlib import Path
 import attrs
 import pytest
 
+from evsys_record.jsonl import read_jsonl
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment import experiment as experiments
 from evsys_runtime.experiment.session import run_id_of
-from evsys_runtime.record.jsonl import read_jsonl
 
 LIST = "runs:{}\n"
 

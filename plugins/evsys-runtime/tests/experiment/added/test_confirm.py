@@ -9,12 +9,12 @@ import pytest
 from small_project import forgotten
 
 from evsys.errors import ConfigError
+from evsys_record.index import Index
+from evsys_record.jsonl import read_jsonl
+from evsys_record.shown import shown
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.added.confirm import Confirmation
 from evsys_runtime.experiment.result_schemas import validate_result
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.jsonl import read_jsonl
-from evsys_runtime.record.shown import shown
 
 METADATA = """
 metadata:

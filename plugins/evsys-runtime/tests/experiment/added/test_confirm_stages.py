@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from small_project import METADATA, forgotten
 
+from evsys_record.index import Index
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.planning.plan import plan_experiment
-from evsys_runtime.record.index import Index
 
 STAGES = """
 stages:

@@ -12,13 +12,13 @@ from scored_runs import QUESTION, scored_run
 from small_project import Project
 
 from evsys.errors import ConfigError
+from evsys_record.retraction import retract
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.earlier import experiments
 from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.noise import floor_of, noise_floor, runs_above
 from evsys_runtime.experiment.verdict.tables import score_tables
-from evsys_runtime.record.retraction import retract
 
 METADATA = """
 metadata:

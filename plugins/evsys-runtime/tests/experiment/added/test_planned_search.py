@@ -7,13 +7,13 @@ import json
 import pytest
 from small_project import METADATA
 
+from evsys_record.index import Index
+from evsys_record.result_trees import result_tree
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment.checks.preview import preview_rows
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.experiment.planning.searched import planned_search
 from evsys_runtime.experiment.result_schemas import validate_result
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.result_trees import result_tree
 
 SEARCH = """
 search: {kind: asha, params: {arms: 9, min_steps: 2}}

@@ -9,9 +9,9 @@ import pytest
 from small_project import METADATA
 
 from evsys.errors import ConfigError, RunError
+from evsys_record.jsonl import read_jsonl
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.added import search_scores
-from evsys_runtime.record.jsonl import read_jsonl
 
 RATE = "algorithm.params.learning_rate"
 SPACE = """
@@ -308,7 +308,7 @@ def test_a_stopped_arm_is_a_result_and_says_why(project):
 @pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 8])
 def test_cut_off_behind_any_decision_it_makes_the_same_choices(project, monkeypatch, at):
-    from evsys_runtime.record.jsonl import JsonlWriter
+    from evsys_record.jsonl import JsonlWriter
 
     whole = searched(project, ASHA, metadata=IN_LOOP).run()
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from small_project import METADATA, forgotten
 
+from evsys_record.jsonl import read_jsonl
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.added import search_scores
-from evsys_runtime.record.jsonl import read_jsonl
 
 SPACE = """
 base_run:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small_project import Project
 
-from evsys_runtime.record.files import read_json
+from evsys_record.files import read_json
 
 RUN = """
 run:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import BackendError, StoreError
+from evsys_record.run_record import RunRecord
 from evsys_runtime.accounting.breaker import BreakerSettings, shared_breaker
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.arms import ending
 from evsys_runtime.experiment.watching.interrupts import Interruption, Terminated
-from evsys_runtime.record.run_record import RunRecord
 
 CODE = '''
 import asyncio, os, signal

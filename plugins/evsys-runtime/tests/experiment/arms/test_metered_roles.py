@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from evsys_record.files import read_json
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.record.files import read_json
 
 ALGORITHM = """
 from collections.abc import Mapping

@@ -11,10 +11,10 @@ import pytest
 from small_project import METADATA, RUN
 
 from evsys import use_registry
+from evsys_record.checkpoints import MANIFEST
 from evsys_runtime.experiment.scored_models import find_saved_model
 from evsys_runtime.experiment.scoring import ascore
 from evsys_runtime.experiment.watching.interrupts import Terminated
-from evsys_runtime.record.checkpoints import MANIFEST
 
 ALONE = {"no_cache": True, "skip_grader_check": True}
 """Nothing is asked of a verifier but the scores of a run, and nothing but the run gives them."""

@@ -8,8 +8,8 @@ import pytest
 
 from evsys.errors import ConfigError
 from evsys_backend_mock import MockBackend
+from evsys_record.files import read_json
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.record.files import read_json
 
 OPD = """
   data: {source_kind: jsonl, path: train.jsonl}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from evsys_runtime.record.files import read_json
+from evsys_record.files import read_json
 
 
 def test_the_cached_rows_of_a_run_say_where_they_come_from_and_what_decided_them(project):

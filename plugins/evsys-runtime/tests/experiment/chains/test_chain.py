@@ -9,10 +9,10 @@ import pytest
 from small_project import METADATA
 
 from evsys.types import RunResult
+from evsys_record.files import read_json
+from evsys_record.index import Index
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.planning.plan import plan_experiment
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.index import Index
 
 BARE = "\n  model: {name: evsys/tiny}\n  backend: {kind: mock}\n"
 STAGES = """stages:

@@ -12,9 +12,9 @@ from faulty_project import FaultyProject
 from small_project import Project
 
 from evsys.errors import StoreError
+from evsys_record import files
+from evsys_record.files import read_json
 from evsys_runtime.data import replay
-from evsys_runtime.record import files
-from evsys_runtime.record.files import read_json
 
 METADATA = """
 metadata:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import ConfigError
+from evsys_record.files import read_json
+from evsys_record.index import Index
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.index import Index
 
 METADATA = """
 metadata:

@@ -9,6 +9,8 @@ import pytest
 
 from evsys import use_registry
 from evsys.types import HarborTask
+from evsys_record.evaluations import evaluations_on_record
+from evsys_record.index import Index
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.project import project_registry
 from evsys_runtime.config.validate import load_experiment
@@ -16,8 +18,6 @@ from evsys_runtime.data.task_limit import limited
 from evsys_runtime.experiment.checks.final_tests import planned_tests
 from evsys_runtime.experiment.scored_models import find_saved_model
 from evsys_runtime.experiment.scoring import ascore
-from evsys_runtime.record.evaluations import evaluations_on_record
-from evsys_runtime.record.index import Index
 
 METADATA = """
 metadata:

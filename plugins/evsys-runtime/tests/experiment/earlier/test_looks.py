@@ -8,17 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from evsys_record.files import read_json, write_json
+from evsys_record.history import past_experiment
+from evsys_record.index import Index
+from evsys_record.look_ledger import LedgerLine, LookLedger
+from evsys_record.marks import labels
+from evsys_record.questions import AskedQuestion
 from evsys_runtime.audit.auditing import audit_experiment
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment import concluding
 from evsys_runtime.experiment.result_schemas import validate_result
-from evsys_runtime.experiment.verdict.spending import FIRST_SHARE, level_of_look
-from evsys_runtime.record.files import read_json, write_json
-from evsys_runtime.record.history import past_experiment
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.look_ledger import LedgerLine, LookLedger
-from evsys_runtime.record.marks import labels
-from evsys_runtime.record.questions import AskedQuestion
+from evsys_stats.alpha_spending import FIRST_SHARE, level_of_look
 
 METADATA = """
 metadata:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from evsys_runtime.record.marks import disqualifying, marks_of
-from evsys_runtime.record.past_files import read_experiment
+from evsys_record.marks import disqualifying, marks_of
+from evsys_record.past_files import read_experiment
 
 TASKS, MOVES = 24, 6
 COIN = '''

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import ConfigError
+from evsys_record.hashing import digest
+from evsys_record.index import Index
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.result_schemas import validate_result
-from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.index import Index
 
 METADATA = """
 metadata:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from evsys_record import marks
+from evsys_record.retraction import retract
 from evsys_runtime.audit.auditing import audit_experiment
 from evsys_runtime.experiment.result_schemas import validate_result
-from evsys_runtime.record import marks
-from evsys_runtime.record.retraction import retract
 
 METADATA = """
 metadata:

@@ -1,8 +1,8 @@
 """An arm on record as the file of the next experiment."""
 
+from evsys_record.files import write_json
+from evsys_record.leaves import arm_leaves
 from evsys_runtime.experiment.memory.again import Resolved
-from evsys_runtime.record.files import write_json
-from evsys_runtime.record.leaves import arm_leaves
 
 RUN = {
     "data": {

@@ -10,16 +10,16 @@ import pytest
 from past_lab import Lab, write_conclusion
 
 from evsys.types import Settling
+from evsys_record.history import Question, ask
+from evsys_record.index import Index
+from evsys_record.result_trees import result_tree
+from evsys_record.retraction import retract
 from evsys_runtime.commands import compact_json
 from evsys_runtime.experiment.memory.context import context_of
 from evsys_runtime.experiment.memory.fitting import fitted, tokens_of
 from evsys_runtime.experiment.memory.markdown import SECTIONS, context_markdown
 from evsys_runtime.experiment.memory.next import next_steps
 from evsys_runtime.experiment.result_schemas import result_schema, validate_result
-from evsys_runtime.record.history import Question, ask
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.result_trees import result_tree
-from evsys_runtime.record.retraction import retract
 
 
 def document(context):

@@ -7,9 +7,9 @@ import pytest
 from past_lab import Lab, _failure
 
 from evsys.types import Failure
+from evsys_record.index import Index
 from evsys_runtime.experiment.memory.failures import Completed, failure_classes, meets
 from evsys_runtime.experiment.memory.results import Condition
-from evsys_runtime.record.index import Index
 from evsys_runtime.training.health import LossTrend
 
 

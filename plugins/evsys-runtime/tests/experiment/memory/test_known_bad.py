@@ -8,6 +8,8 @@ from past_lab import Lab
 
 from evsys.types import Failure
 from evsys.types.search import SearchAxis
+from evsys_record.index import Index
+from evsys_record.jsonl import read_jsonl
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.memory.known_bad import KnownBad, known_bad
@@ -15,8 +17,6 @@ from evsys_runtime.experiment.memory.results import Condition, Region
 from evsys_runtime.experiment.memory.searched import WHOLE, Searched
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.experiment.resolved import resolved_runs
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.jsonl import read_jsonl
 
 CONFIG = """version: 1
 name: trial

@@ -7,16 +7,16 @@ import random
 import pytest
 
 from evsys.types import Comparison, Conclusion, ExperimentResult
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.history import Question
+from evsys_record.index import Index
+from evsys_record.leaves import short_leaves
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment.memory.near import near
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.open_session import bound_benchmarks
 from evsys_runtime.experiment.options import Options
 from evsys_runtime.experiment.resolved import resolved_runs, resolved_tree
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.history import Question
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.leaves import short_leaves
 
 CONFIG = """version: 1
 name: trial

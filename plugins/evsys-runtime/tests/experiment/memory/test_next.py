@@ -8,6 +8,10 @@ import pytest
 from past_lab import Lab, write_conclusion
 
 from evsys.types import Failure, Settling, SettlingPoint
+from evsys_record.index import Index
+from evsys_record.past import LookPlace, PastExperiment
+from evsys_record.result_trees import result_tree
+from evsys_record.retraction import retract
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.memory.coming_look import at_coming_look, coming_level
@@ -15,11 +19,7 @@ from evsys_runtime.experiment.memory.next import next_steps
 from evsys_runtime.experiment.memory.results import Condition, Region
 from evsys_runtime.experiment.memory.untried import Tried, untried
 from evsys_runtime.experiment.result_schemas import result_schema
-from evsys_runtime.experiment.verdict.spending import level_of_look
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.past import LookPlace, PastExperiment
-from evsys_runtime.record.result_trees import result_tree
-from evsys_runtime.record.retraction import retract
+from evsys_stats.alpha_spending import level_of_look
 
 CONFIG = """version: 1
 name: trial

@@ -6,12 +6,12 @@ import pytest
 from past_lab import Lab
 
 from evsys.types import Failure
+from evsys_record.index import Index
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.memory.repeats import repeats
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.experiment.resolved import resolved_runs
-from evsys_runtime.record.index import Index
 
 CONFIG = """version: 1
 name: trial

@@ -10,12 +10,12 @@ from small_project import METADATA
 
 from evsys.errors import ConfigError
 from evsys.types import Comparison, Failure, NoiseFloor
+from evsys_record.index import Index
+from evsys_record.result_trees import result_tree
+from evsys_record.retraction import retract
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.memory.why import outcome_words, why
 from evsys_runtime.experiment.result_schemas import result_schema
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.result_trees import result_tree
-from evsys_runtime.record.retraction import retract
 
 
 @pytest.fixture

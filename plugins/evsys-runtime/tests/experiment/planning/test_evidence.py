@@ -5,11 +5,11 @@ import os
 import pytest
 from past_lab import Lab
 
+from evsys_record.history import Question, ask
+from evsys_record.index import Index
+from evsys_record.leaves import short_leaves
 from evsys_runtime.experiment.planning import evidence as module
 from evsys_runtime.experiment.planning.evidence import Evidence
-from evsys_runtime.record.history import Question, ask
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.leaves import short_leaves
 
 
 @pytest.fixture

@@ -9,6 +9,10 @@ import pytest
 
 from evsys_algo_sft import SFT
 from evsys_backend_mock.backend import MockBackend
+from evsys_record import marks
+from evsys_record.index import Index
+from evsys_record.result_trees import result_tree
+from evsys_record.retraction import retract
 from evsys_runtime.config.project import project_registry
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.load import load_dataset
@@ -16,11 +20,7 @@ from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.planning import training
 from evsys_runtime.experiment.planning.plan import plan_experiment
 from evsys_runtime.experiment.result_schemas import result_schema, validate_result
-from evsys_runtime.experiment.verdict.spending import level_of_look
-from evsys_runtime.record import marks
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.result_trees import result_tree
-from evsys_runtime.record.retraction import retract
+from evsys_stats.alpha_spending import level_of_look
 
 LAST = ("select={checkpoint: last}",)
 CONFIG = """version: 1

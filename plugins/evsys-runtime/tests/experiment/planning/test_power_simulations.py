@@ -15,7 +15,7 @@ from evsys_runtime.experiment.planning.unknowns import ASSUMED_DEVIATION
 from evsys_runtime.experiment.verdict import comparing
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.spending import level_of_look
+from evsys_stats.alpha_spending import level_of_look
 
 LEVEL = level_of_look(1, ALPHA)
 QUESTION = Question(

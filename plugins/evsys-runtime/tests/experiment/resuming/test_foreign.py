@@ -9,10 +9,10 @@ import pytest
 from small_project import RUN
 
 from evsys.errors import StoreError
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
+from evsys_record.run_checkpoint import checkpoint_named
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.run_checkpoint import checkpoint_named
 
 
 @pytest.fixture

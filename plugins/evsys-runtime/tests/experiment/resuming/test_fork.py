@@ -8,9 +8,9 @@ import pytest
 from small_project import METADATA, RUN
 
 from evsys.errors import ConfigError
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
 
 EVERY_2 = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 2")
 NINE = f"run:{RUN.replace('steps: 6', 'steps: 9, save_every: 2')}"

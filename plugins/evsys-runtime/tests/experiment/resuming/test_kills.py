@@ -18,8 +18,8 @@ import attrs
 import pytest
 from small_project import METADATA, RUN, Project
 
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
 

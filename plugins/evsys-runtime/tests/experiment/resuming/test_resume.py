@@ -13,13 +13,13 @@ from faulty_project import FaultyProject
 from small_project import METADATA, RUN, Project
 
 from evsys.errors import ConfigError, StoreError
+from evsys_record import files
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json, write_json
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.resuming.changed import as_it_began
 from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
-from evsys_runtime.record import files
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json, write_json
 
 EVERY_2 = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 2\n    temperature: 1.0")
 NINE = RUN.replace("steps: 6", "steps: 9, save_every: 2")

@@ -15,14 +15,14 @@ from small_project import METADATA
 
 from evsys.errors import BudgetExceeded, ConfigError
 from evsys.types import ArmResult, Usage
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.history import runs_of
+from evsys_record.index import Index
 from evsys_runtime.config.model import BudgetConfig
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
 from evsys_runtime.experiment.spending.budget import KEEP_SECONDS, WAIT, ExperimentBudget
 from evsys_runtime.experiment.spending.spent import spent_on_record
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.history import runs_of
-from evsys_runtime.record.index import Index
 
 
 class Clock:

@@ -8,12 +8,12 @@ import pytest
 
 from evsys import current_registry
 from evsys.errors import ConfigError
+from evsys_record.index import Index
+from evsys_record.result_trees import result_tree
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.planning.compare import NOTHING_IN_COMMON, Named, compare
 from evsys_runtime.experiment.result_schemas import result_schema, validate_result
-from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.result_trees import result_tree
+from evsys_stats.binary_pairs import mcnemar
 
 CONFIG = """version: 1
 name: trial

@@ -8,12 +8,12 @@ import pytest
 
 from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue, Settling, Usage
 from evsys_runtime.experiment.verdict.conclude import conclude
-from evsys_runtime.experiment.verdict.paired import paired_difference
-from evsys_runtime.experiment.verdict.power import detectable, tasks_to_place
 from evsys_runtime.experiment.verdict.prose import comparison_sentence, unflagged_line, verdict_line
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.settle import Open, what_would_settle
 from evsys_runtime.experiment.verdict.settling_curve import settling_curve
+from evsys_stats.paired import paired_difference
+from evsys_stats.power import detectable, tasks_to_place
 
 QUESTION = Question(
     benchmark="val",

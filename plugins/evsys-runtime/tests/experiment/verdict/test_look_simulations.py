@@ -13,12 +13,12 @@ from simulated_experiments import may_win, trained
 
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.verdict import comparing
-from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
 from evsys_runtime.experiment.verdict.conclude import conclude
-from evsys_runtime.experiment.verdict.corrections import bonferroni
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.spending import level_of_look
-from evsys_runtime.experiment.verdict.student import two_sided_p
+from evsys_stats.alpha_spending import level_of_look
+from evsys_stats.binary_pairs import mcnemar
+from evsys_stats.corrections import bonferroni
+from evsys_stats.student import two_sided_p
 
 QUESTION = Question(
     benchmark="val",

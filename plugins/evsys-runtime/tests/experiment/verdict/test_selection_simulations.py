@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from evsys.types import ArmResult, EvaluationResult, MetricValue, RunResult, SelectedCheckpoint
+from evsys_record.proofs import proof_name
 from evsys_runtime.evaluation.proof import selecting_tasks
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.record.proofs import proof_name
 
 pytestmark = pytest.mark.slow
 

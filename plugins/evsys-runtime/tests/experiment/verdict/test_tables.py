@@ -14,7 +14,6 @@ from evsys.types import (
     Failure,
     MetricValue,
 )
-from evsys_runtime.evaluation.intervals import mean_interval
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown, run_markdown
 from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
@@ -24,6 +23,7 @@ from evsys_runtime.experiment.verdict.tables import (
     over_repeats,
     score_tables,
 )
+from evsys_stats.intervals import mean_interval
 
 
 def scoring(step, value, *, benchmark="val", status="completed", parts=None, **metrics):

@@ -14,15 +14,15 @@ from simulated_experiments import may_win, trained
 
 from evsys_runtime.config.model.experiment import ConfirmConfig
 from evsys_runtime.experiment.verdict import comparing
-from evsys_runtime.experiment.verdict.claims import claim_p
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirming import Confirming
-from evsys_runtime.experiment.verdict.corrections import bonferroni, corrected
 from evsys_runtime.experiment.verdict.noise import noise_floor, with_limit
-from evsys_runtime.experiment.verdict.paired import Pair, paired_differences, wild_bootstrap
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.recipe import errors_with, recipe_claim
 from evsys_runtime.experiment.verdict.run_deviation import recipe_runs, run_deviation, with_own_runs
+from evsys_stats.claims import claim_p
+from evsys_stats.corrections import bonferroni, corrected
+from evsys_stats.paired import Pair, paired_differences, wild_bootstrap
+from evsys_stats.recipe import errors_with, recipe_claim
 
 QUESTION = Question(
     benchmark="val",

@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evsys_runtime.experiment.verdict.binary_pairs import mcnemar
-from evsys_runtime.experiment.verdict.corrections import bonferroni
-from evsys_runtime.experiment.verdict.paired import (
+from evsys_stats.binary_pairs import mcnemar
+from evsys_stats.corrections import bonferroni
+from evsys_stats.paired import (
     Paired,
     Seeds,
     paired_difference,
     wild_bootstrap,
 )
-from evsys_runtime.experiment.verdict.power import detectable
-from evsys_runtime.experiment.verdict.recipe import seed_permutation, two_way_errors
-from evsys_runtime.experiment.verdict.student import t_quantile, two_sided_p
+from evsys_stats.power import detectable
+from evsys_stats.recipe import seed_permutation, two_way_errors
+from evsys_stats.student import t_quantile, two_sided_p
 
 VALUES = json.loads(Path(__file__).with_name("verdict_values.json").read_text(encoding="utf-8"))
 DIFFERENCES = np.array([0.31, -0.12, 0.5, 0.25, 0.0, -0.4, 0.75, 0.1, 0.33, -0.05])

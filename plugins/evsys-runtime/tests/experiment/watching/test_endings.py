@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import EvsysError, PluginContractError, StoreError
+from evsys_record.lock import ExperimentLock
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment import experiment as experiment_module
 from evsys_runtime.experiment.watching.interrupts import Abandoned, Terminated
-from evsys_runtime.record.lock import ExperimentLock
 
 signals = pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
@@ -383,7 +383,7 @@ TAKES_OVER = """
 import asyncio, json
 import attrs
 from evsys_sdk import register_callback
-from evsys_runtime.record.lock import Holder
+from evsys_record.lock import Holder
 
 @register_callback("takes_over")
 class TakesOver:

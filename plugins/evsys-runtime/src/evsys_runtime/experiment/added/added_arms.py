@@ -17,8 +17,8 @@ from evsys_runtime.experiment.facts import arm_facts
 from evsys_runtime.experiment.resolved import resolved_arms, resolved_then, resolved_tree
 
 if TYPE_CHECKING:
+    from evsys_record.experiment_record import ExperimentRecord
     from evsys_runtime.experiment.session import ArmSource, Session
-    from evsys_runtime.record.experiment_record import ExperimentRecord
 
 __all__ = ["grown", "next_arms"]
 

@@ -14,6 +14,7 @@ from evsys import Registry
 from evsys.errors import ConfigError, PluginContractError, boundary
 from evsys.protocols import Search
 from evsys.types import ArmResult
+from evsys_record.hashing import digest
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.budgeting import known_steps, runs_to_confirm
 from evsys_runtime.config.placeholders import resolve
@@ -23,7 +24,6 @@ from evsys_runtime.experiment.added.search_scores import JudgedScore, judged_sco
 from evsys_runtime.experiment.memory.known_bad import KnownBad
 from evsys_runtime.experiment.resolved import resolved_runs
 from evsys_runtime.experiment.verdict.scores import final_scoring, value_of
-from evsys_runtime.record.hashing import digest
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session

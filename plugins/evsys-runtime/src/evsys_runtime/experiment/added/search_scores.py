@@ -13,11 +13,11 @@ import attrs
 from evsys import HookManager
 from evsys.errors import boundary
 from evsys.types import EvaluationResult, RunContext
+from evsys_record.encoding import now
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.jsonl import JsonlWriter, read_jsonl
 from evsys_runtime.config.plan import ArmConfig, SuccessMetric
 from evsys_runtime.experiment.verdict.scores import metric_of
-from evsys_runtime.record.encoding import now
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.jsonl import JsonlWriter, read_jsonl
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.added.search import Searching

@@ -12,6 +12,7 @@ from evsys.errors import PLUGIN_FAILURES, BudgetExceeded, EvsysError, RunError
 from evsys.types import (
     RunResult,
 )
+from evsys_record.keep_rollouts import KeepRollouts
 from evsys_runtime.background import in_background
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arms.attempt import ArmAttempt
@@ -26,7 +27,6 @@ from evsys_runtime.experiment.resuming.taken_up import TakenUp
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watching.interrupts import asked_to_stop
 from evsys_runtime.logging import context
-from evsys_runtime.record.keep_rollouts import KeepRollouts
 from evsys_runtime.training.floating_point import floating_point_in
 from evsys_runtime.training.retreat import Retreat
 

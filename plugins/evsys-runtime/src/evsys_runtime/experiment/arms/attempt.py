@@ -15,6 +15,7 @@ from evsys.types import (
     RunResult,
     SelectedCheckpoint,
 )
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
@@ -28,7 +29,6 @@ from evsys_runtime.experiment.spending.budget import ArmBudget
 from evsys_runtime.experiment.spending.charging import ScoringCharges
 from evsys_runtime.experiment.watching.watchdog import Watchdog, watchdog_of
 from evsys_runtime.logging import record_logger
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["ArmAttempt"]

@@ -12,13 +12,13 @@ import attrs
 from evsys.errors import EvsysError, boundary
 from evsys.protocols import Backend, Log, TrainingClient
 from evsys.types import Checkpoint, ModelSpec, RunResult, Usage
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arms.contracts import prepared, told
 from evsys_runtime.experiment.arms.roles import ArmRole
 from evsys_runtime.experiment.session import Session
 from evsys_runtime.experiment.watching.watchdog import Watchdog
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.role_usage import MeteredRole, RoleUsage
 
 __all__ = ["ArmBackend", "made_ready"]

@@ -12,6 +12,8 @@ import attrs
 
 from evsys.errors import DataError, StoreError, boundary
 from evsys.protocols import Algorithm
+from evsys_record.proofs import is_proof
+from evsys_record.run_record import RunRecord
 from evsys_runtime.background import in_background
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
@@ -29,8 +31,6 @@ from evsys_runtime.experiment.resuming.taken_up import BRANCH
 from evsys_runtime.experiment.secrets import refuse_secret_rows
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.watching.watchdog import Watchdog
-from evsys_runtime.record.proofs import is_proof
-from evsys_runtime.record.run_record import RunRecord
 
 __all__ = ["ArmData", "rows_of"]
 

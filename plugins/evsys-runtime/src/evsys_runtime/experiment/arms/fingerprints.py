@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.run_record import RunRecord
+from evsys_record.hashing import digest
+from evsys_record.run_record import RunRecord
 
 __all__ = ["STAGES", "first_difference", "order_of", "stages_of"]
 

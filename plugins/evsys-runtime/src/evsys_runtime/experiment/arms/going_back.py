@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from evsys.protocols import Algorithm
 from evsys.types import RunResult
+from evsys_record.run_record import RunRecord
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.arms.best_checkpoint import BestCheckpoint
 from evsys_runtime.experiment.resuming.taken_up import TakenUp, is_whole, take_up
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["go_back", "way_back"]

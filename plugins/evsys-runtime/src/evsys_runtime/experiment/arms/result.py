@@ -8,13 +8,13 @@ import attrs
 
 from evsys.errors import PluginError, StoreError
 from evsys.types import ArmResult, EvaluationResult, OutOfBand, RunResult, Usage
+from evsys_record.hashing import digest
+from evsys_record.keep_rollouts import KeepRollouts
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.secrets import without_secrets
 from evsys_runtime.experiment.session import Session
 from evsys_runtime.experiment.verdict.prose import run_markdown
-from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.keep_rollouts import KeepRollouts
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.bands import bands_of, out_of_bands
 
 __all__ = ["arm_result", "keep_left_behind", "keep_result", "kept_rollouts", "within_budget"]

@@ -12,13 +12,13 @@ from evsys import Registry, structure
 from evsys.errors import ConfigError, StoreError
 from evsys.protocols import Algorithm, Backend
 from evsys.types import Checkpoint, LoraSpec, ModelSpec
+from evsys_record.checkpoints import MANIFEST
+from evsys_record.files import read_json
 from evsys_runtime.config.asked_model import adapter_of, model_spec
 from evsys_runtime.config.model import PluginSpec, RoleConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.config.roles import ROLES
-from evsys_runtime.record.checkpoints import MANIFEST
-from evsys_runtime.record.files import read_json
 from evsys_runtime.training.checkpoints import find_checkpoint
 from evsys_runtime.training.inference_role import InferenceRole
 

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 from evsys.errors import EvsysError
 from evsys.protocols import Algorithm, TrainingClient
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.harness import harness_of
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.agents import resolve_agent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
 from evsys_runtime.experiment.session import Session, run_id_of
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 
 __all__ = ["training_rollouts"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from evsys.types import ModelSpec, RunContext, StopFlag
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.options import DRY_STEPS
 from evsys_runtime.experiment.resuming.taken_up import TakenUp
 from evsys_runtime.experiment.session import Session, run_id_of
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import ROLES, RunCheckpoints
 
 if TYPE_CHECKING:

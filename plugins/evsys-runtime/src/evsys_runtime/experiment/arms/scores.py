@@ -12,6 +12,8 @@ import attrs
 from evsys.errors import EvsysError, boundary
 from evsys.protocols import Log, Renderer, TrainingClient
 from evsys.types import EvaluationResult, ModelSpec, RunResult
+from evsys_record.proofs import is_proof
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
@@ -24,8 +26,6 @@ from evsys_runtime.experiment.injected import make_client, run_of
 from evsys_runtime.experiment.session import Session, run_id_of
 from evsys_runtime.experiment.spending.charging import ScoringCharges
 from evsys_runtime.experiment.watching.watchdog import Watchdog
-from evsys_runtime.record.proofs import is_proof
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 from evsys_runtime.training.retreat import RetreatKind
 

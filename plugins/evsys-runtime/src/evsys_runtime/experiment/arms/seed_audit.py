@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evsys.types import ArmResult
-from evsys_runtime.record.files import read_json
+from evsys_record.files import read_json
 
 __all__ = ["same_orders"]
 

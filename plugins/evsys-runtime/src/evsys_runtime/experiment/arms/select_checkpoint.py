@@ -12,7 +12,7 @@ from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.experiment.arms.best_checkpoint import BestCheckpoint
 from evsys_runtime.experiment.verdict.comparing import DRAWS
-from evsys_runtime.experiment.verdict.paired import Pair, paired_differences
+from evsys_stats.paired import Pair, paired_differences
 
 __all__ = ["select_checkpoint"]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from evsys.errors import StoreError
 from evsys.types import RunResult, Status, Usage
-from evsys_runtime.record.run_record import RunRecord
+from evsys_record.run_record import RunRecord
 
 __all__ = ["so_far"]
 

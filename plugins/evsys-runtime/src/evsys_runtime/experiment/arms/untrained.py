@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evsys import Registry
+from evsys_record.hashing import digest
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.session import Session
-from evsys_runtime.record.hashing import digest
 
 __all__ = ["scores_untrained", "untrained_key", "untrained_keys"]
 

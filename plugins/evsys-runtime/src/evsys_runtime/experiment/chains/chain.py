@@ -9,10 +9,10 @@ import attrs
 
 from evsys.errors import RunError, StoreError
 from evsys.types import ArmResult, Checkpoint, ModelSpec, Usage
+from evsys_record.checkpoints import CheckpointEntry
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.experiment.session import Session
-from evsys_runtime.record.checkpoints import CheckpointEntry
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import find_checkpoint
 
 __all__ = ["Start", "as_arms", "resulting_weights", "start_of"]

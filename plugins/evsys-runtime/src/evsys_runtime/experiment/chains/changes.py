@@ -10,11 +10,11 @@ import numpy as np
 from evsys.types import ArmResult, LossOutcome
 from evsys_runtime.config.model import ContinualConfig
 from evsys_runtime.evaluation.metrics import BoundMetric
-from evsys_runtime.evaluation.ranges import Range
-from evsys_runtime.experiment.verdict.claims import claim_p
 from evsys_runtime.experiment.verdict.comparing import DRAWS, NOT_A_MEAN, aligned, largest_difference
-from evsys_runtime.experiment.verdict.paired import Pair, Paired, paired_difference
 from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
+from evsys_stats.claims import claim_p
+from evsys_stats.paired import Pair, Paired, paired_difference
+from evsys_stats.ranges import Range
 
 __all__ = ["Change", "Limit", "change_between"]
 

@@ -12,12 +12,12 @@ from evsys.types import ArmResult, EvaluationResult, Forgetting, LossTest, Metri
 from evsys_runtime.config.chain import learned_benchmark, stage_name
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.evaluation.intervals import Interval, student_t_quantile
-from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.chains.changes import Change, Limit, change_between
 from evsys_runtime.experiment.verdict.comparing import finite
 from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of, untrained_scoring, value_of
 from evsys_runtime.experiment.verdict.tables import number, over_repeats, signed
+from evsys_stats.intervals import Interval, student_t_quantile
+from evsys_stats.ranges import Range
 
 __all__ = ["START", "forgetting_of", "why_stopped"]
 

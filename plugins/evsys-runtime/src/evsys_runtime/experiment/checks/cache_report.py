@@ -8,10 +8,10 @@ from pathlib import Path
 import attrs
 
 from evsys.errors import ConfigError
+from evsys_record.files import read_json
+from evsys_record.jsonl import read_jsonl
+from evsys_record.lookups import Lookup
 from evsys_runtime.evaluation.result_cache import LOOKUPS
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.jsonl import read_jsonl
-from evsys_runtime.record.lookups import Lookup
 
 __all__ = ["lookups"]
 

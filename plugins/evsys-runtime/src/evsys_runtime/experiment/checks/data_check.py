@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError, DataError, Problem
+from evsys_record.hashing import digest
 from evsys_runtime.config.model import DataConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
@@ -19,7 +20,6 @@ from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.task_index import Entry, TaskIndex
 from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.experiment.seeds import seeds_of
-from evsys_runtime.record.hashing import digest
 
 __all__ = ["check_data", "data_key", "shape_of"]
 

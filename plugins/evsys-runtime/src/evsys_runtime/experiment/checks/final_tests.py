@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evsys.errors import StoreError
+from evsys_record.questions import ScoredEntry
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.data.task_contents import task_contents
-from evsys_runtime.record.questions import ScoredEntry
 
 if TYPE_CHECKING:
+    from evsys_record.index import Index
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-    from evsys_runtime.record.index import Index
 
 __all__ = ["entry_of", "final_test_warnings", "planned_tests", "tests_among"]
 
@@ -51,7 +51,7 @@ def tests_among(
 
 
 def _declared(index: Index, tell: Callable[[str], None]) -> list[tuple[str, ScoredEntry]]:
-    from evsys_runtime.record.looks import (
+    from evsys_record.looks import (
         entries_on_record,  # as `evsys validate` without records needs none of it
     )
 

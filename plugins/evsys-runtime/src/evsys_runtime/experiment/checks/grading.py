@@ -9,15 +9,15 @@ import attrs
 
 from evsys import Registry
 from evsys.errors import DataError
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import write_json
+from evsys_record.secrets import Redactor
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.tasks import Tasks
 from evsys_runtime.data.benchmark import tasks_file, told_together
 from evsys_runtime.data.stored import find_benchmark
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.grader_check import GraderCheck, GraderFault, check_grader
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import write_json
-from evsys_runtime.record.secrets import Redactor
 
 __all__ = ["GRADER_CHECK", "check_graders", "keep_grader_checks"]
 

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evsys.errors import ConfigError, Problem
-from evsys_runtime.config import overrides, paths, placeholders
-from evsys_runtime.config.document import Document
-from evsys_runtime.config.plan import Plan
-from evsys_runtime.experiment.secrets import named, redactor_of, said
-from evsys_runtime.record.leaks import leak, leaks_in
-from evsys_runtime.record.secrets import (
+from evsys_record.leaks import leak, leaks_in
+from evsys_record.secrets import (
     Redactor,
     address_credentials,
     could_be_no_word,
     is_secret_name,
     issued_key,
 )
+from evsys_runtime.config import overrides, paths, placeholders
+from evsys_runtime.config.document import Document
+from evsys_runtime.config.plan import Plan
+from evsys_runtime.experiment.secrets import named, redactor_of, said
 
 __all__ = ["refuse_secrets"]
 

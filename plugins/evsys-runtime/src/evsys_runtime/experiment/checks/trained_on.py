@@ -9,6 +9,8 @@ from typing import Any
 import attrs
 
 from evsys.errors import EvsysError
+from evsys_record.files import write_json
+from evsys_record.result_trees import result_tree
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.contamination import DataCheck, DatasetCheck, Match, Scan, best_matches
 from evsys_runtime.data.json_rows import decode_row
@@ -16,8 +18,6 @@ from evsys_runtime.data.parse import Shape, parse_rows
 from evsys_runtime.data.task_index import Entry, TaskIndex
 from evsys_runtime.experiment.checks.data_check import shape_of
 from evsys_runtime.experiment.session import Session, run_id_of
-from evsys_runtime.record.files import write_json
-from evsys_runtime.record.result_trees import result_tree
 
 __all__ = ["DATA_CHECK", "flagged_tasks"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from evsys.errors import StoreError
-from evsys_runtime.record.evaluations import evaluations_on_record
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.looks import Ledger, entries_on_record
-from evsys_runtime.record.questions import ScoredEntry
+from evsys_record.evaluations import evaluations_on_record
+from evsys_record.index import Index
+from evsys_record.looks import Ledger, entries_on_record
+from evsys_record.questions import ScoredEntry
 
 __all__ = ["Earlier", "earlier_index", "ledger_of", "looked_up", "looks_before", "when_asked"]
 

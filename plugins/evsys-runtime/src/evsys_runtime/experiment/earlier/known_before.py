@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor, RunDeviation
+from evsys_record.evaluations import evaluations_beside
+from evsys_record.look_ledger import LedgerLine
+from evsys_record.text import listed
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.checks.final_tests import entry_of, final_test_warnings
 from evsys_runtime.experiment.earlier.experiments import looks_before, when_asked
@@ -16,10 +19,7 @@ from evsys_runtime.experiment.earlier.noise_floor import known_noise
 from evsys_runtime.experiment.earlier.preregistration import CHANGED
 from evsys_runtime.experiment.earlier.run_deviation import known_deviation
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.spending import level_of_look
-from evsys_runtime.record.evaluations import evaluations_beside
-from evsys_runtime.record.look_ledger import LedgerLine
-from evsys_runtime.record.text import listed
+from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session

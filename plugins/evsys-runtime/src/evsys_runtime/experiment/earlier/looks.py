@@ -9,20 +9,20 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, LookSeries
+from evsys_record.encoding import as_tree, now
+from evsys_record.files import read_json
+from evsys_record.look_ledger import LedgerLine, LookLedger
+from evsys_record.looks import missing_from
+from evsys_record.past_files import set_aside
+from evsys_record.proofs import proof_name
+from evsys_record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.earlier.experiments import Earlier, ledger_of
-from evsys_runtime.experiment.verdict.spending import level_of_look
-from evsys_runtime.record.encoding import as_tree, now
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.look_ledger import LedgerLine, LookLedger
-from evsys_runtime.record.looks import missing_from
-from evsys_runtime.record.past_files import set_aside
-from evsys_runtime.record.proofs import proof_name
-from evsys_runtime.record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
+from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
+    from evsys_record.index import Index
     from evsys_runtime.experiment.session import Session
-    from evsys_runtime.record.index import Index
 
 __all__ = ["SeriesSoFar", "as_taken", "look_series", "put_into_ledger"]
 

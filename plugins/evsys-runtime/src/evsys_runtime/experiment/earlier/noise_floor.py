@@ -9,6 +9,9 @@ import attrs
 
 from evsys.errors import EvsysError
 from evsys.types import ArmResult, Conclusion, NoiseFloor
+from evsys_record.files import read_json
+from evsys_record.hashing import digest
+from evsys_record.result_trees import read_as
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arms.untrained import untrained_key
@@ -16,9 +19,6 @@ from evsys_runtime.experiment.earlier.experiments import Earlier, looked_up
 from evsys_runtime.experiment.seeds import Seeds
 from evsys_runtime.experiment.verdict.noise import noise_floor
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.hashing import digest
-from evsys_runtime.record.result_trees import read_as
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.session import Session

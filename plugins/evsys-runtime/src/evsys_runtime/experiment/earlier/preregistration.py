@@ -12,11 +12,11 @@ from typing import Any
 import attrs
 
 from evsys.errors import EvsysError
+from evsys_record.files import read_json
+from evsys_record.hashing import digest
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.earlier.experiments import earlier_index, looked_up
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.hashing import digest
 
 __all__ = ["CHANGED", "PREREGISTERED", "child_of", "preregistered", "question_changed"]
 

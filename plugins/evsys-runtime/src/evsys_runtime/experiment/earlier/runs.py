@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 
+from evsys_record.files import read_json
 from evsys_runtime.background import in_background
 from evsys_runtime.experiment.earlier.experiments import earlier_index, looked_up
-from evsys_runtime.record.files import read_json
 
 __all__ = ["EarlierRun", "EarlierRuns"]
 

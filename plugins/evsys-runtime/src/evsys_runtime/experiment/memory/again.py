@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 
 from evsys.errors import StoreError
+from evsys_record.files import read_json
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.names import slug
-from evsys_runtime.record.files import read_json
 
 __all__ = ["Resolved"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from evsys.types import Comparison
-from evsys_runtime.record.marks import disqualifying
-from evsys_runtime.record.past import PastExperiment
+from evsys_record.marks import disqualifying
+from evsys_record.past import PastExperiment
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.memory.findings import Known

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from evsys.errors import StoreError
 from evsys.types import Comparison
+from evsys_record.history import runs_of
+from evsys_record.index import Index
+from evsys_record.marks import disqualifying
+from evsys_record.past import PastExperiment, PastRun
+from evsys_record.result_files import read_run_result
 from evsys_runtime.experiment.memory.costs import TypicalRun
 from evsys_runtime.experiment.memory.findings import Known, winners_of
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, positive
 from evsys_runtime.experiment.memory.results import BestRecipe
-from evsys_runtime.record.history import runs_of
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.marks import disqualifying
-from evsys_runtime.record.past import PastExperiment, PastRun
-from evsys_runtime.record.result_files import read_run_result
 
 __all__ = ["best_recipes"]
 

@@ -8,10 +8,10 @@ from statistics import NormalDist
 import attrs
 
 from evsys.types import Settling
+from evsys_record.past import PastExperiment
 from evsys_runtime.config.plan import ALPHA
-from evsys_runtime.experiment.verdict.power import POWER
-from evsys_runtime.experiment.verdict.spending import level_of_look
-from evsys_runtime.record.past import PastExperiment
+from evsys_stats.alpha_spending import level_of_look
+from evsys_stats.power import POWER
 
 __all__ = ["at_coming_look", "coming_level"]
 

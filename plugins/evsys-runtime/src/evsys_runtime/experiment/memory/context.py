@@ -10,6 +10,10 @@ from typing import Any
 import attrs
 
 from evsys.types import Usage
+from evsys_record.history import runs_of
+from evsys_record.index import Index
+from evsys_record.past import PastExperiment
+from evsys_record.text import cut
 from evsys_runtime.experiment.memory.best import best_recipes
 from evsys_runtime.experiment.memory.failures import failure_classes
 from evsys_runtime.experiment.memory.findings import Known, Worded, findings, sentences
@@ -17,10 +21,6 @@ from evsys_runtime.experiment.memory.fitting import Whole
 from evsys_runtime.experiment.memory.markdown import SECTIONS
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.memory.results import Context, FailureClass, Spent, WayToFail
-from evsys_runtime.record.history import runs_of
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.past import PastExperiment
-from evsys_runtime.record.text import cut
 
 __all__ = ["context_of"]
 

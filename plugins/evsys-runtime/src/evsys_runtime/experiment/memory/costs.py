@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
+from evsys_record.past import PastRun
 from evsys_runtime.experiment.memory.results import NextStep
-from evsys_runtime.record.past import PastRun
 
 __all__ = ["TypicalRun", "per", "rank"]
 

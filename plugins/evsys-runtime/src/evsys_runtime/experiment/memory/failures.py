@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import attrs
 
+from evsys_record.index import Index
+from evsys_record.text import cut
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.memory.results import Condition, FailureClass, Region
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.text import cut
 
 __all__ = ["BAD", "Completed", "as_number", "failure_classes", "lies_in", "meets", "without_names"]
 

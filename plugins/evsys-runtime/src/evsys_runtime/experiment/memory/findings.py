@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types import Comparison
+from evsys_record.history import Question, ask, found_by
+from evsys_record.index import Index
+from evsys_record.looks import Ledger
+from evsys_record.marks import disqualifying, labels
+from evsys_record.past import PastExperiment
+from evsys_record.text import cut, listed
 from evsys_runtime.experiment.memory.answers import Answers
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.memory.results import BestRecipe, Finding, Retracted, Unfinished, WayToFail
-from evsys_runtime.record.history import Question, ask, found_by
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.looks import Ledger
-from evsys_runtime.record.marks import disqualifying, labels
-from evsys_runtime.record.past import PastExperiment
-from evsys_runtime.record.text import cut, listed
 
 __all__ = ["Findings", "Known", "Worded", "findings", "sentences", "winners_of"]
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import attrs
 
+from evsys_record.index import Index
+from evsys_record.leaves import short_leaves
+from evsys_record.text import listed
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.earlier.experiments import earlier_index
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes, lies_in
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
 from evsys_runtime.experiment.memory.results import FailureClass, Region
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.leaves import short_leaves
-from evsys_runtime.record.text import listed
 
 __all__ = ["KnownBad", "known_bad"]
 

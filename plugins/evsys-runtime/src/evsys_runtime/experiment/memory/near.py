@@ -8,15 +8,15 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError
+from evsys_record.differing import differences
+from evsys_record.history import Around, Question, around, found_by, past_experiment, runs_of
+from evsys_record.index import Index
+from evsys_record.index_tables import full_text
+from evsys_record.leaves import short_leaves
+from evsys_record.past import History, NearArm, PastExperiment
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart
 from evsys_runtime.experiment.resolved import resolved_runs
-from evsys_runtime.record.differing import differences
-from evsys_runtime.record.history import Around, Question, around, found_by, past_experiment, runs_of
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.index_tables import full_text
-from evsys_runtime.record.leaves import short_leaves
-from evsys_runtime.record.past import History, NearArm, PastExperiment
 
 __all__ = ["near"]
 

@@ -10,6 +10,9 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys.types import Comparison, Settling
+from evsys_record.history import runs_of
+from evsys_record.index import Index
+from evsys_record.past import PastExperiment
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.memory.again import Resolved
 from evsys_runtime.experiment.memory.coming_look import at_coming_look, coming_level
@@ -22,9 +25,6 @@ from evsys_runtime.experiment.memory.raising import resume_command
 from evsys_runtime.experiment.memory.results import Finding, Next, NextStep
 from evsys_runtime.experiment.memory.unanswered import unanswered
 from evsys_runtime.experiment.memory.untried import Tried, untried
-from evsys_runtime.record.history import runs_of
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.past import PastExperiment
 
 __all__ = ["WORTH", "next_steps"]
 

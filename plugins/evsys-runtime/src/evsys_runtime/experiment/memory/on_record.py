@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from evsys_runtime.record.index import Index
+from evsys_record.index import Index
 
 __all__ = ["ArmsOnRecord", "apart", "positive"]
 

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from evsys.errors import StoreError
+from evsys_record.files import read_json
+from evsys_record.history import past_experiment
+from evsys_record.index import Index
+from evsys_record.leaves import short_leaves
+from evsys_record.marks import with_marks
+from evsys_record.past import PastExperiment
+from evsys_record.text import cut, listed
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.earlier.experiments import earlier_index
 from evsys_runtime.experiment.memory.failures import BAD
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.history import past_experiment
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.leaves import short_leaves
-from evsys_runtime.record.marks import with_marks
-from evsys_runtime.record.past import PastExperiment
-from evsys_runtime.record.text import cut, listed
 
 __all__ = ["repeats", "repeats_on_record"]
 

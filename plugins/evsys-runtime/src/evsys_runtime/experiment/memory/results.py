@@ -9,8 +9,8 @@ import attrs
 
 from evsys.types.evidence import Look, SettlingPoint
 from evsys.types.results import Comparison
-from evsys_runtime.record.differing import Difference
-from evsys_runtime.record.marks import Mark, MarkKind
+from evsys_record.differing import Difference
+from evsys_record.marks import Mark, MarkKind
 
 __all__ = [
     "BestRecipe",

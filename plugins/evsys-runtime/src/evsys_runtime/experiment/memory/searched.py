@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.types.search import SearchAxis
+from evsys_record.leaves import short_leaves
+from evsys_record.text import listed
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.search_plan import PlannedSearch
 from evsys_runtime.experiment.memory.failures import as_number, meets
 from evsys_runtime.experiment.memory.results import Condition, Region
 from evsys_runtime.experiment.resolved import resolved_runs
-from evsys_runtime.record.leaves import short_leaves
-from evsys_runtime.record.text import listed
 
 __all__ = ["WHOLE", "Searched"]
 

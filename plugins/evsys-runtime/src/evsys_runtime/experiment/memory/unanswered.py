@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
+from evsys_record.past import PastExperiment, PastRun
+from evsys_record.text import cut
 from evsys_runtime.experiment.memory.failures import BAD
-from evsys_runtime.record.past import PastExperiment, PastRun
-from evsys_runtime.record.text import cut
 
 __all__ = ["Unanswered", "unanswered"]
 

@@ -9,6 +9,13 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, NoiseFloor
+from evsys_record.differing import differences
+from evsys_record.experiment_names import run_called
+from evsys_record.history import Question, found_by, past_experiment
+from evsys_record.index import Index
+from evsys_record.looks import Ledger
+from evsys_record.past import PastExperiment, Shown, ShownRun
+from evsys_record.shown import shown
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.memory.failures import BAD, failure_classes
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord, apart
@@ -16,13 +23,6 @@ from evsys_runtime.experiment.memory.results import FailureClass, Why, WhyArm, W
 from evsys_runtime.experiment.verdict.noise import noise_words
 from evsys_runtime.experiment.verdict.selection import selection_lines
 from evsys_runtime.experiment.verdict.tables import number
-from evsys_runtime.record.differing import differences
-from evsys_runtime.record.experiment_names import run_called
-from evsys_runtime.record.history import Question, found_by, past_experiment
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.looks import Ledger
-from evsys_runtime.record.past import PastExperiment, Shown, ShownRun
-from evsys_runtime.record.shown import shown
 
 __all__ = ["outcome_words", "why"]
 

@@ -9,6 +9,8 @@ from typing import Any
 import attrs
 import numpy as np
 
+from evsys_record.looks import Ledger
+from evsys_record.questions import asked_question
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.confirm_entries import deciding_entry
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, Plan
@@ -26,12 +28,10 @@ from evsys_runtime.experiment.planning.power_range import (
 )
 from evsys_runtime.experiment.planning.results import Design
 from evsys_runtime.experiment.planning.unknowns import ASSUMED_DEVIATION, Known, known_before
-from evsys_runtime.experiment.verdict.power import smallest_p_of
 from evsys_runtime.experiment.verdict.question import Question, question_of
-from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, permutation_floor
-from evsys_runtime.experiment.verdict.spending import level_of_look
-from evsys_runtime.record.looks import Ledger
-from evsys_runtime.record.questions import asked_question
+from evsys_stats.alpha_spending import level_of_look
+from evsys_stats.power import smallest_p_of
+from evsys_stats.recipe import MIN_SEEDS, permutation_floor
 
 __all__ = ["Designs"]
 

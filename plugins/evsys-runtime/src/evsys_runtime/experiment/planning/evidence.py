@@ -11,13 +11,13 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
+from evsys_record.files import read_json
+from evsys_record.history import Question, ask, found_by, runs_of
+from evsys_record.index import Index
+from evsys_record.leaves import arm_leaves, benchmark_leaves
+from evsys_record.past import PastExperiment, PastRun
+from evsys_record.result_trees import read_as
 from evsys_runtime.experiment.memory.on_record import ArmsOnRecord
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.history import Question, ask, found_by, runs_of
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves
-from evsys_runtime.record.past import PastExperiment, PastRun
-from evsys_runtime.record.result_trees import read_as
 
 __all__ = ["Evidence", "PastArm", "PastScoring", "arm_label"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evsys_record.differing import differences
+from evsys_record.leaves import arm_leaves, benchmark_leaves, short_leaves
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, arm_label
 from evsys_runtime.experiment.planning.results import Neighbour
-from evsys_runtime.record.differing import differences
-from evsys_runtime.record.leaves import arm_leaves, benchmark_leaves, short_leaves
 
 __all__ = ["neighbours"]
 

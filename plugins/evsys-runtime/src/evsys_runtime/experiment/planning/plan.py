@@ -10,6 +10,8 @@ import attrs
 from evsys import use_registry
 from evsys.errors import PluginError
 from evsys.types import Usage
+from evsys_record.index import Index
+from evsys_record.proofs import proven_name
 from evsys_runtime.accounting.prices import load_prices
 from evsys_runtime.config.confirm_entries import is_scored
 from evsys_runtime.config.plan import ArmConfig, Plan
@@ -33,8 +35,6 @@ from evsys_runtime.experiment.planning.searched import as_one, planned_search, w
 from evsys_runtime.experiment.planning.training import Trainings
 from evsys_runtime.experiment.resolved import resolved_tree
 from evsys_runtime.experiment.seeds import seeds_of
-from evsys_runtime.record.index import Index
-from evsys_runtime.record.proofs import proven_name
 
 __all__ = ["plan_experiment"]
 

@@ -18,9 +18,9 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from evsys_runtime.experiment.verdict.power import POWER, least_share, needed_units
-from evsys_runtime.experiment.verdict.recipe import permutation_floor
-from evsys_runtime.experiment.verdict.student import t_quantile
+from evsys_stats.power import POWER, least_share, needed_units
+from evsys_stats.recipe import permutation_floor
+from evsys_stats.student import t_quantile
 
 __all__ = ["PlannedTest", "PowerRange", "Unknowns", "power_range", "runs_needed", "tasks_needed"]
 

@@ -8,8 +8,8 @@ from typing import Literal
 import attrs
 
 from evsys.types import Claim, Purpose
-from evsys_runtime.record.differing import Difference
-from evsys_runtime.record.marks import Mark
+from evsys_record.differing import Difference
+from evsys_record.marks import Mark
 
 __all__ = [
     "ComparedArms",

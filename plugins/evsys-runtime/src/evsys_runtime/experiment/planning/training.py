@@ -10,6 +10,7 @@ import attrs
 
 from evsys.errors import EvsysError, boundary
 from evsys.types import RunResult
+from evsys_record.hashing import digest
 from evsys_runtime.accounting.prices import PriceList
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
@@ -23,7 +24,6 @@ from evsys_runtime.experiment.planning.evidence import Evidence
 from evsys_runtime.experiment.planning.results import PlannedArm
 from evsys_runtime.experiment.planning.second_models import second_models_usd
 from evsys_runtime.experiment.seeds import seeds_of
-from evsys_runtime.record.hashing import digest
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.params import resolve_batch_size, resolve_steps

@@ -15,6 +15,7 @@ import attrs
 import numpy as np
 
 from evsys.types import Comparison, RunDeviation
+from evsys_record.leaves import arm_leaves
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
@@ -22,7 +23,6 @@ from evsys_runtime.experiment.earlier.run_deviation import deviation_on_record, 
 from evsys_runtime.experiment.planning.evidence import Evidence, PastArm, PastScoring
 from evsys_runtime.experiment.planning.power_range import Unknowns
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.record.leaves import arm_leaves
 
 __all__ = ["ASSUMED_DEVIATION", "Baseline", "Known", "known_before"]
 

@@ -10,15 +10,15 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError, Problem, StoreError
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
+from evsys_record.hashing import digest_bytes
+from evsys_record.provenance import collect, evsys_distributions
+from evsys_record.secrets import Redactor
 from evsys_runtime.config.plan import CheckpointSelection, Plan
 from evsys_runtime.data.ingredients import differences
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.resolved import arms_by_id, resolved_then, resolved_tree
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.hashing import digest_bytes
-from evsys_runtime.record.provenance import collect, evsys_distributions
-from evsys_runtime.record.secrets import Redactor
 
 __all__ = [
     "as_it_began",

@@ -6,14 +6,14 @@ import os
 import shutil
 from pathlib import Path
 
+from evsys_record.checkpoints import MANIFEST, CheckpointEntry
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import make_directory, storing
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.facts import run_facts
 from evsys_runtime.experiment.resuming.taken_up import BRANCH, PASSED_OVER, RETREATED, retreats_of
 from evsys_runtime.experiment.session import run_id_of
-from evsys_runtime.record.checkpoints import MANIFEST, CheckpointEntry
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import make_directory, storing
-from evsys_runtime.record.run_record import RunRecord
 
 __all__ = ["branch_off"]
 

@@ -7,6 +7,11 @@ from typing import Any
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import EvaluationResult, ExperimentResult
+from evsys_record.encoding import now
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
+from evsys_record.provenance import collect
+from evsys_record.result_trees import read_as
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
@@ -33,11 +38,6 @@ from evsys_runtime.experiment.secrets import redactor_of
 from evsys_runtime.experiment.session import ArmSource, Session, run_id_of
 from evsys_runtime.experiment.spending.made_again import made_again
 from evsys_runtime.experiment.spending.steps_left import steps_left
-from evsys_runtime.record.encoding import now
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.provenance import collect
-from evsys_runtime.record.result_trees import read_as
 
 __all__ = [
     "known_grader_warnings",

@@ -9,15 +9,15 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Checkpoint, EvaluationResult, RunResult, Usage
+from evsys_record.attempts import Attempt, lineage
+from evsys_record.checkpoints import CheckpointEntry
+from evsys_record.encoding import as_tree
+from evsys_record.files import read_json
+from evsys_record.result_trees import read_as
+from evsys_record.run_record import RunRecord
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.results import in_task_order
 from evsys_runtime.experiment.spending.spent import paid_by
-from evsys_runtime.record.attempts import Attempt, lineage
-from evsys_runtime.record.checkpoints import CheckpointEntry
-from evsys_runtime.record.encoding import as_tree
-from evsys_runtime.record.files import read_json
-from evsys_runtime.record.result_trees import read_as
-from evsys_runtime.record.run_record import RunRecord
 from evsys_runtime.training.checkpoints import restorable
 from evsys_runtime.training.retreat import RetreatKind
 

@@ -10,13 +10,13 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError, StoreError
+from evsys_record.experiment_record import RUNNING, ExperimentRecord
+from evsys_record.lock import ExperimentLock
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.root import find_project_root
 from evsys_runtime.experiment.facts import KEPT_OPTIONS
 from evsys_runtime.experiment.resolved import ADJUSTABLE
 from evsys_runtime.experiment.secrets import said
-from evsys_runtime.record.experiment_record import RUNNING, ExperimentRecord
-from evsys_runtime.record.lock import ExperimentLock
 
 __all__ = ["CONCLUDED", "Unfinished", "newest_unfinished"]
 

@@ -14,9 +14,9 @@ import attrs
 
 from evsys.errors import BudgetExceeded
 from evsys.types import ArmResult, RunContext, Usage
+from evsys_record.encoding import now
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import BudgetConfig
-from evsys_runtime.record.encoding import now
 
 __all__ = ["WAIT", "ArmBudget", "ExperimentBudget", "as_amounts"]
 

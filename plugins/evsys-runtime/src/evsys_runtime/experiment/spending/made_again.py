@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from evsys_record.jsonl import read_jsonl
+from evsys_record.run_record import RunRecord
 from evsys_runtime.experiment.resuming.taken_up import RETREATS, TakenUp
 from evsys_runtime.experiment.spending.budget import as_amounts
 from evsys_runtime.experiment.spending.charging import left_of
-from evsys_runtime.record.jsonl import read_jsonl
-from evsys_runtime.record.run_record import RunRecord
 
 __all__ = ["made_again"]
 

@@ -10,11 +10,11 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys.types import Usage
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.jsonl import read_jsonl
+from evsys_record.run_record import PHASES, RunRecord
 from evsys_runtime.evaluation.cached import tells_cached
 from evsys_runtime.experiment.spending.budget import COUNTED
-from evsys_runtime.record.experiment_record import ExperimentRecord
-from evsys_runtime.record.jsonl import read_jsonl
-from evsys_runtime.record.run_record import PHASES, RunRecord
 
 __all__ = ["paid_by", "spent_on_record"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import attrs
 
 from evsys.types import ClaimResult, Comparison
-from evsys_runtime.experiment.verdict.claims import boundaries, claim_outcome, claim_p, name_of_test
 from evsys_runtime.experiment.verdict.comparing import Compared, finite
-from evsys_runtime.experiment.verdict.corrections import Corrected, corrected
-from evsys_runtime.experiment.verdict.paired import Paired
 from evsys_runtime.experiment.verdict.question import Question
+from evsys_stats.claims import boundaries, claim_outcome, claim_p, name_of_test
+from evsys_stats.corrections import Corrected, corrected
+from evsys_stats.paired import Paired
 
 __all__ = ["bounded_claims", "claim_results"]
 

@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys.types import ArmResult, Comparison, Outcome, RunDeviation
+from evsys_record.text import listed
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import MIN_TASKS
-from evsys_runtime.evaluation.ranges import Range
-from evsys_runtime.experiment.verdict.claims import boundaries, claim_p, name_of_test, outcome_p
-from evsys_runtime.experiment.verdict.corrections import Corrected, corrected
-from evsys_runtime.experiment.verdict.paired import Pair, Paired, paired_differences
-from evsys_runtime.experiment.verdict.power import detectable, smallest_p
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS, errors_with, recipe_claim
 from evsys_runtime.experiment.verdict.run_deviation import deviation_words, recipe_runs, with_own_runs
 from evsys_runtime.experiment.verdict.scores import ArmScore, Padding, untrained_score
-from evsys_runtime.experiment.verdict.shrinkage import with_shrunken_effects
-from evsys_runtime.experiment.verdict.signs import ENUMERATE_UP_TO
-from evsys_runtime.record.text import listed
+from evsys_stats.claims import boundaries, claim_p, name_of_test, outcome_p
+from evsys_stats.corrections import Corrected, corrected
+from evsys_stats.paired import Pair, Paired, paired_differences
+from evsys_stats.power import detectable, smallest_p
+from evsys_stats.ranges import Range
+from evsys_stats.recipe import MIN_SEEDS, errors_with, recipe_claim
+from evsys_stats.shrinkage import with_shrunken_effects
+from evsys_stats.signs import ENUMERATE_UP_TO
 
 __all__ = [
     "DRAWS",

@@ -25,6 +25,7 @@ from evsys.types import (
     Verdict,
     WithoutFlagged,
 )
+from evsys_record.text import listed
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.comparing import Compared, draws_at
 from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
@@ -34,13 +35,12 @@ from evsys_runtime.experiment.verdict.leak import marked_leak
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning
 from evsys_runtime.experiment.verdict.noise import runs_above, with_limit
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.recipe import MIN_SEEDS
 from evsys_runtime.experiment.verdict.run_deviation import deviation_words
 from evsys_runtime.experiment.verdict.scores import ArmScore
 from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
 from evsys_runtime.experiment.verdict.settling_curve import Costs
 from evsys_runtime.experiment.verdict.tables import number, signed
-from evsys_runtime.record.text import listed
+from evsys_stats.recipe import MIN_SEEDS
 
 __all__ = ["conclude", "test_looks"]
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.types import Comparison, Confirmed, NoiseFloor, RunDeviation, Verdict
-from evsys_runtime.experiment.verdict.claims import claim_verb
+from evsys_record.text import listed
 from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.tables import signed, stated_interval
-from evsys_runtime.record.text import listed
+from evsys_stats.claims import claim_verb
 
 __all__ = ["Confirming", "confirmed_verdict", "tried_how"]
 

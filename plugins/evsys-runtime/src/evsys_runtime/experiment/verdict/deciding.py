@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evsys.types import ClaimResult, Comparison, Subject, Verdict
-from evsys_runtime.experiment.verdict.claims import claim_verb
+from evsys_record.text import listed
 from evsys_runtime.experiment.verdict.comparing import Compared, lost_repeats
 from evsys_runtime.experiment.verdict.floor import floor_words
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore
-from evsys_runtime.record.text import listed
+from evsys_stats.claims import claim_verb
 
 __all__ = ["best_held", "subject_limit", "subject_of", "verdict_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from evsys.types import OutOfBand
-from evsys_runtime.record.text import listed
+from evsys_record.text import listed
 
 __all__ = ["health_lines"]
 

@@ -13,7 +13,6 @@ import attrs
 
 from evsys.types import ArmResult, ClaimResult, Comparison, EvaluationResult
 from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.evaluation.ranges import seen_range
 from evsys_runtime.experiment.verdict.claim_results import bounded_claims, claim_results
 from evsys_runtime.experiment.verdict.comparing import (
     Compared,
@@ -32,6 +31,7 @@ from evsys_runtime.experiment.verdict.scores import (
     untrained_scoring,
 )
 from evsys_runtime.experiment.verdict.tables import signed
+from evsys_stats.ranges import seen_range
 
 __all__ = ["ArmComparisons", "compare_with_baseline", "missing_warning"]
 

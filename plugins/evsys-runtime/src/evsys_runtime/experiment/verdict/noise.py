@@ -11,8 +11,8 @@ from evsys.types import ArmResult, Comparison, NoiseFloor
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring, value_of
-from evsys_runtime.experiment.verdict.student import studentized_maximum
 from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_stats.student import studentized_maximum
 
 __all__ = [
     "above_noise",

@@ -17,6 +17,8 @@ from evsys.types import (
     LookSeries,
     NoiseFloor,
 )
+from evsys_record.marks import HACKING_SUSPECTED
+from evsys_record.text import listed, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.confirming import tried_how
@@ -33,8 +35,6 @@ from evsys_runtime.experiment.verdict.tables import (
     signed,
     stated_interval,
 )
-from evsys_runtime.record.marks import HACKING_SUSPECTED
-from evsys_runtime.record.text import listed, status_words
 
 __all__ = [
     "comparison_sentence",

@@ -11,10 +11,10 @@ from evsys.types import Claim, NoiseFloor, RunDeviation
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ALPHA, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.evaluation.ranges import Range
 from evsys_runtime.experiment.seeds import derive
-from evsys_runtime.experiment.verdict.claims import least_win
 from evsys_runtime.experiment.verdict.scores import TaskValue
+from evsys_stats.claims import least_win
+from evsys_stats.ranges import Range
 
 __all__ = ["Question", "question_of"]
 

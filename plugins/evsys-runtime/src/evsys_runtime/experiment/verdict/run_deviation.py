@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys.types import RecipeRuns, RunDeviation
+from evsys_record.text import listed
 from evsys_runtime.experiment.verdict.tables import number
-from evsys_runtime.record.text import listed
 
 __all__ = ["deviation_words", "recipe_runs", "run_deviation", "with_own_runs"]
 

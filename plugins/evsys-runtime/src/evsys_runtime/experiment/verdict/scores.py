@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 import attrs
 
 from evsys.types import ArmResult, EvaluationResult, MetricValue
-from evsys_runtime.record.proofs import proof_name
+from evsys_record.proofs import proof_name
 
 __all__ = [
     "ArmScore",

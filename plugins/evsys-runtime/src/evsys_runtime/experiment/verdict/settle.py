@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import attrs
 
 from evsys.types import Comparison, Settling, SettlingPoint
-from evsys_runtime.experiment.verdict.paired import Paired
-from evsys_runtime.experiment.verdict.power import detectable, tasks_to_place
+from evsys_record.text import listed
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.settling_curve import amounts, settling_curve
-from evsys_runtime.record.text import listed
+from evsys_stats.paired import Paired
+from evsys_stats.power import detectable, tasks_to_place
 
 __all__ = ["Advice", "Open", "what_would_settle"]
 

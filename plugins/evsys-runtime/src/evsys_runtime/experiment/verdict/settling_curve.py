@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import attrs
 
 from evsys.types import ArmResult, SettlingPoint, Usage
-from evsys_runtime.experiment.verdict.paired import Paired
-from evsys_runtime.experiment.verdict.power import detectable, runs_to_show, tasks_to_show
+from evsys_stats.paired import Paired
+from evsys_stats.power import detectable, runs_to_show, tasks_to_show
 
 __all__ = ["EFFECTS", "Costs", "amounts", "settling_curve"]
 

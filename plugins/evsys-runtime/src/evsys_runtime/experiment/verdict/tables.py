@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, MetricValue
+from evsys_record.proofs import is_proof
 from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring
-from evsys_runtime.record.proofs import is_proof
 
 __all__ = [
     "Table",

@@ -21,12 +21,12 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES, EvsysError, StoreError, entered, stalled_at
 from evsys.protocols import Log
+from evsys_record.run_record import RunRecord
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import WatchdogConfig
 from evsys_runtime.evaluation.progress import limited
 from evsys_runtime.experiment.watching.stacks import place_in_threads, place_of, stack_of, stacks, tasks_where
 from evsys_runtime.places import is_known
-from evsys_runtime.record.run_record import RunRecord
 
 __all__ = ["STACKS", "Watchdog", "is_stall", "watchdog_of"]
 

@@ -1,0 +1,33 @@
+"""Hashes of the files that a conclusion rests on, taken when it is written, so that an audit finds what was changed later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from evsys_record.hashing import file_digest
+
+__all__ = ["evidence_hashes"]
+
+_OF_THE_EXPERIMENT = ("config.yaml", "resolved.json", "proposals.jsonl")
+_OF_A_RUN = (
+    "run_result.json",
+    "evaluations.jsonl",
+    "validation/rollouts.jsonl",
+    "test/rollouts.jsonl",
+)
+
+
+def evidence_hashes(directory: Path) -> dict[str, str]:
+    """The hash of each of these files of an experiment that is there, by its path in the experiment's folder.
+
+    Raises:
+        StoreError: a file can't be read.
+    """
+    return {path.relative_to(directory).as_posix(): file_digest(path) for path in _evidence(directory)}
+
+
+def _evidence(directory: Path) -> Iterator[Path]:
+    paths = [directory / name for name in _OF_THE_EXPERIMENT]
+    paths += [run / name for run in sorted(directory.glob("runs/*")) for name in _OF_A_RUN]
+    return (path for path in paths if path.is_file())

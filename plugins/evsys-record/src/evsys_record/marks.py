@@ -1,0 +1,134 @@
+"""Marks: the reasons to be careful with a past conclusion, in the same words wherever the experiment is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from evsys.types import Conclusion
+    from evsys_record.past import PastExperiment
+
+__all__ = [
+    "DISQUALIFYING",
+    "HACKING_SUSPECTED",
+    "Mark",
+    "MarkKind",
+    "concluded_labels",
+    "disqualifying",
+    "labels",
+    "marks_of",
+    "with_marks",
+]
+
+MarkKind = Literal[
+    "retracted",
+    "rests_on_retracted",
+    "edited",
+    "audit_differs",
+    "dry",
+    "simulated",
+    "leaked",
+    "reward_hacking",
+    "question_changed",
+    "look",
+    "ledger_rebuilt",
+]
+
+HACKING_SUSPECTED = "reward_hacking_suspected"
+"""The key of `extra` in a conclusion that names the runs whose guard raised an alarm."""
+
+DISQUALIFYING: frozenset[MarkKind] = frozenset(
+    {"retracted", "rests_on_retracted", "edited", "audit_differs", "dry", "simulated", "leaked"}
+)
+"""Marks of experiments that nothing can be recommended from."""
+
+
+@attrs.frozen(kw_only=True)
+class Mark:
+    """A reason to be careful with a conclusion: its `kind` for programs, a `label` of a few words for tables, and a sentence."""
+
+    kind: MarkKind
+    label: str
+    says: str
+
+
+def marks_of(past: PastExperiment) -> tuple[Mark, ...]:
+    """The marks that follow from the fields of an experiment, the most serious first."""
+    return tuple(_marks(past))
+
+
+def concluded_labels(conclusion: Conclusion) -> tuple[str, ...]:
+    """The labels of the marks that a conclusion has when it is made; others follow from what happens to it later."""
+    extra, series = conclusion.extra, conclusion.looks
+    found = {
+        "simulated": bool(extra.get("simulated_by")),
+        f"{extra.get('leaked') or 0.0:.0%} leaked": bool(extra.get("leaked")),
+        "reward hacking suspected": bool(extra.get(HACKING_SUSPECTED)),
+        "question changed after results": bool(conclusion.question_changed),
+    }
+    if series is not None and series.tested:
+        found[f"look {series.number}"] = series.number > 1
+        found["ledger of looks rebuilt"] = series.rebuilt
+    return tuple(label for label, there in found.items() if there)
+
+
+def disqualifying(marks: Iterable[Mark]) -> frozenset[MarkKind]:
+    """The kinds of those marks that keep an experiment from being recommended or counted; empty if none does."""
+    return frozenset(mark.kind for mark in marks) & DISQUALIFYING
+
+
+def labels(marks: Iterable[Mark]) -> tuple[str, ...]:
+    """The labels of marks, in order."""
+    return tuple(mark.label for mark in marks)
+
+
+def with_marks(text: str | None, subject: str | None, marks: Iterable[Mark] = (), *more: str) -> str:
+    """A verdict, or a name, with the subject and the marks behind it, such as `SUPPORTED (this checkpoint, simulated)`.
+
+    Args:
+        text: what they are put behind; None is empty.
+        subject: what the verdict is about, `checkpoint` or `recipe`; None if nothing was decided.
+        marks: those of the experiment.
+        more: further remarks.
+    """
+    about = [] if subject is None else [f"this {subject}"]
+    remarks = [*about, *labels(marks), *more]
+    return f"{text or ''}{f' ({", ".join(remarks)})' if remarks else ''}".strip()
+
+
+def _marks(past: PastExperiment) -> Iterator[Mark]:
+    if past.retracted is not None:
+        yield Mark(kind="retracted", label="retracted", says=f"it was retracted: {past.retracted}")
+    if past.rests_on:
+        says = f"it rests on retracted experiments: {', '.join(past.rests_on)}"
+        yield Mark(kind="rests_on_retracted", label="rests on retracted", says=says)
+    if past.edited:
+        says = "its conclusion.json was edited after the run wrote it"
+        yield Mark(kind="edited", label="edited", says=says)
+    if past.audit_differs:
+        says = f"its audit found {past.audit_differs} difference{'s' * (past.audit_differs != 1)}"
+        yield Mark(kind="audit_differs", label="audit: differs", says=says)
+    if past.dry:
+        yield Mark(kind="dry", label="dry run", says="it is a dry run: a few steps and tasks only")
+    if past.simulated_by:
+        says = f"the model is simulated by {', '.join(past.simulated_by)}"
+        yield Mark(kind="simulated", label="simulated", says=says)
+    if past.leaked_share:
+        share = f"{past.leaked_share:.0%}" if past.leaked_share >= 0.01 else "under 1%"
+        says = f"{share} of the scored tasks are among the training rows"
+        yield Mark(kind="leaked", label=f"{share} leaked", says=says)
+    if past.hacking_suspected:
+        says = f"the reward and the guard of {', '.join(past.hacking_suspected)} parted ways in training"
+        yield Mark(kind="reward_hacking", label="reward hacking suspected", says=says)
+    if past.question_changed:
+        says = f"the question changed after results were known: {', '.join(past.question_changed)}"
+        yield Mark(kind="question_changed", label="question changed after results", says=says)
+    if past.look is not None and past.look.of > 1:
+        place = f"look {past.look.number} of {past.look.of}"
+        yield Mark(kind="look", label=place, says=f"it is {place} at its question, which share one level")
+    if past.ledger_rebuilt:
+        says = "the ledger of looks had been missing when it concluded, so looks of deleted experiments weren't counted"
+        yield Mark(kind="ledger_rebuilt", label="ledger of looks rebuilt", says=says)

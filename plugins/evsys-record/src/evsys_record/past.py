@@ -1,0 +1,303 @@
+"""What the memory of past experiments says: the shapes that `evsys history`, `show` and `reindex` print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import attrs
+
+from evsys.types.evidence import Settling, SettlingPoint
+from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, Status
+from evsys.types.rollouts import Usage
+from evsys_record.attempts import Attempt
+from evsys_record.differing import Difference
+from evsys_record.marks import Mark
+
+__all__ = [
+    "EXPERIMENT_STATUSES",
+    "RUN_STATUSES",
+    "History",
+    "LookPlace",
+    "NearArm",
+    "PastEvaluation",
+    "PastExperiment",
+    "PastRun",
+    "RecordFile",
+    "Reindexed",
+    "Scored",
+    "Shown",
+    "ShownRun",
+    "Superseded",
+    "Unreadable",
+]
+
+EXPERIMENT_STATUSES = (*get_args(Status), "running", "crashed", "unreadable")
+"""How an experiment ended; `running` while somebody holds its lock, `crashed` where its process is gone and never said how it
+ended, `unreadable` where its files don't say.
+"""
+
+RUN_STATUSES = (*EXPERIMENT_STATUSES, "waiting")
+"""The same of a run; `waiting` for one whose turn hasn't come, `skipped` for one whose turn never came."""
+
+
+@attrs.frozen(kw_only=True)
+class LookPlace:
+    """Which look at its question an experiment is, and of how many on record."""
+
+    number: int
+    of: int
+
+
+@attrs.frozen(kw_only=True)
+class PastExperiment:
+    """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
+    baseline with the interval of that, which is that of the winner once more where it was confirmed. `moment` is when it began, by its folder's name where its files don't tell, UTC.
+
+    `claim` is what was claimed of the arms, with its `margin`; null in records of earlier versions. `failed` names the runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
+    hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
+
+    `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
+    `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict: `checkpoint` or `recipe`), `edited`
+    (conclusion.json is no longer what the run wrote), and `audit_differs` (checks of the saved audit that differ), and `ledger_rebuilt` (the ledger of looks had been missing). `look` is its place among all looks at its question; None if it tested nothing.
+    """
+
+    experiment_id: str
+    name: str | None = None
+    status: str = "unreadable"
+    dry: bool = False
+    moment: str = ""
+    finished: str | None = None
+    hypothesis: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    parent: str | None = None
+    project_goal_id: str | None = None
+    verdict: str | None = None
+    reason: str | None = None
+    metric: str | None = None
+    direction: str | None = None
+    baseline: str | None = None
+    best_arm: str | None = None
+    before: float | None = None
+    after: float | None = None
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    comparisons: tuple[Comparison, ...] = ()
+    confirmed: Comparison | None = None
+    runs: int = 0
+    runs_completed: int = 0
+    algorithms: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    config_hash: str | None = None
+    usage: Usage | None = None
+    seconds: float | None = None
+    exit_code: int | None = None
+    failed: tuple[str, ...] = ()
+    minimum_effect: float | None = None
+    claim: str | None = None
+    margin: float | None = None
+    settle: str | None = None
+    settling: Settling | None = None
+    settling_curve: tuple[SettlingPoint, ...] = ()
+    superseded: tuple[str, ...] = ()
+    retracted: str | None = None
+    retracted_at: str | None = None
+    cites: tuple[str, ...] = ()
+    rests_on: tuple[str, ...] = ()
+    subject: str | None = None
+    simulated_by: tuple[str, ...] = ()
+    leaked_share: float | None = None
+    question_changed: tuple[str, ...] = ()
+    hacking_suspected: tuple[str, ...] = ()
+    edited: bool = False
+    look: LookPlace | None = None
+    audit_differs: int = 0
+    ledger_rebuilt: bool = False
+    marks: tuple[Mark, ...] = ()
+    problem: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PastRun:
+    """A run (an arm at a repeat) on record, as its newest attempt left it. `score` is the success metric of the checkpoint that
+    counts, with its interval; None unless it completed. `selected_step` and `selected_checkpoint`, from the run's folder
+    on, are None if the last checkpoint counts. `rows` counts those that it was trained on. `label` is the arm's name, with the stage of it that this is. `diverged`: its loss rose and stayed up, though it may have completed.
+    """
+
+    experiment_id: str
+    run_id: str
+    folder: str | None = None
+    arm: str | None = None
+    label: str | None = None
+    repeat: int | None = None
+    seed: int | None = None
+    status: str = "unreadable"
+    algorithm: str | None = None
+    model: str | None = None
+    backend: str | None = None
+    identity: str | None = None
+    data_hash: str | None = None
+    rows: int | None = None
+    attempts: int = 0
+    steps: int | None = None
+    selected_step: int | None = None
+    selected_checkpoint: str | None = None
+    score: float | None = None
+    low: float | None = None
+    high: float | None = None
+    failure: str | None = None
+    place: str | None = None
+    boundary: str | None = None
+    error_type: str | None = None
+    plugin: str | None = None
+    diverged: bool = False
+    usage: Usage | None = None
+    seconds: float | None = None
+    problem: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class NearArm:
+    """The arm on record that is nearest to one of a config, of each experiment one.
+
+    `distance` adds up what differs: 1 for a value, less for a number that is near. `same` are those of `model`, `data` and `algorithm` that
+    are the same. In `differences`, `one` is what the config has and `other` what is on record.
+    """
+
+    experiment_id: str
+    arm: str
+    near_to: str
+    distance: float
+    same: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    runs: int = 0
+    status: str | None = None
+    score: float | None = None
+    outcome: str | None = None
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: str | None = None
+    subject: str | None = None
+    metric: str | None = None
+    hypothesis: str | None = None
+    retracted: str | None = None
+    rests_on: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class PastEvaluation:
+    """An evaluation as `evsys history` lists it: `scores` maps `<benchmark>.<metric>` to its value.
+
+    `tests` names the benchmarks that have the tasks of a final test: each scoring of them is a look at the test.
+    """
+
+    evaluation_id: str
+    model: str
+    moment: str
+    status: str
+    scores: Mapping[str, float | None] = attrs.field(factory=dict)
+    tests: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class History:
+    """What `evsys history --json` prints. `total` were found, of which the first are listed: experiments, or their runs, or, with
+    `--near`, the nearest arms of experiments.
+
+    `evaluations` are those that `evsys eval` recorded, if nothing narrows the list but its length and a date.
+    `index` says where the index is kept, None in memory; `full_text` how words are looked for.
+    """
+
+    records: str
+    index: str | None
+    full_text: Literal["fts5", "like"]
+    total: int
+    experiments: tuple[PastExperiment, ...] = ()
+    runs: tuple[PastRun, ...] = ()
+    near: tuple[NearArm, ...] = ()
+    evaluations: tuple[PastEvaluation, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Unreadable:
+    """A record, or a run of one, that can't be read, and why."""
+
+    experiment_id: str
+    run_id: str | None
+    problem: str
+
+
+@attrs.frozen(kw_only=True)
+class Reindexed:
+    """What `evsys reindex --json` prints: what is in the new index, dry runs apart."""
+
+    records: str
+    index: str | None
+    full_text: Literal["fts5", "like"]
+    experiments: int
+    runs: int
+    dry: int
+    seconds: float
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class RecordFile:
+    """A file of a record, or a folder with the bytes of all that is in it; a folder's path ends in `/`."""
+
+    path: str
+    bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class Scored:
+    """A metric of what a run started from (step 0) or ended with."""
+
+    benchmark: str
+    split: str
+    step: int
+    metric: str
+    score: MetricValue
+
+
+@attrs.frozen(kw_only=True)
+class ShownRun:
+    """A run in `evsys show`. `result` is all of run_result.json; what is printed has it, and `files`, of a run that was asked for by
+    name.
+    """
+
+    past: PastRun
+    attempts: tuple[Attempt, ...] = ()
+    scores: tuple[Scored, ...] = ()
+    files: tuple[RecordFile, ...] = ()
+    result: ArmResult | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Superseded:
+    """What an experiment had concluded before it was gone on with, in the file that holds all of it."""
+
+    file: str
+    verdict: str | None
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class Shown:
+    """What `evsys show --json` prints. `ancestors` begins with the parent; `conclusion` is None before there is one; `superseded` are those
+    before it, the oldest first.
+    """
+
+    directory: str
+    experiment: PastExperiment
+    conclusion: Conclusion | None = None
+    superseded: tuple[Superseded, ...] = ()
+    ancestors: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    runs: tuple[ShownRun, ...] = ()
+    files: tuple[RecordFile, ...] = ()

@@ -1,0 +1,422 @@
+"""From the files of a record to what history says of it. Whatever a file holds, a record is told of, never an error raised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import StoreError
+from evsys.types.evidence import Look, Settling, SettlingPoint
+from evsys.types.results import Comparison
+from evsys.types.rollouts import Usage
+from evsys_record.attempts import Attempt, superseded
+from evsys_record.audits import is_edited, saved_differences
+from evsys_record.files import read_json
+from evsys_record.leaves import short_leaves
+from evsys_record.marks import HACKING_SUSPECTED
+from evsys_record.past import PastExperiment, PastRun
+from evsys_record.proofs import proof_name
+from evsys_record.questions import (
+    AskedQuestion,
+    ScoredEntry,
+    asked_question,
+    looks_taken,
+    scored_entries,
+)
+from evsys_record.result_files import RESULT, read_run_result
+from evsys_record.retraction import retraction_of
+
+__all__ = [
+    "PLANNED",
+    "RUNNING",
+    "STARTED",
+    "ReadExperiment",
+    "ReadRun",
+    "planned_run",
+    "read_experiment",
+    "read_run",
+    "set_aside",
+]
+
+RUNNING = "running"
+"""What experiment.json says until an experiment ends; its lock tells whether that is still so."""
+
+STARTED, PLANNED = "started", "planned"
+"""States of runs without a result: the newest attempt hasn't ended, or there was none. The experiment's status tells more."""
+
+_UNREADABLE = "unreadable"
+_STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-")
+_OF_RECORD = re.compile(r"(?:^|/)([^/]+)/runs/[^/]+/checkpoints(?:/|$)")
+"""A path of a checkpoint in a record, and the experiment's id in it."""
+_DIVERGED = "training diverged"
+"""What the warning of `training.health` says of a loss that rose and stayed up."""
+
+_ODD = (StoreError, AttributeError, KeyError, TypeError, ValueError)
+"""What reading a record may raise that isn't as evsys writes it: torn, edited, of another format."""
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "trained_tokens", "unpriced")
+
+type Tree = Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class ReadExperiment:
+    """`past` without what its runs tell; `words` are those to look for; `arms` maps a planned run to what resolved.json says.
+
+    `leaves` has the config of each arm by dotted path, as JSON texts. `marks` are what programs find it by: the `noise` floor that it
+    measured, the `arms` that it trained. `asked` is its question, with the `looks` that it took at it; None for a dry run and without a
+    success metric. `entries` are its benchmark entries.
+    """
+
+    past: PastExperiment
+    words: str
+    arms: Mapping[str, Tree]
+    leaves: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
+    marks: tuple[tuple[str, str], ...] = ()
+    asked: AskedQuestion | None = None
+    looks: tuple[Look, ...] = ()
+    entries: tuple[ScoredEntry, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ReadRun:
+    """`past.status` is the status of the result, or `STARTED`. `looks` are its scorings: the hash of the entry's rows and the step of each."""
+
+    past: PastRun
+    words: str
+    looks: frozenset[tuple[str, int]] = frozenset()
+
+
+def read_experiment(folder: Path) -> ReadExperiment:
+    """What the files of an experiment as a whole say; `status` is the one in the file."""
+    try:
+        return _experiment(folder)
+    except _ODD as exc:
+        past = PastExperiment(
+            experiment_id=folder.name, status=_UNREADABLE, moment=_moment(folder.name), problem=_why(exc)
+        )
+        return ReadExperiment(past=past, words=folder.name, arms={})
+
+
+def _experiment(folder: Path) -> ReadExperiment:
+    facts = read_json(folder / "experiment.json")
+    conclusion = _optional(folder / "conclusion.json") if facts["finished"] is not None else {}
+    tree = _optional(folder / "resolved.json")
+    resolved = {str(arm["run_id"]): arm for arm in tree.get("arms", ())}
+    # A run that was added to confirm a winner is that arm once more.
+    of_arm = {str(arm.get("arm")): {"run": arm.get("run")} for arm in resolved.values()}
+    planned = {
+        str(arm["run_id"]): {**resolved.get(str(arm["run_id"]), of_arm.get(str(arm.get("arm")), {})), **arm}
+        for arm in facts.get("arms") or ()
+    }
+    if facts["finished"] is not None:  # while it goes on their turn may come
+        for run_id, ended in (facts.get("not_started") or {}).items():
+            planned.setdefault(run_id, {})["not_started"] = {**ended}
+    before = list(set_aside(folder))
+    comparisons = tuple(_known(Comparison, each) for each in conclusion.get("comparisons", ()))
+    best = next((c for c in comparisons if c.arm == conclusion.get("best_arm")), None)
+    retracted = retraction_of(folder)
+    again = conclusion.get("confirmed")
+    confirmed = None if not again else _known(Comparison, again["comparison"])
+    # The effect by which an arm was chosen is partly luck; that of the runs that confirmed it isn't.
+    sure = best if confirmed is None or confirmed.effect is None else confirmed
+    # Its scores are those of the success metric, which may be of another entry than what confirmed it.
+    scored = sure if not again or again.get("metric") == conclusion.get("metric") else best
+    past = PastExperiment(
+        experiment_id=folder.name,
+        name=_text(facts["name"]),
+        status=str(facts["status"]),
+        dry=bool(facts["dry"]),
+        moment=str(facts["created"]),
+        finished=_text(facts["finished"]),
+        tags=tuple(str(tag) for tag in facts.get("tags") or ()),
+        parent=_text(facts.get("parent_experiment_id")),
+        metric=_text(facts.get("success_metric")),
+        hypothesis=_text(facts.get("hypothesis")),
+        description=_text(facts.get("description")),
+        project_goal_id=_text(facts.get("project_goal_id")),
+        direction=_text(facts.get("direction")),
+        baseline=_text(facts.get("baseline")),
+        verdict=_text(conclusion.get("verdict")),
+        reason=_text(conclusion.get("reason")),
+        best_arm=_text(conclusion.get("best_arm")),
+        before=_number(scored and scored.before),
+        after=_number(scored and scored.after),
+        effect=_number(sure and sure.effect),
+        low=_number(sure and sure.low),
+        high=_number(sure and sure.high),
+        comparisons=comparisons,
+        algorithms=_kinds(planned, "algorithm", "kind"),
+        models=_kinds(planned, "model", "name"),
+        backends=_kinds(planned, "backend", "kind"),
+        config_hash=_text(facts.get("config_hash")),
+        usage=_usage(facts),
+        seconds=_number(facts.get("seconds")),
+        exit_code=facts.get("exit_code"),
+        failed=tuple(str(name) for name in facts.get("failed") or ()),
+        confirmed=confirmed,
+        minimum_effect=_number(conclusion.get("minimum_effect")),
+        claim=_text(conclusion.get("claim") or facts.get("claim")),
+        margin=_number(conclusion.get("margin")),
+        settle=_text(conclusion.get("settle")),
+        settling=None if not conclusion.get("settling") else _known(Settling, conclusion["settling"]),
+        settling_curve=tuple(_known(SettlingPoint, each) for each in conclusion.get("settling_curve") or ()),
+        superseded=tuple(str(tree.get("verdict") or "none") for tree in before),
+        retracted=None if retracted is None else retracted.reason,
+        retracted_at=None if retracted is None else retracted.time,
+        cites=tuple(_cited(folder.name, facts, planned, conclusion)),
+        subject=_subject(conclusion, comparisons if confirmed is None else (confirmed,)),
+        simulated_by=tuple(map(str, (conclusion.get("extra") or {}).get("simulated_by") or ())),
+        leaked_share=_leaked_share(conclusion),
+        question_changed=tuple(map(str, conclusion.get("question_changed") or ())),
+        hacking_suspected=tuple(map(str, (conclusion.get("extra") or {}).get(HACKING_SUSPECTED) or ())),
+        edited=bool(conclusion) and is_edited(folder, facts),
+        audit_differs=saved_differences(folder, facts),
+        ledger_rebuilt=bool((conclusion.get("looks") or {}).get("rebuilt")),
+    )
+    said = (
+        *(past.experiment_id, past.name, past.description, past.hypothesis, *past.tags, past.metric),
+        *(past.verdict, past.reason, past.settle, past.retracted, *(c.arm for c in comparisons)),
+        *(*past.algorithms, *past.models, *past.backends, *(facts.get("warnings") or ())),
+    )
+    leaves: dict[str, Mapping[str, str]] = {}
+    for arm in resolved.values():
+        name = _label(arm)
+        if name is not None and name not in leaves and isinstance(arm.get("run"), Mapping):
+            leaves[name] = short_leaves(arm["run"])
+    looks = looks_taken(folder.name, [*before, *([conclusion] if conclusion else [])])
+    simulated = bool((conclusion.get("extra") or {}).get("simulated_by"))
+    entry = None if not again else str(again["benchmark"])
+    return ReadExperiment(
+        past=past,
+        words=_words(said),
+        arms=planned,
+        leaves=leaves,
+        marks=tuple(_marks(facts, conclusion, tree)),
+        asked=None if past.dry else asked_question(facts, tree, simulated=simulated, entry=entry),
+        looks=looks,
+        entries=() if past.dry else tuple(scored_entries(facts)),
+    )
+
+
+def _subject(conclusion: Tree, deciding: Sequence[Comparison]) -> str | None:
+    """What a verdict that was reached is about; in an older record, what the comparisons that decided it claim."""
+    if conclusion.get("verdict") not in ("SUPPORTED", "REFUTED"):
+        return None
+    claims = {each.claim for each in deciding if each.claim is not None}
+    derived = None if not claims else "recipe" if claims == {"recipe"} else "checkpoint"
+    return _text(conclusion.get("subject") or derived)
+
+
+def _leaked_share(conclusion: Tree) -> float | None:
+    """The share of the scored tasks that are in training rows; None if none is."""
+    rest = conclusion.get("without_flagged")
+    if not rest or not rest.get("tasks"):
+        return None
+    clean = max((int(each.get("n_tasks") or 0) for each in rest.get("comparisons") or ()), default=0)
+    return len(rest["tasks"]) / (len(rest["tasks"]) + clean)
+
+
+def _marks(facts: Tree, conclusion: Tree, resolved: Tree) -> Iterator[tuple[str, str]]:
+    """What other experiments look for: its noise floor, its recipes, the tasks that it scored."""
+    floor = conclusion.get("noise_floor") or {}
+    if floor.get("identity") and floor.get("experiment_id") is None:
+        yield "noise", str(floor["identity"])
+    arms = (facts.get("preregistered") or {}).get("arms")
+    if arms:
+        yield "arms", str(arms)
+    for entry in resolved.get("benchmarks") or ():
+        if isinstance(entry, Mapping) and entry.get("hash"):
+            yield "tasks", str(entry["hash"])
+
+
+def _label(arm: Tree) -> str | None:
+    """What a resolved arm is told apart by: its name, with its stage where it has one."""
+    name, stage = _text(arm.get("arm")), arm.get("stage")
+    return name if name is None or stage is None else f"{name}.{stage}"
+
+
+def set_aside(folder: Path) -> Iterator[Tree]:
+    """The conclusions that were set aside when the experiment was resumed, the oldest first."""
+    for number in count(1):
+        path = folder / f"conclusion.{number}.json"
+        if not path.exists():
+            return
+        yield read_json(path)
+
+
+def _cited(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: Tree) -> Iterator[str]:
+    """Experiments whose results this one builds on: its parent, those that its weights are from, the one of its noise floor."""
+    found = [facts.get("parent_experiment_id")]
+    for arm in planned.values():
+        model = (arm.get("run") or {}).get("model") or {}
+        for key in ("init_from_checkpoint", "load_checkpoint_path"):
+            named = _OF_RECORD.search(str(model.get(key) or "").replace("\\", "/"))
+            found.append(named and named[1])
+    floor = conclusion.get("noise_floor")
+    if isinstance(floor, Mapping):
+        found.append(floor.get("experiment_id"))
+    yield from dict.fromkeys(str(each) for each in found if each and each != own)
+
+
+def read_run(folder: Path, experiment: ReadExperiment) -> ReadRun:
+    """What the files of a run say, through its newest attempt: the result of an attempt that another went on from is history."""
+    try:
+        return _run(folder, experiment)
+    except _ODD as exc:
+        past = PastRun(
+            experiment_id=experiment.past.experiment_id,
+            run_id=folder.name,
+            folder=folder.name,
+            status=_UNREADABLE,
+            problem=_why(exc),
+        )
+        return ReadRun(past=past, words="")
+
+
+def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
+    facts = read_json(folder / "run.json")
+    attempts = [_known(Attempt, attempt) for attempt in facts["attempts"]]
+    result = read_run_result(folder) if (folder / RESULT).exists() else {}
+    if superseded(result, attempts):
+        result = {}
+    run_id = str(facts["run_id"])
+    run, failure = result.get("run") or {}, result.get("failure") or {}
+    status = str(result.get("status", STARTED))
+    why = failure.get("message") or (run.get("stop_reason") if status != "completed" else None)
+    data = facts.get("data") or {}
+    score, selected = _score(result, experiment.past.metric), run.get("selected_checkpoint") or {}
+    past = PastRun(
+        experiment_id=experiment.past.experiment_id,
+        run_id=run_id,
+        folder=folder.name,
+        arm=_text(facts.get("arm")),
+        repeat=facts.get("repeat"),
+        seed=facts.get("seed", result.get("seed")),
+        status=status,
+        label=_label({"arm": facts.get("arm"), **experiment.arms.get(run_id, {})}),
+        **_named(experiment.arms.get(run_id, {})),
+        identity=_text(result.get("identity") or facts.get("identity")),
+        data_hash=_text(data.get("fingerprint")),
+        rows=data.get("rows"),
+        attempts=len(attempts),
+        steps=run.get("steps"),
+        selected_step=selected.get("step"),
+        selected_checkpoint=_text(selected.get("checkpoint")),
+        score=_number(score.get("value")),
+        low=_number(score.get("low")),
+        high=_number(score.get("high")),
+        failure=_text(why),
+        place=_text(failure.get("place")),
+        boundary=_text(failure.get("boundary")),
+        error_type=_text(failure.get("error_type")),
+        plugin=_text(failure.get("plugin")),
+        diverged=any(_DIVERGED in str(warning) for warning in run.get("warnings") or ()),
+        usage=_usage(result),
+        seconds=_number(result.get("seconds")),
+    )
+    words = _words((why, failure.get("error_type"), failure.get("plugin")))
+    return ReadRun(past=past, words=words, looks=frozenset(_looks(result)))
+
+
+def _looks(result: Tree) -> Iterator[tuple[str, int]]:
+    for scored in result.get("evaluations") or ():
+        if scored["model"] is None and scored["benchmark_hash"]:
+            yield str(scored["benchmark_hash"]), int(scored["step"])
+
+
+def planned_run(run_id: str, experiment: ReadExperiment) -> PastRun:
+    """A run that has no folder yet, or never got one: what it ended with is then known to the experiment alone."""
+    arm = experiment.arms[run_id]
+    ended = arm.get("not_started") or {}
+    return PastRun(
+        experiment_id=experiment.past.experiment_id,
+        run_id=run_id,
+        arm=arm.get("arm"),
+        repeat=arm.get("repeat"),
+        label=_label(arm),
+        status=str(ended.get("status", PLANNED)),
+        failure=_text(ended.get("reason")),
+        **_named(arm),
+    )
+
+
+def _score(result: Tree, metric: str | None) -> Tree:
+    """The success metric of the checkpoint that counts; what an unfinished run scored on the way isn't its result."""
+    if metric is None or result.get("status") != "completed":
+        return {}
+    evaluations = [e for e in result["evaluations"] if e["model"] is None and e["step"] > 0]
+    # A dot may be part of a name: of two entries that fit, the longer is meant.
+    labels = [e["benchmark"] for e in evaluations if metric.startswith(f"{e['benchmark']}.")]
+    label = max(labels, key=len, default="")
+    selected = ((result.get("run") or {}).get("selected_checkpoint") or {}).get("step")
+    counted = [e for e in evaluations if e["benchmark"] == proof_name(label)]
+    counted = counted or [e for e in evaluations if e["benchmark"] == label]
+    counted = [e for e in counted if selected in (None, e["step"])]
+    last = max(counted, key=lambda e: int(e["step"]), default=None)
+    if last is None or last["status"] != "completed":
+        return {}
+    value: Tree = last["metrics"].get(metric.removeprefix(f"{label}."), {})
+    return value
+
+
+def _named(arm: Tree) -> dict[str, Any]:
+    run = arm.get("run") or {}
+    named = (("algorithm", "kind"), ("model", "name"), ("backend", "kind"))
+    return {part: (run.get(part) or {}).get(key) for part, key in named}
+
+
+def _kinds(arms: Mapping[str, Tree], part: str, key: str) -> tuple[str, ...]:
+    found = (((arm.get("run") or {}).get(part) or {}).get(key) for arm in arms.values())
+    return tuple(dict.fromkeys(str(name) for name in found if name))
+
+
+def _usage(tree: Tree) -> Usage | None:
+    used = tree.get("usage")
+    if used is None:
+        return None
+    tokens = {name: int(used.get(name) or 0) for name in _COUNTS}
+    return Usage(**tokens, seconds=float(used.get("seconds") or 0.0), cost_usd=_number(used.get("cost_usd")))
+
+
+def _known[T: attrs.AttrsInstance](cls: type[T], tree: Tree) -> T:
+    """The fields that this version knows: a later one may have added some."""
+    names = {field.name for field in attrs.fields(cls)}
+    return cls(**{name: value for name, value in tree.items() if name in names})
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _optional(path: Path) -> Tree:
+    """A file that may not be there yet."""
+    return read_json(path) if path.exists() else {}
+
+
+def _words(said: tuple[object, ...]) -> str:
+    return "\n".join(str(each) for each in said if each)
+
+
+def _moment(folder: str) -> str:
+    """When an experiment began, by its folder's name."""
+    found = _STAMP.match(folder)
+    if found is None:
+        return ""
+    year, month, day, hour, minute, second = found.groups()
+    return f"{year}-{month}-{day}T{hour}:{minute}:{second}.000Z"
+
+
+def _why(exc: Exception) -> str:
+    if isinstance(exc, StoreError):
+        return str(exc)
+    return f"it isn't as evsys writes records ({type(exc).__name__}: {exc})"

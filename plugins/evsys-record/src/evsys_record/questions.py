@@ -1,0 +1,286 @@
+"""The question that a record asks, whatever its arms, entries and files are called, and the looks that were taken at it.
+
+Everything is read from the record's trees, so that a running experiment and one of an earlier version are treated alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+
+from evsys.types.evidence import Look
+from evsys_record.hashing import digest
+from evsys_record.leaves import short_leaves
+from evsys_record.task_contents import TaskContents, share_in_common
+
+__all__ = [
+    "ALIKE",
+    "AskedQuestion",
+    "ScoredEntry",
+    "asked_question",
+    "complete_looks",
+    "looks_taken",
+    "scored_entries",
+]
+
+ALIKE = 0.5
+"""Benchmarks that share this part of the smaller one's tasks are one benchmark."""
+
+_BASE_MODEL = "base_model"
+_NO_LEVER = "nothing"
+_PLACE = re.compile(r"\[\d+\]")
+_NOT_LEVERS = frozenset({"seed"})
+
+type Tree = Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class AskedQuestion:
+    """What is asked, told apart by what can't be renamed.
+
+    `metric` is the kind of the success metric; `baseline` says what the baseline is made of. The margin, the values of numbers and the seeds
+    don't tell questions apart: the next attempt at a question changes these first. `simulated` questions are apart from real ones.
+    `entry_hash` is that of the entry's rows, which is all that older records have of the tasks; `contents` is what newer ones have.
+    """
+
+    metric: str
+    direction: str
+    claim: str
+    baseline: str
+    levers: tuple[str, ...]
+    simulated: bool
+    entry_hash: str | None = None
+    contents: TaskContents | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """The same for questions that may be one."""
+        claim = "better" if self.claim == "worse" else self.claim
+        return digest([self.metric, claim, self.baseline, self.simulated])
+
+    @cached_property
+    def asserted(self) -> frozenset[str]:
+        """The levers, turned round where the claim is that the metric falls: `worse` says of one direction what `better` says of the other.
+
+        That a higher rate is better, that a lower one is worse, and that a lower one is better where less is better are one claim. Equality has no direction.
+        """
+        if self.claim == "equal":
+            return frozenset(lever.lstrip("+-") for lever in self.levers)
+        rises = (self.claim == "worse") == (self.direction == "min")
+        return frozenset(self.levers if rises else map(_turned, self.levers))
+
+    def is_same(self, other: AskedQuestion) -> bool:
+        """Whether both are one question: the same key, a lever in common, and at least half of the smaller set of tasks."""
+        if self.key != other.key or not self.asserted & other.asserted:
+            return False
+        if self.entry_hash is not None and self.entry_hash == other.entry_hash:
+            return True
+        if self.contents is None or other.contents is None:
+            return False
+        return share_in_common(self.contents, other.contents) >= ALIKE
+
+
+@attrs.frozen(kw_only=True)
+class ScoredEntry:
+    """A benchmark entry of an experiment: its name and split, the hash of its rows, and what its tasks ask."""
+
+    name: str
+    split: str
+    entry_hash: str | None
+    contents: TaskContents | None
+
+    def is_same(self, other: ScoredEntry) -> bool:
+        """Whether both have the same tasks, by `ALIKE`."""
+        if self.entry_hash is not None and self.entry_hash == other.entry_hash:
+            return True
+        if self.contents is None or other.contents is None:
+            return False
+        return share_in_common(self.contents, other.contents) >= ALIKE
+
+
+def scored_entries(facts: Tree) -> Iterator[ScoredEntry]:
+    """The benchmark entries of experiment.json."""
+    for name, entry in (facts.get("benchmarks") or {}).items():
+        yield ScoredEntry(
+            name=name,
+            split=str(entry.get("split")),
+            entry_hash=entry.get("hash"),
+            contents=_contents(facts, name),
+        )
+
+
+def _entry_of_metric(metric: str, names: Sequence[str]) -> str | None:
+    """The entry that `<entry>.<metric>` names; of two that fit, the longer name is meant. None if none fits."""
+    fitting = [name for name in names if metric.startswith(f"{name}.")]
+    return max(fitting, key=len, default=None)
+
+
+def _contents(facts: Tree, entry: str) -> TaskContents | None:
+    """The task contents of an entry by experiment.json; None in older records."""
+    tree = (facts.get("task_contents") or {}).get(entry)
+    return None if tree is None else TaskContents.of_tree(tree)
+
+
+def asked_question(
+    facts: Tree, resolved: Tree, *, simulated: bool, entry: str | None = None
+) -> AskedQuestion | None:
+    """The question of a record; None if it asks nothing.
+
+    Args:
+        facts: experiment.json.
+        resolved: resolved.json.
+        simulated: whether a backend of it only imitates a model.
+        entry: the benchmark entry that decides; by default that of the success metric.
+    """
+    metric, entries = facts.get("success_metric"), list(resolved.get("benchmarks") or ())
+    own = None if metric is None else _entry_of_metric(metric, [str(each["name"]) for each in entries])
+    if metric is None or own is None:
+        return None
+    deciding = own if entry is None else entry
+    scored = next(each for each in entries if each["name"] == deciding)
+    metadata = resolved.get("metadata") or {}
+    baseline = str(facts.get("baseline") or _BASE_MODEL)
+    contrast = metadata.get("contrast") or {}
+    arms = {
+        name: runs
+        for name, runs in _arms(resolved).items()
+        if name == baseline or contrast.get("arm") in (None, name)
+    }
+    return AskedQuestion(
+        metric=_metric_kind(metric.removeprefix(f"{own}."), scored),
+        direction=str(facts.get("direction") or metadata.get("direction") or "max"),
+        claim=str(metadata.get("claim") or "better"),
+        baseline=_made_of(baseline, arms),
+        levers=tuple(sorted(_levers(baseline, arms))),
+        simulated=simulated,
+        entry_hash=scored.get("hash"),
+        contents=_contents(facts, deciding),
+    )
+
+
+def _arms(resolved: Tree) -> dict[str, list[Tree]]:
+    """The configs of each arm that is compared: one, or one a stage."""
+    found: dict[str, dict[object, Tree]] = {}
+    for arm in resolved.get("arms") or ():
+        if arm.get("purpose") is None and isinstance(arm.get("run"), Mapping):
+            found.setdefault(str(arm["arm"]), {}).setdefault(arm.get("stage"), arm["run"])
+    return {name: list(stages.values()) for name, stages in found.items()}
+
+
+def _metric_kind(label: str, entry: Tree) -> str:
+    """The plugin behind a metric's label; the label of a metric that isn't on record."""
+    for metric in entry.get("metrics") or ():
+        kind = str(metric["kind"]).rpartition("/")[2]
+        if label in (metric.get("name"), kind):
+            return kind
+    return label
+
+
+def _made_of(baseline: str, arms: Mapping[str, Sequence[Tree]]) -> str:
+    """A baseline by its model and its algorithms, not by its name."""
+    if baseline == _BASE_MODEL or baseline not in arms:
+        models = {_named(runs[0], "model", "name") for runs in arms.values()}
+        return f"{_BASE_MODEL} {', '.join(sorted(models))}"
+    runs = arms[baseline]
+    algorithms = (_named(run, "algorithm", "kind").rpartition("/")[2] for run in runs)
+    return f"{_named(runs[0], 'model', 'name')} trained by {', '.join(algorithms)}"
+
+
+def _named(run: Tree, part: str, key: str) -> str:
+    return str((run.get(part) or {}).get(key))
+
+
+def _levers(baseline: str, arms: Mapping[str, Sequence[Tree]]) -> set[str]:
+    """What differs between an arm and the baseline: keys, with a sign for numbers that are larger or smaller.
+
+    Against the base model it is the algorithm: whether training by it pays is one question, however it is set up.
+    """
+    compared = [runs for name, runs in arms.items() if name != baseline]
+    if baseline == _BASE_MODEL or baseline not in arms:
+        return {
+            f"training by {_named(run, 'algorithm', 'kind').rpartition('/')[2]}"
+            for runs in compared
+            for run in runs
+        }
+    before = _by_path(arms[baseline])
+    return {lever for runs in compared for lever in _differing(before, _by_path(runs))}
+
+
+def _by_path(runs: Sequence[Tree]) -> dict[str, str]:
+    """The values of an arm by path, without the places in lists: another stage or transform in front changes no path."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for path, value in short_leaves(run).items():
+            found.setdefault(_PLACE.sub("[]", path), []).append(value)
+    return {path: " ".join(values) for path, values in found.items() if path not in _NOT_LEVERS}
+
+
+def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    paths = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    for path in paths or {_NO_LEVER}:
+        one, other = _number(before.get(path)), _number(after.get(path))
+        yield path if one is None or other is None else f"{'+' if other > one else '-'}{path}"
+
+
+def _turned(lever: str) -> str:
+    """A lever with the other sign; one without a sign gets one that none has by itself."""
+    return f"-{lever[1:]}" if lever[0] == "+" else f"+{lever[1:]}" if lever[0] == "-" else f"not {lever}"
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def looks_taken(experiment_id: str, conclusions: Sequence[Tree]) -> tuple[Look, ...]:
+    """The looks that an experiment took at its question.
+
+    A conclusion of an incomplete experiment can't support a claim, so it and the one that completes it are one look; an incomplete one that was
+    left at that is one as well, since it may have been left for its numbers.
+
+    Args:
+        experiment_id: the experiment.
+        conclusions: its conclusions, the oldest first.
+    """
+    tested = (_look(experiment_id, tree) for tree in conclusions)
+    last = [look for look in tested if look is not None][-1:]
+    return complete_looks(experiment_id, conclusions) or tuple(last)
+
+
+def complete_looks(experiment_id: str, conclusions: Sequence[Tree]) -> tuple[Look, ...]:
+    """The looks of `looks_taken` at which every planned run had a score."""
+    complete = (tree for tree in conclusions if (tree.get("looks") or {}).get("complete", True))
+    looks = (_look(experiment_id, tree) for tree in complete)
+    return tuple(look for look in looks if look is not None)
+
+
+def _look(experiment_id: str, conclusion: Tree) -> Look | None:
+    """What a conclusion tested; None if it tested nothing."""
+    confirmed = conclusion.get("confirmed")
+    compared = [confirmed["comparison"]] if confirmed else conclusion.get("comparisons") or ()
+    tested = [each for each in compared if each.get("p_value") is not None]
+    verdict = conclusion.get("verdict")
+    if not tested or verdict in (None, "INVALID"):
+        return None
+    best = min(tested, key=_p_corrected)
+    return Look(
+        experiment_id=experiment_id,
+        verdict=str(verdict),
+        arm=best["arm"],
+        effect=best.get("effect"),
+        low=best.get("low"),
+        high=best.get("high"),
+        p_value=_p_corrected(best),
+        level=(conclusion.get("procedure") or {}).get("level"),
+    )
+
+
+def _p_corrected(comparison: Tree) -> float:
+    corrected = comparison.get("p_corrected")
+    return float(comparison["p_value"] if corrected is None else corrected)

@@ -1,0 +1,40 @@
+"""Results as files hold them: JSON values of the classes that are written, and back.
+
+Every field is always there; what isn't known is null. `format` is 1 until a field changes its meaning or goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from evsys_record.encoding import as_tree
+from evsys_record.files import FORMAT
+
+__all__ = ["read_as", "result_tree"]
+
+
+def result_tree(result: Any) -> dict[str, Any]:
+    """A result as JSON values, `format` first: what a result file holds and `--json` prints.
+
+    Final metrics of a run are numbers: one that wasn't finite is left out, with a warning in its place.
+    """
+    tree: dict[str, Any] = as_tree(result)
+    for arm in (tree, *tree.get("arms", ())):
+        run = arm.get("run")
+        if isinstance(run, dict):
+            odd = [name for name, value in run["metrics"].items() if value is None]
+            run["metrics"] = {name: value for name, value in run["metrics"].items() if value is not None}
+            run["warnings"] += [f"metric {name!r} wasn't finite at the end" for name in odd]
+    return {"format": FORMAT, **tree}
+
+
+def read_as[T](cls: type[T], tree: Mapping[str, Any]) -> T:
+    """The object that was written as `tree`.
+
+    Raises:
+        ConfigError: the tree isn't of this shape; every problem with its path.
+    """
+    from evsys._plugins.structuring import structure
+
+    return structure(cls, {key: value for key, value in tree.items() if key != "format"})
