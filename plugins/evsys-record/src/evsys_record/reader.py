@@ -1,0 +1,289 @@
+"""Experiments on record as a script, a notebook or a dashboard reads them: `open(path)` is the way in.
+
+Everything here only reads, at any time, also while the experiment runs in another process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import ConfigError, StoreError
+from evsys.types import ArmResult, Conclusion, EvaluationResult, Rollout
+from evsys_record.attempts import Attempt
+from evsys_record.experiment_names import experiment_called
+from evsys_record.experiment_record import RUNNING, ExperimentRecord
+from evsys_record.files import read_json
+from evsys_record.index import Index
+from evsys_record.jsonl import read_jsonl
+from evsys_record.lock import ExperimentLock
+from evsys_record.result_trees import read_as
+from evsys_record.rollouts import rollout_from_tree
+from evsys_record.run_record import RunRecord
+from evsys_record.tail import Tail
+
+__all__ = ["Experiment", "Experiments", "Line", "RecordedRollout", "Run", "open_experiments"]
+
+FOLLOW_SECONDS = 0.5
+"""How often `follow` looks for new lines."""
+
+_FOLLOWED = (
+    "experiment.log.jsonl",
+    "search.jsonl",
+    "runs/*/run.log.jsonl",
+    "runs/*/journal.jsonl",
+    "runs/*/evaluations.jsonl",
+    "runs/*/checkpoints.jsonl",
+    "runs/*/*/metrics.jsonl",
+    "runs/*/*/rollouts.jsonl",
+)
+
+
+def open_experiments(path: str | Path = ".") -> Experiments:
+    """The experiments of a project, or of a folder that holds them.
+
+    Args:
+        path: a project, its `.evsys`, the folder of its experiments, or one experiment.
+
+    Raises:
+        StoreError: there is no such folder.
+    """
+    folder = Path(path).absolute()
+    if not folder.is_dir():
+        raise StoreError(f"no folder {folder}", hint="pass a project, or the folder of its experiments")
+    if (folder / "experiment.json").is_file():
+        return Experiments(folder.parent)
+    if any(folder.glob("*/experiment.json")):
+        return Experiments(folder)
+    if folder.name == ".evsys":
+        return Experiments(folder / "experiments")
+    if (folder / ".evsys").is_dir():
+        return Experiments(folder / ".evsys" / "experiments")
+    return Experiments(folder)
+
+
+@attrs.frozen
+class Experiments:
+    """All experiments in one folder. `directory` need not exist yet."""
+
+    directory: Path
+
+    def __iter__(self) -> Iterator[Experiment]:
+        return self.experiments()
+
+    def experiments(self) -> Iterator[Experiment]:
+        """Every experiment, newest first."""
+        folders = (path.parent for path in self.directory.glob("*/experiment.json"))
+        for folder in sorted(
+            folders, key=lambda path: (path.name[:15], len(path.name), path.name), reverse=True
+        ):
+            yield Experiment(folder)
+
+    def experiment(self, name: str) -> Experiment:
+        """One experiment by its id or a unique prefix of it, its unique name, `last`, or `-N`.
+
+        Raises:
+            ConfigError: there is none, or several.
+        """
+        with self.index() as index:
+            return Experiment(self.directory / experiment_called(name, index))
+
+    def index(self) -> Index:
+        """The index of these experiments, brought up to date; `evsys_record.history.ask` queries it. Close it, or use `with`."""
+        index = Index(self.directory)
+        index.refresh()
+        return index
+
+
+@attrs.frozen
+class Experiment:
+    """One experiment on record. Each property and method reads the files as they are now."""
+
+    directory: Path
+
+    @property
+    def id(self) -> str:
+        """The folder's name."""
+        return self.directory.name
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The contents of experiment.json."""
+        return self._record.facts
+
+    @property
+    def status(self) -> str:
+        """How it ended; `running` while a process holds it, `crashed` if that process is gone."""
+        status = str(self.facts["status"])
+        if status != RUNNING:
+            return status
+        return RUNNING if ExperimentLock(self.directory).holder() is not None else "crashed"
+
+    @property
+    def config(self) -> str:
+        """The experiment file, byte for byte as it was run."""
+        return self._record.config_bytes.decode("utf-8")
+
+    @property
+    def resolved(self) -> Mapping[str, Any] | None:
+        """The file with every default filled in; None if the experiment ended before that was written."""
+        path = self.directory / "resolved.json"
+        return read_json(path) if path.exists() else None
+
+    @property
+    def conclusion(self) -> Conclusion | None:
+        """The verdict and its numbers; None before the experiment concludes."""
+        path = self.directory / "conclusion.json"
+        finished = self.facts["finished"] is not None and path.exists()
+        return read_as(Conclusion, read_json(path)) if finished else None
+
+    def runs(self) -> list[Run]:
+        """The runs that have begun, in the order of the file."""
+        return [Run(record.directory) for record in self._record.runs()]
+
+    def run(self, run_id: str) -> Run:
+        """One run by its id.
+
+        Raises:
+            ConfigError: it has no record.
+        """
+        found = self._record.find_run(run_id)
+        if found is None:
+            known = ", ".join(run.id for run in self.runs()) or "none yet"
+            raise ConfigError(f"{self.id} has no run {run_id!r}", hint=f"runs on record: {known}")
+        return Run(found.directory)
+
+    def log(self) -> Iterator[Mapping[str, Any]]:
+        """The events of the experiment's own log."""
+        return read_jsonl(self.directory / "experiment.log.jsonl", missing_ok=True)
+
+    def follow(
+        self, *, from_start: bool = True, wait: Callable[[], object] = lambda: time.sleep(FOLLOW_SECONDS)
+    ) -> Iterator[Line]:
+        """Every line as it is written to any file of the experiment, until the experiment has ended and all lines are read.
+
+        Lines of attempts that a later one replaced are included, in the order in which they are in their file; of different
+        files in no particular order.
+
+        Args:
+            from_start: also yield the lines that are there already.
+            wait: called while there is nothing new; by default sleeps for `FOLLOW_SECONDS`.
+
+        Raises:
+            StoreError: a line is malformed.
+        """
+        tails: dict[Path, Tail] = {}
+        self._find_files(tails, at_end=not from_start)
+        while True:
+            ended = self.status != RUNNING
+            self._find_files(tails, at_end=False)
+            idle = True
+            for path, tail in tails.items():
+                for values in tail.read():
+                    idle = False
+                    place = path.relative_to(self.directory)
+                    run = place.parts[1] if place.parts[0] == "runs" else None
+                    yield Line(file=place.as_posix(), run=run, values=values)
+            if ended and idle:
+                return
+            if idle:
+                wait()
+
+    def _find_files(self, tails: dict[Path, Tail], *, at_end: bool) -> None:
+        for pattern in _FOLLOWED:
+            for path in sorted(self.directory.glob(pattern)):
+                if path not in tails:
+                    tails[path] = Tail(path, at_end=at_end)
+
+    @property
+    def _record(self) -> ExperimentRecord:
+        return ExperimentRecord.open(self.directory)
+
+
+@attrs.frozen
+class Run:
+    """One run of an experiment: what is live of it, whatever was interrupted and repeated."""
+
+    directory: Path
+
+    @property
+    def id(self) -> str:
+        """`<arm>-s<repeat>`."""
+        return self._record.run_id
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The contents of run.json."""
+        return self._record.facts
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every attempt so far, oldest first."""
+        return self._record.attempts
+
+    @property
+    def result(self) -> ArmResult | None:
+        """How the newest attempt ended; None until then."""
+        tree = self._record.read_result()
+        return None if tree is None else read_as(ArmResult, tree)
+
+    def metrics(self, phase: str = "training") -> Iterator[tuple[int, Mapping[str, float | None]]]:
+        """Each step with its values; one that was not finite is None.
+
+        Args:
+            phase: `training`, `validation` or `test`.
+        """
+        for line in self._record.read_metrics(phase):
+            yield line["step"], line["values"]
+
+    def rollouts(self, phase: str = "training") -> Iterator[RecordedRollout]:
+        """The rollouts that were kept, one at a time.
+
+        Args:
+            phase: `training`, `validation` or `test`.
+        """
+        for line in self._record.read_rollouts(phase):
+            benchmark = line["facts"].get("benchmark")
+            yield RecordedRollout(
+                step=line["step"], benchmark=benchmark, rollout=rollout_from_tree(line["rollout"])
+            )
+
+    def evaluations(self) -> Iterator[EvaluationResult]:
+        """Every evaluation that ended; of one that was repeated, the last."""
+        for line in self._record.read_evaluations():
+            yield read_as(EvaluationResult, line["evaluation"])
+
+    def training_data(self) -> Iterator[Mapping[str, Any]]:
+        """The rows it trains on, as they were materialised; none before that."""
+        path = self._record.training_data()
+        return iter(()) if path is None else read_jsonl(path)
+
+    def log(self) -> Iterator[Mapping[str, Any]]:
+        """The events of the run's log."""
+        return read_jsonl(self.directory / "run.log.jsonl", missing_ok=True)
+
+    @property
+    def _record(self) -> RunRecord:
+        return RunRecord(self.directory)
+
+
+@attrs.frozen(kw_only=True)
+class RecordedRollout:
+    """A rollout with its place: the optimiser step it was sampled at, and its benchmark entry (None in training)."""
+
+    step: int
+    benchmark: str | None
+    rollout: Rollout
+
+
+@attrs.frozen(kw_only=True)
+class Line:
+    """A line of one of an experiment's files. `file` is relative to the experiment, `run` the folder of its run, if any."""
+
+    file: str
+    run: str | None
+    values: Mapping[str, Any]
