@@ -99,7 +99,7 @@ def planned(root: Path, arms: int, repeats: int) -> dict:
     """Plan the distinct arms, as `evsys plan` does it after it validated them."""
     from evsys_record.index import Index
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.planning.plan import plan_experiment
+    from evsys_runtime.experiment.estimate.plan import plan_experiment
 
     chat = [{"role": role, "content": "a text " * 40} for role in ("user", "assistant")]
     (root / "train.jsonl").write_text(1000 * (json.dumps({"messages": chat}) + "\n"), encoding="utf-8")

@@ -27,7 +27,7 @@ from evsys_record.run_record import RunRecord
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.evaluation.benchmarks import bind_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.training.algorithm import BaseAlgorithm
 
 TARGET = 0.8  # of what can be hidden

@@ -25,7 +25,7 @@ from evsys_record.run_record import RunRecord
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.evaluation.benchmarks import ApiModel, bind_benchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_std.inference.openai_compatible import OpenAICompatible
 

@@ -34,6 +34,12 @@ FLOORS = {
     "experiment": 4,
 }
 
+# Inside of experiment/, from the ground up: each imports only those before it. Other modules of experiment/ import all of them.
+EXPERIMENT = [
+    *("budget", "supervision", "lineage", "state", "verdict", "insight", "stages", "preflight", "prior"),
+    *("open_session", "search", "arm", "estimate", "resume"),
+]
+
 # The highest floor that a distribution may reach into; others may reach all.
 REACH = {
     "evsys-backend-local": 1,
@@ -171,6 +177,30 @@ def test_a_room_of_the_runtime_imports_only_rooms_below_it():
     assert not wrong
 
 
+def test_every_folder_of_experiment_has_a_floor():
+    package = next(dist.package for dist in ALL if dist.name == "evsys-runtime") / "experiment"
+    assert {path.name for path in package.iterdir() if path.is_dir() and any(path.glob("*.py"))} <= set(
+        EXPERIMENT
+    )
+
+
+def test_a_folder_of_experiment_imports_only_those_below_it():
+    runtime = next(dist for dist in ALL if dist.name == "evsys-runtime")
+    wrong = []
+    for path in (path for path in runtime.modules if path.is_relative_to(runtime.package / "experiment")):
+        here = path.relative_to(runtime.package / "experiment").parts[0].removesuffix(".py")
+        if here not in EXPERIMENT:
+            continue
+        below = EXPERIMENT[: EXPERIMENT.index(here)]
+        for found in imports(path, runtime.package):
+            parts = found.module.split(".")
+            if parts[:2] == ["evsys_runtime", "experiment"] and len(parts) > 2:
+                there = parts[2]
+                if there != here and there not in below:
+                    wrong.append(f"{found} (from {here} to {there})")
+    assert not wrong
+
+
 @pytest.mark.parametrize("dist", [dist for dist in ALL if dist.name in REACH], ids=lambda dist: dist.name)
 def test_a_plugin_reaches_no_room_above_its_floor(dist: Distribution):
     wrong = [
@@ -188,7 +218,7 @@ def test_no_module_of_ours_imports_pydantic():
 @pytest.mark.parametrize(
     ("source", "module"),
     [
-        ("def f():\n    from ..record import index", "evsys_record"),
+        ("def f():\n    from ..training import loop", "evsys_runtime.training"),
         ("from evsys_runtime import training", "evsys_runtime.training"),
         ("import importlib\nimportlib.import_module('evsys_algo_sft')", "evsys_algo_sft"),
         ("from .. import experiment", "evsys_runtime.experiment"),

@@ -3,7 +3,7 @@
 from evsys import HookManager
 from evsys.types import Clients, ModelSpec, RunContext
 from evsys_record.run_record import RunRecord
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.training.checkpoints import RunCheckpoints
 
 __all__ = ["MODEL", "Rows", "bare_run"]

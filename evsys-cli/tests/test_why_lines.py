@@ -6,7 +6,7 @@ import pytest
 from evsys.types import Comparison
 from evsys_cli.why_lines import why_lines
 from evsys_record.differing import Difference
-from evsys_runtime.experiment.memory.results import Why, WhyArm, WhyFailed, WhyParent
+from evsys_runtime.experiment.insight.results import Why, WhyArm, WhyFailed, WhyParent
 
 WHY = Why(
     experiment_id="20260101-000000-x",

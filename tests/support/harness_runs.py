@@ -11,7 +11,7 @@ from evsys import use_registry
 from evsys.types import ForwardResult, HarborTask, OptimResult, VerifierSpec
 from evsys_algo_rl import RL
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 
 

@@ -14,7 +14,7 @@ from evsys import HookManager
 from evsys.types import ChatMessagesRow, Clients, LoraSpec, Message, ModelSpec, RunContext
 from evsys_backend_mock import MockBackend
 from evsys_record.run_record import RunRecord
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.training.checkpoints import RunCheckpoints, restorable
 
 ANSWERS = {

@@ -13,7 +13,7 @@ from evsys_runtime.experiment.verdict.tables import number, signed
 
 if TYPE_CHECKING:
     from evsys_record.differing import Difference
-    from evsys_runtime.experiment.planning.results import ComparedMetric, ComparedSide, Comparing
+    from evsys_runtime.experiment.estimate.results import ComparedMetric, ComparedSide, Comparing
 
 __all__ = ["compare_lines"]
 

@@ -131,7 +131,7 @@ def _let_go_of_what_nobody_reads() -> None:
 
 def _leave_what_does_not_end(code: object) -> None:
     """End the process where Python would wait for threads that nobody can end. All that was to be said has been said."""
-    calls = sys.modules.get("evsys_runtime.experiment.watching.from_sync")  # else nothing ran
+    calls = sys.modules.get("evsys_runtime.experiment.supervision.event_loop")  # else nothing ran
     if calls is not None and calls.keeps_process_alive():
         os._exit(code if isinstance(code, int) else int(code is not None))
 

@@ -10,7 +10,7 @@ from evsys_record.marks import with_marks
 
 if TYPE_CHECKING:
     from evsys.types import SettlingPoint
-    from evsys_runtime.experiment.memory.results import Next, NextStep
+    from evsys_runtime.experiment.insight.results import Next, NextStep
 
 __all__ = ["next_lines"]
 

@@ -11,7 +11,7 @@ from evsys_runtime.experiment.verdict.tables import number
 
 if TYPE_CHECKING:
     from evsys_record.differing import Difference
-    from evsys_runtime.experiment.planning.results import (
+    from evsys_runtime.experiment.estimate.results import (
         Design,
         Neighbour,
         Planned,

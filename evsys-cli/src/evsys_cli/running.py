@@ -28,7 +28,7 @@ def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
     """Run an experiment and print how it ended; returns the exit code."""
     import asyncio
 
-    from evsys_runtime.experiment.watching.interrupts import Abandoned, Terminated
+    from evsys_runtime.experiment.supervision.interrupts import Abandoned, Terminated
 
     try:
         result = experiment.run()

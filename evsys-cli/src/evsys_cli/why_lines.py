@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from evsys_record.marks import with_marks
 from evsys_record.text import listed
-from evsys_runtime.experiment.memory.failures import without_names
+from evsys_runtime.experiment.insight.failures import without_names
 from evsys_runtime.experiment.verdict.tables import number, signed
 
 if TYPE_CHECKING:
     from evsys.types import Comparison, Look
     from evsys_record.differing import Difference
-    from evsys_runtime.experiment.memory.results import Why, WhyArm, WhyFailed, WhyParent
+    from evsys_runtime.experiment.insight.results import Why, WhyArm, WhyFailed, WhyParent
 
 __all__ = ["why_lines"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from evsys_cli.compare_lines import compare_lines
 from evsys_cli.plan_lines import money_words, time_words
-from evsys_runtime.experiment.planning.results import ComparedArms, ComparedSide, Comparing
+from evsys_runtime.experiment.estimate.results import ComparedArms, ComparedSide, Comparing
 from evsys_runtime.experiment.result_schemas import result_schema
 
 

@@ -15,7 +15,7 @@ from evsys.types import HarborTask, Message, Usage, VerifierSpec
 from evsys_algo_distill import OPD
 from evsys_runtime.evaluation.agents import FunctionAgent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.rendering.resolve import load_renderer
 
 TURNS = {**SHORT, "rollouts": True, "max_turns": 3, "group_size": 2, "lora_rank": 16}

@@ -12,7 +12,7 @@ from evsys.types import Message
 from evsys_algo_rl import RL
 from evsys_runtime.evaluation.agents import FunctionAgent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.rendering.resolve import load_renderer
 
 SHORT = {"batch_size": 4, "group_size": 4, "steps": 4, "learning_rate": 0.05, "max_tokens": 4, "lora_rank": 4}

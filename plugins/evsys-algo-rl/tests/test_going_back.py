@@ -15,8 +15,8 @@ from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.files import read_json
 from evsys_record.run_record import RunRecord
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.arms import going_back
-from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
+from evsys_runtime.experiment.arm import rollback as going_back
+from evsys_runtime.experiment.resume.unfinished import newest_unfinished
 
 RUN = """
 run:

@@ -14,9 +14,9 @@ from evsys_record.index import Index
 from evsys_record.marks import HACKING_SUSPECTED, labels, marks_of
 from evsys_record.past import PastExperiment
 from evsys_record.retraction import retract
-from evsys_runtime.experiment.memory.context import context_of
-from evsys_runtime.experiment.memory.next import next_steps
-from evsys_runtime.experiment.memory.why import why
+from evsys_runtime.experiment.insight.context import context_of
+from evsys_runtime.experiment.insight.next_steps import next_steps
+from evsys_runtime.experiment.insight.why import why
 from evsys_runtime.logged import verdict_of
 
 

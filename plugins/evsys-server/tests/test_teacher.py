@@ -18,7 +18,7 @@ from evsys.types import ModelSpec
 from evsys_cli.summary import summary_lines
 from evsys_record.files import read_json
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.checks.online import ask_backends
+from evsys_runtime.experiment.preflight.online import ask_backends
 from evsys_runtime.serving.models import FixedCatalogue, ServedModel
 from evsys_runtime.serving.server import chat_server
 from evsys_server.app import make_app

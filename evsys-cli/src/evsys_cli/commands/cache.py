@@ -42,7 +42,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
     """
     from evsys_record.lookups import Lookups
     from evsys_record.result_trees import result_tree
-    from evsys_runtime.experiment.checks.cache_report import lookups
+    from evsys_runtime.experiment.preflight.cache_report import lookups
 
     found = lookups(_folder(record), benchmark=benchmark)
     if as_json:
@@ -83,7 +83,7 @@ def clear(*, as_json: bool) -> None:
 
 def _folder(record: str) -> Path:
     """The folder of an experiment or a run, as all commands on past experiments understand names; of an evaluation by its id."""
-    from evsys_runtime.experiment.scoring import OUTPUT_DIR
+    from evsys_runtime.experiment.evaluation import OUTPUT_DIR
 
     if Path(record).exists():
         return Path(record)

@@ -16,7 +16,7 @@ from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_record.index import Index
-    from evsys_runtime.experiment.planning.compare import Named
+    from evsys_runtime.experiment.estimate.compare import Named
 
 __all__ = ["compare"]
 
@@ -35,8 +35,8 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
     where each has one only. What was scored on other tasks, or by another verifier, isn't compared; where nothing can be, the exit code is 1.
     """
     from evsys_cli.project import known_here
-    from evsys_runtime.experiment.planning.compare import NOTHING_IN_COMMON
-    from evsys_runtime.experiment.planning.compare import compare as compared
+    from evsys_runtime.experiment.estimate.compare import NOTHING_IN_COMMON
+    from evsys_runtime.experiment.estimate.compare import compare as compared
 
     with ExitStack() as stack:
         opened: dict[Path, Index] = {}
@@ -59,7 +59,7 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
 def _named(text: str, records: Path | None, opened: dict[Path, Index], stack: ExitStack) -> Named:
     """What a text means; the index of each folder is opened once."""
     from evsys_record.experiment_names import experiment_called, folder_called
-    from evsys_runtime.experiment.planning.compare import Named
+    from evsys_runtime.experiment.estimate.compare import Named
 
     place = folder_called(text)
     experiments = records_folder(records) if place is None else place[0].parent

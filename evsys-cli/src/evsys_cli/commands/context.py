@@ -13,7 +13,7 @@ from evsys_runtime.commands import compact_json, json_option, print_json
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
-    from evsys_runtime.experiment.memory.results import Context
+    from evsys_runtime.experiment.insight.results import Context
 
 __all__ = ["context"]
 
@@ -36,9 +36,9 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
 
     Markdown, or JSON without spaces, the most useful first. It is what to read before the next experiment is planned.
     """
-    from evsys_runtime.experiment.memory.context import context_of
-    from evsys_runtime.experiment.memory.fitting import fitted
-    from evsys_runtime.experiment.memory.markdown import context_markdown
+    from evsys_runtime.experiment.insight.context import context_of
+    from evsys_runtime.experiment.insight.markdown import context_markdown
+    from evsys_runtime.experiment.insight.text_budget import fitted
 
     experiments = records_folder(records)
     with indexed(experiments) as index:

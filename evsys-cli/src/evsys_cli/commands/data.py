@@ -17,7 +17,7 @@ from evsys_runtime.terminal import echo, takes_colours
 
 if TYPE_CHECKING:
     from evsys_runtime.data.contamination import BenchmarkCheck, DataCheck, DatasetCheck, FlaggedTask
-    from evsys_runtime.experiment.checks.preview import PreviewedRow
+    from evsys_runtime.experiment.preflight.preview import PreviewedRow
 
 __all__ = ["data"]
 
@@ -47,7 +47,7 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
     On a terminal they are green; elsewhere they stand between ⟦ and ⟧.
     """
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.checks.preview import preview_rows
+    from evsys_runtime.experiment.preflight.preview import preview_rows
 
     plan = load_experiment(config, overrides=overrides, records=False)
     found = preview_rows(plan, arm=arm, limit=rows)
@@ -83,7 +83,7 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
     """
     from evsys_record.result_trees import result_tree
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.checks.data_check import check_data
+    from evsys_runtime.experiment.preflight.data_check import check_data
 
     plan = load_experiment(config, overrides=overrides, records=False)
     progress = Progress()

@@ -17,7 +17,7 @@ from evsys_runtime.terminal import echo
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Usage
     from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
-    from evsys_runtime.experiment.scored_models import BaseModel, NamedClient, SavedModel
+    from evsys_runtime.experiment.evaluated_models import BaseModel, NamedClient, SavedModel
 
 __all__ = ["benchmark", "evaluate"]
 
@@ -120,8 +120,8 @@ def _score(
     from evsys import use_registry
     from evsys_cli.project import known_here
     from evsys_runtime.data.scope import DataScope, use_scope
-    from evsys_runtime.experiment.scoring import ascore
-    from evsys_runtime.experiment.watching.from_sync import run_to_end
+    from evsys_runtime.experiment.evaluation import ascore
+    from evsys_runtime.experiment.supervision.event_loop import run_to_end
 
     known = known_here()
     if known.error is not None:
@@ -155,7 +155,7 @@ def _target(model: str, options: Mapping[str, Any]) -> SavedModel | BaseModel | 
 
     from evsys_runtime.config.document import parse_value
     from evsys_runtime.config.model import PluginSpec
-    from evsys_runtime.experiment.scored_models import NamedClient, find_saved_model
+    from evsys_runtime.experiment.evaluated_models import NamedClient, find_saved_model
 
     of_api_models, of_base_models = ("client", "base_url", "api_key_env"), ("renderer",)
     params = {name: parse_value(text, f"--param {name}") for name, text in named_texts(options["params"])}
@@ -199,7 +199,7 @@ def _refuse(options: Mapping[str, Any], names: Sequence[str], what: str) -> None
 
 def _base_model(model: str, backend: PluginSpec, renderer: str | None) -> BaseModel:
     from evsys.types import ModelSpec
-    from evsys_runtime.experiment.scored_models import BaseModel, is_checkpoint
+    from evsys_runtime.experiment.evaluated_models import BaseModel, is_checkpoint
 
     folder = Path(model).expanduser()
     if is_checkpoint(folder):

@@ -88,7 +88,7 @@ def history(
 
 def _planned(config: Path) -> Plan:
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
+    from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
 
     plan = load_experiment(config, records=False)
     refuse_secrets(plan)
@@ -96,7 +96,7 @@ def _planned(config: Path) -> Plan:
 
 
 def _near(plan: Plan, index: Index, question: Question) -> History:
-    from evsys_runtime.experiment.memory.near import near
+    from evsys_runtime.experiment.insight.similar_configs import near
 
     return near(plan, index, question)
 

@@ -15,7 +15,7 @@ from evsys_runtime.commands import json_option, json_text, print_json
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
-    from evsys_runtime.experiment.memory.results import Next
+    from evsys_runtime.experiment.insight.results import Next
 
 __all__ = ["next_steps"]
 
@@ -45,7 +45,7 @@ def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: 
     What each costs is what such runs took that are on record. `evsys next --config 1 > FILE` writes the file of the first, to be read, amended and run.
     """
     from evsys_record.result_trees import result_tree
-    from evsys_runtime.experiment.memory.next import next_steps as found_next
+    from evsys_runtime.experiment.insight.next_steps import next_steps as found_next
 
     with indexed(records_folder(records)) as index:
         found = found_next(index, limit=None if place is not None else limit or None)

@@ -27,8 +27,8 @@ def plan(config: Path, *, overrides: tuple[str, ...], no_data: bool, as_json: bo
     Training rows are read through their transforms, as `data preview` does it. Nothing is trained, sampled or paid for.
     """
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
-    from evsys_runtime.experiment.planning.plan import plan_experiment
+    from evsys_runtime.experiment.estimate.plan import plan_experiment
+    from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
 
     checked = load_experiment(config, overrides=overrides, records=False)
     refuse_secrets(checked)

@@ -99,8 +99,8 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
     from evsys_record.hashing import digest_bytes
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment import Experiment
-    from evsys_runtime.experiment.facts import hidden
-    from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
+    from evsys_runtime.experiment.resume.unfinished import newest_unfinished
+    from evsys_runtime.experiment.state.facts import hidden
 
     plan = load_experiment(config, overrides=overrides, has_store=options.get("store") is not None)
     directory = newest_unfinished(
@@ -120,7 +120,7 @@ def _warn(line: str) -> None:
 def _directory(experiment: str | None, records: Path | None) -> Path:
     """The folder of the experiment that is meant."""
     from evsys_record.experiment_names import experiment_called, folder_called
-    from evsys_runtime.experiment.resuming.unfinished import newest_unfinished
+    from evsys_runtime.experiment.resume.unfinished import newest_unfinished
 
     if experiment is None:
         return newest_unfinished(records_folder(records), tell=_warn)

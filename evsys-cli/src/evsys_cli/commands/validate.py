@@ -12,7 +12,7 @@ from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_runtime.config.plan import Plan
-    from evsys_runtime.experiment.planning.results import PlannedSearch
+    from evsys_runtime.experiment.estimate.results import PlannedSearch
 
 __all__ = ["validate"]
 
@@ -34,15 +34,15 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
     It warns of arms that lie where others on record failed and none completed, and of repeats of earlier experiments.
     """
     from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.checks.leak_warnings import quick_leak_warnings
-    from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
+    from evsys_runtime.experiment.preflight.leak_warnings import quick_leak_warnings
+    from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
 
     plan = load_experiment(config, overrides=overrides)
     refuse_secrets(plan)
     if online:
         import asyncio
 
-        from evsys_runtime.experiment.checks.online import ask_backends
+        from evsys_runtime.experiment.preflight.online import ask_backends
 
         asyncio.run(ask_backends(plan))
     warnings = [*plan.warnings, *quick_leak_warnings(plan), *_from_record(plan)]
@@ -66,21 +66,21 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
 
 
 def _search(plan: Plan) -> PlannedSearch | None:
-    from evsys_runtime.experiment.planning.searched import planned_search
+    from evsys_runtime.experiment.estimate.search import planned_search
 
     return planned_search(plan)
 
 
 def _from_record(plan: Plan) -> tuple[str, ...]:
     """What the record warns of, and entries that have the tasks of a final test."""
-    from evsys_runtime.experiment.checks.final_tests import planned_tests
+    from evsys_runtime.experiment.prior.final_tests import planned_tests
 
     experiments = plan.project_root / plan.experiment.output_dir
     if not experiments.is_dir():
         return tuple(planned_tests(plan, None))
     from evsys_cli.records import indexed
-    from evsys_runtime.experiment.memory.known_bad import known_bad
-    from evsys_runtime.experiment.memory.repeats import repeats
+    from evsys_runtime.experiment.insight.failure_regions import known_bad
+    from evsys_runtime.experiment.insight.repeats import repeats
 
     with indexed(experiments) as index:
         return (*known_bad(plan, index), *repeats(plan, index), *planned_tests(plan, index))

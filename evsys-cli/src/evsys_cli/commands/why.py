@@ -27,7 +27,7 @@ def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool
     settle it. EXPERIMENT is called as `evsys show` calls it; EXPERIMENT/ARM names an arm, too, or a run.
     """
     from evsys_record.result_trees import result_tree
-    from evsys_runtime.experiment.memory.why import why as explained
+    from evsys_runtime.experiment.insight.why import why as explained
 
     with experiment_meant(experiment, records) as (index, wanted, named):
         found = explained(index, wanted, arm or named)

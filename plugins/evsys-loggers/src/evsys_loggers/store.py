@@ -22,7 +22,7 @@ __all__ = ["LoggerStore"]
 class LoggerStore:
     """A log store over a `RunLogger`: one run of the service for each run, and one for the conclusion.
 
-    Takes the records that `evsys_runtime.experiment.log_store` lists, and passes over any other. Like the logger it writes in
+    Takes the records that `evsys_runtime.experiment.state.log_store` lists, and passes over any other. Like the logger it writes in
     threads; what fails there is raised by the next `write`, once for each kind of failure.
     """
 

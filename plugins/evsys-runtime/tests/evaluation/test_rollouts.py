@@ -9,7 +9,7 @@ from evsys.errors import BudgetExceeded, RolloutError, StoreError
 from evsys.types import Message, NoScore, RolloutLimits, SamplingParams, Score
 from evsys_runtime.evaluation.agents import FunctionAgent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
-from evsys_runtime.experiment.seeds import Seeds
+from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 from evsys_runtime.training.trajectories import RejectedRolloutError, to_datum, trajectories
 

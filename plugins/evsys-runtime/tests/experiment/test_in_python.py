@@ -20,7 +20,7 @@ from evsys_runtime.config.from_python import plain_tree
 from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Benchmark, Experiment, Sweep, arun_experiment, run_experiment
-from evsys_runtime.experiment.benchmark import BenchmarkKeys
+from evsys_runtime.experiment.state.benchmark import BenchmarkKeys
 
 RUN = {
     "data": {"source_kind": "jsonl", "path": "train.jsonl", "transforms": [{"kind": "jsonl_to_chat"}]},

@@ -44,7 +44,18 @@ from evsys_runtime.data.contamination import (
     Overlap,
 )
 from evsys_runtime.data.result_store import StoreInfo
-from evsys_runtime.experiment.memory.results import (
+from evsys_runtime.experiment.estimate.results import (
+    ComparedArms,
+    ComparedMetric,
+    ComparedSide,
+    Comparing,
+    Design,
+    Neighbour,
+    Planned,
+    PlannedArm,
+    PlannedScoring,
+)
+from evsys_runtime.experiment.insight.results import (
     Context,
     Finding,
     Fit,
@@ -58,17 +69,6 @@ from evsys_runtime.experiment.memory.results import (
     WhyArm,
     WhyFailed,
     WhyParent,
-)
-from evsys_runtime.experiment.planning.results import (
-    ComparedArms,
-    ComparedMetric,
-    ComparedSide,
-    Comparing,
-    Design,
-    Neighbour,
-    Planned,
-    PlannedArm,
-    PlannedScoring,
 )
 from evsys_runtime.experiment.result_schemas import RESULTS, result_schema, validate_result
 

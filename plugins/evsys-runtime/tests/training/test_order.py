@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evsys_runtime.experiment.seeds import derive
+from evsys_runtime.experiment.state.seeds import derive
 from evsys_runtime.training.order import DataOrder, batch_id
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evsys_runtime.config.sweep import Sweep
-    from evsys_runtime.experiment.benchmark import Benchmark
     from evsys_runtime.experiment.experiment import Experiment
     from evsys_runtime.experiment.in_python import arun_experiment, run_experiment
-    from evsys_runtime.experiment.injected import EvsysStore, InferenceFactory, TrainFn
     from evsys_runtime.experiment.schemas import schema_for
+    from evsys_runtime.experiment.state.benchmark import Benchmark
+    from evsys_runtime.experiment.state.injection import EvsysStore, InferenceFactory, TrainFn
 
 __all__ = [
     "Benchmark",
@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "Benchmark": "evsys_runtime.experiment.benchmark",
-    "EvsysStore": "evsys_runtime.experiment.injected",
-    "InferenceFactory": "evsys_runtime.experiment.injected",
+    "Benchmark": "evsys_runtime.experiment.state.benchmark",
+    "EvsysStore": "evsys_runtime.experiment.state.injection",
+    "InferenceFactory": "evsys_runtime.experiment.state.injection",
     "Sweep": "evsys_runtime.config.sweep",
-    "TrainFn": "evsys_runtime.experiment.injected",
+    "TrainFn": "evsys_runtime.experiment.state.injection",
     "Experiment": "evsys_runtime.experiment.experiment",
     "arun_experiment": "evsys_runtime.experiment.in_python",
     "run_experiment": "evsys_runtime.experiment.in_python",

@@ -22,20 +22,16 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.scope import DataScope, use_scope
-from evsys_runtime.experiment.added.sources import sources_of
-from evsys_runtime.experiment.checks.beforehand import beforehand
-from evsys_runtime.experiment.checks.grading import check_graders, keep_grader_checks
-from evsys_runtime.experiment.checks.leak_warnings import quick_leak_warnings
-from evsys_runtime.experiment.checks.trained_on import flagged_tasks
-from evsys_runtime.experiment.concluding import conclude_and_write, write_down
-from evsys_runtime.experiment.earlier.preregistration import child_of
-from evsys_runtime.experiment.listeners import run_listeners
+from evsys_runtime.experiment.conclusion import conclude_and_write, write_down
+from evsys_runtime.experiment.lineage.preregistration import child_of
 from evsys_runtime.experiment.open_session import bound_benchmarks, open_session
-from evsys_runtime.experiment.options import OptionKeys, Options, injected_names, refuse_misfits
-from evsys_runtime.experiment.resuming.changed import as_it_began
-from evsys_runtime.experiment.resuming.foreign import at_home
-from evsys_runtime.experiment.resuming.forking import branch_off
-from evsys_runtime.experiment.resuming.resuming import (
+from evsys_runtime.experiment.preflight.contamination import flagged_tasks
+from evsys_runtime.experiment.preflight.grader_checks import check_graders, keep_grader_checks
+from evsys_runtime.experiment.preflight.leak_warnings import quick_leak_warnings
+from evsys_runtime.experiment.resume.changes import as_it_began
+from evsys_runtime.experiment.resume.foreign import at_home
+from evsys_runtime.experiment.resume.fork import branch_off
+from evsys_runtime.experiment.resume.resume import (
     known_grader_warnings,
     left_to_do,
     reopen,
@@ -43,12 +39,16 @@ from evsys_runtime.experiment.resuming.resuming import (
     taken_up,
     taken_up_session,
 )
-from evsys_runtime.experiment.resuming.unfinished import Unfinished
+from evsys_runtime.experiment.resume.unfinished import Unfinished
 from evsys_runtime.experiment.runner import train
-from evsys_runtime.experiment.secrets import redactor_of
-from evsys_runtime.experiment.session import Session
-from evsys_runtime.experiment.watching.from_sync import run_to_end
-from evsys_runtime.experiment.watching.interrupts import Abandoned
+from evsys_runtime.experiment.search.sources import sources_of
+from evsys_runtime.experiment.state.listeners import run_listeners
+from evsys_runtime.experiment.state.options import OptionKeys, Options, injected_names, refuse_misfits
+from evsys_runtime.experiment.state.secrets import redactor_of
+from evsys_runtime.experiment.state.session import Session
+from evsys_runtime.experiment.supervision.event_loop import run_to_end
+from evsys_runtime.experiment.supervision.interrupts import Abandoned
+from evsys_runtime.experiment.supervision.startup_deadline import beforehand
 from evsys_runtime.live_lines import leave_live_lines
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Experiment:
         project_root: what its paths start from; by default the project of its file, without a file that of the working directory.
         registry: where plugins are looked up, by default in what is installed and the project's own.
         **options: `dry`, `fail_fast`, `quiet`, `skip_grader_check`, `no_cache`, and for tests and own runners `store`, `train_fn`, `benchmark`,
-            `inference_factory`; `evsys_runtime.experiment.options.Options` says what each does.
+            `inference_factory`; `evsys_runtime.experiment.state.options.Options` says what each does.
 
     Raises:
         ConfigError: every problem of the experiment and of each arm, or an option that can't be used.

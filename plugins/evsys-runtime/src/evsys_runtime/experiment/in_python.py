@@ -11,8 +11,8 @@ from evsys.types import RunResult
 from evsys_runtime.config.model import ExperimentConfig
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.experiment import Experiment
-from evsys_runtime.experiment.injected import found_under_way
-from evsys_runtime.experiment.watching.from_sync import run_to_end
+from evsys_runtime.experiment.state.injection import found_under_way
+from evsys_runtime.experiment.supervision.event_loop import run_to_end
 
 __all__ = ["arun_experiment", "run_experiment"]
 

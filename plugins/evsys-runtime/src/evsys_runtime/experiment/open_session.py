@@ -16,24 +16,24 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
-from evsys_runtime.experiment.checks.plan_secrets import refuse_secrets
-from evsys_runtime.experiment.earlier.preregistration import (
+from evsys_runtime.experiment.budget.budget import ExperimentBudget
+from evsys_runtime.experiment.budget.spending import spent_on_record
+from evsys_runtime.experiment.insight.repeats import repeats_on_record
+from evsys_runtime.experiment.lineage.preregistration import (
     CHANGED,
     PREREGISTERED,
     child_of,
     preregistered,
     question_changed,
 )
-from evsys_runtime.experiment.earlier.runs import EarlierRuns
-from evsys_runtime.experiment.facts import experiment_facts
-from evsys_runtime.experiment.listeners import TOLD_BY_PROGRESS, ambient_listeners, shows_progress
-from evsys_runtime.experiment.memory.repeats import repeats_on_record
-from evsys_runtime.experiment.options import DRY_TASKS, Options
-from evsys_runtime.experiment.resolved import resolved_tree
-from evsys_runtime.experiment.secrets import redactor_of
-from evsys_runtime.experiment.session import ArmSource, Session
-from evsys_runtime.experiment.spending.budget import ExperimentBudget
-from evsys_runtime.experiment.spending.spent import spent_on_record
+from evsys_runtime.experiment.lineage.runs import EarlierRuns
+from evsys_runtime.experiment.state.facts import experiment_facts
+from evsys_runtime.experiment.state.listeners import TOLD_BY_PROGRESS, ambient_listeners, shows_progress
+from evsys_runtime.experiment.state.options import DRY_TASKS, Options
+from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
+from evsys_runtime.experiment.state.resolved import resolved_tree
+from evsys_runtime.experiment.state.secrets import redactor_of
+from evsys_runtime.experiment.state.session import ArmSource, Session
 from evsys_runtime.logging import configure, run_logger
 
 __all__ = ["bound_benchmarks", "open_session", "session_over"]

@@ -19,8 +19,8 @@ from evsys_record.result_trees import read_as, result_tree
 from evsys_record.retraction import Retracting
 from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.data.result_store import StoreInfo
-from evsys_runtime.experiment.memory.results import Context, Next, Why
-from evsys_runtime.experiment.planning.results import Comparing, Planned
+from evsys_runtime.experiment.estimate.results import Comparing, Planned
+from evsys_runtime.experiment.insight.results import Context, Next, Why
 
 __all__ = ["RESULTS", "result_schema", "validate_result"]
 

@@ -14,17 +14,17 @@ from evsys.types import ArmResult, EvaluationResult, RunResult, SampleResult, Sa
 from evsys_runtime.config.model import ExperimentConfig, RunConfig
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.evaluator import Evaluator
-from evsys_runtime.experiment.arms.result import keep_result
-from evsys_runtime.experiment.facts import run_facts
-from evsys_runtime.experiment.injected import (
+from evsys_runtime.experiment.arm.result import keep_result
+from evsys_runtime.experiment.scheduling import run_arms
+from evsys_runtime.experiment.state.facts import run_facts
+from evsys_runtime.experiment.state.injection import (
     UnderWay,
     called,
     make_client,
     runs_config,
     under_way,
 )
-from evsys_runtime.experiment.scheduling import run_arms
-from evsys_runtime.experiment.session import Session, run_id_of
+from evsys_runtime.experiment.state.session import Session, run_id_of
 
 __all__ = ["train"]
 

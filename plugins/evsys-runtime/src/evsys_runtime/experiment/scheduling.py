@@ -10,14 +10,14 @@ import attrs
 from evsys.types import ArmResult, RunResult
 from evsys_runtime.accounting.breaker import Outages, ServiceDownError, use_outages
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.added.added_arms import next_arms
-from evsys_runtime.experiment.arms.arm import run_arm
-from evsys_runtime.experiment.arms.untrained import untrained_keys
-from evsys_runtime.experiment.chains.going_on import why_not_begun
-from evsys_runtime.experiment.session import Session, run_id_of
-from evsys_runtime.experiment.spending.budget import WAIT, ArmBudget
-from evsys_runtime.experiment.spending.steps_left import steps_left
-from evsys_runtime.experiment.watching.blocking import loop_watched
+from evsys_runtime.experiment.arm.arm import run_arm
+from evsys_runtime.experiment.budget.budget import WAIT, ArmBudget
+from evsys_runtime.experiment.stages.next_stage import why_not_begun
+from evsys_runtime.experiment.state.arm_sources import next_arms
+from evsys_runtime.experiment.state.remaining_steps import steps_left
+from evsys_runtime.experiment.state.session import Session, run_id_of
+from evsys_runtime.experiment.state.starting_weights import untrained_keys
+from evsys_runtime.experiment.supervision.blocking import loop_watched
 
 __all__ = ["DRAIN_SECONDS", "NOTICE_SECONDS", "run_arms"]
 

@@ -12,7 +12,7 @@ import pytest
 from simulated_experiments import may_win, trained
 
 from evsys_runtime.config.plan import ALPHA
-from evsys_runtime.experiment.verdict import comparing
+from evsys_runtime.experiment.verdict import comparison as comparing
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_stats.alpha_spending import level_of_look

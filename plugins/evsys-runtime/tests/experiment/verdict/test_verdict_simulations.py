@@ -13,9 +13,9 @@ import pytest
 from simulated_experiments import may_win, trained
 
 from evsys_runtime.config.model.experiment import ConfirmConfig
-from evsys_runtime.experiment.verdict import comparing
+from evsys_runtime.experiment.verdict import comparison as comparing
 from evsys_runtime.experiment.verdict.conclude import conclude
-from evsys_runtime.experiment.verdict.confirming import Confirming
+from evsys_runtime.experiment.verdict.confirmation import Confirming
 from evsys_runtime.experiment.verdict.noise import noise_floor, with_limit
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.run_deviation import recipe_runs, run_deviation, with_own_runs

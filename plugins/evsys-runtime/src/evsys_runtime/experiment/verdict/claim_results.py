@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from evsys.types import ClaimResult, Comparison
-from evsys_runtime.experiment.verdict.comparing import Compared, finite
+from evsys_runtime.experiment.verdict.comparison import Compared, finite
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_stats.claims import boundaries, claim_outcome, claim_p, name_of_test
 from evsys_stats.corrections import Corrected, corrected

@@ -27,9 +27,9 @@ from evsys.types import (
 )
 from evsys_record.text import listed
 from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.experiment.verdict.comparing import Compared, draws_at
-from evsys_runtime.experiment.verdict.confirming import Confirming, confirmed_verdict
-from evsys_runtime.experiment.verdict.deciding import best_held, subject_of, verdict_of
+from evsys_runtime.experiment.verdict.comparison import Compared, draws_at
+from evsys_runtime.experiment.verdict.confirmation import Confirming, confirmed_verdict
+from evsys_runtime.experiment.verdict.decision import best_held, subject_of, verdict_of
 from evsys_runtime.experiment.verdict.floor import floor_words
 from evsys_runtime.experiment.verdict.leak import marked_leak
 from evsys_runtime.experiment.verdict.missing import compare_with_baseline, missing_warning

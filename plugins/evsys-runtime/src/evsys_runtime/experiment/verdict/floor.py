@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from evsys.types import ClaimResult, Comparison
-from evsys_runtime.experiment.verdict.comparing import Compared
+from evsys_runtime.experiment.verdict.comparison import Compared
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore
 from evsys_runtime.experiment.verdict.tables import number

@@ -14,7 +14,7 @@ import attrs
 from evsys.types import ArmResult, ClaimResult, Comparison, EvaluationResult
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.claim_results import bounded_claims, claim_results
-from evsys_runtime.experiment.verdict.comparing import (
+from evsys_runtime.experiment.verdict.comparison import (
     Compared,
     checkpoint_claims,
     compare_arms,

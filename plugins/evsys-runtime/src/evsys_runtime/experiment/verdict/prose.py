@@ -21,7 +21,7 @@ from evsys_record.marks import HACKING_SUSPECTED
 from evsys_record.text import listed, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.experiment.verdict.confirming import tried_how
+from evsys_runtime.experiment.verdict.confirmation import tried_how
 from evsys_runtime.experiment.verdict.endings import early_ends
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_lines
 from evsys_runtime.experiment.verdict.health import health_lines

@@ -11,7 +11,7 @@ from evsys.types import Claim, NoiseFloor, RunDeviation
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ALPHA, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.seeds import derive
+from evsys_runtime.experiment.state.seeds import derive
 from evsys_runtime.experiment.verdict.scores import TaskValue
 from evsys_stats.claims import least_win
 from evsys_stats.ranges import Range

@@ -1,0 +1,158 @@
+"""The backends of one arm: the model that it trains and those beside it, made ready, and torn down whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.errors import EvsysError, boundary
+from evsys.protocols import Backend, Log, TrainingClient
+from evsys.types import Checkpoint, ModelSpec, RunResult, Usage
+from evsys_record.run_record import RunRecord
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.experiment.arm.contracts import prepared, told
+from evsys_runtime.experiment.state.roles import ArmRole
+from evsys_runtime.experiment.state.session import Session
+from evsys_runtime.experiment.supervision.watchdog import Watchdog
+from evsys_runtime.training.role_usage import MeteredRole, RoleUsage
+
+__all__ = ["ArmBackend", "made_ready"]
+
+TEARDOWN_SECONDS = 60.0
+
+
+@attrs.define(kw_only=True, eq=False)
+class ArmBackend:
+    """Makes what one attempt at an arm trains; `warnings` gets what should be told with the result.
+
+    `used` has an account of each second model, which charges the run's budget.
+    """
+
+    session: Session
+    arm: ArmConfig
+    record: RunRecord
+    log: Log
+    watch: Watchdog
+    warnings: list[str]
+    used: dict[str, RoleUsage] = attrs.field(factory=dict)
+
+    @asynccontextmanager
+    async def client(self, model: ModelSpec, start: Checkpoint | None) -> AsyncIterator[TrainingClient]:
+        """A model that is ready to be trained and sampled, torn down after the block, however that ends.
+
+        Args:
+            model: what is trained.
+            start: where its weights come from; None where the model itself says.
+        """
+        spec = self.arm.run.backend
+        backend = self.session.plan.registry.build("backend", spec.kind, resolve(spec.params))
+        async with self._prepared(backend, spec.kind, model, start, self.record.directory) as client:
+            self.record.note(backend=_facts(client))
+            yield client
+
+    @asynccontextmanager
+    async def roles(self, roles: Sequence[ArmRole]) -> AsyncIterator[Mapping[str, TrainingClient]]:
+        """The second models of the run by their role, each of a backend object of its own and with a folder of its own. Their calls are
+        counted and charged, whoever makes them.
+        """
+        budget = self.session.budgets.get(self.watch.run_id)
+        found: dict[str, TrainingClient] = {}
+        async with AsyncExitStack() as stack:
+            for role in roles:
+                self.watch.awaits("backend", f"{role.backend.kind} ({role.name})")
+                folder = self.record.directory / role.name
+                folder.mkdir(exist_ok=True)
+                backend = role.build(self.session.plan.registry)
+                preparing = self._prepared(backend, role.backend.kind, role.model, role.start, folder)
+                usage = self.used.setdefault(role.name, RoleUsage(role=role.name, budget=budget))
+                client: Any = MeteredRole(await stack.enter_async_context(preparing), usage)
+                found[role.name] = client
+            yield found
+
+    def counted_in(self, result: RunResult) -> RunResult:
+        """The result of a training with the usage of its second models."""
+        for usage in self.used.values():
+            if usage.used != Usage():
+                result = usage.counted_in(result)
+        return result
+
+    @asynccontextmanager
+    async def _prepared(
+        self, backend: Backend, name: str, model: ModelSpec, start: Checkpoint | None, folder: Path
+    ) -> AsyncIterator[TrainingClient]:
+        if getattr(backend, "simulated", False):
+            self._mark_simulated(name, model)
+
+        def preparing() -> object:
+            seed = self.session.seeds(self.arm)("model")
+            more = told(backend, deterministic=self.arm.deterministic, log=self.log)
+            return backend.prepare(model, folder, seed, start, **more)
+
+        async with made_ready(
+            backend, name, preparing, watch=self.watch, log=self.log, warnings=self.warnings
+        ) as client:
+            if _facts(client).get("simulated"):  # on a server, which says so once it is asked
+                self._mark_simulated(name, model)
+            if self.arm.deterministic and _facts(client).get("deterministic") is False:
+                self.record.note(deterministic=False)  # whatever was asked for
+            yield client
+
+    def _mark_simulated(self, kind: str, model: ModelSpec) -> None:
+        """Keep it with the result where the backend only imitates a model, so that no number passes for the model's."""
+        self.session.simulated.add(kind)
+        text = f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
+        if text not in self.warnings:  # a run may need its backend several times, for scores that were lost
+            self.warnings.append(text)
+
+
+def _facts(client: TrainingClient) -> dict[str, object]:
+    """What a backend says of what it has made, for the record; `deterministic` says whether the bits are those that were asked for,
+    `simulated` whether a server's backend only imitates a model.
+    """
+    return dict(getattr(client, "facts", None) or {})
+
+
+@asynccontextmanager
+async def made_ready(
+    backend: Backend,
+    name: str,
+    preparing: Callable[[], object],
+    *,
+    watch: Watchdog,
+    log: Log,
+    warnings: list[str],
+) -> AsyncIterator[TrainingClient]:
+    """A model that is ready, torn down after the block, however that ends.
+
+    Args:
+        backend: whose model it is.
+        name: of the backend.
+        preparing: calls its `prepare`.
+        watch: of the run that it is for.
+        log: of that run.
+        warnings: gets what went wrong with the teardown after something else had.
+    """
+
+    async def tear_down() -> None:
+        with boundary("backend", name, watch.run_id):
+            async with watch.deadline(TEARDOWN_SECONDS, "backend", name, "teardown"):
+                await backend.teardown(client)
+
+    client: TrainingClient | None = None
+    try:
+        with boundary("backend", name, watch.run_id):
+            client = await prepared(preparing(), name)
+        yield client
+    except BaseException:
+        try:
+            await tear_down()
+        except EvsysError as exc:  # what went wrong first is what to tell
+            warnings.append(exc.message)
+            log.warning("teardown.failed", reason=exc.message, exc_info=exc)
+        raise
+    await tear_down()

@@ -1,0 +1,249 @@
+"""The phases of an attempt at an arm: load its rows, prepare a model, train it, select a checkpoint, evaluate that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+from evsys.errors import StoreError, boundary
+from evsys.protocols import Algorithm, TrainingClient
+from evsys.types import (
+    Checkpoint,
+    Clients,
+    ModelSpec,
+    RunContext,
+    RunResult,
+)
+from evsys_runtime.background import in_background
+from evsys_runtime.config.asked_model import asked_model
+from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.data.dataset import MaterializedDataset
+from evsys_runtime.experiment.arm.attempt import ArmAttempt
+from evsys_runtime.experiment.arm.best_checkpoint import BestCheckpoint
+from evsys_runtime.experiment.arm.checkpoint_selection import select_checkpoint
+from evsys_runtime.experiment.arm.contracts import trained
+from evsys_runtime.experiment.arm.data import ArmData
+from evsys_runtime.experiment.arm.listeners import Listening
+from evsys_runtime.experiment.arm.result import (
+    within_budget,
+)
+from evsys_runtime.experiment.arm.rollback import way_back
+from evsys_runtime.experiment.arm.rollouts import training_rollouts
+from evsys_runtime.experiment.arm.run_context import run_context
+from evsys_runtime.experiment.arm.score_only import taken_as_trained
+from evsys_runtime.experiment.arm.scores import ArmScores
+from evsys_runtime.experiment.lineage.restart_point import note_trained
+from evsys_runtime.experiment.search.search_scores import register_judge
+from evsys_runtime.experiment.stages.chain import start_of
+from evsys_runtime.experiment.state.listeners import run_listeners
+from evsys_runtime.experiment.state.roles import ArmRole, roles_of
+from evsys_runtime.experiment.state.session import run_id_of
+from evsys_runtime.experiment.state.starting_weights import untrained_keys
+from evsys_runtime.serving.rollouts import RolloutEndpoints, rollout_endpoints
+
+__all__ = ["train_and_evaluate"]
+
+
+async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
+    """All phases; the backend is torn down whatever happens."""
+    arm, registry = attempt.arm, attempt.session.plan.registry
+    attempt.taken = await in_background(taken_as_trained, attempt.session, arm, attempt.taken)
+    algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))
+    begins = await in_background(start_of, attempt.session, arm, asked_model(arm.run.model, algorithm))
+    attempt.restore = begins.checkpoint
+    await _listen(attempt)
+    roles = roles_of(arm, algorithm, attempt.session.plan.project_root)
+    rows = attempt.rows = _arm_data(attempt)
+    data = await rows.load(algorithm, begins, roles)
+    gone = await _make_up(attempt, algorithm, begins.model, data)
+    start = attempt.taken.restored or attempt.restore
+    if attempt.trained is not None:  # scoring alone needs nobody beside the model
+        roles = ()
+    prepared = partial(_prepared, attempt, algorithm, begins.model, data)
+    async with prepared(start, roles=roles) as (client, scores, ctx):
+        told = {"rows": len(data), "dropped": dict(data.dropped)}
+        await attempt.hooks.emit("evsys_data_prepared", ctx=ctx, **told)
+        for step, why in gone.items():
+            await scores.evaluator.give_up(step, why)
+        if attempt.taken.checkpoint is None:
+            await scores.at(client, 0)
+        attempt.trained = await _train(attempt, algorithm, ctx)
+        if not attempt.session.options.dry:
+            attempt.retreat = way_back(algorithm, attempt.trained, attempt.taken.retreats)
+        attempt.watch.awaits("evaluation", "scoring")
+        await in_background(rows.note_stages, data)
+        if attempt.retreat is not None:
+            await scores.left_behind(client, attempt.trained.steps, attempt.retreat.kind)
+            return attempt.trained
+        chosen = await _select(attempt, client, scores, attempt.trained)
+        if chosen is None:
+            await scores.results(client, attempt.trained.steps, attempt.trained)
+    if chosen is not None:
+        attempt.scored = scores.evaluator.results
+        async with prepared(chosen) as (client, scores, _):
+            await scores.results(client, chosen.step)
+    stopped = None if attempt.budget is None else attempt.budget.stopped
+    return within_budget(attempt.trained, scores.evaluator.results, stopped)
+
+
+async def _listen(attempt: ArmAttempt) -> None:
+    """Register the listeners of the attempt, and take over what earlier attempts have scored and trained."""
+    session, arm = attempt.session, attempt.arm
+    attempt.hooks = run_listeners(session, attempt.log, attempt.watch.dump)
+    attempt.hooks.register(attempt.watch, "watchdog")
+    if attempt.budget is not None:
+        attempt.hooks.register(attempt.budget, "budget")
+    register_judge(session, arm, attempt.hooks)
+    attempt.benchmarks = session.benchmarks_of(arm)
+    chosen_by = session.selection_of(arm)
+    attempt.best = await in_background(
+        BestCheckpoint.of, attempt.record, session.plan.success, attempt.benchmarks, chosen_by
+    )
+    attempt.hooks.register(attempt.best, "best checkpoint")
+    attempt.scored, attempt.trained = attempt.taken.scored, attempt.taken.trained
+    attempt.warnings += attempt.taken.odd
+
+
+def _arm_data(attempt: ArmAttempt) -> ArmData:
+    """The rows of the arm, still to be loaded."""
+    attempt.watch.awaits("data", attempt.arm.run.data.source_kind or "data")
+    return ArmData(
+        session=attempt.session,
+        arm=attempt.arm,
+        record=attempt.record,
+        watch=attempt.watch,
+        benchmarks=attempt.benchmarks,
+        warnings=attempt.warnings,
+        known_as=attempt.taken.identity,
+    )
+
+
+async def _train(attempt: ArmAttempt, algorithm: Algorithm, ctx: RunContext) -> RunResult:
+    """Train, unless an earlier attempt had trained to the end."""
+    if attempt.trained is not None:
+        await attempt.hooks.emit(
+            "evsys_run_started", ctx=ctx, total_steps=attempt.trained.steps, estimate=None
+        )
+        return attempt.trained
+    kind = attempt.arm.run.algorithm.kind
+    attempt.watch.awaits("algorithm", kind)
+    with boundary("algorithm", kind, run_id_of(attempt.arm)):
+        result = attempt.backend.counted_in(await trained(algorithm, ctx, kind))
+    await in_background(note_trained, attempt.record, result)
+    return result
+
+
+async def _make_up(
+    attempt: ArmAttempt, algorithm: Algorithm, model: ModelSpec, data: MaterializedDataset
+) -> Mapping[int, str]:
+    """Make up the scores that earlier attempts lack; why that can't be done, by step."""
+    gone = {}
+    for step in _lost_steps(attempt):
+        try:
+            start = attempt.restore if step == 0 else attempt.taken.snapshot(step)
+        except StoreError as error:
+            gone[step] = error.message
+            continue
+        async with _prepared(attempt, algorithm, model, data, start) as (client, scores, _):
+            await scores.at(client, step)
+            await scores.evaluator.drain()
+            attempt.scored = scores.evaluator.results
+    return gone
+
+
+async def _select(
+    attempt: ArmAttempt, client: TrainingClient, scores: ArmScores, trained: RunResult
+) -> Checkpoint | None:
+    """Select the checkpoint that counts; None if its weights are those that the client has."""
+    if attempt.session.selection_of(attempt.arm).checkpoint == "last":
+        return None
+    await scores.to_select(client, trained.steps)
+    place = attempt.record.directory
+    attempt.selected = await in_background(select_checkpoint, attempt.best, trained, scores.evaluator, place)
+    if attempt.selected is None or attempt.selected.step == trained.steps:
+        return None
+    attempt.log.info("checkpoint.selected", step=attempt.selected.step, by=attempt.selected.by)
+    return attempt.best.selected
+
+
+def _lost_steps(attempt: ArmAttempt) -> list[int]:
+    """Steps before the one from which this attempt goes on whose scores are still to be made."""
+    shared = attempt.session.untrained
+    wanted = any(shared.known(key) is None for key in untrained_keys(attempt.session, attempt.arm))
+    return attempt.taken.lost(attempt.benchmarks, untrained=wanted)
+
+
+@asynccontextmanager
+async def _prepared(
+    attempt: ArmAttempt,
+    algorithm: Algorithm,
+    model: ModelSpec,
+    data: MaterializedDataset,
+    start: Checkpoint | None,
+    *,
+    roles: Sequence[ArmRole] = (),
+) -> AsyncIterator[tuple[TrainingClient, ArmScores, RunContext]]:
+    """A model that is loaded, with what scores it and the models beside it; all of it is gone after the block, however
+    that ends.
+    """
+    attempt.watch.awaits("backend", attempt.arm.run.backend.kind)
+    async with (
+        attempt.backend.client(model, start) as client,
+        attempt.backend.roles(roles) as beside,
+        rollout_endpoints(client, model.name, attempt.log) as endpoints,
+        training_rollouts(
+            attempt.session,
+            attempt.arm,
+            algorithm,
+            client,
+            endpoints=endpoints,
+            record=attempt.record,
+            warnings=attempt.warnings,
+        ) as rollouts,
+    ):
+        scores = _scores(attempt, client, model, endpoints)
+        clients = Clients(policy=client, **beside)
+        ctx = attempt.ctx = run_context(
+            attempt.session,
+            attempt.arm,
+            attempt.taken,
+            record=attempt.record,
+            attempt=attempt.number,
+            model=model,
+            data=data,
+            clients=clients,
+            roles=attempt.backend.used,
+            hooks=attempt.hooks,
+            log=attempt.log,
+            evaluate=scores.evaluator,
+            rollouts=rollouts,
+            budget=attempt.budget,
+            heartbeat=attempt.watch.beat,
+            warn=attempt.warnings.append,
+        )
+        before, attempt.listening = attempt.listening, Listening(hooks=attempt.hooks, ctx=ctx)
+        await before.followed()
+        scores.evaluator.bind(ctx)
+        async with scores.while_running(attempt.warnings, lambda: attempt.why_ended):
+            yield client, scores, ctx
+
+
+def _scores(
+    attempt: ArmAttempt, client: TrainingClient, model: ModelSpec, endpoints: RolloutEndpoints
+) -> ArmScores:
+    scores = ArmScores.make(
+        attempt.session,
+        attempt.arm,
+        attempt.benchmarks,
+        model,
+        client.renderer,
+        record=attempt.record,
+        log=attempt.log,
+        endpoints=endpoints,
+        watch=attempt.watch,
+        scored=attempt.scored,
+    )
+    attempt.evaluator = scores.evaluator
+    attempt.charges.append(scores.charges)
+    return scores

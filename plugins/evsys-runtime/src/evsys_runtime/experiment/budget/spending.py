@@ -1,0 +1,140 @@
+"""What the runs of an experiment used, as their records show it: a process that was killed couldn't say so itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from evsys.errors import StoreError
+from evsys.types import Usage
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.jsonl import read_jsonl
+from evsys_record.run_record import PHASES, RunRecord
+from evsys_runtime.evaluation.cached import tells_cached
+from evsys_runtime.experiment.budget.budget import COUNTED
+
+__all__ = ["paid_by", "spent_on_record"]
+
+_NOTHING: Final = dict.fromkeys(COUNTED, 0.0)
+
+
+@attrs.define(kw_only=True)
+class _Shown:
+    """What the files of one run show of all its attempts, those too that a later one went back behind: they were paid for."""
+
+    used: dict[str, float] = attrs.field(factory=lambda: dict(_NOTHING))
+    newest: str = ""
+
+    def saw(self, line: Mapping[str, Any]) -> None:
+        """A line was written at its time, so the experiment ran until then."""
+        self.newest = max(self.newest, line["time"])
+
+    def count(self, usage: Usage) -> None:
+        """A rollout's, or a verdict's."""
+        self.used["tokens"] += usage.tokens
+        self.used["usd"] += usage.cost_usd or 0.0
+
+
+def spent_on_record(
+    record: ExperimentRecord, tell: Callable[[str], None] = lambda _text: None
+) -> Mapping[str, Any] | None:
+    """What experiment.json says was spent, or what the records of the runs show, whichever is more.
+
+    They show steps that are done, the tokens trained in them, and what rollouts used. What training costs they don't show:
+    that is as of when it was last kept.
+
+    Args:
+        record: the experiment's.
+        tell: is told of a run whose files can't be read; of that the smaller amount may count.
+
+    Returns:
+        It as `ExperimentBudget.facts` has it, as far as a later launch needs that; None where nothing was spent.
+    """
+    known: Mapping[str, Any] = record.facts.get("budget") or {}
+    runs = {run_id: dict(found) for run_id, found in known.get("runs", {}).items()}
+    newest = ""
+    for run in record.runs():
+        try:
+            shown = _shown(run)
+        except (StoreError, KeyError, TypeError, ValueError) as error:
+            tell(f"what {run.directory.name} spent may be more than is counted: {error}")
+            continue
+        newest = max(newest, shown.newest)
+        found = runs.get(run.run_id)
+        if found is None and not any(shown.used.values()):
+            continue
+        found = found or {**_NOTHING, "ended": (run.read_result() or {}).get("status")}
+        more = {name: max(float(found[name]), amount) for name, amount in shown.used.items()}
+        runs[run.run_id] = {**found, **more}
+    if not runs and not known:
+        return None
+    spent = dict(known.get("spent", {}))
+    if newest and known.get("kept"):
+        spent["wall_seconds"] = float(spent.get("wall_seconds", 0.0)) + _after(known["kept"], newest)
+    return {**known, "spent": spent, "runs": runs}
+
+
+def _shown(run: RunRecord) -> _Shown:
+    shown = _Shown()
+    steps, tokens = _steps(run, shown)
+    shown.used["steps"] += steps
+    shown.used["tokens"] += tokens
+    for _, moment, paid in _rollouts(run):
+        shown.newest = max(shown.newest, moment)
+        for used in paid:
+            shown.count(used)
+    return shown
+
+
+def _steps(run: RunRecord, shown: _Shown) -> tuple[int, int]:
+    """The steps that were done in all attempts, and the tokens trained in them."""
+    done, tokens = set(), 0
+    for line in read_jsonl(run.directory / "journal.jsonl", missing_ok=True):
+        shown.saw(line)
+        if line["event"] == "done":
+            done.add((line["attempt"], line["step"]))
+    for line in read_jsonl(run.directory / "training" / "metrics.jsonl", missing_ok=True):
+        shown.saw(line)
+        if (line["attempt"], line["step"]) in done:
+            tokens += int(line["values"].get("tokens") or 0)
+    return len(done), tokens
+
+
+def _rollouts(run: RunRecord) -> Iterator[tuple[str, str, tuple[Usage, ...]]]:
+    """The rollouts of all attempts at a run: phase, time, and what was paid for."""
+    known: set[tuple[object, ...]] = set()
+    for phase in PHASES:
+        for line in read_jsonl(run.directory / phase / "rollouts.jsonl", missing_ok=True):
+            paid, facts, rollout = tuple(_paid(line["rollout"])), line["facts"], line["rollout"]
+            about = (line["step"], facts.get("benchmark"), facts.get("model"))
+            key = (phase, *about, rollout["task_id"], rollout["sample_index"], paid)
+            # A later attempt has from the cache what an earlier one made, with the very seconds that it took.
+            again = key in known and any(used.seconds for used in paid)
+            known.add(key)
+            yield phase, line["time"], () if again else paid
+
+
+def paid_by(run: RunRecord) -> Usage:
+    """What all attempts at a run used for its scorings and trained in its steps, as its files show it.
+
+    Raises:
+        StoreError, KeyError, TypeError, ValueError: they can't be read.
+    """
+    scored = (used for phase, _, paid in _rollouts(run) if phase != "training" for used in paid)
+    return sum(scored, Usage(trained_tokens=_steps(run, _Shown())[1], cost_usd=0.0))
+
+
+def _paid(rollout: Mapping[str, Any]) -> Iterator[Usage]:
+    """What a rollout on record and its verdict used, where that wasn't paid for before."""
+    if not tells_cached(rollout["metadata"]):
+        for used in (rollout["usage"], rollout["score"].get("usage")):
+            if used is not None:
+                yield Usage(**used)
+
+
+def _after(kept: str, newest: str) -> float:
+    """Seconds from one time to another; 0 where that is earlier."""
+    return max(0.0, (datetime.fromisoformat(newest) - datetime.fromisoformat(kept)).total_seconds())

@@ -1,0 +1,85 @@
+"""What trying a winner once more will take, before it is known who wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from evsys_runtime.config.arm_tree import BASE_MODEL
+from evsys_runtime.config.confirm_entries import deciding_entry
+from evsys_runtime.config.plan import Plan
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.estimate.results import Design, PlannedArm, PlannedConfirm
+
+__all__ = ["planned_confirm", "scorings_of_run"]
+
+
+def planned_confirm(
+    plan: Plan, benchmarks: Sequence[BoundBenchmark], arms: Sequence[PlannedArm], design: Design | None
+) -> PlannedConfirm | None:
+    """The most that it takes; None where the plan has none, or compares one arm only.
+
+    Args:
+        plan: a valid plan.
+        benchmarks: its entries with their tasks.
+        arms: what each arm takes, stage by stage.
+        design: what the comparison will be able to see.
+    """
+    confirm, baseline = plan.experiment.confirm, plan.experiment.metadata.baseline
+    if confirm is None or design is None:
+        return None
+    takes: dict[str, list[PlannedArm]] = {}
+    stages = {arm.label: arm.name for arm in plan.arms}
+    for arm in arms:
+        if arm.purpose == "candidate":
+            takes.setdefault(stages[arm.arm], []).append(arm)
+    base = takes.pop(baseline, [])
+    if len(takes) == 1:
+        return None
+    seeds = confirm.seeds
+    benchmark = next(b for b in benchmarks if b.name == deciding_entry(plan))
+
+    def most[N: (int, float)](value: Callable[[PlannedArm], N | None], zero: N) -> N | None:
+        """Of one seed after another: the arm that takes most, and the baseline."""
+        known = [_sum([value(stage) for stage in stages], zero) for stages in takes.values()]
+        own = _sum([value(stage) for stage in base], zero)
+        if own is None or None in known:
+            return None
+        return seeds * (max((each for each in known if each is not None), default=zero) + own)
+
+    repeats = plan.experiment.confirming_repeats
+    sides = 1 if baseline == BASE_MODEL else 2
+    chains = [chain for chain in (*takes.values(), base) if chain]
+    scored = [_sum([scorings_of_run(benchmark, stage.steps) for stage in chain], 0) for chain in chains]
+    known = [count for count in scored if count is not None]
+    # What was trained before is scored once; against starting weights these are scored, too.
+    each = 1 if not seeds else max(known) if len(known) == len(scored) else None
+    scorings = None if each is None else repeats * (sides * each + (baseline == BASE_MODEL))
+    return PlannedConfirm(
+        benchmark=benchmark.name,
+        seeds=seeds,
+        runs=repeats * sides,
+        rollouts=None if scorings is None else scorings * len(benchmark.tasks) * benchmark.num_samples,
+        steps=most(lambda arm: arm.steps, 0),
+        trained_tokens=most(lambda arm: arm.trained_tokens, 0),
+        seconds=most(lambda arm: arm.seconds, 0.0),
+        cost_usd=most(lambda arm: arm.cost_usd, 0.0),
+        design=design,
+    )
+
+
+def scorings_of_run(benchmark: BoundBenchmark, steps: int | None) -> int | None:
+    """Of trained weights: on the way, and in the end if that isn't one of these."""
+    if benchmark.run_every is None:
+        return 1
+    if steps is None:
+        return None
+    return steps // benchmark.run_every + (steps % benchmark.run_every > 0)
+
+
+def _sum[N: (int, float)](values: Sequence[N | None], zero: N) -> N | None:
+    total = zero
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

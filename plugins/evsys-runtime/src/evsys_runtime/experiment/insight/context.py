@@ -1,0 +1,163 @@
+"""`evsys context`: what to know before the next experiment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from evsys.types import Usage
+from evsys_record.history import runs_of
+from evsys_record.index import Index
+from evsys_record.past import PastExperiment
+from evsys_record.text import cut
+from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
+from evsys_runtime.experiment.insight.best_recipes import best_recipes
+from evsys_runtime.experiment.insight.failures import failure_classes
+from evsys_runtime.experiment.insight.findings import Known, Worded, findings, sentences
+from evsys_runtime.experiment.insight.markdown import SECTIONS
+from evsys_runtime.experiment.insight.results import Context, FailureClass, Spent, WayToFail
+from evsys_runtime.experiment.insight.text_budget import Whole
+
+__all__ = ["context_of"]
+
+_LONGEST_ABOUT = 300
+_TELLING = 2
+"""Configs that have something in common which is worth a word."""
+
+_MOST_METRICS = 2
+"""Metrics whose best recipe is named."""
+
+_NONE = "none"
+
+
+def context_of(index: Index, project: Path) -> Whole:
+    """All that is known, in the order of its use, however long.
+
+    Args:
+        index: of the experiments on record, as of now.
+        project: the project's folder, whose README says what it is about.
+    """
+    on_record = ArmsOnRecord.of(index)
+    known = Known.of(index, on_record)
+    experiments = known.experiments
+    metrics = _counted(past.metric for past in experiments)
+    judged = [name for name in metrics if name != _NONE]
+    found = findings(known, usual=judged[0] if judged else None)
+    head = Context(
+        project=project.name,
+        about=_about(project),
+        experiments=len(experiments),
+        runs=sum(past.runs for past in experiments),
+        verdicts=_counted(map(_verdict, experiments)),
+        metrics=metrics,
+        goals={
+            goal: n
+            for goal, n in _counted(past.project_goal_id for past in experiments).items()
+            if goal != _NONE
+        },
+        spent=_spent(index, experiments),
+    )
+    best = best_recipes(index, known, on_record, judged[:_MOST_METRICS], project)
+    sections: dict[str, Sequence[Worded[Any]]] = {
+        "best": [Worded(each, each) for each in best],
+        "failures": list(_ways(index, on_record, experiments)),
+    }
+    sections |= {name: getattr(found, name) for name in SECTIONS if name not in sections}
+    return Whole(head=head, sections={name: sections[name] for name in SECTIONS})
+
+
+def _verdict(past: PastExperiment) -> str | None:
+    return "retracted" if past.retracted is not None else "edited" if past.edited else past.verdict
+
+
+def _ways(
+    index: Index, on_record: ArmsOnRecord, experiments: Sequence[PastExperiment]
+) -> Iterator[Worded[WayToFail]]:
+    """Of runs, and of conclusions that can't be drawn."""
+    yield from (_way(each) for each in failure_classes(index, on_record))
+    invalid: dict[str, list[PastExperiment]] = {}
+    for past in experiments:
+        if _verdict(past) == "INVALID":
+            invalid.setdefault(past.reason or "", []).append(past)
+    for reason, group in invalid.items():
+        way = WayToFail(
+            way=f"INVALID conclusion: {reason}",
+            runs=sum(past.runs for past in group),
+            arms=sum(len(past.comparisons) for past in group),
+            latest=group[0].experiment_id,
+        )
+        yield Worded(way, way)
+
+
+def _way(each: FailureClass) -> Worded[WayToFail]:
+    elsewhere = len(each.experiments) - 1
+    clean = each.region is not None and not each.region.completed_inside and each.region.failed >= _TELLING
+    region = each.region if clean else None
+    said = [each.message]
+    if region is not None:
+        said.append(
+            f"{region.failed} configs failed there, none completed, elsewhere {region.completed_outside} did"
+        )
+    if elsewhere:
+        said.append(f"in {elsewhere} more experiment{'s' * (elsewhere != 1)}")
+    brief = WayToFail(
+        way=each.name,
+        runs=each.runs,
+        arms=each.arms,
+        latest=each.experiments[0],
+        region=None if region is None else str(region),
+        known_bad=region is not None and region.known_bad,
+    )
+    return Worded(brief, attrs.evolve(brief, says=sentences(*said)))
+
+
+def _paid(index: Index, experiments: Sequence[PastExperiment]) -> Iterator[Usage]:
+    """What real models took: a simulated one gives its tokens away."""
+    for past in experiments:
+        if not past.simulated_by:
+            yield from () if past.usage is None else (past.usage,)
+        else:  # some of its arms may be trained for real
+            for run in runs_of(index, past.experiment_id):
+                if run.usage is not None and not _simulated(run.backend, past.simulated_by):
+                    yield run.usage
+
+
+def _simulated(backend: str | None, by: Sequence[str]) -> bool:
+    """Whether a backend is among some, by its full name or without its distribution."""
+    return bool({backend, (backend or "").rpartition("/")[2]} & set(by))
+
+
+def _spent(index: Index, experiments: Sequence[PastExperiment]) -> Spent:
+    used = list(_paid(index, experiments))
+    return Spent(
+        cost_usd=round(sum(each.cost_usd or 0.0 for each in used), 4),
+        unpriced=sum(bool(each.without_price) for each in used),
+        trained_tokens=sum(each.trained_tokens for each in used),
+        sampled_tokens=sum(each.prompt_tokens + each.completion_tokens for each in used),
+        seconds=round(sum(past.seconds or 0.0 for past in experiments), 1),
+    )
+
+
+def _counted(names: Any) -> dict[str, int]:
+    """How many of each, the most frequent first."""
+    counts = Counter(name or _NONE for name in names)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _about(project: Path) -> str | None:
+    """The first paragraph of the project's README that is no heading."""
+    path = project / "README.md"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    for paragraph in text.split("\n\n"):
+        lines = [line for line in paragraph.strip().splitlines() if not line.startswith("#")]
+        words = " ".join(" ".join(lines).split())
+        if words:
+            return cut(words, _LONGEST_ABOUT)
+    return None

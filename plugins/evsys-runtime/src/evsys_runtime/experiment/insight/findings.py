@@ -1,0 +1,289 @@
+"""What each experiment came to, everything once: the same recipe, or the same question, is one finding in however many experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from evsys.types import Comparison
+from evsys_record.history import Question, ask, found_by
+from evsys_record.index import Index
+from evsys_record.looks import Ledger
+from evsys_record.marks import disqualifying, labels
+from evsys_record.past import PastExperiment
+from evsys_record.text import cut, listed
+from evsys_runtime.experiment.insight.answers import Answers
+from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
+from evsys_runtime.experiment.insight.results import BestRecipe, Finding, Retracted, Unfinished, WayToFail
+
+__all__ = ["Findings", "Known", "Worded", "findings", "sentences", "winners_of"]
+
+_LONGEST = 240
+_MOST_ARMS = 8
+_MOST_LOOKS = 6
+_IN_WORDS = ("rests_on_retracted",)
+"""Marks that a finding has in words of its own."""
+
+_UNFINISHED = ("running", "crashed", "cancelled", "budget_stopped")
+
+type Numbers = frozenset[int]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Known:
+    """Every experiment on record, the newest first, the config of each of their arms, and all looks at their questions."""
+
+    experiments: tuple[PastExperiment, ...]
+    configs: Mapping[tuple[str, str], Numbers]
+    ledger: Ledger
+
+    @classmethod
+    def of(cls, index: Index, on_record: ArmsOnRecord | None = None) -> Known:
+        """What the index has, dry runs apart."""
+        on_record = on_record or ArmsOnRecord.of(index)
+        folders = dict(found_by(index, Question()))
+        configs = {
+            (folders[experiment], arm): numbers
+            for experiment, arm, numbers in on_record.arms
+            if experiment in folders
+        }
+        experiments = ask(index, Question()).experiments
+        return cls(experiments=experiments, configs=configs, ledger=Ledger.of(index))
+
+    def recipe(self, past: PastExperiment, arm: str) -> object:
+        """What is the same for arms of the same config, judged alike; where the config isn't known an arm is like itself alone."""
+        return self.configs.get((past.experiment_id, arm), (past.experiment_id, arm)), past.metric
+
+    def arm_question(self, past: PastExperiment, arm: str) -> object:
+        """What is the same for experiments that ask the same about an arm: recipe, metric, claim, and recipe of the baseline."""
+        baseline = self.configs.get((past.experiment_id, past.baseline or ""), past.baseline)
+        return self.recipe(past, arm), baseline, past.claim or "better"
+
+    def question(self, past: PastExperiment) -> object:
+        """What is the same for experiments that ask the same about all their arms."""
+        return frozenset(self.arm_question(past, each.arm) for each in past.comparisons)
+
+    def series(self, past: PastExperiment) -> Iterator[str]:
+        """What all looks at the question of an experiment came to, the oldest first, if there are several."""
+        if past.look is not None and past.look.of > 1:
+            looks = self.ledger.series_of(past.experiment_id)
+            left = len(looks) - _MOST_LOOKS
+            before = [f"{left} more"] if left > 0 else []
+            told = (f"{look.verdict} {look.effect or 0.0:+.2g}" for look in looks[-_MOST_LOOKS:])
+            yield f"all looks: {', '.join([*before, *told])}"
+
+
+@attrs.frozen
+class Worded[E: (BestRecipe, Finding, WayToFail, Retracted, Unfinished)]:
+    """Something that is known, in few words and in all."""
+
+    brief: E
+    full: E
+
+
+@attrs.frozen(kw_only=True)
+class Findings:
+    """What is known, the most useful first in each part. A question that a later experiment answered isn't open.
+
+    `undecided` has the arms of each inconclusive experiment that no later one decided.
+    """
+
+    retracted: tuple[Worded[Retracted], ...]
+    supported: tuple[Worded[Finding], ...]
+    candidates: tuple[Worded[Finding], ...]
+    open: tuple[Worded[Finding], ...]
+    refuted: tuple[Worded[Finding], ...]
+    unfinished: tuple[Worded[Unfinished], ...]
+    undecided: Mapping[str, Sequence[Comparison]]
+
+
+def findings(known: Known, *, usual: str | None) -> Findings:
+    """Sort what experiments came to.
+
+    Args:
+        known: all of them.
+        usual: the metric that goes without saying.
+    """
+    standing = [past for past in known.experiments if past.retracted is None and not past.edited]
+    worked = list(_worked(known, [past for past in standing if winners_of(past)], standing, usual))
+    asked = [
+        past
+        for past in standing
+        if past.verdict == "INCONCLUSIVE" and any(each.effect is not None for each in past.comparisons)
+    ]
+    answers = Answers.of(known, standing)
+    undecided = {past.experiment_id: answers.undecided(past) for past in asked}
+    scored = {past.experiment_id for past in asked}
+    return Findings(
+        retracted=tuple(_retracted(known.experiments)),
+        supported=tuple(found for verdict, found in worked if verdict == "SUPPORTED"),
+        candidates=tuple(found for verdict, found in worked if verdict == "CANDIDATE"),
+        open=tuple(_open(known, asked, undecided, usual)),
+        refuted=tuple(_refuted(known, past, usual) for past in standing if past.verdict == "REFUTED"),
+        unfinished=tuple(
+            _plain(
+                Unfinished(
+                    experiment=past.experiment_id,
+                    status=past.status,
+                    marks=tuple(mark.kind for mark in past.marks),
+                )
+            )
+            for past in standing
+            if past.status in _UNFINISHED
+            and past.verdict in (None, "INCONCLUSIVE")
+            and past.experiment_id not in scored
+        ),
+        undecided=undecided,
+    )
+
+
+def _plain[E: (Retracted, Unfinished)](entry: E) -> Worded[E]:
+    return Worded(entry, entry)
+
+
+def winners_of(past: PastExperiment) -> list[Comparison]:
+    """The arms that won, the best first; none where the verdict doesn't stand on them.
+
+    One that was tried anew is told by that, since the runs that had a part in the choice say too much; where it fell behind, it is none.
+    """
+    if past.verdict not in ("SUPPORTED", "CANDIDATE"):
+        return []
+    won = [each for each in past.comparisons if each.outcome == "win"]
+    won.sort(key=lambda each: (each.arm != past.best_arm, -(each.effect or 0.0)))
+    again = past.confirmed
+    if again is None or again.effect is None:
+        return won
+    others = [each for each in won if each.arm != again.arm]
+    return others if again.outcome in ("tie", "loss") else [again, *others]
+
+
+def _retracted(experiments: Sequence[PastExperiment]) -> Iterator[Worded[Retracted]]:
+    for past in experiments:
+        if past.retracted is not None or past.edited:
+            resting = [each.experiment_id for each in experiments if past.experiment_id in each.rests_on]
+            reason = _cut(past.retracted or "its conclusion.json was edited after the run wrote it")
+            yield _plain(Retracted(experiment=past.experiment_id, reason=reason, resting=tuple(resting)))
+
+
+def _worked(
+    known: Known, winners: Sequence[PastExperiment], standing: Sequence[PastExperiment], usual: str | None
+) -> Iterator[tuple[str | None, Worded[Finding]]]:
+    """One of each recipe, with its verdict: where it was confirmed, else where it was tried last."""
+    ranked = sorted(winners, key=lambda past: past.verdict != "SUPPORTED")
+    groups: dict[object, list[PastExperiment]] = {}
+    for past in ranked:
+        groups.setdefault(known.recipe(past, winners_of(past)[0].arm), []).append(past)
+    elsewhere = _otherwise(known, standing)
+    for recipe, group in sorted(groups.items(), key=lambda item: _certainty(item[1][0])):
+        past, (best, *others) = group[0], winners_of(group[0])
+        basis = [*_grounds(past, best, usual), *known.series(past), *_also(group[1:], "also won in")]
+        if others:
+            basis.append(f"{listed([each.arm for each in others], _MOST_ARMS)} won, too")
+        basis += [f"but {outcome} in {where}" for outcome, where in elsewhere.get(recipe, ())]
+        said = [_cut(past.hypothesis), past.settle and f"to settle: {past.settle}"]
+        yield past.verdict, _finding(past, best, basis, said)
+
+
+def _certainty(past: PastExperiment) -> tuple[bool, bool, bool, float]:
+    """What is sure comes first: without a disqualifying mark, confirmed, about recipes, and far from no effect."""
+    best = winners_of(past)[0]
+    return (
+        bool(disqualifying(past.marks)),
+        past.verdict != "SUPPORTED",
+        best.claim != "recipe",
+        -(best.low if best.low is not None else best.effect or 0.0),
+    )
+
+
+def _otherwise(known: Known, standing: Sequence[PastExperiment]) -> dict[object, list[tuple[str, str]]]:
+    """Where a recipe tied or lost."""
+    found: dict[object, list[tuple[str, str]]] = {}
+    for past in standing:
+        for each in past.comparisons:
+            if each.outcome in ("tie", "loss"):
+                place = (f"a {each.outcome}", past.experiment_id)
+                found.setdefault(known.recipe(past, each.arm), []).append(place)
+    return found
+
+
+def _open(
+    known: Known,
+    asked: Sequence[PastExperiment],
+    undecided: Mapping[str, Sequence[Comparison]],
+    usual: str | None,
+) -> Iterator[Worded[Finding]]:
+    """One of each question: where it was asked last, with the best of the arms that nothing decided since."""
+    groups: dict[object, list[PastExperiment]] = {}
+    for past in asked:
+        if undecided[past.experiment_id]:
+            groups.setdefault(known.question(past), []).append(past)
+    for group in groups.values():
+        past = group[0]
+        arms = undecided[past.experiment_id]
+        best = next((each for each in arms if each.arm == past.best_arm), arms[0])
+        basis = [*_grounds(past, best, usual), *known.series(past), *_also(group[1:], "asked before in")]
+        settles = past.settling is None or past.settling.arm in {each.arm for each in arms}
+        settle = f"to settle: {past.settle}" if past.settle and settles else None
+        said = [settle, _cut(past.hypothesis)]
+        yield _finding(past, best, basis, said)
+
+
+def _refuted(known: Known, past: PastExperiment, usual: str | None) -> Worded[Finding]:
+    scored = [each for each in past.comparisons if each.effect is not None]
+    best = max(scored, key=lambda each: each.effect or 0.0, default=None)
+    basis = [] if best is None else list(_grounds(past, best, usual))
+    if len(scored) > 1:
+        basis.append(f"the best of {len(scored)} arms")
+    return _finding(past, best, [*basis, *known.series(past)], [_cut(past.hypothesis)])
+
+
+def _finding(
+    past: PastExperiment, best: Comparison | None, basis: Sequence[str], said: Sequence[str | None]
+) -> Worded[Finding]:
+    doubts = [f"RESTS ON RETRACTED {', '.join(past.rests_on)}"] if past.rests_on else []
+    marked = [mark for mark in past.marks if mark.kind not in _IN_WORDS]
+    if marked:
+        doubts.append(f"[{', '.join(labels(marked))}]")
+    brief = Finding(
+        name=past.experiment_id if best is None else f"{past.experiment_id}/{best.arm}",
+        effect=None if best is None else (_short(best.effect), _short(best.low), _short(best.high)),
+        says="; ".join([*doubts, *basis]),
+        marks=tuple(mark.kind for mark in past.marks),
+    )
+    return Worded(brief, attrs.evolve(brief, says=sentences(brief.says, *said)))
+
+
+def _grounds(past: PastExperiment, best: Comparison, usual: str | None) -> Iterator[str]:
+    """On how much a finding stands, in a few words."""
+    size = f"{best.n_seeds}x{best.n_tasks}" if best.n_seeds and best.n_tasks else ""
+    parts = []
+    if best is past.confirmed:
+        chosen = next((each.effect for each in past.comparisons if each.arm == best.arm), None)
+        by = "" if chosen is None else f", {chosen:+.2g} by the runs that chose it"
+        parts.append("confirmed" if best.outcome == "win" else f"tried anew: {best.outcome}{by}")
+    parts.append(f"{best.claim or ''} {size}".strip())
+    metric = "" if past.metric == usual else past.metric or ""
+    against = "" if past.baseline in (None, "base_model") else f"against {past.baseline}"
+    text = ", ".join(part for part in (*parts, metric, against) if part)
+    if text:
+        yield text
+
+
+def _also(group: Sequence[PastExperiment], words: str) -> Iterator[str]:
+    if group:
+        yield f"{words} {', '.join(past.experiment_id for past in group)}"
+
+
+def sentences(*parts: str | None) -> str:
+    """Parts one after another, each ended by a full stop before the next, as it may be already."""
+    said = [part for part in parts if part]
+    return " ".join([*(part if part.endswith(".") else f"{part}." for part in said[:-1]), *said[-1:]])
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.2g}")
+
+
+def _cut(text: str | None) -> str:
+    return cut(" ".join((text or "").split()), _LONGEST)

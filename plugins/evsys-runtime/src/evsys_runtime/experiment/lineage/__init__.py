@@ -1,0 +1,1 @@
+"""What earlier experiments and earlier attempts at this one left: their questions, runs and restart points."""

@@ -1,0 +1,53 @@
+"""What runs used that came to nothing, since their process ended before it was of use, and that is made again.
+
+It is spent. But whoever decides whether one more arm is paid for leaves it out, to decide as if nobody had ended the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from evsys_record.jsonl import read_jsonl
+from evsys_record.run_record import RunRecord
+from evsys_runtime.experiment.budget.budget import as_amounts
+from evsys_runtime.experiment.budget.charges import left_of
+from evsys_runtime.experiment.lineage.restart_point import RETREATS, TakenUp
+
+__all__ = ["made_again"]
+
+
+def made_again(run: RunRecord, taken: TakenUp) -> Mapping[str, float]:
+    """The amounts of a run that are used twice once it has ended, as far as its record shows them.
+
+    What a run loses where it goes back behind a collapse isn't among them: that belongs to it, whoever ended the process. Its tokens
+    can't be told apart then, and none are given.
+
+    Args:
+        run: the record of the run.
+        taken: what is there of it.
+
+    Raises:
+        StoreError, KeyError: its journal can't be read.
+    """
+    again = {"steps": float(_steps_again(run, taken))}
+    if any(attempt.reason in RETREATS for attempt in run.attempts):
+        return again
+    lost = taken.ended.cut_off if taken.ended is not None else left_of(taken.paid, taken.counted)
+    return {**again, **as_amounts(lost)}
+
+
+def _steps_again(run: RunRecord, taken: TakenUp) -> int:
+    """Steps that were made twice, or are going to be; each once between two times that the run went back."""
+    went_back, times = {}, 0
+    for attempt in run.attempts:
+        times += attempt.reason in RETREATS
+        went_back[attempt.n] = times
+    done, of_use = 0, set()
+    for line in read_jsonl(run.directory / "journal.jsonl", missing_ok=True):
+        if line["event"] != "done":
+            continue
+        done += 1
+        since = went_back[line["attempt"]]
+        if taken.ended is not None or since < times or line["step"] <= taken.step:
+            of_use.add((since, line["step"]))
+    return done - len(of_use)

@@ -1,0 +1,135 @@
+"""What experiment.json and run.json say from the beginning: what is asked for, and how it was launched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from evsys_record.provenance import collect
+from evsys_runtime.config import overrides as overrides_
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.data.task_contents import task_contents
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.state.options import injected_names
+from evsys_runtime.experiment.state.secrets import said
+
+if TYPE_CHECKING:
+    from evsys_runtime.experiment.state.options import Options
+
+__all__ = [
+    "KEPT_OPTIONS",
+    "arm_facts",
+    "asked_facts",
+    "benchmark_facts",
+    "experiment_facts",
+    "hidden",
+    "launch_facts",
+    "run_facts",
+]
+
+KEPT_OPTIONS = ("fail_fast", "skip_grader_check", "no_cache")
+"""Options that a resumed experiment has as it began, unless it is told otherwise."""
+
+
+def experiment_facts(
+    plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark], forks: Path | None
+) -> Mapping[str, Any]:
+    """What experiment.json says of an experiment from its beginning."""
+    metadata = plan.experiment.metadata
+    beside = plan.project_root / plan.experiment.output_dir / "experiment"
+    return {
+        "description": plan.experiment.description,
+        "hypothesis": metadata.hypothesis,
+        "tags": list(metadata.tags),
+        "project_goal_id": metadata.project_goal_id,
+        "parent_experiment_id": metadata.parent_experiment_id,
+        **asked_facts(plan),
+        "minimum_effect": metadata.minimum_effect,
+        "claim": metadata.claim,
+        "margin": metadata.claimed_margin,
+        "contrast": None if metadata.contrast is None else attrs.asdict(metadata.contrast),
+        "base_seed": plan.experiment.base_seed,
+        "overrides": list(map(said, plan.overrides)),
+        **benchmark_facts(benchmarks),
+        "arms": [arm_facts(arm) for arm in plan.arms],
+        "provenance": collect(plan.project_root),
+        "launch": launch_facts(beside, plan.project_root, plan.overrides, options, forks),
+    }
+
+
+def benchmark_facts(benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
+    """What experiment.json says of the benchmark entries of an experiment or an evaluation."""
+    return {
+        "benchmarks": {
+            b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
+            for b in benchmarks
+        },
+        "task_contents": {b.name: task_contents(b.tasks).as_json for b in benchmarks},
+    }
+
+
+def asked_facts(plan: Plan) -> Mapping[str, Any]:
+    """The facts by which a question is recognised, along with those of its benchmark entries."""
+    return {
+        "success_metric": str(plan.success) if plan.success else None,
+        "direction": plan.success.direction if plan.success else None,
+        "baseline": plan.experiment.metadata.baseline,
+    }
+
+
+def arm_facts(arm: ArmConfig) -> dict[str, Any]:
+    """What experiment.json says of a planned run."""
+    facts = {"run_id": arm.run_id, "arm": arm.name, "repeat": arm.repeat}
+    if arm.stage is not None:
+        facts["stage"] = arm.stage.label
+    return facts if arm.purpose == "candidate" else {**facts, "purpose": arm.purpose}
+
+
+def run_facts(arm: ArmConfig, *, dry: bool) -> dict[str, Any]:
+    """What run.json says of a run from its beginning."""
+    return {
+        "arm": arm.name,
+        "repeat": arm.repeat,
+        **({} if arm.stage is None else {"stage": arm.stage.label, "after": arm.after}),
+        "dry": dry,
+        "deterministic": arm.deterministic,
+    }
+
+
+def launch_facts(
+    directory: Path, project_root: Path, overrides: Sequence[str], options: Any, forks: Path | None = None
+) -> dict[str, Any]:
+    """What experiment.json says of how an experiment was launched, for whoever resumes it.
+
+    Args:
+        directory: the experiment's folder, or one beside it: the project is told relative to it, so that both can move.
+        project_root: what paths of the file start from.
+        overrides: the `--set` options; of those with a secret only that there is one is kept.
+        options: an experiment's `Options`.
+        forks: the experiment that this one branches off from.
+    """
+    return {
+        "project_root": _way(directory, project_root),
+        "forks": None if forks is None else _way(directory, forks),
+        "hidden": list(map(overrides_.option, hidden(overrides))),
+        "options": {option: bool(getattr(options, option)) for option in KEPT_OPTIONS},
+        "injected": options.train_fn is not None,  # what versions before `injects` read
+        "injects": injected_names(options),
+    }
+
+
+def _way(directory: Path, place: Path) -> str:
+    """How one gets from a folder to a place."""
+    try:
+        return Path(os.path.relpath(place, directory)).as_posix()
+    except ValueError:  # another drive (Windows)
+        return place.as_posix()
+
+
+def hidden(overrides: Sequence[str]) -> list[str]:
+    """Those of the `--set` options whose values the record doesn't have, since they are secret."""
+    return [each for each in overrides if said(each) != each]

@@ -1,0 +1,153 @@
+"""What resolved.json holds: the experiment as it runs, with nothing left to know by heart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evsys.errors import PluginNotFoundError, StoreError
+from evsys_record.experiment_record import ExperimentRecord
+from evsys_record.files import read_json
+from evsys_runtime.collection_pause import collection_paused
+from evsys_runtime.config.harness import harness_of
+from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.resolved import NO_PARAMS, Resolver
+from evsys_runtime.evaluation.agents import DEFAULT_AGENT
+from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+from evsys_runtime.experiment.state.seeds import seeds_of
+
+__all__ = ["ADJUSTABLE", "arms_by_id", "resolved_arms", "resolved_runs", "resolved_then", "resolved_tree"]
+
+ADJUSTABLE = ("budget", "max_concurrent_arms", "watchdog")
+"""Keys of the file that say how far and how fast, and change no number: these may be set anew."""
+
+_ARMS = ("run", "runs", "matrix", "base_run")
+_PURPOSES = ("run", "data", "model", "data_order")
+"""What an arm's seed is split into; `data_order` is that of the first epoch."""
+
+
+def resolved_tree(
+    plan: Plan, benchmarks: Sequence[BoundBenchmark], resolver: Resolver | None = None
+) -> dict[str, Any]:
+    """Every key of the file with its value or its default, `${NAME}` as it is written, and the seeds of every arm.
+
+    Args:
+        plan: the plan.
+        benchmarks: its entries as they are scored.
+        resolver: one that is used for more than this.
+    """
+    resolver = resolver or Resolver(plan.registry)
+    experiment, metadata = plan.experiment, plan.experiment.metadata
+    judged = {
+        "success_metric": str(plan.success) if plan.success else None,
+        "direction": plan.success.direction if plan.success else metadata.direction,
+    }
+    entries = [
+        _entry(resolver, entry, bound) for entry, bound in zip(metadata.benchmarks, benchmarks, strict=True)
+    ]
+    names = [bound.name for bound in benchmarks]
+    with collection_paused():
+        arms = [_arm(resolver, plan, arm, names) for arm in plan.arms]
+    return {
+        **resolver.fields(experiment, skip=(*_ARMS, "metadata")),
+        "select": {"by": plan.selection.by, "checkpoint": plan.selection.checkpoint},
+        "metadata": {**resolver.fields(metadata, skip=("benchmark",)), **judged},
+        "benchmarks": entries,
+        "arms": arms,
+    }
+
+
+def resolved_arms(
+    plan: Plan, arms: Sequence[ArmConfig], benchmarks: Sequence[BoundBenchmark]
+) -> list[dict[str, Any]]:
+    """Some arms of a plan as `resolved_tree` has them."""
+    resolver, names = Resolver(plan.registry), [bound.name for bound in benchmarks]
+    return [_arm(resolver, plan, arm, names) for arm in arms]
+
+
+def resolved_runs(plan: Plan, arms: Sequence[ArmConfig] | None = None) -> dict[str, dict[str, Any]]:
+    """The config of each arm, or each stage of one, as `resolved_tree` has it, by label; of the plan's own unless others are given."""
+    resolver = Resolver(plan.registry)
+    runs: dict[str, dict[str, Any]] = {}
+    for arm in plan.arms if arms is None else arms:
+        if arm.label not in runs:
+            runs[arm.label] = _run(resolver, arm)
+    return runs
+
+
+def _run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
+    run = resolver.fields(arm.run)
+    if arm.stage is not None and arm.stage.before is not None:
+        run["begins_with"] = arm.stage.before
+    return {**run, "agent": run["agent"] or _known(resolver, "agent", DEFAULT_AGENT), "name": arm.name}
+
+
+def _harness(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
+    """What the run acts in, in training and in the scorings of entries that name nothing of their own."""
+    harness = harness_of(arm.run, resolver.built("algorithm", arm.run.algorithm))
+    tree = resolver.fields(harness, skip=("trains",))
+    return {**tree, "agent": tree["agent"] or _known(resolver, "agent", DEFAULT_AGENT)}
+
+
+def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) -> dict[str, Any]:
+    tree = resolver.fields(entry, skip=("tags",))
+    if entry.engine_spec.kind == "auto":
+        chosen = getattr(bound.engine, "name", None)
+        tree["engine"] = _known(resolver, "rollout_engine", chosen) or tree["engine"]
+    return {
+        **tree,
+        "name": bound.name,
+        "tasks": len(bound.tasks),
+        "hash": bound.benchmark_hash,
+        "reward_range": None if bound.reward_range is None else list(bound.reward_range),
+    }
+
+
+def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[str]) -> dict[str, Any]:
+    seeds = seeds_of(plan, arm)
+    purposes = (*_PURPOSES, *(f"evaluation/{name}" for name in benchmarks))
+    return {
+        "run_id": arm.run_id,
+        "arm": arm.name,
+        "repeat": arm.repeat,
+        **({} if arm.stage is None else {"stage": arm.stage.label}),
+        "deterministic": arm.deterministic,
+        **({} if arm.purpose == "candidate" else {"purpose": arm.purpose}),
+        "base_seed": seeds.base_seed,
+        "seeds": {purpose: seeds(purpose) for purpose in purposes},
+        "harness": _harness(resolver, arm),
+        "run": _run(resolver, arm),
+    }
+
+
+def _known(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] | None:
+    """A plugin that nobody named, in full; None where none is installed under its name."""
+    try:
+        return resolver.plugin(kind, name, NO_PARAMS) if isinstance(name, str) else None
+    except PluginNotFoundError:
+        return None
+
+
+def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
+    """What the experiment was in full when it began; None where it was killed before it said so, or the file is damaged."""
+    path = record.directory / "resolved.json"
+    if not path.exists():
+        return None
+    try:
+        tree = read_json(path)
+        arms_by_id(tree)
+    except (StoreError, KeyError, TypeError, AttributeError):
+        return None
+    return tree
+
+
+def arms_by_id(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Arms by their ids, so that a difference tells which; benchmarks without their hashes, which are compared before."""
+    # The harness follows from the run; older records don't have it.
+    arms = {arm["run_id"]: {k: v for k, v in arm.items() if k != "harness"} for arm in tree["arms"]}
+    unhashed = [{k: v for k, v in entry.items() if k != "hash"} for entry in tree["benchmarks"]]
+    entries = {entry["name"]: entry for entry in unhashed}
+    apart = ("format", "arms", "benchmarks", *ADJUSTABLE)
+    rest = {key: value for key, value in tree.items() if key not in apart}
+    return {**rest, "arms": arms, "benchmarks": entries}
