@@ -228,6 +228,23 @@ def test_numbers_that_cannot_be_compared_are_invalid(before, after, words):
     assert words in conclusion.reason
 
 
+def test_an_arm_with_an_invalid_evaluation_invalidates_itself_alone():
+    missing = Failure(boundary="verifier", message="9 of 39 rollouts have no score", error_type="NoScore")
+    broken = ArmResult(
+        run_id="a-s0",
+        arm="a",
+        repeat=0,
+        seed=0,
+        status="completed",
+        identity="a",
+        evaluations=(evaluation(0, ZEROS), evaluation(5, ONES, status="invalid", failure=missing)),
+    )
+    conclusion = conclude(QUESTION, [broken, arm("b", ZEROS, ONES)])
+    assert [(one.arm, one.outcome) for one in conclusion.comparisons] == [("a", "unscored"), ("b", "win")]
+    assert conclusion.verdict != "INVALID"
+    assert any("have no score" in warning for warning in conclusion.warnings)
+
+
 def test_an_arm_whose_evaluation_failed_is_unscored_and_named():
     failed = evaluation(
         5,
