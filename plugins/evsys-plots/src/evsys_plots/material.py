@@ -8,15 +8,11 @@ from typing import Any
 
 import attrs
 
-from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
-from evsys_record.experiment_record import ExperimentRecord
-from evsys_record.files import read_json
-from evsys_record.marks import marks_of, with_marks
-from evsys_record.past_files import read_experiment
+from evsys_record import Experiment
+from evsys_record import Run as RecordedRun
 from evsys_record.proofs import is_proof
-from evsys_record.result_trees import read_as
-from evsys_record.run_record import RunRecord
+from evsys_record.result_trees import result_tree
 
 __all__ = ["Line", "Material", "Run", "material_of"]
 
@@ -132,61 +128,41 @@ def material_of(directory: Path) -> Material:
     Raises:
         StoreError: there is none, or a file of it can't be read.
     """
-    record = ExperimentRecord.open(directory)
-    facts = record.facts
-    path = directory / "conclusion.json"
-    conclusion = read_json(path) if facts.get("finished") is not None and path.exists() else {}
+    experiment = Experiment(directory)
+    facts, concluded = experiment.facts, experiment.conclusion
+    conclusion = {} if concluded is None else result_tree(concluded)
     return Material(
         name=str(facts.get("name") or directory.name),
         dry=bool(facts.get("dry")),
         metric=conclusion.get("metric") or facts.get("success_metric"),
         conclusion=conclusion,
-        verdict=_verdict(directory),
-        runs=tuple(_run(run) for run in record.runs()),
+        verdict=experiment.verdict,
+        runs=tuple(_run(run) for run in experiment.runs()),
         last=frozenset(
             {(arm["arm"], arm["repeat"]): str(arm["run_id"]) for arm in facts.get("arms") or ()}.values()
         ),
     )
 
 
-def _verdict(directory: Path) -> str:
-    past = read_experiment(directory).past
-    return with_marks(past.verdict or "none", past.subject, marks_of(past))
-
-
-def _run(record: RunRecord) -> Run:
-    facts, tree = record.facts, record.read_result()
-    result = None if tree is None else _structured(ArmResult, tree, record)
-    arm, repeat = str(facts.get("arm") or record.run_id), int(facts.get("repeat") or 0)
+def _run(run: RecordedRun) -> Run:
+    facts, result = run.facts, run.result
+    arm, repeat = str(facts.get("arm") or run.id), int(facts.get("repeat") or 0)
     plain = f"{arm}-s{repeat}"
     return Run(
         arm=arm,
         repeat=repeat,
-        stage=record.run_id.removeprefix(plain) if record.run_id.startswith(plain) else "",
-        metrics=_metrics(record.read_metrics()),
-        evaluations=tuple(_evaluations(record)) if result is None else result.evaluations,
+        stage=run.id.removeprefix(plain) if run.id.startswith(plain) else "",
+        metrics=_metrics(run.metrics()),
+        evaluations=tuple(run.evaluations()) if result is None else result.evaluations,
         result=result,
     )
 
 
-def _evaluations(record: RunRecord) -> Iterator[EvaluationResult]:
-    for line in record.read_evaluations():
-        yield _structured(EvaluationResult, line["evaluation"], record)
-
-
-def _structured[T](cls: type[T], tree: Mapping[str, Any], record: RunRecord) -> T:
-    try:
-        return read_as(cls, tree)
-    except ConfigError as exc:
-        where = str(record.directory)
-        raise StoreError(f"what {where} holds isn't as this version writes it: {exc}", path=where) from exc
-
-
-def _metrics(lines: Iterator[Mapping[str, Any]]) -> dict[str, Points]:
+def _metrics(lines: Iterator[tuple[int, Mapping[str, float | None]]]) -> dict[str, Points]:
     found: dict[str, list[tuple[int, float | None]]] = {}
-    for line in lines:
-        for name, value in line["values"].items():
-            found.setdefault(name, []).append((int(line["step"]), None if value is None else float(value)))
+    for step, values in lines:
+        for name, value in values.items():
+            found.setdefault(name, []).append((int(step), None if value is None else float(value)))
     return {name: tuple(_in_order(points)) for name, points in found.items()}
 
 

@@ -1,19 +1,42 @@
 """The record of experiments on disk: files that are appended to or atomically replaced, and how they are read.
 
-`open(path)` gives the experiments of a project to read; see `reader`. `files` and `jsonl` are the two ways of writing,
-`experiment_record` and `run_record` the tree under `.evsys/`. Nothing there is a database: the `index`, which `history` and
-`shown` query, is built from the files.
+`open(path)` gives the experiments of a project to read; see `reader`. `ask` queries all of them by an index.
+`files` and `jsonl` are the two ways of writing, `experiment_record` and `run_record` the tree under `.evsys/`. Nothing there
+is a database: the index is built from the files.
+
+Public is what `__all__` lists; the names resolve lazily, so importing this costs nothing.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evsys_record.reader import Experiments
+    from evsys_record.history import Question, ask, moment_of
+    from evsys_record.past import History, PastExperiment, PastRun
+    from evsys_record.reader import Experiment, Experiments, Line, RecordedRollout, Run
 
-__all__ = ["open"]
+__all__ = [
+    "Experiment",
+    "Experiments",
+    "History",
+    "Line",
+    "PastExperiment",
+    "PastRun",
+    "Question",
+    "RecordedRollout",
+    "Run",
+    "ask",
+    "moment_of",
+    "open",
+]
+
+_HOME = {
+    **dict.fromkeys(("Question", "ask", "moment_of"), "history"),
+    **dict.fromkeys(("History", "PastExperiment", "PastRun"), "past"),
+    **dict.fromkeys(("Experiment", "Experiments", "Line", "RecordedRollout", "Run"), "reader"),
+}
 
 
 def open(path: str | Path = ".") -> Experiments:  # noqa: A001 - evsys_record.open reads as intended
@@ -25,3 +48,18 @@ def open(path: str | Path = ".") -> Experiments:  # noqa: A001 - evsys_record.op
     from evsys_record.reader import open_experiments
 
     return open_experiments(path)
+
+
+if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'evsys_record' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"evsys_record.{_HOME[name]}"), name)
+        return globals().setdefault(name, value)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,6 +1,7 @@
 """Experiments on record as a script, a notebook or a dashboard reads them: `open(path)` is the way in.
 
-Everything here only reads, at any time, also while the experiment runs in another process.
+Everything here only reads, at any time, also while the experiment runs in another process. A file that can't be read, or
+holds something else than this version writes, is a StoreError with its path.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from evsys_record.files import read_json
 from evsys_record.index import Index
 from evsys_record.jsonl import read_jsonl
 from evsys_record.lock import ExperimentLock
+from evsys_record.marks import marks_of, with_marks
+from evsys_record.past_files import read_experiment
 from evsys_record.result_trees import read_as
 from evsys_record.rollouts import rollout_from_tree
 from evsys_record.run_record import RunRecord
@@ -139,7 +142,13 @@ class Experiment:
         """The verdict and its numbers; None before the experiment concludes."""
         path = self.directory / "conclusion.json"
         finished = self.facts["finished"] is not None and path.exists()
-        return read_as(Conclusion, read_json(path)) if finished else None
+        return _structured(Conclusion, read_json(path), path) if finished else None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict with its subject and marks, such as `SUPPORTED (this checkpoint, simulated)`; `none` without one."""
+        past = read_experiment(self.directory).past
+        return with_marks(past.verdict or "none", past.subject, marks_of(past))
 
     def runs(self) -> list[Run]:
         """The runs that have begun, in the order of the file."""
@@ -229,7 +238,7 @@ class Run:
     def result(self) -> ArmResult | None:
         """How the newest attempt ended; None until then."""
         tree = self._record.read_result()
-        return None if tree is None else read_as(ArmResult, tree)
+        return None if tree is None else _structured(ArmResult, tree, self.directory / "run_result.json")
 
     def metrics(self, phase: str = "training") -> Iterator[tuple[int, Mapping[str, float | None]]]:
         """Each step with its values; one that was not finite is None.
@@ -254,8 +263,9 @@ class Run:
 
     def evaluations(self) -> Iterator[EvaluationResult]:
         """Every evaluation that ended; of one that was repeated, the last."""
+        path = self.directory / "evaluations.jsonl"
         for line in self._record.read_evaluations():
-            yield read_as(EvaluationResult, line["evaluation"])
+            yield _structured(EvaluationResult, line["evaluation"], path)
 
     def training_data(self) -> Iterator[Mapping[str, Any]]:
         """The rows it trains on, as they were materialised; none before that."""
@@ -287,3 +297,10 @@ class Line:
     file: str
     run: str | None
     values: Mapping[str, Any]
+
+
+def _structured[T](cls: type[T], tree: Mapping[str, Any], path: Path) -> T:
+    try:
+        return read_as(cls, tree)
+    except ConfigError as exc:
+        raise StoreError(f"{path} isn't as this version writes it: {exc}", path=str(path)) from exc
