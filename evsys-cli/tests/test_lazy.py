@@ -100,7 +100,7 @@ def test_whether_a_distribution_is_there_is_seen_by_its_package():
     ("value", "said"),
     [
         ("no_such_module:vanish", "its module 'no_such_module' is gone"),
-        ("json:dumps", "is no click command but of type 'function'"),
+        ("json:dumps", "is not a click command but of type 'function'"),
     ],
 )
 def test_a_broken_command_says_why_when_it_is_called_and_spoils_no_list(evsys, value, said):

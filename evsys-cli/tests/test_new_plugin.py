@@ -99,12 +99,12 @@ def test_what_is_there_is_left_alone(evsys, tmp_path, kept):
         (("data-store", "x"), "unknown kind 'data-store'; did you mean 'data_store'?"),
         (("widget", "x"), "unknown kind 'widget'; kinds are algorithm, backend"),
         (("verifier", "MyThing"), "'my-thing' is one"),
-        (("verifier", "exact_match"), "evsys-verifiers-std offers verifier 'exact_match' already"),
-        (("metric", "pass@k"), "evsys-verifiers-std offers metric 'pass@k' already"),
-        (("command", "run"), "'evsys run' is a command already"),
-        (("command", "resume"), "'evsys resume' is a command already"),
-        (("verifier", "x", "--author", "<nobody>"), "is no author"),
-        (("verifier", "x", "--author", " "), "is no author"),
+        (("verifier", "exact_match"), "evsys-verifiers-std already provides verifier 'exact_match'"),
+        (("metric", "pass@k"), "evsys-verifiers-std already provides metric 'pass@k'"),
+        (("command", "run"), "'evsys run' is already a command"),
+        (("command", "resume"), "'evsys resume' is already a command"),
+        (("verifier", "x", "--author", "<nobody>"), "is not a valid author"),
+        (("verifier", "x", "--author", " "), "is not a valid author"),
     ],
 )
 def test_what_is_refused_writes_nothing(evsys, tmp_path, arguments, said):
@@ -135,7 +135,7 @@ def test_the_author_stands_in_metadata_and_licence(evsys, tmp_path, author, pers
 
 @pytest.mark.parametrize("text", ["", "a\nb", "Ada <ada>", "Ada <a@b> more", "a\x7fb"])
 def test_what_is_no_author_is_refused(text):
-    with pytest.raises(ValueError, match="is no author"):
+    with pytest.raises(ValueError, match="is not a valid author"):
         Author.parse(text)
 
 

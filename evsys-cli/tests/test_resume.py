@@ -120,7 +120,7 @@ def test_an_experiment_that_can_not_be_read_is_named(evsys, broken):
 
 
 def test_a_dry_run_is_not_resumed(evsys, faulty):
-    assert "a dry run is never resumed" in evsys("run", faulty, "--resume", "--dry").err
+    assert "a dry run can't be resumed" in evsys("run", faulty, "--resume", "--dry").err
 
 
 def test_what_changed_is_told_as_one_message(evsys, faulty, broken):
@@ -170,7 +170,7 @@ def test_ctrl_c_twice_stops_at_once_and_the_experiment_can_be_resumed(evsys, fau
         process.wait()
     assert process.returncode == 130
     record = record_of(faulty)
-    assert said.decode() == f"\nStopped at once.\nTo go on with it: evsys resume {record}\n"
+    assert said.decode() == f"\nStopped immediately.\nTo resume: evsys resume {record}\n"
     (asked / "hang").unlink()
     outcome = evsys("resume", "--quiet", "--json")
     assert (outcome.code, outcome.json["status"]) == (0, "completed")

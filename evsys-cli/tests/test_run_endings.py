@@ -124,8 +124,8 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
     (record,) = config.parent.glob(".evsys/experiments/*")
     interrupted, kept, onward = err.splitlines()[-3:]
     assert interrupted == f"Interrupted; cancelled, record: {record}"
-    assert kept.startswith(("run-s0 starts over: none of its ", "run-s0 goes on from step "))
-    assert onward == f"To go on with it: evsys resume {record}"
+    assert kept.startswith(("run-s0 starts over: none of its ", "run-s0 resumes from step "))
+    assert onward == f"To resume: evsys resume {record}"
     if arguments:
         document = json.loads(out)
         validate_result(document, "experiment_result")
@@ -140,7 +140,7 @@ def test_on_a_terminal_an_interruption_is_told_below_the_live_line(terminal, mon
     result = SimpleNamespace(status="cancelled", directory="over there", dry=False, arms=())
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     assert _interrupted(result, 130, KeyboardInterrupt(), as_json=False) == 130
-    said = "Interrupted; cancelled, record: over there\nTo go on with it: evsys resume 'over there'\n"
+    said = "Interrupted; cancelled, record: over there\nTo resume: evsys resume 'over there'\n"
     assert capsys.readouterr().err == "\n" * terminal + said
 
 
@@ -155,10 +155,10 @@ def test_an_interruption_tells_what_runs_have_kept(capsys):
     _interrupted(result, 130, KeyboardInterrupt(), as_json=False)
     lines = capsys.readouterr().err.splitlines()[1:-1]
     assert lines[:2] == [
-        "a-s0 goes on from step 10 of the 12 steps that it made",
-        "b-s0 starts over: none of its 1 step is in a checkpoint (save_every says how often one is saved)",
+        "a-s0 resumes from step 10 of the 12 steps it made",
+        "b-s0 starts over: none of its 1 step is in a checkpoint (save_every sets how often one is saved)",
     ]
-    assert lines[2:] == [lines[0]] * 3 + ["and 2 more runs that were cut off"]
+    assert lines[2:] == [lines[0]] * 3 + ["and 2 more interrupted runs"]
 
 
 def test_an_interrupt_before_anything_is_on_record_says_that(evsys, config, monkeypatch):

@@ -191,7 +191,7 @@ def test_a_complete_run_that_a_listener_ended_says_so():
     lines = summary_lines(experiment([*ended, run("b", 0)]), width=100)
     assert [line for line in lines if "ended" in line] == [
         *(f"a-s{i} ended at step 21: no better {i}" for i in range(4)),
-        "and 2 more ended early, as conclusion.md tells",
+        "and 2 more ended early, as conclusion.md shows",
     ]
     dry = attrs.evolve(experiment(ended), dry=True)  # which ends every run early
     assert not [line for line in summary_lines(dry, width=100) if "ended" in line]

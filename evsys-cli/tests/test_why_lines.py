@@ -69,7 +69,7 @@ def test_of_many_arms_the_best_are_told_and_the_rest_is_counted():
     assert len(lines) < 50
     assert any(line.startswith("  a39: win") for line in lines)
     assert not any(line.startswith("  a19: ") for line in lines)
-    assert lines[-1] == "  and 21 more arms, none of which is better (20 tie, 1 unscored)"
+    assert lines[-1] == "  and 21 more arms, none better (20 tie, 1 unscored)"
 
 
 def test_runs_that_ended_alike_are_one_line():

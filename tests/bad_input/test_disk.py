@@ -239,7 +239,7 @@ def test_an_output_that_can_not_be_written_is_told_in_one_line(lab, arguments):
             cwd=lab.root, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == "What was to be printed can't be written: [Errno 28] No space left on device\n"
+    assert done.stderr == "The output can't be written: [Errno 28] No space left on device\n"
 
 
 def test_a_reader_that_goes_away_is_no_fault(lab):

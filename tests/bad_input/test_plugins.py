@@ -157,7 +157,7 @@ def test_one_ctrl_c_ends_a_run_whose_transform_hangs(lab):
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=30)[1].splitlines() == [
         f"Interrupted; cancelled, record: {lab.record()}",
-        f"To go on with it: evsys resume {lab.record()}",
+        f"To resume: evsys resume {lab.record()}",
     ]
     assert process.returncode == 130
     assert lab.facts()["status"] == "cancelled"

@@ -116,9 +116,7 @@ def test_an_interrupt_inside_a_plugin_is_an_interrupt_and_the_record_says_so(lab
     outcome = lab.run("--json")
     assert outcome.code == outcome.json["exit_code"] == 130
     record = lab.record().relative_to(lab.root)
-    assert outcome.err == (
-        f"Interrupted; cancelled, record: {record}\nTo go on with it: evsys resume {record}\n"
-    )
+    assert outcome.err == (f"Interrupted; cancelled, record: {record}\nTo resume: evsys resume {record}\n")
     assert lab.facts()["status"] == outcome.json["status"] == "cancelled"
     (run,) = lab.record().glob("runs/*/run_result.json")
     assert json.loads(run.read_text(encoding="utf-8"))["status"] == "cancelled"

@@ -1,4 +1,4 @@
-"""An audit as a table: one line for each thing that was checked, and one for each check that didn't pass."""
+"""An audit as a table: one line for each kind of check, and one for each failed check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS: dict[AuditState, str] = {"ok": "ok", "differs": "differs", "unchecked": 
 
 
 def audit_lines(found: Audit) -> Iterator[str]:
-    """What differs, what can't be checked, and how many checks passed of each thing."""
+    """Lines of differences, of checks that can't be made, and of the number of checks passed for each kind."""
     groups: dict[tuple[str, str], list[AuditCheck]] = {}
     for check in found.checks:
         groups.setdefault((check.part, check.about), []).append(check)
@@ -35,7 +35,7 @@ def audit_lines(found: Audit) -> Iterator[str]:
 
 
 def _remarks(found: Audit) -> Iterator[str]:
-    """What the verdict is about, and the reasons to be careful with it."""
+    """The subject of the verdict, and the reasons to be careful with it."""
     if found.subject is not None and found.verdict is not None:
         yield f"this {found.subject}"
     yield from labels(found.marks)

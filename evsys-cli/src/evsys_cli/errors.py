@@ -1,4 +1,4 @@
-"""An error on the terminal: what, where, what to do. The traceback of an unexpected one is shown, since it is our fault."""
+"""Print errors: the problem, its place, the remedy. An unexpected error, a bug of evsys, is shown with its traceback."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ UNEXPECTED = 1
 
 
 class Interrupted(click.ClickException):
-    """Somebody ended the command before there was anything to show for it."""
+    """The command was interrupted before it had a result."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Say so; it is no error."""
+        """Print a line; an interruption is not an error."""
         echo(self.message, file=file, err=True)
 
 
@@ -61,7 +61,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def _is_full_output(error: BaseException) -> bool:
-    """True where standard output goes to a disk without room: an `OSError` that knows no file, and no `StoreError`."""
+    """True if standard output goes to a full disk: an `OSError` without a file name that is not a `StoreError`."""
     if not isinstance(error, OSError) or isinstance(error, EvsysError):
         return False
     return error.errno in {errno.ENOSPC, errno.EIO} and error.filename is None
@@ -74,7 +74,7 @@ def _words(error: BaseException) -> str:
 
 
 def report(error: BaseException, *, as_json: bool) -> int:
-    """Print `error` and return the exit code it stands for."""
+    """Print `error` and return its exit code."""
     with telling():
         _print(error, as_json=as_json)
     return error.exit_code if isinstance(error, EvsysError) else UNEXPECTED
@@ -82,7 +82,7 @@ def report(error: BaseException, *, as_json: bool) -> int:
 
 def _print(error: BaseException, *, as_json: bool) -> None:
     if _is_full_output(error):
-        echo(f"What was to be printed can't be written: {error}", err=True)
+        echo(f"The output can't be written: {error}", err=True)
         return
     if as_json:
         with telling():
@@ -100,7 +100,7 @@ def _print(error: BaseException, *, as_json: bool) -> None:
 
 
 def _redactor() -> Redactor:
-    """Knows the secrets of the environment: what a plugin or a service says of a failure may hold one."""
+    """Redacts the secrets of the environment, which the message of a plugin or a service may contain."""
     from evsys_record.secrets import Redactor
 
     return Redactor.from_environment()

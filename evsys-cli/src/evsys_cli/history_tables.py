@@ -49,7 +49,7 @@ def history_lines(found: History) -> Iterator[str]:
 
 
 def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
-    """Each with what came of it, what is another and what differs; values are the config's, then those on record."""
+    """Each with its outcome and its differences; values are the config's, then those on record."""
     several = len({each.near_to for each in found}) > 1
     for each in found:
         whose = f" (like {each.near_to})" if several else ""
@@ -74,7 +74,7 @@ def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
 
 
 def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
-    """What the table says of an experiment, a text a column."""
+    """The row of an experiment, one text per column."""
     effect = "" if past.effect is None else f"{signed(past.effect)}{interval(past.low, past.high)}"
     scores = f" {number(past.before)} -> {number(past.after)}" if past.after is not None else ""
     return (
@@ -131,7 +131,7 @@ def _money(cost: float | None) -> str:
 
 
 def _fitting(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
-    """The table with the first columns that fit; one that is empty in every row is left out."""
+    """The table with the first columns that fit; empty columns are omitted."""
     used = [place for place in range(len(columns)) if any(row[place + 1] for row in rows)]
     while True:
         names = [columns[place] for place in used]

@@ -1,4 +1,4 @@
-"""Click groups that import a command when it is used, not when it is listed, and that know what isn't there."""
+"""Click groups that import a command when it is used, not when it is listed, and give hints for unknown names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from evsys_cli.brought import brought_commands
-from evsys_cli.table import COMMANDS, PLANNED, CommandInfo
+from evsys_cli.table import COMMANDS, GROUPS, PLANNED, CommandInfo
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -19,12 +19,12 @@ __all__ = ["GuidedGroup", "LazyGroup"]
 
 
 class GuidedGroup(click.Group):
-    """A group that says of a name it lacks whether that is planned, or which one is spelt most like it."""
+    """A group that reports for an unknown name whether it is planned, or which name is spelt most like it."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Like click's, with a hint for a name that isn't there."""
+        """Like click's, with a hint for an unknown name."""
         name = args[0] if args else ""
         wanted = name and not name.startswith("-") and not ctx.resilient_parsing
         if wanted and self.get_command(ctx, name) is None:
@@ -43,8 +43,8 @@ class GuidedGroup(click.Group):
 class LazyGroup(GuidedGroup):
     """Knows its commands by `evsys_cli.table` and the `evsys.commands` entry points.
 
-    `get_command` raises for none of them, since click asks it for commands that nobody means to run: to list them, to
-    complete a name. What is missing or broken is a command that says so when it runs.
+    `get_command` never raises for them, since click also calls it to list commands and to complete names. A missing or
+    broken command is a stand-in that reports the error when it runs.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -52,7 +52,7 @@ class LazyGroup(GuidedGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command that is asked for."""
+        """Import the command."""
         info = COMMANDS.get(cmd_name)
         if info is None or info.distribution is not None:
             from evsys_cli.plugin_commands import plugin_command
@@ -63,7 +63,7 @@ class LazyGroup(GuidedGroup):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Like click's; an option that is planned is said to be."""
+        """Like click's, but report an option of a later version as such."""
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as exc:
@@ -72,7 +72,7 @@ class LazyGroup(GuidedGroup):
             raise
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The names that can be run, without importing the commands; those of plugins come after the table's."""
+        """The available names, without importing the commands; those of plugins come after the table's."""
         from click.shell_completion import CompletionItem
 
         from evsys_cli.plugin_commands import plugin_command_names
@@ -88,16 +88,18 @@ class LazyGroup(GuidedGroup):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table and the names of the commands that plugins bring; importing nothing."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _described(info)) for name, info in COMMANDS.items()])
+        """Write the groups of the table and the commands of plugins, without importing any."""
+        width = max(map(len, COMMANDS))  # the columns of all groups begin at the same place
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), _described(info)) for name, info in commands.items()])
         if brought := brought_commands():
             with formatter.section("Commands of plugins"):
                 formatter.write_dl(list(brought.items()))
 
 
 def _described(info: CommandInfo) -> str:
-    """The help of a command, and how to get it where its distribution isn't there; looked for without importing it."""
+    """The help of a command and, if its distribution isn't installed, how to get it; found without importing it."""
     if info.distribution is None or _is_importable(info.distribution.replace("-", "_")):
         return info.help
     return f"{info.help} (pip install {info.distribution})"
@@ -108,7 +110,7 @@ def _is_importable(package: str) -> bool:
 
 
 def _refuse_planned(ctx: click.Context, name: str) -> None:
-    """Fail with a straight answer where a command or an option of `ctx` belongs to a later version."""
+    """Fail with a clear message if a command or an option of `ctx` belongs to a later version."""
     root = ctx.find_root().command_path
     if f"{ctx.command_path} {name}".removeprefix(f"{root} ") in PLANNED:
         from evsys._plugins.refusals import NOT_YET

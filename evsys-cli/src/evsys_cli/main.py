@@ -1,4 +1,4 @@
-"""`evsys`: the root command, and the one place where an error becomes a message and an exit code."""
+"""`evsys`: the root command, and the one place that turns an error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _leave_project_out(ctx: click.Context, _param: click.Parameter, value: bool)
     is_eager=True,
     expose_value=False,
     callback=_leave_project_out,
-    help="Import no code of the project's src/; for folders that you don't trust.",
+    help="Don't import code from the project's src/; for untrusted folders.",
 )
 def cli() -> None:
     """Run LLM training experiments: one YAML file in, an honest conclusion out.
@@ -58,7 +58,7 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the command line and end the process with the exit code of what happened."""
+    """Run the command line and end the process with the exit code of its outcome."""
     _take_every_character()
     try:
         _main(sys.argv[1:] if args is None else args)
@@ -103,7 +103,7 @@ def _main(arguments: list[str]) -> None:
 
 
 def _is_clicks(exc: SystemExit) -> bool:
-    """True for how click ends a completion, and a command whose reader went away (`evsys list | head`)."""
+    """True if click ended a completion, or a command whose reader has gone (`evsys list | head`)."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -111,14 +111,14 @@ def _is_clicks(exc: SystemExit) -> bool:
 
 
 def _take_every_character() -> None:
-    """A terminal of an older encoding shows what it lacks as an escape, where Python would end the command."""
+    """Show characters that the terminal's encoding lacks as escapes; by default Python would end the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _let_go_of_what_nobody_reads() -> None:
-    """Python flushes its streams once more at exit, and where that fails the exit code would be 120."""
+    """Flush now: Python flushes its streams at exit, and if that fails the exit code would be 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None and not stream.closed:
@@ -130,14 +130,14 @@ def _let_go_of_what_nobody_reads() -> None:
 
 
 def _leave_what_does_not_end(code: object) -> None:
-    """End the process where Python would wait for threads that nobody can end. All that was to be said has been said."""
+    """End the process if Python would wait for threads that cannot be stopped; all output has been written."""
     calls = sys.modules.get("evsys_runtime.experiment.supervision.event_loop")  # else nothing ran
     if calls is not None and calls.keeps_process_alive():
         os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _explain(arguments: list[str], kind: str, message: str, code: int) -> None:
-    """With `--json`, a document instead of a result, for ends that are no error of evsys."""
+    """With `--json`, print a document instead of a result, for endings that are not errors of evsys."""
     if "--json" in arguments:
         from evsys_cli.output import telling
         from evsys_runtime.commands import print_json

@@ -1,4 +1,4 @@
-"""What to do next, in words."""
+"""Suggestions of what to do next, in words."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def next_lines(found: Next) -> Iterator[str]:
         yield from (f"   an effect of {_point(each)}" for each in step.curve)
         if step.checkpoint is not None:
             yield f"   the selected checkpoint so far is {step.checkpoint}"
-        yield f"   costs {money_words(step.cost_usd)}, {time_words(step.seconds)}; tells about {_information(step)}"
+        yield f"   costs {money_words(step.cost_usd)}, {time_words(step.seconds)}; yields about {_information(step)}"
         yield f"   {_how(step, place)}"
     if len(found.steps) < found.total:
         yield f"{len(found.steps)} of {found.total}; --limit 0 lists all"
 
 
 def _point(point: SettlingPoint) -> str:
-    """The size of an effect, and what shows it."""
+    """The size of an effect, and its evidence."""
     parts = [
         None if point.tasks is None else f"{point.tasks:,} tasks",
         None if point.runs is None else f"{point.runs} training runs of each recipe",
@@ -49,12 +49,12 @@ def _how(step: NextStep, place: int) -> str:
     if step.command is not None:
         return step.command
     if step.config is not None:
-        return f"when that is done: evsys next --config {place} > next-{place}.yaml && evsys run next-{place}.yaml"
+        return f"then: evsys next --config {place} > next-{place}.yaml && evsys run next-{place}.yaml"
     return "needs a decision first"
 
 
 def _information(step: NextStep) -> str:
-    """The bits that it is expected to tell, and for each dollar and hour, as far as it costs any."""
+    """The expected information in bits, also per dollar and per hour if it costs any."""
     per = [("$", step.bits_per_usd), ("h", step.bits_per_hour)]
     rates = "".join(f", {rate:.3g} bits/{unit}" for unit, rate in per if rate is not None)
     return f"{step.worth:g} bits{rates}"

@@ -1,4 +1,4 @@
-"""Words for people: on terminals that may be narrow, and in pipes that nobody may read any more."""
+"""Text for people: on terminals that may be narrow, and in pipes whose reader may have gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 __all__ = ["folded", "for_terminal", "on_terminal", "table_lines", "table_width", "telling", "terminal_width"]
 
 WIDTH = 100
-"""Columns of what isn't written to a terminal."""
+"""Columns of output that isn't written to a terminal."""
 
 _GAP = "  "
 _SHORTEST_LABEL = 12
@@ -16,7 +16,7 @@ _SHORTEST_LABEL = 12
 
 @contextmanager
 def telling() -> Iterator[None]:
-    """For words about what has happened: that nobody takes them any more doesn't change it, nor the exit code."""
+    """For messages about past events: a closed pipe changes neither the events nor the exit code."""
     with suppress(OSError):
         yield
 
@@ -36,7 +36,7 @@ def on_terminal() -> bool:
 
 
 def for_terminal(lines: Iterable[str]) -> str:
-    """Lines as they are printed: folded where they would break anywhere, and whole in files and pipes, to be searched."""
+    """Lines as they are printed: folded on a terminal, and whole in files and pipes, so that they can be searched."""
     if not on_terminal():
         return "\n".join(lines)
     return "\n".join(folded(lines, terminal_width()))
@@ -57,10 +57,10 @@ def folded(lines: Iterable[str], width: int) -> Iterator[str]:
 def table_lines(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int
 ) -> list[str]:
-    """A table for a terminal: a line a row; where that is too wide, what follows a first column stands below it.
+    """A table for a terminal, one line per row; if that is too wide, the other columns go below the first.
 
     Args:
-        title: stands over the first column.
+        title: the heading of the first column.
         columns: names of the other columns.
         rows: texts, one more than there are columns.
         width: of the terminal.
@@ -91,7 +91,7 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _shortened(labels: Sequence[str], length: int) -> list[str] | None:
-    """Labels of at most `length`, cut in the middle; None where that leaves too little to tell them apart."""
+    """Labels of at most `length`, cut in the middle; None if too little is left to distinguish them."""
     if all(len(label) <= length for label in labels):
         return list(labels)
     if length < _SHORTEST_LABEL:
@@ -104,7 +104,7 @@ def _shortened(labels: Sequence[str], length: int) -> list[str] | None:
 
 
 def _stacked(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """A row as a label and, below it, what each column says, as many side by side as fit."""
+    """A row as a label with its columns below, as many side by side as fit."""
     lines = [_GAP + row[0]]
     for said in (f"{name} {text}" for name, text in zip(columns, row[1:], strict=True) if text):
         if len(lines) > 1 and len(lines[-1]) + len(_GAP) + len(said) <= width:

@@ -148,7 +148,7 @@ def _design(design: Design) -> Iterator[str]:
 
 
 def _confirm(confirm: PlannedConfirm) -> Iterator[str]:
-    how = f"trained anew with {_count(confirm.seeds, 'fresh seed')}" if confirm.seeds else "scored once more"
+    how = f"retrained with {_count(confirm.seeds, 'fresh seed')}" if confirm.seeds else "evaluated again"
     yield (
         f"confirmation, if an arm wins: {how}, {_count(confirm.runs, 'run')} and at most {count_words(confirm.rollouts)} rollouts on "
         f"{confirm.benchmark}, steps {count_words(confirm.steps)}, tokens trained {count_words(confirm.trained_tokens)}, "
@@ -159,7 +159,7 @@ def _confirm(confirm: PlannedConfirm) -> Iterator[str]:
 
 
 def _power(design: Design) -> Iterator[str]:
-    """The effect that is found whatever the unknowns are, and their ranges."""
+    """The detectable effect, and its range over the unknowns."""
     if design.smallest_detectable_effect is None or design.power_high is None:
         return
     seen = number(design.smallest_detectable_effect)
@@ -167,7 +167,7 @@ def _power(design: Design) -> Iterator[str]:
         shown = "no worse" if design.asked == "no_worse" else "equal"
         what = f"equal arms are shown to be {shown} within a margin of {seen}"
     else:
-        what = f"smallest effect that is found: {seen}"
+        what = f"smallest detectable effect: {seen}"
     best = design.smallest_detectable_at_best
     at_best = "" if best is None else f"; at best {number(best)}"
     yield f"{what}, with at least 80 % power ({design.power_low:.2f} to {design.power_high:.2f}){at_best}"
@@ -185,7 +185,7 @@ def _range(ends: tuple[float, float]) -> str:
 
 
 def _wanted(design: Design) -> str:
-    """Whether the design shows what is aimed at, and what would."""
+    """Whether the design can detect the minimum effect, and which design could."""
     seen, margin, needed = design.smallest_detectable_effect, design.margin or 0.0, []
     if design.asked in ("no_worse", "equal"):
         aim, what = margin, f"a margin of {margin:g}"

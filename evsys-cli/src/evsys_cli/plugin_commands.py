@@ -35,12 +35,12 @@ def unreachable_commands(registry: Registry) -> dict[str, PluginError]:
 
 
 def plugin_command(name: str, *, expected: bool) -> click.Command | None:
-    """The command, imported; where that fails, one that says why when it is run.
+    """Import the command; if that fails, return one that reports the error when it runs.
 
     Args:
         name: the command.
-        expected: known to exist somewhere, so that one which isn't installed is missing rather than misspelt. None is
-            returned for the other.
+        expected: the command is known to exist, so one that isn't installed is missing, not misspelt. For other names
+            None is returned.
     """
     from evsys.errors import PluginContractError, PluginError, PluginNotFoundError  # `list` needs none
 
@@ -49,7 +49,7 @@ def plugin_command(name: str, *, expected: bool) -> click.Command | None:
         if not isinstance(command, click.Command):
             what = type(command).__name__
             entry = current_registry().find("command", name)
-            raise PluginContractError(f"{entry} is no click command but of type {what!r}")
+            raise PluginContractError(f"{entry} is not a click command but of type {what!r}")
     except PluginNotFoundError as exc:
         return _stand_in(name, exc) if expected else None
     except PluginError as exc:

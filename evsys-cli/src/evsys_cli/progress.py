@@ -18,7 +18,7 @@ REDRAW_SECONDS, PLAIN_SECONDS = 0.2, 10.0
 
 
 class Progress:
-    """Work that takes no longer than the least time says nothing."""
+    """Work shorter than the minimum time prints nothing."""
 
     def __init__(self) -> None:
         self._live = sys.stderr is not None and takes_colours(sys.stderr)
@@ -26,7 +26,7 @@ class Progress:
         self._drawn = ""
 
     def tell(self, text: str) -> None:
-        """Say how far it is, unless that was just done."""
+        """Print the progress, unless that was done very recently."""
         now = time.monotonic()
         if now - self._told < (REDRAW_SECONDS if self._live else PLAIN_SECONDS):
             return

@@ -1,4 +1,4 @@
-"""The project that a command is called in, and what is installed together with that project's own plugins."""
+"""The project in which a command is called, and the installed plugins together with the project's own."""
 
 from __future__ import annotations
 

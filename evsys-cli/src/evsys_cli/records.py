@@ -1,4 +1,4 @@
-"""What the commands on past experiments share: the index of the records that are meant."""
+"""Shared by the commands on past experiments: the index of the chosen records."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["experiment_meant", "indexed", "project_of"]
 
 
 def project_of(experiments: Path) -> Path:
-    """The project that a folder of experiments belongs to; of one elsewhere, what it is in."""
+    """The project of a folder of experiments; for a folder elsewhere, its parent."""
     return experiments.parent.parent if experiments.parent.name == ".evsys" else experiments.parent
 
 
 @contextmanager
 def indexed(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
-    """The index of a folder of experiments, as of now. What it says of itself goes to standard error."""
+    """The index of a folder of experiments, brought up to date. Its progress and warnings go to standard error."""
     from evsys_record.index import Index
 
     progress = Progress()
@@ -47,7 +47,7 @@ def indexed(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
 
 @contextmanager
 def experiment_meant(text: str, records: Path | None) -> Iterator[tuple[Index, str, str | None]]:
-    """The index, the id of the experiment in it that is meant, and the run, or what else stands behind a `/`, that `text` names."""
+    """The index, and the experiment ID and the run (or other text after a `/`) that `text` names."""
     from evsys_record.experiment_names import experiment_called, folder_called
 
     place = folder_called(text)

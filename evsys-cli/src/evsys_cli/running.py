@@ -21,7 +21,7 @@ __all__ = ["carry_out", "to_go_on"]
 INTERRUPTED = 130
 UNPRINTED = 1
 MOST_RUNS = 5
-"""Runs that are named when all are cut off."""
+"""Runs to name when all are interrupted."""
 
 
 def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
@@ -52,28 +52,28 @@ def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
 
 
 def _leave(experiment: Experiment) -> NoReturn:
-    """End the process here and now, whatever its threads are at."""
+    """End the process immediately, without waiting for its threads."""
     with telling():
-        echo("\nStopped at once.", err=True)
+        echo("\nStopped immediately.", err=True)
         if experiment.record is not None:
             echo(to_go_on(str(experiment.record.directory)), err=True)
     os._exit(INTERRUPTED)
 
 
 def to_go_on(experiment: str) -> str:
-    """The line that says how an experiment is taken up again, named by its folder or its id."""
-    return f"To go on with it: evsys resume {shlex.quote(experiment)}"
+    """The line on how to resume an experiment, named by its folder or its ID."""
+    return f"To resume: evsys resume {shlex.quote(experiment)}"
 
 
 def _interrupted(result: ExperimentResult | None, code: int, cause: BaseException, *, as_json: bool) -> int:
-    """Say where what was done so far is kept."""
+    """Print where the results so far are kept."""
     if result is None:
         from evsys_cli.errors import Interrupted
 
         raise Interrupted("Interrupted before anything was recorded.", code) from cause
     with telling():
         if sys.stderr is not None and sys.stderr.isatty():
-            echo(err=True)  # below the live line, in which the cursor still stands
+            echo(err=True)  # below the live line, which still holds the cursor
         echo(f"Interrupted; {result.status}, record: {result.directory}", err=True)
         if not result.dry:
             for line in (*_where_runs_go_on(result), to_go_on(result.directory)):
@@ -84,18 +84,18 @@ def _interrupted(result: ExperimentResult | None, code: int, cause: BaseExceptio
 
 
 def _where_runs_go_on(result: ExperimentResult) -> Iterator[str]:
-    """What of their training the runs that were cut off have kept."""
+    """The training that interrupted runs have kept."""
     cut = [
         arm.run for arm in result.arms if arm.status == "cancelled" and arm.run is not None and arm.run.steps
     ]
     for run in cut[:MOST_RUNS]:
         done = "1 step" if run.steps == 1 else f"{run.steps} steps"
         if run.final_checkpoint is None:
-            yield f"{run.run_id} starts over: none of its {done} is in a checkpoint (save_every says how often one is saved)"
+            yield f"{run.run_id} starts over: none of its {done} is in a checkpoint (save_every sets how often one is saved)"
         else:
-            yield f"{run.run_id} goes on from step {run.final_checkpoint.rpartition('/')[2]} of the {done} that it made"
+            yield f"{run.run_id} resumes from step {run.final_checkpoint.rpartition('/')[2]} of the {done} it made"
     if len(cut) > MOST_RUNS:
-        yield f"and {len(cut) - MOST_RUNS} more runs that were cut off"
+        yield f"and {len(cut) - MOST_RUNS} more interrupted runs"
 
 
 def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) -> int:

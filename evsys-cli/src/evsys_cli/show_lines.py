@@ -35,9 +35,9 @@ def shown_lines(found: Shown, *, width: int, verbose: bool) -> list[str]:
     """An experiment: where it belongs, then the summary that `evsys run` ended with, then its files.
 
     Args:
-        found: what is on record.
+        found: the experiment on record.
         width: columns of the terminal.
-        verbose: every scoring of every run, too.
+        verbose: also list every evaluation of every run.
     """
     past = found.experiment
     lines = [past.experiment_id, *_about(found)]
@@ -120,7 +120,7 @@ def _result(found: Shown) -> ExperimentResult:
 
 
 def _without_result(runs: Iterable[ShownRun]) -> Iterator[str]:
-    """Runs that the summary can't tell of."""
+    """Runs that the summary can't report."""
     for run in runs:
         if run.result is None:
             attempt = f", attempt {run.past.attempts}" if run.past.attempts > 1 else ""
@@ -130,11 +130,11 @@ def _without_result(runs: Iterable[ShownRun]) -> Iterator[str]:
 
 
 def run_lines(found: Shown, *, verbose: bool) -> list[str]:
-    """A run: what it is, its attempts, its scores, why it failed, what it cost, its files.
+    """A run: its description, attempts, scores, failure, cost and files.
 
     Args:
-        found: what is on record, with this run alone.
-        verbose: the whole traceback of a failure, too.
+        found: the experiment on record, with this run alone.
+        verbose: also print the whole traceback of a failure.
     """
     (run,) = found.runs
     lines = [f"{run.past.experiment_id}/{run.past.run_id}", *_about_run(run)]

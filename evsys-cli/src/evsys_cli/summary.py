@@ -1,4 +1,4 @@
-"""What `evsys run` prints at the end: what follows, the scores behind it, and what went wrong, in as few lines as that takes."""
+"""The summary of `evsys run`: the conclusion, the scores behind it, and the problems, in as few lines as possible."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_LABELS = 12
 """Lines of a breakdown on the terminal; `conclusion.md` has all of them."""
 
 MOST_RUNS = 4
-"""Runs that are named one by one where the same went wrong in several."""
+"""Runs to name individually when several fail in the same way."""
 
 
 def summary_lines(
@@ -55,7 +55,7 @@ def summary_lines(
     Args:
         result: what `Experiment.run` returned.
         width: columns of the terminal; tables fit into it.
-        verbose: every scoring of every run, too.
+        verbose: also list every evaluation of every run.
         without: how many runs of an arm have no result.
     """
     conclusion = result.conclusion
@@ -109,7 +109,7 @@ def _laid_out(table: Table, width: int, *, most: int | None = None) -> list[str]
 
 
 def _compared(conclusion: Conclusion, width: int) -> Iterator[str]:
-    """One arm in a sentence, several in a table with what is common to them below."""
+    """One arm in a sentence, or several in a table with their common values below."""
     compared = [c for c in conclusion.comparisons if c.effect is not None]
     if len(conclusion.comparisons) == 1:
         for comparison in compared:
@@ -162,12 +162,12 @@ def _stopped_early(result: ExperimentResult) -> list[str]:
     more = len(stopped) - MOST_RUNS
     return [
         *stopped[:MOST_RUNS],
-        *([f"and {more} more ended early, as conclusion.md tells"] if more > 0 else []),
+        *([f"and {more} more ended early, as conclusion.md shows"] if more > 0 else []),
     ]
 
 
 def _without_failures(verdict: str, result: ExperimentResult) -> str:
-    """The verdict, where the lines above say already why a run failed."""
+    """The verdict, if the lines above already explain why a run failed."""
     for arm in result.arms:
         if arm.failure is not None:
             why = arm.failure.message.partition("\n")[0]
@@ -176,7 +176,7 @@ def _without_failures(verdict: str, result: ExperimentResult) -> str:
 
 
 def _failed_scorings(arms: Sequence[ArmResult]) -> list[str]:
-    """Each way in which scorings or single metrics failed, once, with where that was."""
+    """Each kind of failure of evaluations or metrics, once, with its places."""
     failed: dict[tuple[str, str], list[str]] = {}
     for arm in arms:
         for e in arm.evaluations:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "PLANNED", "CommandInfo"]
+__all__ = ["COMMANDS", "GROUPS", "PLANNED", "CommandInfo"]
 
 
 class CommandInfo(NamedTuple):
-    """Where a command is and its one line of help.
+    """The import path of a command and its line of help.
 
-    `distribution` names the package that brings it through the `evsys.commands` entry points; None is this one.
+    `distribution` names the package that provides it through the `evsys.commands` entry points; None is this one.
     """
 
     target: str
@@ -18,82 +18,96 @@ class CommandInfo(NamedTuple):
     distribution: str | None = None
 
 
+GROUPS: dict[str, dict[str, CommandInfo]] = {
+    "Run": {
+        "init-project": CommandInfo(
+            "evsys_cli.commands.init_project:init_project",
+            "Create a project with a first experiment that runs.",
+        ),
+        "new-experiment": CommandInfo(
+            "evsys_cli.commands.new_experiment:new_experiment", "Create an experiment in this project."
+        ),
+        "run": CommandInfo(
+            "evsys_cli.commands.run:run", "Validate, train, evaluate and conclude an experiment."
+        ),
+        "resume": CommandInfo("evsys_cli.commands.resume:resume", "Resume an incomplete experiment."),
+        "eval": CommandInfo(
+            "evsys_cli.commands.eval:evaluate", "Evaluate a checkpoint or an API model, without training."
+        ),
+        "benchmark": CommandInfo("evsys_cli.commands.eval:benchmark", "Evaluate models on benchmarks."),
+    },
+    "Plan": {
+        "validate": CommandInfo(
+            "evsys_cli.commands.validate:validate",
+            "Check an experiment file, and report every problem at once.",
+        ),
+        "plan": CommandInfo(
+            "evsys_cli.commands.plan:plan",
+            "Estimate an experiment's cost and statistical power, without running it.",
+        ),
+        "data": CommandInfo(
+            "evsys_cli.commands.data:data",
+            "Preview training data, and check it for benchmark tasks.",
+        ),
+        "next": CommandInfo("evsys_cli.commands.next:next_steps", "Suggest the cheapest next experiments."),
+        "context": CommandInfo(
+            "evsys_cli.commands.context:context", "Summarise past experiments for an agent's context."
+        ),
+    },
+    "Inspect": {
+        "history": CommandInfo(
+            "evsys_cli.commands.history:history", "List past experiments and their outcomes."
+        ),
+        "show": CommandInfo("evsys_cli.commands.show:show", "Show one experiment, or one run, in full."),
+        "why": CommandInfo(
+            "evsys_cli.commands.why:why", "Explain how an experiment, or one of its arms, ended."
+        ),
+        "compare": CommandInfo(
+            "evsys_cli.commands.compare:compare", "Compare two experiments, or two runs, side by side."
+        ),
+        "plot": CommandInfo(
+            "plot", "Plot an experiment's curves, effects, differences and cost.", "evsys-plots"
+        ),
+        "audit": CommandInfo(
+            "evsys_cli.commands.audit:audit",
+            "Recompute a conclusion from its record, and report differences.",
+        ),
+        "retract": CommandInfo(
+            "evsys_cli.commands.retract:retract",
+            "Retract a conclusion, and mark the experiments that rest on it.",
+        ),
+        "cache": CommandInfo(
+            "evsys_cli.commands.cache:cache", "Inspect, explain or clear the cache of results."
+        ),
+        "reindex": CommandInfo(
+            "evsys_cli.commands.reindex:reindex", "Rebuild the index of past experiments from their files."
+        ),
+    },
+    "Extend": {
+        "list": CommandInfo("evsys_cli.commands.list:list_plugins", "List the installed plugins."),
+        "schema": CommandInfo(
+            "evsys_cli.commands.schema:schema", "Print the JSON Schema of a plugin or of the experiment file."
+        ),
+        "new-plugin": CommandInfo(
+            "evsys_cli.commands.new_plugin:new_plugin", "Create a package with a working plugin."
+        ),
+        "conformance": CommandInfo(
+            "conformance", "Check a plugin against its kind's contract.", "evsys-conformance"
+        ),
+        "completion": CommandInfo(
+            "evsys_cli.commands.completion:completion", "Print the completion script for a shell."
+        ),
+    },
+    "Serve": {
+        "serve": CommandInfo("serve", "Serve models over the Tinker and OpenAI protocols.", "evsys-server"),
+        "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
+        "backend": CommandInfo("backend", "Test a training server with a small run.", "evsys-backend-tinker"),
+    },
+}
+"""By the heading of `evsys --help`, the commands below it."""
+
 COMMANDS: dict[str, CommandInfo] = {
-    "run": CommandInfo("evsys_cli.commands.run:run", "Validate, train, score and conclude an experiment."),
-    "resume": CommandInfo(
-        "evsys_cli.commands.resume:resume", "Go on with an experiment that isn't complete."
-    ),
-    "validate": CommandInfo(
-        "evsys_cli.commands.validate:validate", "Find every problem of an experiment file, spending nothing."
-    ),
-    "plan": CommandInfo(
-        "evsys_cli.commands.plan:plan", "Tell what an experiment takes and can detect, spending nothing."
-    ),
-    "eval": CommandInfo(
-        "evsys_cli.commands.eval:evaluate", "Score a checkpoint or an API model without training."
-    ),
-    "benchmark": CommandInfo("evsys_cli.commands.eval:benchmark", "Score models on benchmarks."),
-    "list": CommandInfo("evsys_cli.commands.list:list_plugins", "List the installed plugins."),
-    "schema": CommandInfo(
-        "evsys_cli.commands.schema:schema", "Print the JSON Schema of a plugin or of the experiment file."
-    ),
-    "data": CommandInfo(
-        "evsys_cli.commands.data:data",
-        "Look at training data as the model will see it, and for benchmark tasks in it.",
-    ),
-    "history": CommandInfo(
-        "evsys_cli.commands.history:history", "List past experiments and what came of them."
-    ),
-    "show": CommandInfo("evsys_cli.commands.show:show", "Show a past experiment, or a run of it, in full."),
-    "compare": CommandInfo(
-        "evsys_cli.commands.compare:compare", "Set two past experiments, or two runs, side by side."
-    ),
-    "plot": CommandInfo(
-        "plot", "Draw what an experiment measured: curves, effects, differences, cost.", "evsys-plots"
-    ),
-    "context": CommandInfo(
-        "evsys_cli.commands.context:context", "Tell what is known from all experiments, in few tokens."
-    ),
-    "why": CommandInfo(
-        "evsys_cli.commands.why:why", "Tell why an experiment, or an arm of it, ended as it did."
-    ),
-    "next": CommandInfo("evsys_cli.commands.next:next_steps", "Tell what is cheapest to learn next."),
-    "audit": CommandInfo(
-        "evsys_cli.commands.audit:audit",
-        "Recompute a conclusion from its record, and report what differs.",
-    ),
-    "retract": CommandInfo(
-        "evsys_cli.commands.retract:retract",
-        "Take back what an experiment concluded, and mark what rests on it.",
-    ),
-    "reindex": CommandInfo(
-        "evsys_cli.commands.reindex:reindex", "Make the index of past experiments again from their files."
-    ),
-    "cache": CommandInfo(
-        "evsys_cli.commands.cache:cache", "Explain what came from the cache of results, and empty it."
-    ),
-    "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
-    "backend": CommandInfo(
-        "backend", "Try what a server does with a small training.", "evsys-backend-tinker"
-    ),
-    "serve": CommandInfo(
-        "serve", "Serve models to clients of the Tinker protocol and of OpenAI's.", "evsys-server"
-    ),
-    "init-project": CommandInfo(
-        "evsys_cli.commands.init_project:init_project", "Write a new project whose first run works."
-    ),
-    "new-experiment": CommandInfo(
-        "evsys_cli.commands.new_experiment:new_experiment", "Write a new experiment in this project."
-    ),
-    "new-plugin": CommandInfo(
-        "evsys_cli.commands.new_plugin:new_plugin", "Write a package with a plugin that works."
-    ),
-    "conformance": CommandInfo(
-        "conformance", "Check a plugin against its kind's contract.", "evsys-conformance"
-    ),
-    "completion": CommandInfo(
-        "evsys_cli.commands.completion:completion", "Print the completion script of a shell."
-    ),
+    name: info for commands in GROUPS.values() for name, info in commands.items()
 }
 
 PLANNED = frozenset(
@@ -103,4 +117,4 @@ PLANNED = frozenset(
         "deploy",
     }
 )
-"""Commands and options of later versions: known, so that asking for one gets a straight answer."""
+"""Commands and options of later versions, known so that each gets a clear message."""

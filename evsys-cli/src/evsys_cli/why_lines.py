@@ -22,11 +22,11 @@ __all__ = ["why_lines"]
 
 
 MOST_ARMS = 20
-"""Arms whose numbers are told, and that are set beside the parent's; `EXPERIMENT/ARM` tells of any other."""
+"""Maximum number of arms to print and to compare with the parent's; `EXPERIMENT/ARM` shows any other."""
 
 
 def why_lines(found: Why) -> Iterator[str]:
-    """Verdict, numbers, doubts, failures, what differs from the parent, what would settle it. What holds of several is told once."""
+    """Verdict, numbers, doubts, failures, differences from the parent, and a remedy; facts shared by several arms are printed once."""
     name = f"{found.experiment_id}{f'/{found.arm}' if found.arm else ''}"
     yield f"{name}: {with_marks(found.verdict or found.status, found.subject, found.marks)}"
     yield f"  {found.reason}"
@@ -66,7 +66,7 @@ def _titled(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _numbers(arms: Sequence[WhyArm], failed: Sequence[WhyFailed] = ()) -> Iterator[str]:
-    """Each outcome with what it follows from, and the arms that have it; of many the best."""
+    """Each outcome with its grounds and its arms; of many arms only the best."""
     groups: dict[tuple[str, ...], list[WhyArm]] = {}
     for each in arms:
         groups.setdefault(_told_of(each, failed), []).append(each)
@@ -85,17 +85,17 @@ def _numbers(arms: Sequence[WhyArm], failed: Sequence[WhyFailed] = ()) -> Iterat
     )
     if left:
         counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(left.items()))
-        yield f"and {left.total()} more arms, none of which is better ({counted})"
+        yield f"and {left.total()} more arms, none better ({counted})"
 
 
 def _told_of(each: WhyArm, failed: Sequence[WhyFailed]) -> tuple[str, str, str]:
-    """The outcome of an arm with its numbers, what that follows from, and what the claim stands on.
+    """The outcome of an arm with its numbers, its grounds, and the basis of the claim.
 
-    Why it has no score isn't told of an arm whose runs are among what failed.
+    The reason for a missing score is omitted for an arm with failed runs, which are listed.
     """
     one = each.comparison
     if one.effect is None:
-        of_arm = re.compile(rf"{re.escape(one.arm)}-s\d+(\..*)?")  # of a stage, too, and not of arm-small
+        of_arm = re.compile(rf"{re.escape(one.arm)}-s\d+(\..*)?")  # also of a stage, but not of arm-small
         told = any(of_arm.fullmatch(run.run_id) for run in failed)
         return one.outcome if told else f"{one.outcome}; {each.says}", "", ""
     bounds = "" if one.low is None or one.high is None else f" [{number(one.low)}, {number(one.high)}]"
@@ -136,7 +136,7 @@ def _span(steps: Sequence[int]) -> str:
 
 
 def _changes(changed: Sequence[WhyParent]) -> Iterator[str]:
-    """Each arm beside the nearest one of the parent; what differs in all of them first, and once."""
+    """Each arm compared with the nearest one of the parent; differences shared by all come first, once."""
     everywhere = (
         [one for one in changed[0].differences if all(one in each.differences for each in changed)]
         if len(changed) > 1
@@ -151,7 +151,7 @@ def _changes(changed: Sequence[WhyParent]) -> Iterator[str]:
             if each.effect is not None and each.parent_effect is not None
             else ""
         )
-        yield f"{each.arm} beside {each.parent_arm}{effects}"
+        yield f"{each.arm} compared with {each.parent_arm}{effects}"
         yield from (_difference(one) for one in each.differences if one not in everywhere)
         if not each.differences:
             yield "  the same config"

@@ -60,7 +60,7 @@ def test_an_evaluation_is_named_by_its_id_or_its_folder(evsys, config, tmp_path)
 
 def test_a_run_without_the_cache_looked_up_nothing(evsys, config):
     experiment = evsys("run", config, "--json", "-q", "--no-cache").json["experiment_id"]
-    assert evsys("cache", "why", experiment).out.strip() == "No scoring of it looked into the cache."
+    assert evsys("cache", "why", experiment).out.strip() == "No evaluation of it used the cache."
 
 
 def test_info_counts_and_clear_forgets(evsys, ran):
@@ -68,5 +68,5 @@ def test_info_counts_and_clear_forgets(evsys, ran):
     jsonschema.validate(known, result_schema("cache_info"))
     assert (known["scorings"], known["rollouts"]) == (4, 48)
     assert "48 rollouts of 4 scorings" in evsys("cache", "info").out
-    assert evsys("cache", "clear").out == "48 rollouts forgotten\n"
+    assert evsys("cache", "clear").out == "48 rollouts deleted\n"
     assert evsys("cache", "info", "--json").json["rollouts"] == 0

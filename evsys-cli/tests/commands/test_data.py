@@ -15,7 +15,7 @@ def test_trained_tokens_are_marked_and_what_was_not_read_is_said(evsys, config):
     assert outcome.code == 0, outcome.err
     assert "⟦a<|im_end|>⟧" in outcome.out
     assert outcome.out.splitlines()[-1] == "not read: what follows"
-    assert "left out" not in outcome.out
+    assert "skipped" not in outcome.out
     assert "not read" not in evsys("data", "preview", config, "-n", "8").out
 
 
@@ -28,8 +28,8 @@ def test_rows_left_out_have_a_number_and_a_reason_each(evsys, config):
     options = ("--set", f"run.data.transforms={json.dumps(transforms)}", "-n", "2")
     outcome = evsys("data", "preview", config, *options, "--set", "run.algorithm.params.max_length=10")
     assert outcome.out.splitlines() == [
-        "left out: 1 (filter: not: prompt != 'say b')",
-        "left out: 2 (sft: longer than max_length (10 tokens))",
+        "skipped: 1 (filter: not: prompt != 'say b')",
+        "skipped: 2 (sft: longer than max_length (10 tokens))",
         "not read: 5",
     ]
     document = evsys("data", "preview", config, *options, "--json").json

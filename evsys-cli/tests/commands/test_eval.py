@@ -61,7 +61,7 @@ def test_an_api_model_is_scored_on_each_benchmark(evsys):
     assert "16 prompt and 8 completion tokens, $2.0000" in outcome.out
     assert "from the cache" not in outcome.out
     again = evsys("eval", "sage", "easy.jsonl", "--client", "says", "-q")
-    assert "4 of 4 rollouts came from the cache; --no-cache makes all anew\n0 prompt and 0" in again.out
+    assert "4 of 4 rollouts came from the cache; --no-cache recomputes all\n0 prompt and 0" in again.out
 
 
 def test_what_judging_took_stands_apart(evsys, project):
@@ -173,11 +173,11 @@ def test_a_base_model_is_scored_on_a_backend_by_name_and_as_a_folder(evsys, proj
         (("evsys/tiny", "--backend", "local", "--param", "devise=cpu"), "did you mean 'device'"),
         (
             ("evsys/tiny", "--backend", "local", "--client", "says"),
-            "--client has no meaning for a base model",
+            "--client doesn't apply to a base model",
         ),
-        (("sage", "--client", "says", "--renderer", "qwen3"), "--renderer has no meaning for an API model"),
-        ((".", "--param", "text=a"), "--param has no meaning for a checkpoint"),
-        (("saved", "--backend", "local"), "leave out --backend"),
+        (("sage", "--client", "says", "--renderer", "qwen3"), "--renderer doesn't apply to an API model"),
+        ((".", "--param", "text=a"), "--param doesn't apply to a checkpoint"),
+        (("saved", "--backend", "local"), "omit --backend"),
     ],
 )
 def test_what_cannot_be_scored_as_it_is_asked_is_refused_and_leaves_no_record(
@@ -211,7 +211,7 @@ def test_a_run_stands_for_its_selected_checkpoint(evsys, tmp_path, by_folder):
 
 @pytest.mark.parametrize(
     ("named", "message"),
-    [("last/run-s9", "has no run 'run-s9'"), ("nothing/of-the-kind", "for an API model there is no address")],
+    [("last/run-s9", "has no run 'run-s9'"), ("nothing/of-the-kind", "an API model needs an address")],
 )
 def test_what_is_no_run_is_said(evsys, tmp_path, monkeypatch, named, message):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

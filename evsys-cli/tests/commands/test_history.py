@@ -186,9 +186,12 @@ def test_what_is_not_listed_is_counted(evsys, project):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--status", "complete"), "Invalid value for '--status': 'complete' is none of completed, partial"),
-        (("--outcome", "won"), "'won' is none of"),
-        (("--sort", "size"), "'size' is none of started, finished"),
+        (
+            ("--status", "complete"),
+            "Invalid value for '--status': 'complete' is not one of completed, partial",
+        ),
+        (("--outcome", "won"), "'won' is not one of"),
+        (("--sort", "size"), "'size' is not one of started, finished"),
         (("--since", "soon"), "'soon' is no moment; write 30m"),
         (("--text", "?"), "there is no word to look for"),
         (("--parent", "goood"), "there is no experiment 'goood' in"),
@@ -202,14 +205,14 @@ def test_an_option_that_says_nothing_is_refused(evsys, project, options, said):
 
 
 def test_nothing_on_record_and_nothing_like_that_are_told_apart(evsys, tmp_path):
-    said = f"No experiment on record in {tmp_path}/.evsys/experiments; --records takes another project.\n"
+    said = f"No experiment on record in {tmp_path}/.evsys/experiments; use --records for another project.\n"
     assert evsys("history").out == said
     assert list(tmp_path.iterdir()) == []
 
 
 def test_where_none_is_like_that_their_number_is_said(evsys, project):
-    assert evsys("history", "--tag", "none").out == "None of 2 experiments is like that.\n"
-    assert evsys("history", "--tag", "none", "--runs").out == "None of 4 runs is like that.\n"
+    assert evsys("history", "--tag", "none").out == "None of 2 experiments match.\n"
+    assert evsys("history", "--tag", "none", "--runs").out == "None of 4 runs match.\n"
 
 
 def test_a_folder_inside_of_the_project_and_another_place_show_the_same(
@@ -361,7 +364,7 @@ def test_what_ended_early_alone_is_not_to_be_gone_on_with(evsys, project, goes_o
     if goes_on:
         path = Path(made.directory) / "runs" / made.arms[1].run_id / "run_result.json"
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"status": "failed"}), encoding="utf-8")
-    assert ("To go on with it" in evsys("show", made.experiment_id).out) is goes_on
+    assert ("To resume" in evsys("show", made.experiment_id).out) is goes_on
 
 
 def test_an_experiment_whose_process_is_gone_is_shown_as_crashed_with_what_it_had(evsys, project, ids):
@@ -376,7 +379,7 @@ def test_an_experiment_whose_process_is_gone_is_shown_as_crashed_with_what_it_ha
     assert "NO VERDICT: its process ended without a word" in outcome.out
     assert "two-s0: crashed\n" in outcome.out
     assert f"crashed; record: {folder}\n" in outcome.out
-    assert f"To go on with it: evsys resume {ids['bad']}\n" in outcome.out
+    assert f"To resume: evsys resume {ids['bad']}\n" in outcome.out
     assert re.search(r"^  one  +\d\.\d+ \[", outcome.out, re.MULTILINE)
     assert evsys("history", "--status", "crashed", "--json").json["total"] == 1
 

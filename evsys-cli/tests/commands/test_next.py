@@ -121,7 +121,7 @@ def test_information_per_cost_is_printed(evsys, project):
     supported(evsys, project)
     step = evsys("next", "--json").json["steps"][0]
     assert step["bits_per_hour"] == pytest.approx(step["worth"] / step["seconds"] * 3600, rel=0.01)
-    assert f"tells about {step['worth']:g} bits, {step['bits_per_hour']:.3g} bits/h" in evsys("next").out
+    assert f"yields about {step['worth']:g} bits, {step['bits_per_hour']:.3g} bits/h" in evsys("next").out
 
 
 def test_a_hypothesis_whose_test_failed_is_proposed_until_one_answers_it(evsys, project):

@@ -27,7 +27,7 @@ def test_a_plan_tells_steps_and_the_smallest_effect_and_writes_no_record(evsys, 
     outcome = evsys("plan", decided)
     assert outcome.code == 0
     assert "trial: 1 arm, 1 run\n" in outcome.out
-    assert "smallest effect that is found: " in outcome.out
+    assert "smallest detectable effect: " in outcome.out
     assert re.search(r", with at least 80 % power \(0\.8\d to [01]\.\d\d\); at best 0\.\d+\n", outcome.out)
     assert "nothing like it is on record; correlation of two arms 0 to 0.7, base rate 0 to 1\n" in outcome.out
     assert "minimum_effect of 0.2" in outcome.out

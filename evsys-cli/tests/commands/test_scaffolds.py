@@ -166,5 +166,5 @@ def test_a_new_experiment_is_valid_and_its_next_step_starts_from_here(evsys, tmp
 def test_a_new_experiment_outside_of_a_project_says_how_to_make_one(evsys, tmp_path):
     outcome = evsys("new-experiment", "first")
     assert outcome.code == 2
-    assert f"{tmp_path} is in no evsys project; make one with 'evsys init-project NAME'" in outcome.err
+    assert f"{tmp_path} is not in an evsys project; create one with 'evsys init-project NAME'" in outcome.err
     assert list(tmp_path.iterdir()) == []

@@ -259,7 +259,7 @@ class WithoutFlagged:
 class Confirmed:
     """A winner beside the baseline once more, by `runs` that had no part in choosing it: `metric` is that of the entry `benchmark`.
 
-    `seeds` runs of each were trained anew; with 0 the trained models were scored once more. One comparison, so nothing is corrected.
+    `seeds` runs of each were retrained; with 0 the trained models were evaluated again. One comparison, so nothing is corrected.
     """
 
     benchmark: str

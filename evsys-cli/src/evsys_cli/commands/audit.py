@@ -18,12 +18,14 @@ __all__ = ["audit"]
 @click.command(cls=CountedFromTheEnd)
 @click.argument("experiment", default="last", shell_complete=experiment_names)
 @click.option(
-    "--save", is_flag=True, help="Keep the audit as audit.json in the record; one that differs is a mark."
+    "--save",
+    is_flag=True,
+    help="Save the audit as audit.json in the record; a failed audit marks the experiment.",
 )
 @records_option
 @json_option
 def audit(experiment: str, *, save: bool, records: Path | None, as_json: bool) -> int:
-    """Recompute the conclusion of EXPERIMENT (the last one by default) from its rollouts, and check the hashes of what it rests on.
+    """Recompute the conclusion of EXPERIMENT (default: the last one) from its rollouts, and check the hashes of its inputs.
 
     Exit code 1 if anything differs. Nothing is written to the record without `--save`.
     """

@@ -1,4 +1,4 @@
-"""`evsys cache`: why a scoring was made anew, how much is kept, and forgetting it."""
+"""`evsys cache`: explain cache misses, show the cache's size, and clear it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["cache"]
 
 _LONGEST = 60
-"""Characters of a value that are shown; --json has all of them."""
+"""Characters shown of a value; --json prints all."""
 
 
 @click.group("cache", cls=GuidedGroup)
 def cache() -> None:
-    """Look into the cache of scored rollouts."""
+    """Inspect and clear the cache of scored rollouts."""
 
 
 @cache.command()
@@ -35,10 +35,10 @@ def cache() -> None:
 @click.argument("benchmark", required=False)
 @json_option
 def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
-    """Say what each scoring of EXPERIMENT or RUN found in the cache, and what differed where it found nothing.
+    """Explain what each evaluation of EXPERIMENT or RUN found in the cache and, after a miss, which values differed.
 
-    EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, or `last`; RUN is a run's folder, or
-    <experiment>/<run>. With BENCHMARK only the scorings of this entry.
+    EXPERIMENT is a folder, an ID or unique prefix, a unique name, or `last`; RUN is a run's folder, or <experiment>/<run>.
+    With BENCHMARK, only the evaluations on that benchmark are explained.
     """
     from evsys_record.lookups import Lookups
     from evsys_record.result_trees import result_tree
@@ -49,7 +49,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
         print_json(result_tree(Lookups(lookups=tuple(found))))
         return
     if not found:
-        echo("No scoring of it looked into the cache.")
+        echo("No evaluation of it used the cache.")
     for lookup in found:
         echo("\n".join(_lines(lookup)))
 
@@ -57,7 +57,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
 @cache.command()
 @json_option
 def info(*, as_json: bool) -> None:
-    """Say how many rollouts are kept in this project, and where."""
+    """Print how many rollouts are cached in this project, and where."""
     from evsys_record.result_trees import result_tree
 
     kept = _results().info()
@@ -73,16 +73,16 @@ def info(*, as_json: bool) -> None:
 @cache.command()
 @json_option
 def clear(*, as_json: bool) -> None:
-    """Forget every scored rollout of this project; records stay as they are."""
+    """Delete the cached rollouts of this project; records are unchanged."""
     gone = _results().clear()
     if as_json:
         print_json({"rollouts": gone})
     else:
-        echo(f"{gone} rollouts forgotten")
+        echo(f"{gone} rollouts deleted")
 
 
 def _folder(record: str) -> Path:
-    """The folder of an experiment or a run, as all commands on past experiments understand names; of an evaluation by its id."""
+    """The folder of an experiment or a run, as named as in all commands on past experiments; an evaluation by its ID."""
     from evsys_runtime.experiment.evaluation import OUTPUT_DIR
 
     if Path(record).exists():

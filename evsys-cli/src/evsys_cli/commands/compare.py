@@ -29,10 +29,10 @@ NOT_COMPARABLE = 1
 @records_option
 @json_option
 def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int:
-    """Set OTHER beside ONE: where their configs differ, their metrics on the tasks that both scored, what they took.
+    """Compare ONE with OTHER: differences in their configs, metrics on the tasks they share, and cost.
 
-    Each is an experiment, as `evsys show` takes it, or EXPERIMENT/RUN. Arms of two experiments belong together by their names, or
-    where each has one only. What was scored on other tasks, or by another verifier, isn't compared; where nothing can be, the exit code is 1.
+    Each is an experiment, named as for `evsys show`, or EXPERIMENT/RUN. Arms of two experiments are matched by name, or if each
+    experiment has only one. Results on different tasks or from different verifiers aren't compared; if nothing can be compared, the exit code is 1.
     """
     from evsys_cli.project import known_here
     from evsys_runtime.experiment.estimate.compare import NOTHING_IN_COMMON
@@ -57,7 +57,7 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
 
 
 def _named(text: str, records: Path | None, opened: dict[Path, Index], stack: ExitStack) -> Named:
-    """What a text means; the index of each folder is opened once."""
+    """Resolve a name; the index of each folder is opened once."""
     from evsys_record.experiment_names import experiment_called, folder_called
     from evsys_runtime.experiment.estimate.compare import Named
 

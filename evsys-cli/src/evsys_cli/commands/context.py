@@ -27,14 +27,14 @@ FEWEST = 300
     default=TOKENS,
     show_default=True,
     type=click.IntRange(min=FEWEST),
-    help="The most that it may take; 4 bytes count as one.",
+    help="Maximum length of the summary; 4 bytes count as one token.",
 )
 @records_option
 @json_option
 def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
-    """Tell what is known from all experiments on record: what worked and how surely, what is open, what failed and where, what it cost.
+    """Summarise all experiments on record: what worked and how certain that is, open questions, failures and costs.
 
-    Markdown, or JSON without spaces, the most useful first. It is what to read before the next experiment is planned.
+    Prints Markdown, or compact JSON, the most useful parts first. Read it before you plan the next experiment.
     """
     from evsys_runtime.experiment.insight.context import context_of
     from evsys_runtime.experiment.insight.markdown import context_markdown

@@ -1,4 +1,4 @@
-"""`evsys data`: training data as the model will see it, and what it shares with the benchmarks."""
+"""`evsys data`: training data as the model will see it, and its overlap with the benchmarks."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ FLAGGED = 4
 """Exit code of `check --fail` where tasks were found: what is wrong is the data."""
 
 MOST_SHOWN = 20
-"""Flagged tasks of a benchmark that are listed in words; the others are counted."""
+"""Flagged tasks of a benchmark to list; the others are counted."""
 
 
 @click.group("data", cls=GuidedGroup)
 def data() -> None:
-    """Look at training data as the model will see it, and for tasks of the benchmarks in it."""
+    """Preview training data as the model sees it, and check it for benchmark tasks."""
 
 
 @data.command()
 @click.argument("config", type=click.Path(path_type=Path, readable=False))
-@click.option("--arm", help="Name of the arm; the first one by default.")
-@click.option("-n", "--rows", default=3, show_default=True, type=click.IntRange(min=1), help="How many rows.")
+@click.option("--arm", help="Name of the arm.  [default: the first]")
 @click.option(
-    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first."
+    "-n", "--rows", default=3, show_default=True, type=click.IntRange(min=1), help="Number of rows."
 )
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file.")
 @json_option
 def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, ...], as_json: bool) -> None:
     """Show the first rows of CONFIG after its transforms and the chat template. Trained tokens are marked.
 
-    On a terminal they are green; elsewhere they stand between ⟦ and ⟧.
+    They are green on a terminal, and enclosed in ⟦ and ⟧ elsewhere.
     """
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.preflight.preview import preview_rows
@@ -62,18 +62,16 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
         echo(f"--- row {row.row_id}: {row.tokens} tokens, {row.trained_tokens} trained")
         echo(_marked(row))
     for reason, count in found.dropped.items():
-        echo(f"left out: {count} ({reason})")
+        echo(f"skipped: {count} ({reason})")
     if found.not_read != 0:
         echo(f"not read: {'what follows' if found.not_read is None else found.not_read}")
 
 
 @data.command()
 @click.argument("config", type=click.Path(path_type=Path, readable=False))
-@click.option("--arm", help="Name of the arm whose data is checked; all by default.")
-@click.option("--fail", is_flag=True, help=f"End with exit code {FLAGGED} where a task was found.")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first."
-)
+@click.option("--arm", help="Check only the data of this arm.  [default: all arms]")
+@click.option("--fail", is_flag=True, help=f"Exit with code {FLAGGED} if a task is found.")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file.")
 @json_option
 def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ...], as_json: bool) -> int:
     """Find tasks of CONFIG's benchmarks among the rows that its arms train on.
@@ -130,7 +128,7 @@ def _check_lines(checked: BenchmarkCheck) -> Iterator[str]:
     if count > MOST_SHOWN:
         yield f"  and {count - MOST_SHOWN} more; --json lists all"
     if checked.unused:
-        yield f"  columns of the question that are not asked: {_columns(checked.unused)}"
+        yield f"  question columns missing from the prompt: {_columns(checked.unused)}"
     if checked.whole_text_only:
         yield f"  compared as whole texts only, being short or of shared phrases: {checked.whole_text_only}"
     if checked.not_compared:

@@ -29,48 +29,63 @@ _OPTIONS = (
     click.option(
         "--backend",
         metavar="KIND",
-        help="Score MODEL as it is before training, on this backend: a name that it knows, or the folder of a model.",
+        help="Evaluate the untrained base model MODEL (a name the backend knows, or a folder) on this backend.",
     ),
-    click.option("--renderer", help="Its chat template on the backend; by default the model's own."),
-    click.option("--base-url", help=f"Address of the API model's service; by default {_BASE_URL}."),
-    click.option("--api-key-env", help=f"Variable that holds its key; by default {_KEY}, where that is set."),
+    click.option("--renderer", help="Chat template to use with --backend.  [default: the model's own]"),
+    click.option("--base-url", help=f"Base URL of the API model's service.  [default: ${_BASE_URL}]"),
+    click.option("--api-key-env", help=f"Environment variable with the API key.  [default: {_KEY}, if set]"),
     click.option(
         "--param",
         "params",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Another parameter of its client, or of the backend, as YAML.",
+        help="Set a parameter of the inference client or of the backend; the value is YAML.",
     ),
-    click.option("--client", help=f"Its inference client; by default {_CLIENT}."),
-    click.option("--metric", "metrics", multiple=True, help="A metric; by default mean_reward."),
+    click.option("--client", help=f"Inference client.  [default: {_CLIENT}]"),
+    click.option(
+        "--metric",
+        "metrics",
+        multiple=True,
+        help="Metric to compute; may be repeated.  [default: mean_reward]",
+    ),
     click.option(
         "--num-samples",
         type=click.IntRange(min=1),
-        help="Samples of each task; by default as many as the metrics need.",
+        help="Samples per task.  [default: as many as the metrics need]",
     ),
     click.option(
-        "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Longest completion."
+        "--max-tokens",
+        type=click.IntRange(min=1),
+        default=256,
+        show_default=True,
+        help="Maximum tokens per completion.",
     ),
     click.option(
-        "--temperature", type=click.FloatRange(min=0), help="By default 0 for one sample, 1 for several."
+        "--temperature",
+        type=click.FloatRange(min=0),
+        help="Sampling temperature.  [default: 0 for one sample, 1 for several]",
     ),
-    click.option("--limit", type=click.IntRange(min=1), help="Score only a sample of so many tasks."),
+    click.option("--limit", type=click.IntRange(min=1), help="Evaluate a random sample of this many tasks."),
     click.option(
         "--n-concurrent",
         type=click.IntRange(min=1),
         default=64,
         show_default=True,
-        help="Rollouts in flight.",
+        help="Maximum number of concurrent rollouts.",
     ),
-    click.option("--system-prompt", help="Goes before each task."),
+    click.option("--system-prompt", help="System prompt for each task."),
     click.option(
-        "--seed", type=int, default=0, show_default=True, help="The seed that samples are derived from."
+        "--seed",
+        type=int,
+        default=0,
+        show_default=True,
+        help="Seed from which the samples' seeds are derived.",
     ),
     click.option(
-        "--skip-grader-check", is_flag=True, help="Don't try the verifiers on answers made without a model."
+        "--skip-grader-check", is_flag=True, help="Skip the test of the verifiers on generated answers."
     ),
-    click.option("--no-cache", is_flag=True, help="Score everything anew, and keep no result for later."),
-    click.option("-q", "--quiet", is_flag=True, help="No log lines."),
+    click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of results."),
+    click.option("-q", "--quiet", is_flag=True, help="Print no log lines."),
     json_option,
 )
 
@@ -86,11 +101,11 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("benchmarks", nargs=-1, required=True, metavar="BENCHMARK...")
 @_with_options
 def evaluate(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
-    """Score MODEL on each BENCHMARK, without training.
+    """Evaluate MODEL on each BENCHMARK, without training.
 
-    MODEL is EXPERIMENT/RUN, whose selected or last checkpoint is scored, the folder of a checkpoint
-    (.evsys/experiments/.../runs/<run>/checkpoints/<step>), the name of an API model, or with --backend a base model:
-    `evsys eval smollm2-135m tasks.jsonl --backend local`. A BENCHMARK is a file or folder of tasks, or the id or name of a stored one. The record goes to
+    MODEL is EXPERIMENT/RUN (its selected or last checkpoint), the folder of a checkpoint
+    (.evsys/experiments/.../runs/<run>/checkpoints/<step>), the name of an API model or, with --backend, a base model:
+    `evsys eval smollm2-135m tasks.jsonl --backend local`. BENCHMARK is a file or folder of tasks, or the ID or name of a stored one. The record goes to
     `.evsys/evaluations/` in the project.
     """
     return _score(model, benchmarks, **options)
@@ -98,7 +113,7 @@ def evaluate(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
 
 @click.group(cls=GuidedGroup)
 def benchmark() -> None:
-    """Score models on benchmarks."""
+    """Evaluate models on benchmarks."""
 
 
 @benchmark.command("run")
@@ -106,11 +121,11 @@ def benchmark() -> None:
 @click.option(
     "--model",
     required=True,
-    help="Folder of a checkpoint, or the name of an API model, or of a base model on --backend.",
+    help="Checkpoint folder, API model or, with --backend, base model.",
 )
 @_with_options
 def run(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
-    """Score a model on each BENCHMARK: `evsys eval`, with the benchmarks first."""
+    """Evaluate a model on each BENCHMARK, like `evsys eval` with the benchmarks first."""
     return _score(model, benchmarks, **options)
 
 
@@ -150,7 +165,7 @@ def _score(
 
 
 def _target(model: str, options: Mapping[str, Any]) -> SavedModel | BaseModel | NamedClient:
-    """On a backend a base model; else a folder is a checkpoint, and anything else the name of an API model."""
+    """With a backend, a base model; otherwise a folder is a checkpoint, and any other name is that of an API model."""
     import os
 
     from evsys_runtime.config.document import parse_value
@@ -172,8 +187,8 @@ def _target(model: str, options: Mapping[str, Any]) -> SavedModel | BaseModel | 
         key = options["api_key_env"] or (_KEY if os.environ.get(_KEY) else None)
         if options["base_url"] is None and not os.environ.get(_BASE_URL):
             raise click.UsageError(
-                f"{model!r} is no folder, and for an API model there is no address: give --base-url, or set {_BASE_URL}; "
-                "for a base model, name its --backend"
+                f"{model!r} is not a folder, and an API model needs an address: pass --base-url, or set {_BASE_URL}; "
+                "for a base model, pass --backend"
             )
         address = options["base_url"] or f"${{{_BASE_URL}}}"
         params = {"model": model, "base_url": address, "api_key_env": key, **params}
@@ -181,7 +196,7 @@ def _target(model: str, options: Mapping[str, Any]) -> SavedModel | BaseModel | 
 
 
 def _checkpoint(model: str, options: Mapping[str, Any]) -> Path | None:
-    """The folder of the checkpoint that is meant, or that of the run; None for an API model."""
+    """Return the folder of the checkpoint or of the run; None for an API model."""
     from evsys_record.run_checkpoint import checkpoint_named
     from evsys_runtime.command_records import records_folder
 
@@ -194,7 +209,7 @@ def _refuse(options: Mapping[str, Any], names: Sequence[str], what: str) -> None
     for name in names:
         if options[name]:
             flag = "--param" if name == "params" else f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{flag} has no meaning for {what}")
+            raise click.UsageError(f"{flag} doesn't apply to {what}")
 
 
 def _base_model(model: str, backend: PluginSpec, renderer: str | None) -> BaseModel:
@@ -204,7 +219,7 @@ def _base_model(model: str, backend: PluginSpec, renderer: str | None) -> BaseMo
     folder = Path(model).expanduser()
     if is_checkpoint(folder):
         raise click.UsageError(
-            f"{model} is a checkpoint: it is scored on the backend that trained it; leave out --backend"
+            f"{model} is a checkpoint, which is evaluated on the backend that trained it; omit --backend"
         )
     name = str(folder.resolve()) if folder.is_dir() else model
     return BaseModel(model=ModelSpec(name=name, renderer=renderer), backend=backend)
@@ -236,7 +251,7 @@ def _lines(result: ArmResult) -> list[str]:
     lines += [f"warning: {warning}" for warning in result.warnings]
     if cached := sum(scoring.cached for scoring in result.evaluations):
         rollouts = sum(scoring.scored + scoring.no_score for scoring in result.evaluations)
-        lines.append(f"{cached} of {rollouts} rollouts came from the cache; --no-cache makes all anew")
+        lines.append(f"{cached} of {rollouts} rollouts came from the cache; --no-cache recomputes all")
     asked = sum((scoring.usage for scoring in result.evaluations), Usage())
     judged = sum((scoring.judged for scoring in result.evaluations), Usage())
     lines.append(_spent(asked))

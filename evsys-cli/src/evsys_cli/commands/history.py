@@ -1,4 +1,4 @@
-"""`evsys history`: what was tried, and what came of it."""
+"""`evsys history`: past experiments and their outcomes."""
 
 from __future__ import annotations
 
@@ -31,30 +31,35 @@ LIMIT_NEAR = 10
 @click.option(
     "--outcome", "outcomes", multiple=True, help="supported, refuted, ... or of an arm: win, tie, loss, ..."
 )
-@click.option("--tag", "tags", multiple=True, help="Has this tag; several: has them all.")
-@click.option("--algorithm", "algorithms", multiple=True, help="Name, in full or not; * stands for anything.")
 @click.option(
-    "--model", "models", multiple=True, help="Base model, in full or without its owner; * as above."
+    "--tag",
+    "tags",
+    multiple=True,
+    help="Only experiments with this tag; repeat for several tags, all required.",
 )
-@click.option("--since", help="Began after a date or time (UTC), or in the last 30m, 12h, 7d, 2w.")
 @click.option(
-    "--text", "words", help="All of these words are in what the record says, or begin a word there."
+    "--algorithm", "algorithms", multiple=True, help="Algorithm, in full or in part; * matches anything."
 )
-@click.option("--parent", metavar="EXPERIMENT", help="Children of this experiment.")
+@click.option(
+    "--model", "models", multiple=True, help="Base model, with or without its owner; * matches anything."
+)
+@click.option("--since", help="Started after this date or time (UTC), or within the last 30m, 12h, 7d, 2w.")
+@click.option("--text", "words", help="Words, or beginnings of words, that all occur in the record's text.")
+@click.option("--parent", metavar="EXPERIMENT", help="Only children of this experiment.")
 @click.option("--runs", is_flag=True, help="List runs instead of experiments.")
 @click.option(
     "--near",
     type=click.Path(path_type=Path, readable=False),
     metavar="CONFIG",
-    help="List those with an arm like one of this file, the nearest first, and what differs.",
+    help="List experiments with arms similar to those of this file, the nearest first, with the differences.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help=f"The most that are listed; 0 for all.  [default: {LIMIT}, with --near {LIMIT_NEAR}]",
+    help=f"Maximum number of results; 0 for no limit.  [default: {LIMIT}, with --near {LIMIT_NEAR}]",
 )
 @click.option("--sort", help="started, finished, name, status, score, effect, ...  [default: started]")
-@click.option("--reverse", is_flag=True, help="The other way around.")
+@click.option("--reverse", is_flag=True, help="Reverse the sort order.")
 @records_option
 @json_option
 def history(
@@ -62,7 +67,7 @@ def history(
 ) -> None:
     """List past experiments, the newest first, with their verdicts and the effect of their best arm.
 
-    With --near, those with an arm like one of CONFIG: of the same model, data and algorithm first, then by how much differs. Of several values of one option any will do. Dry runs are no part of history. `evsys show EXPERIMENT` tells all of one.
+    With --near, lists experiments with an arm similar to one of CONFIG: those with the same model, data and algorithm first, then by the number of differences. Repeat an option to match any of its values. Dry runs are not listed. See `evsys show EXPERIMENT` for the details of one.
     """
     from evsys_record.evaluations import with_evaluations
     from evsys_record.experiment_names import experiment_called
@@ -104,7 +109,7 @@ def _near(plan: Plan, index: Index, question: Question) -> History:
 def _checked(
     *, since: str | None, limit: int | None, sort: str | None, most: int, **given: Any
 ) -> dict[str, Any]:
-    """What the options ask for; a word that none of them knows is refused with those that it may be."""
+    """Build a question from the options; an unknown word is refused with a list of the known ones."""
     from evsys_record.history import OUTCOMES, SORTS, moment_of
     from evsys_record.past import RUN_STATUSES
 
@@ -123,7 +128,7 @@ def _checked(
 def _choice(option: str, values: Sequence[str], known: Sequence[str]) -> None:
     unknown = next((value for value in values if value not in known), None)
     if unknown is not None:
-        raise click.BadParameter(f"{unknown!r} is none of {', '.join(known)}", param_hint=f"'{option}'")
+        raise click.BadParameter(f"{unknown!r} is not one of {', '.join(known)}", param_hint=f"'{option}'")
 
 
 def _print(found: History, question: Question, index: Index) -> None:
@@ -134,9 +139,9 @@ def _print(found: History, question: Question, index: Index) -> None:
         there = ask(index, Question(runs=question.runs, limit=0)).total
         what = "run" if question.runs else "experiment"
         echo(
-            f"No {what} on record in {found.records}; --records takes another project."
+            f"No {what} on record in {found.records}; use --records for another project."
             if not there
-            else f"None of {there} {what}{'s' * (there != 1)} is like that."
+            else f"None of {there} {what}{'s' * (there != 1)} match{'es' * (there == 1)}."
         )
         return
     echo(for_terminal(history_lines(found)))

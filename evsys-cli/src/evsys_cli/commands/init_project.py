@@ -16,15 +16,15 @@ __all__ = ["init_project"]
 
 @click.command("init-project")
 @click.argument("name")
-@click.option("--here", is_flag=True, help="Write into the current folder instead of a new one.")
+@click.option("--here", is_flag=True, help="Write to the current folder instead of a new one.")
 def init_project(name: str, *, here: bool) -> None:
-    """Write a project called NAME: data, plugins and a first experiment that runs. Existing files are left alone."""
+    """Create a project called NAME with data, plugins and a first experiment. Existing files are kept."""
     from evsys_cli.scaffold.example_data import write_example_data
     from evsys_cli.scaffold.write import write_scaffold
     from evsys_record.slugs import slug
 
     if not name.strip() or not name.isprintable():
-        raise click.UsageError(f"{name!r} is no name of a folder")
+        raise click.UsageError(f"{name!r} is not a valid folder name")
     target = Path.cwd() if here else Path(name)
     if os.path.lexists(target) and not target.is_dir():
         raise click.UsageError(f"{target} is a file; choose another name")
@@ -40,7 +40,7 @@ def init_project(name: str, *, here: bool) -> None:
     for path in (*written, *more_written, *data_written):
         echo(f"wrote {path}")
     for path in (*kept, *more_kept, *data_kept):
-        echo(f"kept {path} (it was there)")
+        echo(f"kept {path} (already exists)")
     config = Path("experiments") / f"{date}_first" / "config.yaml"
     where = "" if here else f"cd {shlex.quote(name)} && "
     echo(f"\nNext: {where}evsys run {shlex.quote(str(config))}")

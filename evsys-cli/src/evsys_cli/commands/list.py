@@ -26,12 +26,12 @@ PLUGIN_IS_WRONG = 3
 @click.option(
     "--check",
     is_flag=True,
-    help="Import each plugin; say which are broken, slow, or of one name with others.",
+    help="Import each plugin, and report plugins that are broken, slow to import, or whose names clash.",
 )
 @click.option("--broken", is_flag=True, help="Show only broken plugins (implies --check).")
 @json_option
 def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) -> None:
-    """List the installed plugins and those of the project that this folder is in, of one KIND if given."""
+    """List installed plugins and those of the current project, optionally of one KIND."""
     from evsys.protocols import KINDS
     from evsys_cli.plugin_commands import unreachable_commands
     from evsys_cli.project import known_here
@@ -60,7 +60,7 @@ def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) 
     else:
         _print_table(rows, none="No broken plugin." if broken else "No plugins.")
         if (check or broken) and not any(row["error"] for row in rows):
-            echo(f"{len(entries)} plugin{'s' * (len(entries) != 1)} imported: nothing is wrong with them.")
+            echo(f"{len(entries)} plugin{'s' * (len(entries) != 1)} imported without problems.")
         for warning in warnings:
             echo(f"warning: {warning}", err=True)
         if known.error is not None:
@@ -74,7 +74,7 @@ def _key(entry: PluginEntry) -> tuple[str, str]:
 
 
 def _shared_names(registry: Registry, entries: list[PluginEntry]) -> list[str]:
-    """What is said of a name that several distributions offer; the registry notes by itself which the project's own hides."""
+    """Warnings for names that several distributions offer; the registry itself notes those hidden by the project's own."""
     from evsys.errors import PluginConflictError
 
     owners: dict[tuple[str, str], set[str]] = {}
@@ -102,7 +102,7 @@ def _row(entry: PluginEntry, error: EvsysError | None) -> dict[str, Any]:
 
 
 def _project(known: Known) -> dict[str, Any] | None:
-    """Where the project is and why its plugins are missing, None outside of any."""
+    """The path of the project and the reason why its plugins are missing; None outside a project."""
     if known.root is None and known.error is None:
         return None
     return {

@@ -17,17 +17,17 @@ __all__ = ["new_experiment"]
 @click.command("new-experiment")
 @click.argument("slug")
 def new_experiment(slug: str) -> None:
-    """Write experiments/<yyyymmdd>_SLUG/ with a config.yaml and a run.py in this project."""
+    """Create experiments/<yyyymmdd>_SLUG/ in this project, with a config.yaml and a run.py."""
     from evsys_cli.scaffold.write import write_scaffold
     from evsys_record.slugs import slug as portable
     from evsys_runtime.config.root import enclosing_project
 
     if not slug.strip():
-        raise click.UsageError("SLUG is empty; say what the experiment is about")
+        raise click.UsageError("SLUG is empty; name the subject of the experiment")
     root = enclosing_project(Path.cwd())
     if root is None:
         raise click.UsageError(
-            f"{Path.cwd()} is in no evsys project; make one with 'evsys init-project NAME', or of this folder with "
+            f"{Path.cwd()} is not in an evsys project; create one with 'evsys init-project NAME', or in this folder with "
             f"'evsys init-project {shlex.quote(portable(Path.cwd().name))} --here'"
         )
     name = portable(slug)
@@ -37,5 +37,5 @@ def new_experiment(slug: str) -> None:
     for path in written:
         echo(f"wrote {path}")
     for path in kept:
-        echo(f"kept {path} (it was there)")
+        echo(f"kept {path} (already exists)")
     echo(f"\nNext: evsys run {shlex.quote(os.path.relpath(folder / 'config.yaml'))}")

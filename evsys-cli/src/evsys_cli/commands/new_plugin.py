@@ -31,12 +31,12 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),
-    help="Where to write it; by default evsys-NAME in the current folder.",
+    help="Directory to write to.  [default: ./evsys-NAME]",
 )
-@click.option("--author", help="Who has made it: 'Name' or 'Name <name@example.org>'.")
+@click.option("--author", help="Author: 'Name' or 'Name <name@example.org>'.")
 @json_option
 def new_plugin(kind: str, name: str, *, directory: Path | None, author: str | None, as_json: bool) -> None:
-    """Write a package with a working plugin called NAME of a KIND, such as `verifier` or `transform`.
+    """Create a package with a working plugin called NAME of a KIND, such as `verifier` or `transform`.
 
     `evsys schema` lists the kinds. A folder with something in it is left alone.
     """
@@ -78,7 +78,7 @@ def _refuse_unknown_kind(kind: str) -> None:
 
 
 def _refuse_name(kind: str, name: str) -> None:
-    """Refuse a name that is no name, or that is taken: with both installed, neither could be named alone."""
+    """Refuse a name that is invalid or taken: with two plugins of one name installed, neither can be used by its short name."""
     from evsys import current_registry
     from evsys_cli.scaffold.plugin_names import fault_of_name, names_of
     from evsys_cli.table import COMMANDS, PLANNED
@@ -87,12 +87,12 @@ def _refuse_name(kind: str, name: str) -> None:
     if fault is not None:
         raise click.UsageError(fault)
     if kind == "command" and (name in COMMANDS or name in PLANNED):
-        raise click.UsageError(f"'evsys {name}' is a command already; choose another name")
+        raise click.UsageError(f"'evsys {name}' is already a command; choose another name")
     own = names_of(kind, name).distribution
     for entry in current_registry().entries(kind):
         if entry.name == name and entry.distribution != own:
             raise click.UsageError(
-                f"{entry.distribution} offers {kind} {name!r} already; choose another name"
+                f"{entry.distribution} already provides {kind} {name!r}; choose another name"
             )
 
 
@@ -100,7 +100,9 @@ def _refuse_full(target: Path) -> None:
     if os.path.lexists(target) and not target.is_dir():
         raise click.UsageError(f"{target} is a file; choose another folder with --directory")
     if target.is_dir() and any(target.iterdir()):
-        raise click.UsageError(f"{target} is there and not empty; choose another folder with --directory")
+        raise click.UsageError(
+            f"{target} already exists and is not empty; choose another folder with --directory"
+        )
 
 
 def _next_steps(names: PluginNames, target: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""`evsys next`: what is cheapest to learn next."""
+"""`evsys next`: suggest the cheapest next experiments."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ LIMIT = 10
     default=LIMIT,
     show_default=True,
     type=click.IntRange(min=0),
-    help="The most that are listed; 0 for all.",
+    help="Maximum number of results; 0 for no limit.",
 )
 @click.option(
     "--config",
     "place",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Print the experiment file of the N-th instead, as JSON, which is YAML, too.",
+    help="Print the experiment file of the N-th suggestion instead, as JSON (which is valid YAML).",
 )
 @records_option
 @json_option
 def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: bool) -> None:
-    """Tell what to do next: winners to confirm, questions to settle, runs to finish, values to try, the cheapest for what they tell first.
+    """Suggest what to do next: winners to confirm, questions to settle, runs to finish, values to try; sorted by information per cost.
 
-    What each costs is what such runs took that are on record. `evsys next --config 1 > FILE` writes the file of the first, to be read, amended and run.
+    Costs are estimated from similar past runs. `evsys next --config 1 > FILE` writes the file of the first suggestion, to be reviewed, edited and run.
     """
     from evsys_record.result_trees import result_tree
     from evsys_runtime.experiment.insight.next_steps import next_steps as found_next
@@ -62,9 +62,9 @@ def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: 
 def _print_file(found: Next, place: int) -> None:
     """Print the experiment file of a step."""
     if place > len(found.steps):
-        raise click.BadParameter(f"there are {len(found.steps)} things to do next", param_hint="'--config'")
+        raise click.BadParameter(f"there are only {len(found.steps)} suggestions", param_hint="'--config'")
     step = found.steps[place - 1]
     if step.config is None:
-        does = f"; it is done by {step.command}" if step.command else ""
-        raise click.BadParameter(f"number {place} has no file{does}", param_hint="'--config'")
+        does = f"; run {step.command}" if step.command else ""
+        raise click.BadParameter(f"suggestion {place} has no file{does}", param_hint="'--config'")
     echo(json_text(step.config, sys.stdout))

@@ -1,4 +1,4 @@
-"""`evsys plan`: what an experiment will take, and what it will be able to tell."""
+"""`evsys plan`: estimate an experiment's cost and statistical power."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ __all__ = ["plan"]
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path, readable=False))
-@click.option(
-    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first."
-)
-@click.option("--no-data", is_flag=True, help="Read no training rows, and run no transform.")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file.")
+@click.option("--no-data", is_flag=True, help="Don't read training rows or run transforms.")
 @json_option
 def plan(config: Path, *, overrides: tuple[str, ...], no_data: bool, as_json: bool) -> None:
-    """Tell what CONFIG will take (steps, tokens, time, money), which effect its verdict can detect, and what is on record like it.
+    """Estimate the cost of CONFIG (steps, tokens, time, money) and the effect its verdict can detect, and list similar past experiments.
 
-    Training rows are read through their transforms, as `data preview` does it. Nothing is trained, sampled or paid for.
+    Training rows are read through their transforms, as for `data preview`. Nothing is trained, sampled or charged.
     """
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.estimate.plan import plan_experiment

@@ -19,10 +19,10 @@ __all__ = ["reindex"]
 @records_option
 @json_option
 def reindex(*, records: Path | None, as_json: bool) -> None:
-    """Make the index of past experiments again from their files.
+    """Rebuild the index of past experiments from their files.
 
-    It is never needed: the index is brought up to date whenever it is read. It helps where files were changed by hand in a
-    way that leaves their times and sizes as they were.
+    This is rarely needed: the index is updated when it is read. Use it after editing files by hand without changing their times
+    and sizes.
     """
     from evsys_record.history import indexed_now
     from evsys_record.result_trees import result_tree

@@ -1,4 +1,4 @@
-"""`evsys resume`: go on with an experiment that was cut off, or that isn't complete for another reason."""
+"""`evsys resume`: resume an experiment that was interrupted or is otherwise incomplete."""
 
 from __future__ import annotations
 
@@ -25,23 +25,19 @@ __all__ = ["changed", "of_config", "resume", "telling_of"]
 @click.option(
     "--fork",
     is_flag=True,
-    help="Make a new experiment that begins from its checkpoints, whatever has changed since.",
+    help="Create a new experiment from its checkpoints, regardless of changes since.",
 )
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Another budget, watchdog or max_concurrent_arms, or a secret that it was launched with; with --fork anything.",
+    help="Change the budget, watchdog or max_concurrent_arms, or repeat a secret; with --fork, any value.",
 )
-@click.option(
-    "--fail-fast", is_flag=True, help="At the first arm that fails cancel the others, and skip what is left."
-)
-@click.option(
-    "--no-cache", is_flag=True, help="Score everything that is left anew, and keep no result for later."
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no log lines.")
-@click.option("-v", "--verbose", is_flag=True, help="List every scoring of every run at the end.")
+@click.option("--fail-fast", is_flag=True, help="When one arm fails, cancel the others and skip the rest.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of results.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no log lines.")
+@click.option("-v", "--verbose", is_flag=True, help="List every evaluation of every run at the end.")
 @records_option
 @json_option
 def resume(
@@ -56,13 +52,13 @@ def resume(
     records: Path | None,
     as_json: bool,
 ) -> int:
-    """Go on with EXPERIMENT after a crash, Ctrl-C, or a failure; by default with the newest that isn't complete.
+    """Resume EXPERIMENT (default: the newest incomplete one) after a crash, Ctrl-C or a failure.
 
-    Runs that are complete are kept as they are. Others go on from their last checkpoint, and what was trained to the end but
-    not scored is only scored. What its results depend on may not have changed since, except with --fork.
+    Complete runs are kept. Others resume from their last checkpoint; runs that finished training are only evaluated. Nothing
+    that affects the results may have changed since, except with --fork.
 
-    EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or -2 for the one before.
-    Exit codes are those of `evsys run`; 0 also where there is nothing to do.
+    EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the one before.
+    The exit codes are those of `evsys run`; it is also 0 if there is nothing to do.
     """
     from evsys_cli.running import carry_out
     from evsys_runtime.experiment import Experiment
@@ -76,12 +72,12 @@ def resume(
 
 
 def changed(**flags: bool) -> dict[str, Any]:
-    """The flags that are given; for the others what the experiment was launched with holds."""
+    """The flags given; the others keep the values of the launch."""
     return {name: True for name, given in flags.items() if given}
 
 
 def telling_of(experiment: Experiment, *, quiet: bool) -> Experiment:
-    """The experiment, once it is said which one it is."""
+    """Open the experiment and print which one it is."""
     if experiment.forks is not None and not quiet:
         with telling():
             echo(f"Branching off from {experiment.forks.name}", err=True)
@@ -118,7 +114,7 @@ def _warn(line: str) -> None:
 
 
 def _directory(experiment: str | None, records: Path | None) -> Path:
-    """The folder of the experiment that is meant."""
+    """The folder of the named experiment."""
     from evsys_record.experiment_names import experiment_called, folder_called
     from evsys_runtime.experiment.resume.unfinished import newest_unfinished
 

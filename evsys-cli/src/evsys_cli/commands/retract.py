@@ -1,4 +1,4 @@
-"""`evsys retract`: take back what an experiment concluded."""
+"""`evsys retract`: retract the conclusion of an experiment."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["retract"]
 
 @click.command(cls=CountedFromTheEnd)
 @click.argument("experiment", shell_complete=experiment_names)
-@click.option("--reason", required=True, help="What was found, such as a fault of the grader.")
+@click.option("--reason", required=True, help="Reason for the retraction, such as a fault of the grader.")
 @click.option(
-    "--withdraw", is_flag=True, help="Take an earlier retraction back: the conclusion holds after all."
+    "--withdraw", is_flag=True, help="Withdraw an earlier retraction: the conclusion holds after all."
 )
 @records_option
 @json_option
 def retract(experiment: str, *, reason: str, withdraw: bool, records: Path | None, as_json: bool) -> None:
-    """Say that the conclusion of EXPERIMENT doesn't hold, and why. Nothing of its record is changed: a line is appended to it.
+    """Mark the conclusion of EXPERIMENT as invalid, with a reason. The record isn't changed: a line is appended to it.
 
     It is marked in `history`, `show`, `compare`, `context` and `next`, and so is every experiment that cites it: its children, those that
     started from its checkpoints or used its noise floor, and those that cite them.

@@ -13,20 +13,18 @@ __all__ = ["run"]
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path, readable=False))
-@click.option("--resume", is_flag=True, help="Go on with the newest run of this file that isn't complete.")
-@click.option("--dry", is_flag=True, help="A few steps and a few tasks, every rollout kept; no verdict.")
+@click.option("--resume", is_flag=True, help="Resume the newest incomplete run of this file.")
 @click.option(
-    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file for this run."
+    "--dry", is_flag=True, help="Run a few steps on a few tasks and keep every rollout; without a verdict."
 )
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file.")
+@click.option("--fail-fast", is_flag=True, help="When one arm fails, cancel the others and skip the rest.")
 @click.option(
-    "--fail-fast", is_flag=True, help="At the first arm that fails cancel the others, and skip what is left."
+    "--skip-grader-check", is_flag=True, help="Skip the test of the verifiers on generated answers."
 )
-@click.option(
-    "--skip-grader-check", is_flag=True, help="Don't try the verifiers on answers made without a model."
-)
-@click.option("--no-cache", is_flag=True, help="Score everything anew, and keep no result for later.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no log lines.")
-@click.option("-v", "--verbose", is_flag=True, help="List every scoring of every run at the end.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of results.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no log lines.")
+@click.option("-v", "--verbose", is_flag=True, help="List every evaluation of every run at the end.")
 @json_option
 def run(
     config: Path,
@@ -41,19 +39,19 @@ def run(
     verbose: bool,
     as_json: bool,
 ) -> int:
-    """Run the experiment in CONFIG: validate it, train and score each arm, and conclude.
+    """Run the experiment in CONFIG: validate it, train and evaluate each arm, and conclude.
 
     The record goes to `.evsys/experiments/` in the project. Exit codes: 0 done (a refuted hypothesis is a result), 1 a
     run or an evaluation failed or the result is invalid, 2 the config is wrong, 3 a plugin is wrong, 4 the data is
-    wrong, 5 stopped by the budget, 130 interrupted, 128 and its number for another signal. A run that is interrupted
-    keeps what it has, with the status `cancelled`; `evsys resume` goes on with it.
+    wrong, 5 stopped by the budget, 130 interrupted, 128 and its number for another signal. An interrupted run
+    keeps its results so far, with the status `cancelled`; `evsys resume` continues it.
     """
     from evsys_cli.running import carry_out
     from evsys_runtime.experiment import Experiment
 
     if resume:
         if dry:
-            raise click.UsageError("a dry run is never resumed")
+            raise click.UsageError("a dry run can't be resumed")
         from evsys_cli.commands.resume import changed, of_config, telling_of
 
         flags = changed(fail_fast=fail_fast, skip_grader_check=skip_grader_check, no_cache=no_cache)

@@ -28,7 +28,7 @@ def _complete_kind(_ctx: click.Context, _param: click.Parameter, incomplete: str
 
 
 def _complete_name(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of what is installed: to complete a name runs nobody's code, so a project's own aren't among them."""
+    """Names of installed plugins. Completion imports no plugins, so those of the project are missing."""
     from evsys import current_registry
     from evsys.protocols import KINDS
 
@@ -41,7 +41,9 @@ def _complete_name(ctx: click.Context, _param: click.Parameter, incomplete: str)
 @click.argument("kind", required=False, shell_complete=_complete_kind)
 @click.argument("name", required=False, shell_complete=_complete_name)
 @click.option(
-    "--experiment", is_flag=True, help="The whole experiment file, with the parameters of every plugin."
+    "--experiment",
+    is_flag=True,
+    help="Print the schema of the experiment file, with the parameters of every plugin.",
 )
 def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
     """Print the JSON Schema of plugin NAME of KIND (`evsys schema algorithm sft`).
@@ -66,7 +68,7 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
 
         echo(json_text(experiment_schema(known.registry), sys.stdout))
     elif kind is not None and name is not None:
-        # The schema of an installed plugin is all that was asked for, whatever is wrong elsewhere.
+        # errors elsewhere don't matter to the schema of an installed plugin
         echo(json_text(_schema(known.registry, kind, name), sys.stdout))
         return
     else:

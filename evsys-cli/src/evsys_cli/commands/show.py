@@ -20,14 +20,16 @@ UNREADABLE = 1
 @click.command(cls=CountedFromTheEnd)
 @click.argument("experiment", shell_complete=experiment_names)
 @click.argument("run", required=False, shell_complete=run_names)
-@click.option("-v", "--verbose", is_flag=True, help="List every scoring; of a failure the traceback, too.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="List every evaluation, and the traceback of each failure."
+)
 @records_option
 @json_option
 def show(experiment: str, run: str | None, *, verbose: bool, records: Path | None, as_json: bool) -> int:
-    """Show EXPERIMENT: why it was run, how it ended, what follows, each arm's scores, failures, cost, files; or a RUN of it.
+    """Show EXPERIMENT (hypothesis, outcome, conclusion, scores by arm, failures, cost, files), or one RUN of it.
 
-    EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or -2 for the one before;
-    EXPERIMENT/RUN names a run of it, too.
+    EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the one before;
+    EXPERIMENT/RUN also names a run.
     """
     from evsys_record.result_trees import result_tree
     from evsys_record.shown import compact, shown

@@ -19,17 +19,15 @@ __all__ = ["validate"]
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path, readable=False))
-@click.option(
-    "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the file first."
-)
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file.")
 @click.option(
     "--online",
     is_flag=True,
-    help="Also ask the servers that it trains on whether they can; nothing is made there.",
+    help="Also ask the training servers whether they support the experiment; nothing is created there.",
 )
 @json_option
 def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json: bool) -> None:
-    """Find every problem in CONFIG and in every arm it expands to. Offline by default; nothing is prepared or downloaded.
+    """Check CONFIG and every arm it expands to, and report every problem. Works offline by default; nothing is prepared or downloaded.
 
     It warns of arms that lie where others on record failed and none completed, and of repeats of earlier experiments.
     """
@@ -72,7 +70,7 @@ def _search(plan: Plan) -> PlannedSearch | None:
 
 
 def _from_record(plan: Plan) -> tuple[str, ...]:
-    """What the record warns of, and entries that have the tasks of a final test."""
+    """Warnings from the record, and entries with the tasks of a final test."""
     from evsys_runtime.experiment.prior.final_tests import planned_tests
 
     experiments = plan.project_root / plan.experiment.output_dir

@@ -21,10 +21,10 @@ __all__ = ["why"]
 @records_option
 @json_option
 def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool) -> None:
-    """Tell why EXPERIMENT (the last one, unless it is named) ended as it did, or an ARM of it.
+    """Explain how EXPERIMENT (default: the last one), or one ARM of it, ended.
 
-    That is the numbers behind the verdict, what weakens it, what failed and where else that came up, what differs from its parent, and what would
-    settle it. EXPERIMENT is called as `evsys show` calls it; EXPERIMENT/ARM names an arm, too, or a run.
+    Prints the numbers behind the verdict, its weaknesses, failures and where else they occurred, differences from its parent, and how to
+    settle it. EXPERIMENT is named as for `evsys show`; EXPERIMENT/ARM also names an arm or a run.
     """
     from evsys_record.result_trees import result_tree
     from evsys_runtime.experiment.insight.why import why as explained

@@ -1,1 +1,1 @@
-"""What `init-project` and `new-experiment` write: the files beside this module, with `$name` filled in."""
+"""The files that `init-project` and `new-experiment` write: those next to this module, with `$name` filled in."""

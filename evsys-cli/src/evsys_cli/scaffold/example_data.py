@@ -57,7 +57,7 @@ def _jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def write_example_data(target: Path) -> tuple[list[Path], list[Path]]:
-    """Write dataset and validation tasks into a project; returns what was written and what existed."""
+    """Write dataset and validation tasks to a project; return the written and the existing paths."""
     everything = words(TRAINING_ROWS + HELD_OUT_TASKS)
     training, held_out = everything[:TRAINING_ROWS], everything[TRAINING_ROWS:]
     dataset, validation = target / "data/datasets/turn/v1", target / "data/validation/turn"

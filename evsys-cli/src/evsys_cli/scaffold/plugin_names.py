@@ -29,16 +29,16 @@ HOUSE = frozenset(
             "sdk",
             "search-optuna",
         ),
-        *("server", "std", "verifiers-std", "workspace"),
+        *("record", "server", "stats", "std", "verifiers-std", "workspace"),
     }
 )
-"""What stands behind `evsys-` in the names of evsys' own distributions."""
+"""The parts after `evsys-` in the names of evsys' own distributions."""
 
 MAX_LENGTH = 60
 _SHAPE = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*(?:[@^](?:k|[1-9][0-9]*))?")
 _OF_SAMPLES = re.compile(r"(.+)([@^])(\w+)")
 _NOT_TEXT = frozenset({"null", "true", "false"})
-"""What YAML takes for something else than a text."""
+"""Words that YAML doesn't read as text."""
 
 
 class PluginNames(NamedTuple):
@@ -74,7 +74,7 @@ def names_of(kind: str, name: str) -> PluginNames:
 def fault_of_name(kind: str, name: str) -> str | None:
     """Why a plugin of this kind can't be called so, or None where it can."""
     if not _SHAPE.fullmatch(name):
-        return f"{name!r} is no name of a plugin: {_wanted(name)}{_instead(name)}"
+        return f"{name!r} is not a valid plugin name: {_wanted(name)}{_instead(name)}"
     if len(name) > MAX_LENGTH:
         return f"{name!r} is longer than {MAX_LENGTH} characters"
     if name in _NOT_TEXT:
@@ -97,7 +97,7 @@ def _wanted(name: str) -> str:
     if name[:1].isdigit():
         return "begin it with a letter"
     if re.search("[@^]", name):
-        return "'@' and '^' stand before a number of samples at the end, as in pass@k or pass^3"
+        return "'@' and '^' precede a number of samples at the end, as in pass@k or pass^3"
     return "use small letters and digits, with single '-' or '_' between them"
 
 

@@ -1,4 +1,4 @@
-"""The package that `evsys new-plugin` writes: what is common to all kinds, and what a kind adds."""
+"""The package that `evsys new-plugin` writes: files common to all kinds, and those of each kind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Author(NamedTuple):
         """
         found = re.fullmatch(r"([^<>]*?)\s*(?:<([^<>\s]+@[^<>\s]+)>)?", text.strip())
         if found is None or not text.strip() or not text.isprintable():
-            raise ValueError(f"{text!r} is no author; write 'Name' or 'Name <name@example.org>'")
+            raise ValueError(f"{text!r} is not a valid author; write 'Name' or 'Name <name@example.org>'")
         return cls(found[1], found[2] or "")
 
     def as_toml(self) -> str:
@@ -91,7 +91,7 @@ def write_plugin_package(names: PluginNames, target: Path, author: Author | None
 
 
 def _listed(requirements: Iterable[str]) -> str:
-    """Requirements as lines of a TOML list. Those on evsys itself follow the version that is installed."""
+    """Requirements as lines of a TOML list. Those on evsys itself follow the installed version."""
     major, minor = version("evsys-core").split(".")[:2]
     own = re.compile(r"evsys-[\w-]+(?:\[\w+\])?")
     texts = [f"{one}~={major}.{minor}" if own.fullmatch(one) else one for one in requirements]

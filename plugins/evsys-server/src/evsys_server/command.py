@@ -65,7 +65,7 @@ KEY = "EVSYS_SERVE_KEY"
     help="Compute each sample request, or batch that a client has named, by itself, so that results don't depend on what else "
     "is asked. Slower.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No log lines.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no log lines.")
 @json_option
 def serve(
     *,

@@ -1,4 +1,4 @@
-"""Runs beside those that the file lists: an arm once more with other seeds, or what a run ended with, scored once more."""
+"""Runs in addition to those of the file: an arm retrained with other seeds, or the final model of a run evaluated again."""
 
 from __future__ import annotations
 

@@ -83,8 +83,7 @@ def test_the_record_says_what_was_decided_and_the_page_says_it_in_words(learns):
     assert tree["confirmed"]["comparison"]["p_corrected"] == tree["confirmed"]["comparison"]["p_value"]
     page = (folder / "conclusion.md").read_text(encoding="utf-8")
     assert (
-        f"The winner once more, which decides: {BEST} trained anew with 1 seed, beside untrained weights"
-        in page
+        f"The winner once more, which decides: {BEST} retrained with 1 seed, beside untrained weights" in page
     )
     assert f"| {BEST}, once more | 1.000" in page
     assert json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["arms"][-1] == {
@@ -217,7 +216,7 @@ def test_without_seeds_nothing_is_trained_and_the_trained_models_are_scored_once
     assert len({arm.identity for arm in result.arms}) == len(result.arms)
     assert result.conclusion.verdict == "SUPPORTED"
     assert result.conclusion.reason == (
-        f"{BEST}, the best of 2 arms, beats {WORST} when scored once more; "
+        f"{BEST}, the best of 2 arms, beats {WORST} when evaluated again; "
         "nothing is claimed about another training run of its recipe"
     )
 

@@ -128,7 +128,7 @@ def test_another_entry_is_told_by_its_own_name():
     conclusion = concluded([OPEN], again(35, 5, question=FINAL))
     assert conclusion.confirmed.metric == "final.mean_reward"
     assert confirmed_line(conclusion).startswith(
-        "a and base trained anew with 1 seed each: a: final.mean_reward 0.125 -> 0.875"
+        "a and base retrained with 1 seed each: a: final.mean_reward 0.125 -> 0.875"
     )
 
 
@@ -180,7 +180,7 @@ def test_untrained_weights_are_never_said_to_be_trained_anew():
         "nothing is claimed about another training run of its recipe"
     )
     assert confirmed_line(conclusion).startswith(
-        "a trained anew with 1 seed, beside untrained weights: a: val.mean_reward 0.125 -> 0.875"
+        "a retrained with 1 seed, beside untrained weights: a: val.mean_reward 0.125 -> 0.875"
     )
 
 

@@ -90,7 +90,7 @@ def _column_warnings(check: DataCheck, *, rows: bool) -> Iterator[str]:
         named = ", ".join(
             f"{column!r} ({count:,} of {entry.tasks:,} tasks)" for column, count in entry.unused.items()
         )
-        yield f"benchmark {name!r}: columns of the question that are not asked: {named}"
+        yield f"benchmark {name!r}: question columns missing from the prompt: {named}"
 
 
 def _warnings(plan: Plan, check: DataCheck) -> Iterator[str]:

@@ -79,7 +79,7 @@ def confirmed_verdict(
 
 def tried_how(seeds: int) -> str:
     """What became of a winner, in two or three words."""
-    return "scored once more" if seeds == 0 else "trained anew"
+    return "evaluated again" if seeds == 0 else "retrained"
 
 
 def _undecided(question: Question, again: Comparison) -> str:

@@ -36,7 +36,7 @@ def recipe_runs(
     """The runs of one recipe from their scores by task, [S, n], S and n at least 2.
 
     The variance of a run's mean has a part that comes from sampling: what a run does on single tasks, beyond its mean and that of the task,
-    as it would differ if the same model were scored once more.
+    as it would differ if the same model were evaluated again.
     """
     count, n = scores.shape
     means = scores.mean(axis=1)
