@@ -66,7 +66,7 @@ def test_a_confirmed_winner_is_supported_by_its_fresh_runs_alone(learns):
     assert conclusion.confirmed.comparison.n_seeds == 2
     assert [c.n_seeds for c in conclusion.comparisons] == [1, 1, 1]
     assert conclusion.reason == (
-        f"{BEST}, the best of 3 arms, beats base_model when trained anew; "
+        f"{BEST}, the best of 3 arms, beats base_model when retrained; "
         "nothing is claimed about another training run of its recipe"
     )
 

@@ -49,8 +49,8 @@ TIES = attrs.evolve(QUESTION, margin=0.2)
 @pytest.mark.parametrize(
     ("second", "other", "verdict", "words"),
     [
-        (again(35, 5), OPEN, "SUPPORTED", "a, the best of 2 arms, beats base when trained anew"),
-        (again(5, 35), run("b", 0), "REFUTED", "trained anew it loses to base, as every other arm does"),
+        (again(35, 5), OPEN, "SUPPORTED", "a, the best of 2 arms, beats base when retrained"),
+        (again(5, 35), run("b", 0), "REFUTED", "retrained it loses to base, as every other arm does"),
         (again(5, 35), OPEN, "INCONCLUSIVE", "it loses to base; of b the numbers don't tell"),
         (again(5, 35), WINS, "CANDIDATE", "it loses to base; b won, too, and was not confirmed"),
         (again(8, 5), WINS, "CANDIDATE", "the numbers neither show nor exclude an effect: +0.075"),
@@ -72,7 +72,7 @@ def test_a_tie_once_more_refutes_where_every_other_arm_ties_or_loses():
     assert conclusion.confirmed.comparison.outcome == "tie"
     assert (conclusion.verdict, conclusion.reason) == (
         "REFUTED",
-        "a was the best of 2 arms, but trained anew it ties with base, as every other arm does",
+        "a was the best of 2 arms, but retrained it ties with base, as every other arm does",
     )
 
 
@@ -86,7 +86,7 @@ def test_seeds_that_were_lost_leave_a_candidate():
     made, asked = again(35, 5, seeds=3)
     conclusion = concluded([OPEN], (made[:-2], asked))
     assert conclusion.verdict == "CANDIDATE"
-    assert "beats base when trained anew, but only 2 of 3 repeats of a have a score" in conclusion.reason
+    assert "beats base when retrained, but only 2 of 3 repeats of a have a score" in conclusion.reason
 
 
 @pytest.mark.parametrize("field", ["benchmark_hash", "verifier_hash"])
@@ -98,7 +98,7 @@ def test_tasks_or_verifiers_that_changed_between_arms_make_it_invalid(field):
     )
     once_more = concluded([OPEN], again(35, 5, **{field: "other"}))
     assert once_more.verdict == "INVALID"
-    assert "trained anew it can't be compared: the benchmark or its verifier differs" in once_more.reason
+    assert "retrained it can't be compared: the benchmark or its verifier differs" in once_more.reason
 
 
 def test_too_few_tasks_once_more_make_it_invalid():
@@ -176,7 +176,7 @@ def test_untrained_weights_are_never_said_to_be_trained_anew():
     asked = attrs.evolve(asked, question=untrained, planned={"a": 1})
     conclusion = conclude(untrained, [*chosen, *fresh], confirming=asked)
     assert conclusion.reason == (
-        "a, the best of 2 arms, beats base_model when trained anew; "
+        "a, the best of 2 arms, beats base_model when retrained; "
         "nothing is claimed about another training run of its recipe"
     )
     assert confirmed_line(conclusion).startswith(
@@ -191,7 +191,7 @@ def test_noise_holds_back_a_second_trial_on_the_same_entry_alone():
     assert noise.largest == pytest.approx(0.4)
     same = concluded([OPEN, *controls], again(20, 5), noise=noise)
     assert (same.confirmed.comparison.outcome, same.verdict) == ("inconclusive", "CANDIDATE")
-    assert "trained anew its effect of +0.375 is no more than noise: 5 equal runs of base" in same.reason
+    assert "retrained its effect of +0.375 is no more than noise: 5 equal runs of base" in same.reason
     assert "3 training runs of a and of base" in same.settle
     assert same.settling == Settling(arm="a", runs=3)
     other = concluded([OPEN, *controls], again(20, 5, question=FINAL), noise=noise)

@@ -142,7 +142,7 @@ class ConfirmConfig:
     """Tries the winner and the baseline once more, so that luck in choosing it doesn't count."""
 
     seeds: int = key(
-        "Fresh seeds with which both are trained anew; 0 scores what they trained once more. "
+        "Number of fresh seeds to retrain both with; 0 evaluates the trained models again. "
         "Fewer than 4 confirm a checkpoint, not a recipe.",
         4,
         ge=0,
