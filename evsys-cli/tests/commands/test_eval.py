@@ -111,7 +111,7 @@ def test_an_api_model_without_an_address_is_refused(evsys, monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     outcome = evsys("eval", "gpt", "easy.jsonl")
     assert outcome.code == 2
-    assert "give --base-url, or set OPENAI_BASE_URL" in outcome.err
+    assert "pass --base-url, or set OPENAI_BASE_URL" in outcome.err
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(evsys, project):
