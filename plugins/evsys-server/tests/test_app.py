@@ -183,6 +183,17 @@ def test_bodies_that_cant_be_are_refused(with_server, path, body, status):
     assert with_server(work, limits=Limits(body_bytes=4000)) == (status, {"error", "category"})
 
 
+def test_a_conversation_has_a_bound_of_its_own(with_server):
+    async def work(client):
+        url = client.url.replace("/api/v1", "/v1/chat/completions")
+        async with client.session.post(
+            url, json={"model": "evsys/tiny", "messages": ["x" * 5000]}
+        ) as response:
+            return response.status
+
+    assert with_server(work, limits=Limits(conversation_bytes=4000)) == 413
+
+
 def test_an_answer_that_takes_longer_is_asked_for_again(with_server):
     async def work(client):
         model = await client.new_model()

@@ -306,7 +306,8 @@ def test_a_session_that_ends_takes_its_batches_along(with_server):
 
 
 @pytest.mark.parametrize(
-    ("keys", "status"), [([], 400), (["a"] * 5, 400), ("a", 400), ([1], 400), (["a", "b"], 429)]
+    ("keys", "status"),
+    [([], 400), (["a"] * 5, 400), ("a", 400), ([1], 400), (["a" * 5000], 400), (["a", "b"], 429)],
 )
 def test_a_batch_that_cant_be_is_refused(with_server, keys, status):
     async def work(client):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from typing import Any
 
 import aiohttp
@@ -9,7 +10,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from evsys_runtime.serving import server
+from evsys_runtime.rendering.chat import ChatTemplateRenderer
+from evsys_runtime.serving import routes, server, texts
 from evsys_runtime.serving.bodies import BodyError, read_bytes
 from evsys_runtime.serving.connections import most_connections
 from evsys_runtime.serving.keys import ADDRESSES, FORGET_SECONDS, KeyCheck
@@ -187,3 +189,49 @@ def test_a_body_that_stops_coming_is_refused():
     answer = asyncio.run(asyncio.wait_for(main(), 30))
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"nothing within 0.01 seconds" in answer
+
+
+class _Threads:
+    """Which thread ran what a module or a class calls by a name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.seen: dict[str, int] = {}
+
+    def watch(self, owner: Any, name: str) -> None:
+        work = getattr(owner, name)
+
+        def watched(*args: Any) -> Any:
+            self.seen[name] = threading.get_ident()
+            return work(*args)
+
+        self._monkeypatch.setattr(owner, name, watched)
+
+
+LONG = {
+    "messages": ("chat/completions", {"messages": [{"role": "user", "content": "x"}] * 4000}),
+    "text": ("chat/completions", {"messages": [{"role": "user", "content": "x" * 60_000}]}),
+    "prompt": ("completions", {"prompt": "x" * 60_000, "logprobs": 1}),
+    "tokens": ("completions", {"prompt": [1] * 40_000}),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_requests_are_read_and_rendered_off_the_event_loop(name, served, with_server, monkeypatch):
+    path, body = LONG[name]
+    threads = _Threads(monkeypatch)
+    if path == "completions":
+        threads.watch(routes, "read_text_request")
+        threads.watch(texts, "_tokens")
+    else:
+        threads.watch(routes, "read_request")
+        threads.watch(ChatTemplateRenderer, "render_prompt")
+
+    async def work(server):
+        sent = {"model": "m", "max_tokens": 2, **body}
+        async with server.session.post(f"{server.url}/{path}", json=sent) as response:
+            return response.status
+
+    assert with_server(served(), work, texts=True) == 200
+    assert len(threads.seen) == 2
+    assert threading.get_ident() not in threads.seen.values()

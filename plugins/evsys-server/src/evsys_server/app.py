@@ -147,7 +147,7 @@ def application(service: Service, key: str | None = None) -> web.Application:
         await service.end_all()
 
     app.on_shutdown.append(end_all)  # before connections are waited for: those that poll get their answer
-    bounds = Bounds(body_bytes=service.limits.body_bytes, waiting=service.limits.sampling)
+    bounds = Bounds(body_bytes=service.limits.conversation_bytes, waiting=service.limits.sampling)
     app.add_routes(
         chat_routes(
             ServerCatalogue(service), key=keys, bounds=bounds, log=service.log, words=message_of, texts=True

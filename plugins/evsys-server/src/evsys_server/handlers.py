@@ -9,9 +9,9 @@ from aiohttp import web
 
 from evsys_runtime.serving.bodies import BodyError, read_bytes
 from evsys_runtime.serving.keys import KeyCheck
+from evsys_runtime.serving.off_loop import off_loop
 from evsys_server import reading
 from evsys_server.errors import RefusedError, category_of, message_of, reason_of
-from evsys_server.off_loop import off_loop
 from evsys_server.promises import PROTOBUF, Promise
 from evsys_server.rendering import rendering_files
 from evsys_server.responses import answer_response, document_response

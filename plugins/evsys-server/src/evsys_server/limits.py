@@ -12,7 +12,8 @@ class Limits:
     """Bounds. Whatever exceeds one is refused with the status that clients wait upon (429), or can't (413).
 
     Attributes:
-        body_bytes: longest body of `forward_backward`, and of chat completions; then status 413.
+        body_bytes: longest body of `forward_backward`; then status 413.
+        conversation_bytes: longest body of chat and text completions; then 413. As parsed JSON it can take fifty times as much.
         sample_bytes: longest body of a sample request, or of a batch's names; then 413.
         document_bytes: longest body of anything else; then 413.
         sessions: sessions that last at once; then 429.
@@ -29,6 +30,7 @@ class Limits:
     """
 
     body_bytes: int = 64 << 20
+    conversation_bytes: int = 16 << 20
     sample_bytes: int = 4 << 20
     document_bytes: int = 256 << 10
     sessions: int = 1024

@@ -72,10 +72,12 @@ def name(body: Mapping[str, Any], key: str) -> str:
 
 
 def names(body: Mapping[str, Any], key: str) -> list[str]:
-    """A list of texts that has to be there."""
+    """A list of texts that has to be there, each of at most 4,096 characters."""
     value = body.get(key)
     if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
         raise RefusedError(400, f"{key}: expected a list of texts")
+    if max(map(len, value), default=0) > MOST_CHARACTERS:
+        raise RefusedError(400, f"{key}: a text has more than {MOST_CHARACTERS} characters")
     return value
 
 

@@ -9,10 +9,10 @@ import attrs
 import numpy as np
 
 from evsys.types import SampleResult, SamplingParams
+from evsys_runtime.serving.off_loop import off_loop
 from evsys_server import reading
 from evsys_server.batches import Drawing
 from evsys_server.errors import RefusedError
-from evsys_server.off_loop import off_loop
 from evsys_server.promises import Answer, Promise, proto_answer
 from evsys_server.service import Service
 from evsys_server.sessions import SamplingSession

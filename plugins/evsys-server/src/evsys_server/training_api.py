@@ -11,10 +11,10 @@ import attrs
 
 from evsys.errors import PLUGIN_FAILURES
 from evsys.types import AdamParams, LoraSpec, ModelSpec
+from evsys_runtime.serving.off_loop import off_loop
 from evsys_server import reading
 from evsys_server.errors import RefusedError
 from evsys_server.models import TrainedModel
-from evsys_server.off_loop import off_loop
 from evsys_server.promises import Answer, Promise, json_answer
 from evsys_server.service import Service
 from evsys_server.sessions import SamplingSession, Session

@@ -14,6 +14,7 @@ from evsys.types import Completion, SampledSequence
 from evsys_runtime.rendering.policy_client import PolicyClient
 from evsys_runtime.serving.errors import ApiError, context_overflow, refused
 from evsys_runtime.serving.models import ServedModel
+from evsys_runtime.serving.off_loop import off_loop
 from evsys_runtime.serving.requests import ChatRequest
 
 if TYPE_CHECKING:
@@ -52,13 +53,20 @@ class Exchange:
     headers: Mapping[str, str] = attrs.field(factory=dict)
     id: str = ""
 
+    @property
+    def answered_tokens(self) -> int:
+        """The tokens of all answers, those among them that are told as alternatives of others."""
+        tokens = sum(len(choice.sequence.tokens) for choice in self.choices)
+        return tokens * (1 + self.request.sampling.top_logprobs)
 
-async def complete(model: ServedModel, request: ChatRequest, **facts: Any) -> Exchange:
+
+async def complete(model: ServedModel, request: ChatRequest, *, size: int, **facts: Any) -> Exchange:
     """Answer a request.
 
     Args:
         model: who answers.
         request: what is asked.
+        size: bytes of the request. A long one is rendered in a thread.
         facts: more fields of the exchange.
 
     Raises:
@@ -68,7 +76,7 @@ async def complete(model: ServedModel, request: ChatRequest, **facts: Any) -> Ex
     started = time.perf_counter()
     policy = PolicyClient(model.sampling_client, model.renderer)
     try:
-        prompt = model.renderer.render_prompt(request.messages, request.tools)
+        prompt = await off_loop(size, lambda: model.renderer.render_prompt(request.messages, request.tools))
     except DataError as exc:
         raise refused(str(exc), "messages") from exc
     sampling = attrs.evolve(request.sampling, max_tokens=_max_tokens(model, request, len(prompt)))

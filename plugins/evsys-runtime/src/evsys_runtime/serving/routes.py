@@ -20,6 +20,7 @@ from evsys_runtime.serving.errors import ApiError, body_of
 from evsys_runtime.serving.gate import Gate
 from evsys_runtime.serving.keys import KeyCheck
 from evsys_runtime.serving.models import Catalogue, ServedModel
+from evsys_runtime.serving.off_loop import off_loop
 from evsys_runtime.serving.requests import read_body, read_request, read_text_request
 from evsys_runtime.serving.texts import complete_texts
 
@@ -158,13 +159,15 @@ class _Chat:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """`POST chat/completions`."""
-        wanted = read_request(read_body(await self._body(request)))
+        body = await self._body(request)
+        wanted = await off_loop(body, lambda: read_request(read_body(body)))
         scope = dict(request.match_info)
         async with self._inside():
             model = await self._find(wanted.model, scope)
             exchange = await complete(
                 model,
                 wanted,
+                size=len(body),
                 scope=scope,
                 headers={
                     name.lower(): value
@@ -174,14 +177,19 @@ class _Chat:
                 id=f"chatcmpl-{secrets.token_hex(16)}",
             )
             await self._recorded(exchange)
-        return await _stream(request, exchange) if wanted.stream else _json(answer(exchange))
+        if wanted.stream:
+            return await _stream(request, exchange)
+        return await off_loop(exchange.answered_tokens, lambda: _json(answer(exchange)))
 
     async def texts(self, request: web.Request) -> web.StreamResponse:
         """`POST completions`."""
-        wanted = read_text_request(read_body(await self._body(request)))
+        body = await self._body(request)
+        wanted = await off_loop(body, lambda: read_text_request(read_body(body)))
         async with self._inside():
             model = await self._find(wanted.model, dict(request.match_info))
-            return _json(await complete_texts(model, wanted, id=f"cmpl-{secrets.token_hex(16)}"))
+            found = await complete_texts(model, wanted, id=f"cmpl-{secrets.token_hex(16)}")
+        told = found["usage"]["total_tokens"] * (1 + (wanted.logprobs or 0))
+        return await off_loop(told, lambda: _json(found))
 
     @asynccontextmanager
     async def _inside(self) -> AsyncIterator[None]:

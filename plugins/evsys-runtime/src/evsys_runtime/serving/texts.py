@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,6 +15,7 @@ from evsys_runtime.serving.answers import finite, likeliest_first
 from evsys_runtime.serving.completing import before_stop, of_sampler, require_all
 from evsys_runtime.serving.errors import context_overflow, refused
 from evsys_runtime.serving.models import ServedModel
+from evsys_runtime.serving.off_loop import off_loop
 from evsys_runtime.serving.requests import TextRequest
 
 if TYPE_CHECKING:
@@ -32,6 +34,13 @@ class _Answered:
     request: TextRequest
     prompt: Sequence[int]
     result: SampleResult
+
+    @property
+    def told_tokens(self) -> int:
+        """The tokens that its choices tell of, likeliest ones among them."""
+        own = len(self.prompt) if self.request.echo else 0
+        tokens = sum(own + len(sequence.tokens) for sequence in self.result.sequences)
+        return tokens * (1 + (self.request.logprobs or 0))
 
 
 @attrs.frozen(kw_only=True)
@@ -58,13 +67,13 @@ async def complete_texts(model: ServedModel, request: TextRequest, *, id: str) -
     choices: list[dict[str, Any]] = []
     counts = [0, 0]
     for sent in request.prompts:
-        prompt = _tokens(model, sent)
+        prompt = await off_loop(sent, partial(_tokens, model, sent))
         result = await _sampled(model, request, prompt)
         counts[0] += len(prompt)
         answered = _Answered(model=model, request=request, prompt=prompt, result=result)
-        for sequence in result.sequences:
-            counts[1] += len(sequence.tokens)
-            choices.append({"index": len(choices), **_choice(answered, sequence)})
+        counts[1] += sum(len(sequence.tokens) for sequence in result.sequences)
+        for choice in await off_loop(answered.told_tokens, partial(_choices, answered)):
+            choices.append({"index": len(choices), **choice})
     return {
         "id": id,
         "object": "text_completion",
@@ -128,6 +137,10 @@ async def _looked_at(client: SamplingClient, prompt: list[int], top: int | None)
 
 
 _NOTHING = SampledSequence(tokens=(), logprobs=(), finish_reason="length")
+
+
+def _choices(answered: _Answered) -> list[dict[str, Any]]:
+    return [_choice(answered, sequence) for sequence in answered.result.sequences]
 
 
 def _choice(answered: _Answered, sequence: SampledSequence) -> dict[str, Any]:
