@@ -64,7 +64,7 @@ def test_a_path_that_leads_to_no_rows_is_a_problem_of_the_file(lab, name, said):
         pytest.param(GOOD + "[]\n", r"train\.jsonl:9: a row must be an object of columns, this is a list", id="list"),
         pytest.param(GOOD + "null\n", r"this is null", id="null"),
         pytest.param(GOOD + '{"prompt": "a", "completion": NaN}\n', r"train\.jsonl:9: NaN is not JSON; write null", id="nan"),
-        pytest.param(GOOD + '{"prompt": "a", "completion": "b", "n": 1e999}\n', r"train\.jsonl:9: .*column 'n' holds what JSON can't", id="infinite"),
+        pytest.param(GOOD + '{"prompt": "a", "completion": "b", "n": 1e999}\n', r"train\.jsonl:9: a number has no finite value: 1e999", id="infinite"),
         pytest.param(GOOD + f'{{"prompt": "a", "n": {"9" * 5000}}}\n', r"train\.jsonl:9: a number has thousands of digits", id="huge"),
         pytest.param(GOOD + '{"a": ' + "[" * 99999 + "\n", r"train\.jsonl:9: nested too deeply", id="deep"),
         pytest.param(GOOD + '{"prompt": "\\ud800", "completion": "b"}\n', r"train\.jsonl:9: .*half a surrogate pair", id="surrogate"),

@@ -115,3 +115,11 @@ def test_clusters_count_as_one_each_in_both_halves(load, file, project):
 def test_the_same_tasks_under_two_names_do_not_prove_each_other(load, file):
     twin = "{path: data/many.jsonl, name: twin}"
     assert load(file(VAL, twin, success="twin.mean_reward")).selection.proof == "held_out_tasks"
+
+
+def test_what_by_names_is_checked_though_something_else_is_wrong(problems, file, project):
+    write_tasks(project / "data" / "val.jsonl", [task(f"t{i}") for i in range(3)])
+    found = problems(file(FEW, select="{by: val.pass_rat}"))
+    assert len(found) == 2
+    assert "holds 3 tasks, and nothing can be decided on fewer than 10" in found[0]
+    assert "no entry and metric are called 'val.pass_rat'" in found[1]

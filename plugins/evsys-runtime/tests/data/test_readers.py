@@ -297,6 +297,23 @@ def test_a_number_too_big_for_a_float_is_named(tmp_path):
         list(read_rows(path))
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", '[1, {"b": 1e400}]'])
+def test_a_number_too_big_for_a_float_is_a_bad_row(tmp_path, number):
+    path = write(tmp_path / "rows.jsonl", f'{{"a": 1}}\n{{"a": {number}}}\n{{"a": 2.5}}\n')
+    with pytest.raises(DataError, match=r"rows\.jsonl:2: a number has no finite value: -?1e"):
+        list(read_rows(path))
+    report = ReadReport()
+    assert list(read_rows(path, on_bad_row="skip", report=report)) == [{"a": 1}, {"a": 2.5}]
+    assert report.skipped == {"not valid JSON": 1}
+
+
+def test_a_number_too_big_for_a_float_in_an_array_is_named(tmp_path):
+    path = write(tmp_path / "rows.json", '[{"a": 1},\n{"a": 1e999}]')
+    with pytest.raises(DataError, match="a number has no finite value: 1e999") as caught:
+        list(read_rows(path))
+    assert caught.value.line == 2
+
+
 def test_an_integer_with_too_many_digits_in_an_array_is_named(tmp_path):
     path = write(tmp_path / "rows.json", '[{"a": 1},\n{"a": ' + "9" * 5000 + "}]")
     with pytest.raises(DataError, match="thousands of digits") as caught:

@@ -55,7 +55,7 @@ def test_a_grader_that_tells_right_from_wrong_has_no_fault_and_no_warning(checke
     [verifier] = check.verifiers
     assert verifier.oracle == "expected"
     assert verifier.full_marks == {
-        **dict.fromkeys(("empty", "constant", "echo", "shuffled", "counterexample"), 0),
+        **dict.fromkeys(("empty", "constant", "echo", "labels", "shuffled", "counterexample"), 0),
         "oracle": 3,
     }
 
@@ -362,7 +362,7 @@ def test_a_right_answer_of_another_task_that_passes_is_a_warning(checked):
     def contains(model_output, expected, params):
         return float(expected in model_output)
 
-    [warning] = checked(contains, "safe", "unsafe", "safe").warnings
+    _, warning = checked(contains, "safe", "unsafe", "safe").warnings
     assert (
         "the right answer of another task gets full marks from 'mine' on 2 of 3 checked tasks of 'val', first 't0' ('unsafe')"
         in warning
@@ -380,3 +380,29 @@ def test_an_answer_that_contains_the_right_one_is_tried_wherever_it_stands(check
 
     [warning] = checked(contains, *answers).warnings
     assert f"on 1 of 3 checked tasks of 'val', first 't0' ({answers[-1]!r})" in warning
+
+
+# --- labels -----------------------------------------------------------------------------------------------------
+
+
+def contains(model_output, expected, params):
+    return float(expected in model_output)
+
+
+def test_an_answer_that_lists_all_labels_is_tried(checked):
+    check = checked(contains, "bug", "idea", "bug", "praise")
+    assert check.verifiers[0].full_marks["labels"] == 4
+    assert check.faults == ()
+    assert [warning for warning in check.warnings if "lists all labels" in warning] == [
+        "an answer that lists all labels gets full marks from 'mine' on 4 of 4 checked tasks of 'val', first 't0'"
+    ]
+
+
+def test_an_exact_grader_takes_no_list_of_labels(checked):
+    check = checked(equals, "bug", "idea", "bug", "praise")
+    assert (check.verifiers[0].judged["labels"], check.warnings) == (4, ())
+
+
+@pytest.mark.parametrize("answers", [("a", "b", "c"), ("a", "a", "a")])
+def test_answers_that_differ_from_task_to_task_or_not_at_all_are_no_labels(checked, answers):
+    assert checked(contains, *answers).verifiers[0].judged["labels"] == 0

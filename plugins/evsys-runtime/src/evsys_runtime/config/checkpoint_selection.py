@@ -63,10 +63,13 @@ def check_select(
             reader.report.warn("select: 'by' has no effect with 'checkpoint: last'")
         return CheckpointSelection()
     asked = select.checkpoint == "best" or select.by is not None
-    if reader.report.problems:
+    broken = bool(reader.report.problems)
+    if broken and not judging.benchmarks:  # an entry can't be read, so nobody knows which there are
         return CheckpointSelection()
     refuse = reader.add if asked else None
     chosen = _named(select.by, judging, reader) if select.by is not None else _default(judging)
+    if broken:
+        return CheckpointSelection()
     if chosen is None:
         if select.by is None and refuse is not None:
             refuse(f"{_PLACE}.checkpoint", "no 'val' entry is scored during training", _RUN_EVERY)

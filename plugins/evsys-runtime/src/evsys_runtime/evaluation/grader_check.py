@@ -46,16 +46,20 @@ MOST_TASKS = 32
 SECONDS = 10.0
 """Longest time for one benchmark."""
 
-Answer = Literal["oracle", "empty", "constant", "echo", "shuffled", "counterexample"]
+MOST_LABELS = 12
+"""Up to so many different right answers of a verifier's tasks, fewer than tasks, are taken for labels."""
+
+Answer = Literal["oracle", "empty", "constant", "echo", "labels", "shuffled", "counterexample"]
 
 WORTHLESS: tuple[Answer, ...] = ("empty", "constant", "echo")
 WRONG: tuple[Answer, ...] = ("shuffled", "counterexample")
 """Answers that are wrong by more than their looks: the right one of another task, and what the verifier calls wrong."""
 
-_NAMES: Mapping[str, str] = {
+_NAMES: Mapping[Answer, str] = {
     "empty": "an empty answer",
     "constant": f"the answer {CONSTANT!r}",
     "echo": "the echoed prompt",
+    "labels": "an answer that lists all labels",
 }
 _LONGEST_REASON = 200
 
@@ -168,6 +172,7 @@ class _Check:
                 f"verifier {name!r} can't tell what is right for task {tasks[0]!r}{more} of {self.benchmark.name!r}: {why}"
             )
         _shuffle(ready)
+        _list_labels(ready)
         verify = make_verify(self.registry, timeout_seconds=self.seconds)
         done: list[_Tried] = []
         for tried in ready:
@@ -318,6 +323,18 @@ def _shuffle(chosen: Sequence[_Tried]) -> None:
             tried.answers["shuffled"] = other
 
 
+def _list_labels(chosen: Sequence[_Tried]) -> None:
+    """Give each task whose right answer is one of a few labels an answer that lists them all: a grader that searches the text for
+    one of them takes that for right on every task.
+    """
+    for name in {tried.spec.name for tried in chosen}:
+        known = [tried for tried in chosen if tried.spec.name == name and tried.oracle is not None]
+        labels = dict.fromkeys(tried.answers["oracle"].strip() for tried in known)
+        if 1 < len(labels) <= MOST_LABELS and len(labels) < len(known):
+            for tried in known:
+                tried.answers["labels"] = ", ".join(labels)
+
+
 async def _judge(tried: _Tried, verify: Verify, seconds: float) -> bool:
     """Have every answer of a task judged; False where that takes too long."""
     deadline = asyncio.timeout(seconds)
@@ -337,7 +354,7 @@ def _full(tried: _Tried, answer: Answer, high: float) -> bool:
 
 
 def _counted(name: str, tried: Sequence[_Tried], high: float) -> VerifierCheck:
-    answers: tuple[Answer, ...] = ("oracle", *WORTHLESS, *WRONG)
+    answers: tuple[Answer, ...] = ("oracle", *WORTHLESS, "labels", *WRONG)
     known = [
         one for one in tried if one.oracle is not None and (one.oracle.declared or _full(one, "oracle", high))
     ]
@@ -393,7 +410,7 @@ def _warnings(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -
     """What is odd and may be meant so."""
     where = f"of {benchmark!r}"
     blind = _blind(tried, high)
-    for answer in WORTHLESS:
+    for answer in _NAMES:
         passed = [one for one in tried if one not in blind and _full(one, answer, high)]
         if passed:
             yield (
