@@ -1,10 +1,12 @@
 """Every distribution is the same inside, so knowing one is knowing all."""
 
 import ast
+import functools
 import itertools
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from house import ROOT, Distribution, distributions, lines_of_code
@@ -15,6 +17,12 @@ from evsys_cli.table import COMMANDS
 
 ALL = distributions()
 each = pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)
+
+
+def root_tools() -> dict[str, Any]:
+    """The settings of all tools, from the `pyproject.toml` of the workspace."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+
 
 PROJECT_KEYS = [
     *(
@@ -128,8 +136,31 @@ def test_the_licence_is_apache_2():
 
 
 def test_the_root_names_every_member_as_a_workspace_source():
-    sources = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["uv"]["sources"]
-    assert sources == {dist.name: {"workspace": True} for dist in ALL}
+    assert root_tools()["uv"]["sources"] == {dist.name: {"workspace": True} for dist in ALL}
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("ruff.lint.isort.known-first-party", [dist.import_name for dist in ALL]),
+        ("coverage.run.source_pkgs", [dist.import_name for dist in ALL]),
+        ("mypy.mypy_path", [dist.package.parent.relative_to(ROOT).as_posix() for dist in ALL]),
+    ],
+)
+def test_the_lists_of_tools_name_every_member(path: str, names: list[str]):
+    assert functools.reduce(lambda table, key: table[key], path.split("."), root_tools()) == sorted(names)
+
+
+@pytest.mark.parametrize("pattern", [*root_tools()["mypy"]["files"], *root_tools()["ruff"]["src"]])
+def test_the_patterns_of_tools_match_only_sources(pattern: str):
+    sources = {dist.package.parent for dist in ALL}
+    assert set(ROOT.glob(pattern)) <= sources
+
+
+def test_the_patterns_of_tools_match_all_sources():
+    sources = {dist.package.parent for dist in ALL}
+    for patterns in (root_tools()["mypy"]["files"], root_tools()["ruff"]["src"]):
+        assert sources - {path for pattern in patterns for path in ROOT.glob(pattern)} == set()
 
 
 def test_a_plain_uv_run_installs_no_developer_tools():
