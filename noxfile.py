@@ -62,6 +62,12 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT_PYTHON)
+def figures(session: nox.Session) -> None:
+    """Print the figures of the sources' order, with their goals; `-- long --list` prints the places of one."""
+    session.run("python", "tests/support/figures.py", *session.posargs)
+
+
+@nox.session(python=DEFAULT_PYTHON)
 def types(session: nox.Session) -> None:
     """Check types, strictly: the sources, and code that uses evsys from outside, in the eyes of two checkers."""
     _sync(session, "--all-packages", "--group=types")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from house import ROOT, Distribution, Import, distributions, imports
+from house import EXPERIMENT, ROOT, Distribution, Import, distributions, imports
 
 ALL = distributions()
 OURS = {dist.import_name: dist.name for dist in ALL}
@@ -33,12 +33,6 @@ FLOORS = {
     "training": 3,
     "experiment": 4,
 }
-
-# Inside of experiment/, from the ground up: each imports only those before it. Other modules of experiment/ import all of them.
-EXPERIMENT = [
-    *("budget", "supervision", "lineage", "state", "verdict", "insight", "stages", "preflight", "prior"),
-    *("open_session", "search", "arm", "estimate", "resume"),
-]
 
 # The highest floor that a distribution may reach into; others may reach all.
 REACH = {

@@ -6,11 +6,17 @@ import tokenize
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+
+# Inside of experiment/, from the ground up: each imports only those before it. Other modules of experiment/ import all of them.
+EXPERIMENT = [
+    *("budget", "supervision", "lineage", "state", "verdict", "insight", "stages", "preflight", "prior"),
+    *("open_session", "search", "arm", "estimate", "resume"),
+]
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,8 @@ class Import:
         return self.module.partition(".")[0]
 
 
-def imports(path: Path, package: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path, package: Path) -> tuple[Import, ...]:
     """Every import of a file: relative ones made absolute, function-level ones and `import_module("x")` included.
 
     `from a import b` yields both `a` and `a.b`, since only the file system knows whether `b` is a module.
@@ -89,9 +96,11 @@ def imports(path: Path, package: Path) -> Iterator[Import]:
         for statement in node.body
         for inner in ast.walk(statement)
     }
-    for node in ast.walk(tree):
-        for module in _imported(node, here):
-            yield Import(module, path, node.lineno, typing_only=node in guarded)
+    return tuple(
+        Import(module, path, node.lineno, typing_only=node in guarded)
+        for node in ast.walk(tree)
+        for module in _imported(node, here)
+    )
 
 
 def _imported(node: ast.AST, here: list[str]) -> Iterator[str]:
