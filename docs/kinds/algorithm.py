@@ -18,7 +18,7 @@ import numpy as np
 
 from evsys import register_algorithm
 from evsys.types import Datum, TrainingBatch
-from evsys_runtime.training.algorithm import BaseAlgorithm
+from evsys_runtime import BaseAlgorithm
 
 
 @register_algorithm("last_words")

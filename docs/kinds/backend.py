@@ -36,8 +36,7 @@ from evsys.types import (
     SampleResult,
     SamplingParams,
 )
-from evsys_runtime.rendering.resolve import load_renderer
-from evsys_runtime.rendering.tokenizers import load_tokenizer
+from evsys_runtime import load_renderer, load_tokenizer
 
 type Table = NDArray[np.float64]
 

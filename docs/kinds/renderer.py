@@ -16,7 +16,7 @@ from typing import Any
 from evsys import register_renderer
 from evsys.protocols import Tokenizer
 from evsys.types import Message
-from evsys_runtime.rendering.tokenizers import ByteTokenizer
+from evsys_runtime import ByteTokenizer
 
 
 @register_renderer("lines")
