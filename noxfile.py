@@ -30,6 +30,9 @@ STATISTICS = ["scipy==1.18.1", "statsmodels==0.15.0"]
 BESIDE_TORCH = ["attrs", "jinja2", "numpy", "threadpoolctl"]  # what evsys's engine itself needs
 HARBOR = ["0.25.0", "0.26.0"]
 TINKER = ["0.25.0", "0.38.0"]
+ONE_THREAD = {
+    "OPENBLAS_NUM_THREADS": "1"
+}  # the test processes share the processors, and BLAS threads wait by spinning
 SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 PEERS = ["hydra-core>=1.3", "inspect-ai", "jinja2", "llm", "scipy", "transformers==5.24.0"]
 LOGGING_PEERS = [
@@ -49,7 +52,7 @@ TRAINING_PEERS = ["torch==2.13.0", "transformers==5.24.0", "peft==0.21.2", "jax=
 def tests(session: nox.Session) -> None:
     """Run the test suites of all distributions, on up to four processors at once."""
     _sync(session, "--all-packages", "--group=test")
-    session.run("python", "-m", "pytest", *SIDE_BY_SIDE, *session.posargs)
+    session.run("python", "-m", "pytest", *SIDE_BY_SIDE, *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(python=DEFAULT_PYTHON)

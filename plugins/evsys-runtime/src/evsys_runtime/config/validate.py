@@ -111,7 +111,7 @@ def load_experiment(
     return plan if benchmark is None else attrs.evolve(plan, benchmark=benchmark)
 
 
-def _plan(
+def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on each other
     document: Document,
     root: Path,
     registry: Registry,

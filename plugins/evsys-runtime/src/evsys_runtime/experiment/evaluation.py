@@ -54,7 +54,7 @@ OUTPUT_DIR = ".evsys/evaluations"
 """Where these records lie in a project: beside experiments, since they conclude nothing."""
 
 
-async def ascore(
+async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
     scored: SavedModel | BaseModel | NamedClient,
     entries: Sequence[BenchmarkConfig],
     *,

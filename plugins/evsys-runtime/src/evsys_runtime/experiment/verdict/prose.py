@@ -210,7 +210,7 @@ def _head(result: ExperimentResult, conclusion: Conclusion, hypothesis: str | No
     return [*lines, f"Hypothesis: {hypothesis}", ""] if hypothesis else lines
 
 
-def conclusion_markdown(
+def conclusion_markdown(  # noqa: C901, PLR0915 - the parts of a page, in order
     result: ExperimentResult,
     conclusion: Conclusion,
     *,

@@ -81,7 +81,7 @@ NOT_BY_TASK = "the success metric is no mean over tasks, so it isn't known witho
 type _Found = Sequence[tuple[ArmResult, EvaluationResult | None]]
 
 
-def _collect(
+def _collect(  # noqa: PLR0915 - one pass over all results
     arm: str,
     found: _Found,
     metric: str,
