@@ -9,6 +9,8 @@ from training_runs import Rows
 from evsys.errors import AlgorithmError, BudgetExceeded, ConfigError, DataError
 from evsys.types import Clients, Message, PromptExample, SampledSequence, SampleResult, Usage
 from evsys_algo_distill import OPD
+from evsys_runtime.rendering.chat import ChatTemplateRenderer
+from evsys_runtime.training import trainable_rows
 
 LONG = {**SHORT, "steps": 80, "lora_rank": 16, "learning_rate": 3e-3}
 
@@ -171,6 +173,43 @@ async def test_prompts_without_room_for_an_answer_are_left_out_and_counted(tmp_p
         )
         with pytest.raises(DataError, match="no row is left"):
             await learn(new_run("none"), teacher, rows, {**SHORT, "max_length": 20})
+
+
+async def test_few_prompts_are_rendered_before_the_first_step(tmp_path, new_run, monkeypatch):
+    monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", 6)
+    renders = []
+    render = ChatTemplateRenderer.render_prompt
+    monkeypatch.setattr(
+        ChatTemplateRenderer, "render_prompt", lambda *args: renders.append(1) or render(*args)
+    )
+    rows = Rows(
+        PromptExample(prompt=(Message(role="user", content=f"question {n}"),), row_id=f"row-{n}")
+        for n in range(300)
+    )
+    async with trained_teacher(tmp_path, steps=1) as teacher:
+        renders.clear()
+        result = await learn(new_run(), teacher, rows, {**SHORT, "steps": 2, "batch_size": 4})
+    assert result.status == "completed"
+    assert len(renders) <= 6 + 3 * 4
+
+
+async def test_prompts_left_out_on_the_way_are_the_same_in_a_resumed_run(tmp_path, new_run, monkeypatch):
+    monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", 6)
+    rows = Rows(
+        PromptExample(
+            prompt=(Message(role="user", content="x" * 400 if n % 5 == 3 else f"question {n}"),),
+            row_id=f"row-{n}",
+        )
+        for n in range(40)
+    )
+    params = {**SHORT, "max_length": 128, "batch_size": 4, "steps": 6, "save_every": 2}
+    whole, cut = new_run("whole"), new_run("cut")
+    async with trained_teacher(tmp_path, steps=1) as teacher:
+        expected = await learn(whole, teacher, rows, params)
+        await learn(cut, teacher, rows, params, max_steps=3)
+        await learn(cut, teacher, rows, params, resume=True)
+    assert (cut.weights(), cut.batches()) == (whole.weights(), whole.batches())
+    assert "a row was left out when its turn came: prompt and max_tokens" in " ".join(expected.warnings)
 
 
 async def test_what_answers_take_is_charged_to_the_budget(tmp_path, new_run):

@@ -13,6 +13,8 @@ from evsys_algo_dpo import DPO
 from evsys_backend_mock import MockBackend
 from evsys_conformance import toy
 from evsys_runtime.data.parse import parse_rows
+from evsys_runtime.rendering.chat import ChatTemplateRenderer
+from evsys_runtime.training import trainable_rows
 
 ANSWERS = sorted({answer for _, answer in questions()})
 
@@ -316,3 +318,40 @@ async def test_a_reference_that_the_run_names_is_asked_in_place_of_its_start(new
     assert set(DPO().roles) == {"reference"}
     assert not DPO(loss="simpo").roles
     await backend.teardown(other)
+
+
+# --- rendering when a pair's turn comes ---------------------------------------------------------------------------
+
+
+SOME_THE_SAME = [pair(f"question {n}", "yes", "yes" if n % 5 == 3 else "no", f"row-{n}") for n in range(40)]
+
+
+async def test_few_pairs_are_rendered_before_the_first_step(run, monkeypatch):
+    monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", 6)
+    renders = []
+    render = ChatTemplateRenderer.render_training
+    monkeypatch.setattr(
+        ChatTemplateRenderer, "render_training", lambda *args: renders.append(1) or render(*args)
+    )
+    rows = Rows([pair(f"question {n}", "yes", "no", f"row-{n}") for n in range(300)])
+    async with run.attempt(rows) as ctx:
+        algorithm = DPO(batch_size=8, steps=2)
+        await algorithm.setup(ctx)
+        assert algorithm.rows == 300
+        for step in range(2):
+            assert len((await algorithm.build_batch(step)).row_ids) == 8
+    assert len(renders) <= 2 * (6 + 2 * 8)  # two sides each
+    assert algorithm.warnings.lines() == ()
+
+
+async def test_pairs_left_out_on_the_way_are_the_same_in_a_resumed_run(new_run, monkeypatch):
+    monkeypatch.setattr(trainable_rows, "SAMPLE_ROWS", 6)
+    params = {"batch_size": 5, "steps": 9, "learning_rate": 3e-3, "save_every": 4}
+    whole, cut = new_run("whole"), new_run("cut")
+    expected = await whole.train(DPO(**params), Rows(SOME_THE_SAME))
+    with pytest.raises(ConnectionError):
+        await cut.train(DPO(**params), Rows(SOME_THE_SAME), hooks=_Crash(6))
+    resumed = await cut.train(DPO(**params), Rows(SOME_THE_SAME), resume=True)
+    assert (cut.weights(), cut.batches()) == (whole.weights(), whole.batches())
+    assert "a pair was left out when its turn came: both sides say the same" in " ".join(expected.warnings)
+    assert resumed.steps == 9

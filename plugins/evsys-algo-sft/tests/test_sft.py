@@ -12,9 +12,10 @@ from training_runs import HELD_OUT, Rows, accuracy, chat_rows, questions
 from evsys import Registry, register_algorithm, use_registry
 from evsys.errors import ConfigError, DataError
 from evsys.types import ChatMessagesRow, LoraSpec, Message, ModelSpec
-from evsys_algo_sft import SFT, trainable_rows
+from evsys_algo_sft import SFT
 from evsys_algo_sft.held_out import kept_out
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
+from evsys_runtime.training import trainable_rows
 
 SHORT = {"batch_size": 8, "steps": 6, "learning_rate": 3e-3}
 

@@ -1,4 +1,4 @@
-"""What `opd` and `sdft` have in common: prompts are rendered once; at each step the student answers some, and a teacher judges every
+"""What `opd` and `sdft` have in common: prompts are rendered when their turn comes; at each step the student answers some, and a teacher judges every
 token of the answers.
 """
 
@@ -17,12 +17,14 @@ from evsys_runtime.training.asking import used
 from evsys_runtime.training.bands import STEEP, Band
 from evsys_runtime.training.retreat import OTHER_SAMPLES
 from evsys_runtime.training.role_usage import RoleUsage
+from evsys_runtime.training.sequences import DropReport
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer, SamplingClient
     from evsys.types import PromptExample, RunContext, RunResult
     from evsys_algo_distill.answers import Answer, Answers
     from evsys_runtime.training.foreseen import Foreseen
+    from evsys_runtime.training.trainable_rows import TrainableOrder, TrainableRows
 
 __all__ = ["Distillation", "Prompt", "ShownPrompt"]
 
@@ -34,6 +36,11 @@ class Prompt:
     row_id: str
     student: Sequence[int]
     teacher: Sequence[int]
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of both."""
+        return len(self.student) + len(self.teacher)
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +64,10 @@ class Distillation(BaseAlgorithm):
     }
     conformance: ClassVar[Mapping[str, Any]] = {"params": {"max_tokens": 16}}
 
-    _prompts: Sequence[Prompt]
+    _prompts: TrainableRows[Prompt, DropReport]
+    _trainable: TrainableOrder | None = (
+        None  # the order of the prompts; None where rows aren't rendered as prompts
+    )
     _student_used: Usage  # what the student's answers took
     _teacher_used: RoleUsage
 
@@ -94,16 +104,14 @@ class Distillation(BaseAlgorithm):
         raise NotImplementedError
 
     async def look_at_rows(self, ctx: RunContext) -> None:
-        """Render every prompt once, and drop those that can't be used."""
-        from evsys_runtime.training.health import check_rows
-
-        dropped: dict[str, int] = {}
+        """Render prompts, all or a sample of many, and drop those that can't be used."""
+        renderer = ctx.clients.policy.renderer
         limits = self.longest_sequence(ctx), self.teacher_limit(ctx)
-        prompts = self._usable(ctx.data, ctx.clients.policy.renderer, limits, dropped)
-        self._prompts = await self.rendered(ctx, prompts)
-        for reason, count in dropped.items():
-            self.warn(f"{count} of {len(ctx.data)} rows were left out: {reason}")
-        check_rows(self.rows, self.config.batch_size, dropped)
+
+        def render(rows: Iterable[PromptExample], report: DropReport) -> Iterator[Prompt]:
+            return self._usable(rows, renderer, limits, report.dropped)
+
+        self._prompts, self._trainable = await self.trainable(ctx, render, "row")
 
     async def answered(self, step_idx: int, student: SamplingClient) -> Answers:
         """The student's answers to the next prompts.
@@ -147,8 +155,8 @@ class Distillation(BaseAlgorithm):
 
     @property
     def rows(self) -> int:
-        """Prompts that are left to train on."""
-        return len(self._prompts)
+        """Prompts that are left to train on; of many an estimate, by the sample that was looked at."""
+        return self._prompts.expected
 
     async def setup(self, ctx: RunContext) -> None:
         """Make the teacher ready, and look at the rows."""
@@ -157,6 +165,8 @@ class Distillation(BaseAlgorithm):
         await self.begin(ctx)
         await self.look_at_rows(ctx)
         await super().setup(ctx)
+        if self._trainable is not None:
+            self.order = self._trainable
 
     def foreseen(self, step_idx: int) -> Foreseen | None:
         """A step whose answers are all as long as they may be. A teacher that is another model is counted as if it were the
@@ -217,10 +227,9 @@ class Distillation(BaseAlgorithm):
         return found if used.cost_usd is None else {**found, "teacher_cost_usd": used.cost_usd}
 
     def state(self) -> Mapping[str, Any]:
-        """What was used so far."""
-        return {
-            "spending": {"student": attrs.asdict(self._student_used), "teacher": self._teacher_used.state()}
-        }
+        """What was used so far, and how far the order has come."""
+        spending = {"student": attrs.asdict(self._student_used), "teacher": self._teacher_used.state()}
+        return {"spending": spending, **({} if self._trainable is None else self._trainable.state())}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on counting."""
@@ -228,6 +237,8 @@ class Distillation(BaseAlgorithm):
             spent = state["spending"]
             self._student_used = Usage(**spent["student"])
             self._teacher_used.load(spent["teacher"])
+            if self._trainable is not None:
+                self._trainable.load_state(state)
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class OPD(Distillation):
         return min((limit for limit in limits if limit is not None), default=None)
 
     async def look_at_rows(self, ctx: RunContext) -> None:
-        """Prompts are rendered once; of tasks there must be enough."""
+        """Prompts are rendered; of tasks there must be enough."""
         from evsys_runtime.training.health import check_rows
 
         if not self.config.rollouts:

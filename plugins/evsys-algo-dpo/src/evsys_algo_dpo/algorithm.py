@@ -7,7 +7,7 @@ measured from where the model starts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -22,11 +22,13 @@ from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
 from evsys_runtime.training.params import TrainingParams
 from evsys_runtime.training.role_usage import RoleUsage
+from evsys_runtime.training.sequences import DropReport
 from evsys_runtime.training.trained_by import kind_of
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
     from evsys.types import RunContext, RunResult, Usage
+    from evsys_runtime.training.trainable_rows import TrainableOrder, TrainableRows
 
 __all__ = ["DPO", "DPOParams"]
 
@@ -95,7 +97,8 @@ class DPO(BaseAlgorithm):
     preview_params: ClassVar[frozenset[str] | None] = frozenset({"max_length"})
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
-    _pairs: Sequence[RenderedPair]
+    _pairs: TrainableRows[RenderedPair, DropReport]
+    _trainable: TrainableOrder
     _references: References | None
     _impossible: frozenset[int]  # pairs that have no loss
     _kept: dict[str, str]  # what each checkpoint has of them
@@ -107,21 +110,13 @@ class DPO(BaseAlgorithm):
 
     @property
     def rows(self) -> int:
-        """Pairs that are left to train on."""
-        return len(self._pairs)
+        """Pairs that are left to train on; of many an estimate, by the sample that was looked at."""
+        return self._pairs.expected
 
     async def setup(self, ctx: RunContext) -> None:
-        """Render every pair, drop what can't be trained, and ask the reference about those that the run will see."""
-        from evsys_runtime.training.health import check_rows
-
+        """Render pairs, all or a sample of many, drop what can't be trained on, and ask the reference about those that the run will see."""
         self.ctx = ctx
-        dropped: dict[str, int] = {}
-        pairs = render_pairs(ctx.data, ctx.clients.policy.renderer, self.longest_sequence(ctx), dropped)
-        self._pairs = await self.rendered(ctx, pairs)
-        for reason, count in dropped.items():
-            self.warn(f"{count} of {len(ctx.data)} pairs were left out: {reason}")
-        check_rows(self.rows, self.config.batch_size, dropped)
-        await super().setup(ctx)
+        await self._look_at_pairs(ctx)
         # A run that resumes gets them with the algorithm's state.
         first = ctx.checkpoints.restored is None and self.config.loss != "simpo"
         self._references, self._impossible, self._kept = None, frozenset(), {}
@@ -130,6 +125,16 @@ class DPO(BaseAlgorithm):
             references, took = await self._asked(ctx)
             self._know(references, to_text(references))
             self._usage.add(took)
+
+    async def _look_at_pairs(self, ctx: RunContext) -> None:
+        renderer, longest = ctx.clients.policy.renderer, self.longest_sequence(ctx)
+
+        def render(rows: Iterable[ChatMessagesRow], report: DropReport) -> Iterator[RenderedPair]:
+            return render_pairs(rows, renderer, longest, report.dropped)
+
+        self._pairs, self._trainable = await self.trainable(ctx, render, "pair")
+        await super().setup(ctx)
+        self.order = self._trainable
 
     def _know(self, references: References, kept: str) -> None:
         """Take up what the reference said, and leave out the pairs of which it says that a side can't be."""
@@ -179,21 +184,24 @@ class DPO(BaseAlgorithm):
         }
 
     def state(self) -> Mapping[str, Any]:
-        """What the reference thinks of each answer, and what asking it took."""
-        return {**self._kept, **({"took": self._usage.state()} if self._kept else {})}
+        """What the reference thinks of each answer, what asking it took, and how far the order has come."""
+        took = {"took": self._usage.state()} if self._kept else {}
+        return {**self._kept, **took, **self._trainable.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take up what the first attempt had asked."""
         if "references" in state:
             kept = state["references"]
-            self._know(from_text(kept, self._taken(self.ctx).items()), kept)
+            self._know(from_text(kept, self._taken(self.ctx)), kept)
             self._usage.load(state.get("took", {}))
+        self._trainable.load_state(state)
 
-    def _taken(self, ctx: RunContext) -> dict[int, RenderedPair]:
+    def _taken(self, ctx: RunContext) -> Iterator[tuple[int, RenderedPair]]:
         """The pairs that some step takes, by number; those that none does would cost for nothing."""
         total = self.total_steps() if ctx.max_steps is None else min(self.total_steps(), ctx.max_steps)
-        taken = {row for step in range(total) for row in self.take_rows(step)}
-        return {row: self._pairs[row] for row in sorted(taken)}
+        for row in sorted({row for step in range(total) for row in self.take_rows(step)}):
+            yield row, self._pairs[row]
+            self._pairs.forget()
 
     async def train(self, ctx: RunContext) -> RunResult:
         """Train, and count what the reference took."""

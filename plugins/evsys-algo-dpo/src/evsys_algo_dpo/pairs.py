@@ -1,4 +1,4 @@
-"""From preference rows to pairs of token sequences: rendered once, a pair kept or left out as a whole."""
+"""From preference rows to pairs of token sequences: a pair is kept or left out as a whole."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ class RenderedPair:
     def sequences(self) -> Sequences:
         """Those of the chosen side, then those of the rejected one."""
         return (*self.chosen, *self.rejected)
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of all its sequences."""
+        return sum(len(tokens) for tokens, _ in self.sequences)
 
     @property
     def weight(self) -> float:

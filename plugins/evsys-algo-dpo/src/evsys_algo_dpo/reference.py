@@ -28,7 +28,7 @@ type References = Mapping[int, Sequence[float]]
 
 
 async def ask(
-    ctx: RunContext, pairs: Mapping[int, RenderedPair], pairs_at_once: int
+    ctx: RunContext, pairs: Iterable[tuple[int, RenderedPair]], pairs_at_once: int
 ) -> tuple[References, Usage]:
     """Ask the run's `reference`, or where it names none the weights as they are now.
 
@@ -43,7 +43,7 @@ async def ask(
     client = ctx.clients.policy if ctx.clients.reference is None else role_client(ctx, "reference")
     found: dict[int, Sequence[float]] = {}
     took = Usage()
-    for chunk in batched(pairs.items(), pairs_at_once):
+    for chunk in batched(pairs, pairs_at_once):
         data = [datum for number, pair in chunk for datum in pair.data(number)]
         forward = await client.forward(data)
         took += used(client, forward.tokens)

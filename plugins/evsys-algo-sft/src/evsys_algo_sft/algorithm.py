@@ -20,7 +20,7 @@ from evsys.types import ChatMessagesRow, TrainingBatch
 from evsys_algo_sft.sequences import RenderedRow, RenderReport, mean_nll, render_rows
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
-from evsys_runtime.training.params import TrainingParams, resolve_steps
+from evsys_runtime.training.params import TrainingParams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from evsys.protocols import Renderer
     from evsys.types import ForwardResult, RunContext
     from evsys_algo_sft.held_out import HeldOut
-    from evsys_algo_sft.trainable_rows import TrainableOrder, TrainableRows
+    from evsys_runtime.training.trainable_rows import TrainableOrder, TrainableRows
 
 __all__ = ["SFT", "SFTParams"]
 
@@ -78,7 +78,7 @@ class SFT(BaseAlgorithm):
     preview_params: ClassVar[frozenset[str] | None] = frozenset({"train_on", "max_length", "held_out"})
     prefetch: ClassVar[bool] = True  # batches depend on nothing but their step
 
-    _rendered: TrainableRows
+    _rendered: TrainableRows[RenderedRow, RenderReport]
     _trainable: TrainableOrder
     _held_out: HeldOut | None
     _rows: int
@@ -100,15 +100,18 @@ class SFT(BaseAlgorithm):
     async def setup(self, ctx: RunContext) -> None:
         """Render rows, all or a sample of many, drop what can't be trained, keep out what is only measured, and say so."""
         from evsys_algo_sft.held_out import HeldOut
-        from evsys_algo_sft.trainable_rows import TrainableOrder, TrainableRows
         from evsys_runtime.training.health import check_rows, trained_share_warning
         from evsys_runtime.training.order import DataOrder
+        from evsys_runtime.training.trainable_rows import TrainableOrder, TrainableRows
 
         self.ctx = ctx
         report = RenderReport()
         renderer, longest = ctx.clients.policy.renderer, self.longest_sequence(ctx)
         rows = TrainableRows(
-            ctx.data, lambda some, counts: self._render(some, renderer, counts, longest), self._left_out
+            ctx.data,
+            lambda some, counts: self._render(some, renderer, counts, longest),
+            RenderReport,
+            self._left_out,
         )
         await self.rendered(ctx, rows.look(report, ctx.seeds("rows_looked_at")))
         self._report(report, rows.looked_at)
@@ -125,8 +128,8 @@ class SFT(BaseAlgorithm):
         if odd is not None:
             self.warn(odd)
         await super().setup(ctx)
-        self.order = DataOrder(len(self._rendered), lambda epoch: ctx.seeds("data_order", epoch))
-        self._trainable = TrainableOrder(self._rendered, self.order)
+        places = DataOrder(len(self._rendered), lambda epoch: ctx.seeds("data_order", epoch))
+        self.order = self._trainable = TrainableOrder(self._rendered, places)
 
     async def _kept_out(self, ctx: RunContext, numbers: Sequence[int]) -> NDArray[np.bool_]:
         """Which of the rows with these `numbers` are kept out; warns if they are not as they should be."""
@@ -173,20 +176,13 @@ class SFT(BaseAlgorithm):
     def _left_out(self, reason: str) -> None:
         self.warn(f"a row was left out when its turn came: {reason}")
 
-    def take_rows(self, step_idx: int) -> list[int]:
-        """Places of the rows that belong to a step. A function of the step alone, however often it is called."""
-        size = self.config.batch_size
-        limit = resolve_steps(self.config, self.rows)[1]
-        start = step_idx * size
-        return self._trainable.take(start, size if limit is None else min(size, limit - start))
-
     def state(self) -> Mapping[str, Any]:
         """How far the order has come, where rows are left out on the way."""
         return self._trainable.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue there."""
-        self._trainable.load_state(dict(state))
+        self._trainable.load_state(state)
 
     async def build_batch(self, step_idx: int) -> TrainingBatch:
         """The next rows in their seeded order, weights divided by the number of trained tokens in the batch."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.types import ChatMessagesRow, Datum, Message
-from evsys_runtime.training.sequences import Sequences, sequences_of
+from evsys_runtime.training.sequences import DropReport, Sequences, sequences_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,13 +19,12 @@ __all__ = ["RenderReport", "RenderedRow", "mean_nll", "render_rows"]
 
 
 @attrs.define(kw_only=True)
-class RenderReport:
+class RenderReport(DropReport):
     """What became of the rows: how many were dropped and why, and how many tokens are trained of how many.
 
     `pairs` counts rows with a rejected answer, which isn't used.
     """
 
-    dropped: dict[str, int] = attrs.field(factory=dict)
     tokens: int = 0
     trained_tokens: int = 0
     pairs: int = 0
@@ -45,6 +44,11 @@ class RenderedRow:
     row_id: str
     sequences: Sequences
     weight: float
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of all its sequences."""
+        return sum(len(tokens) for tokens, _ in self.sequences)
 
     def data(self, scale: float) -> Iterator[Datum]:
         """Its sequences shifted by one, weights multiplied by `scale`."""

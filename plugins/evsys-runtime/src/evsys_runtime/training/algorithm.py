@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from evsys.errors import ConfigError
     from evsys.types import ForwardResult, LoraSpec, ModelSpec, RunContext, RunResult, TrainingBatch
     from evsys_runtime.training.foreseen import Foreseen
+    from evsys_runtime.training.sequences import DropReport
+    from evsys_runtime.training.trainable_rows import Rendered, TrainableOrder, TrainableRows
 
 __all__ = ["BaseAlgorithm"]
 
@@ -58,7 +60,7 @@ class BaseAlgorithm:
     prefetch: ClassVar[bool] = False
 
     ctx: RunContext
-    order: DataOrder
+    order: DataOrder | TrainableOrder
 
     def __init__(self, **fields: Any) -> None:
         self.config = type(self).Config(**fields)
@@ -148,6 +150,41 @@ class BaseAlgorithm:
                 ctx.heartbeat()
                 await asyncio.sleep(0)
         return found
+
+    async def trainable[T: Rendered](
+        self, ctx: RunContext, render: Callable[[Iterable[Any], DropReport], Iterator[T]], unit: str
+    ) -> tuple[TrainableRows[T, DropReport], TrainableOrder]:
+        """The rows that can be trained on, rendered when their turn comes, and their order; all or a sample of many are rendered now.
+
+        Args:
+            ctx: the run.
+            render: renders those of some rows that can be trained on, and counts the others.
+            unit: what warnings call a row.
+
+        Raises:
+            DataError: a row can't be rendered, or too few are left.
+        """
+        from evsys_runtime.training.health import check_rows
+        from evsys_runtime.training.sequences import DropReport
+        from evsys_runtime.training.trainable_rows import TrainableOrder, TrainableRows
+
+        report = DropReport()
+        rows = TrainableRows(
+            ctx.data,
+            render,
+            DropReport,
+            lambda reason: self.warn(f"a {unit} was left out when its turn came: {reason}"),
+        )
+        await self.rendered(ctx, rows.look(report, ctx.seeds("rows_looked_at")))
+        of = f"{len(ctx.data)} {unit}s"
+        if rows.looked_at < len(ctx.data):
+            of = f"{rows.looked_at} {unit}s looked at before training ({len(ctx.data)} in all)"
+        for reason, count in report.dropped.items():
+            self.warn(f"{count} of {of} were left out: {reason}")
+        possible = rows.possible()
+        check_rows(possible.expected, self.config.batch_size, report.dropped)
+        places = DataOrder(len(possible), lambda epoch: ctx.seeds("data_order", epoch))
+        return possible, TrainableOrder(possible, places)
 
     # --- what the loop calls --------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from evsys.errors import DataError
 
 if TYPE_CHECKING:
@@ -14,10 +16,17 @@ if TYPE_CHECKING:
     from evsys.protocols import Renderer
     from evsys.types import Datum, Message
 
-__all__ = ["Sequences", "sequences_of", "weighted_sum"]
+__all__ = ["DropReport", "Sequences", "sequences_of", "weighted_sum"]
 
 type Sequences = tuple[tuple[NDArray[np.int64], NDArray[np.float32]], ...]
 """Token ids and weights of a conversation, [N] each; several sequences where the template rewrites history between turns."""
+
+
+@attrs.define(kw_only=True)
+class DropReport:
+    """How many rows are left out, by reason."""
+
+    dropped: dict[str, int] = attrs.field(factory=dict)
 
 
 def sequences_of(

@@ -1,24 +1,23 @@
-"""The rows that can be trained, each rendered when its turn comes; which ones can is known of a sample beforehand."""
+"""The rows that can be trained on, each rendered when its turn comes; which ones can is known of a sample beforehand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import attrs
 import numpy as np
 
 from evsys.errors import DataError
-from evsys.types import ChatMessagesRow
-from evsys_algo_sft.sequences import RenderedRow, RenderReport
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evsys.protocols import Dataset
     from evsys_runtime.training.order import DataOrder
+    from evsys_runtime.training.sequences import DropReport
 
-__all__ = ["TrainableOrder", "TrainableRows"]
+__all__ = ["Rendered", "TrainableOrder", "TrainableRows"]
 
 SAMPLE_ROWS = 4096
 """Up to so many rows are all rendered before the first step; of more, so many are."""
@@ -29,38 +28,48 @@ SAMPLE_TOKENS = 1_000_000
 MAX_TOKENS_KEPT = 2_000_000
 """Tokens that are kept rendered, 12 bytes each."""
 
+
+class Rendered(Protocol):
+    """A row as tokens."""
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of all its sequences."""
+
+
 _UNKNOWN, _TRAINS, _LEFT_OUT = 0, 1, 2
 
 
 @attrs.define(eq=False)
-class _Looks:
+class _Looks[T: Rendered]:
     """What is known of all rows: `found` by number, what is kept rendered, and what the last batch had rendered."""
 
     found: NDArray[np.uint8]
-    kept: dict[int, RenderedRow] = attrs.field(factory=dict)
-    recent: dict[int, RenderedRow] = attrs.field(factory=dict)
+    kept: dict[int, T] = attrs.field(factory=dict)
+    recent: dict[int, T] = attrs.field(factory=dict)
     tokens_kept: int = 0
 
-    def add(self, number: int, row: RenderedRow | None) -> None:
+    def add(self, number: int, row: T | None) -> None:
         """Note what became of a row."""
         self.found[number] = _LEFT_OUT if row is None else _TRAINS
         if row is None or number in self.kept:
             return
         self.recent[number] = row
-        tokens = sum(len(ids) for ids, _ in row.sequences)
+        tokens = row.token_count
         if self.tokens_kept + tokens <= MAX_TOKENS_KEPT:
             self.tokens_kept += tokens
             self.kept[number] = row
 
 
-class TrainableRows(Sequence[RenderedRow]):
+class TrainableRows[T: Rendered, R: DropReport](Sequence[T]):
     """Rows that aren't known to be left out, by place, rendered when they are read: memory doesn't grow with their tokens.
 
     The first `MAX_TOKENS_KEPT` tokens are kept, so that small data are rendered once. Iterating skips what can't be trained.
 
     Args:
         rows: all rows.
-        render: gives those of some rows that can be trained, rendered, and counts in a report.
+        render: gives those of some rows that can be trained, rendered, and counts the others in a report.
+        new_report: makes such a report.
         left_out: is called with the reason where a row turns out not to be trainable after the sample was looked at.
         numbers: which rows; all by default.
         looks: what is known of all rows.
@@ -69,18 +78,21 @@ class TrainableRows(Sequence[RenderedRow]):
     def __init__(
         self,
         rows: Dataset,
-        render: Callable[[Iterable[ChatMessagesRow], RenderReport], Iterator[RenderedRow]],
+        render: Callable[[Iterable[Any], R], Iterator[T]],
+        new_report: Callable[[], R],
         left_out: Callable[[str], None],
+        *,
         numbers: NDArray[np.int64] | None = None,
-        looks: _Looks | None = None,
+        looks: _Looks[T] | None = None,
     ) -> None:
         self._rows = rows
         self._render = render
+        self._new_report = new_report
         self._left_out = left_out
         self._numbers = np.arange(len(rows)) if numbers is None else numbers
-        self._looks = _Looks(np.zeros(len(rows), np.uint8)) if looks is None else looks
+        self._looks: _Looks[T] = _Looks(np.zeros(len(rows), np.uint8)) if looks is None else looks
 
-    def look(self, report: RenderReport, seed: int) -> Iterator[int]:
+    def look(self, report: R, seed: int) -> Iterator[int]:
         """Render a sample of the rows, or all if there are few; gives the numbers of those that can be trained.
 
         Args:
@@ -96,12 +108,14 @@ class TrainableRows(Sequence[RenderedRow]):
             if few
             else np.random.default_rng(seed).choice(len(self._rows), SAMPLE_ROWS, replace=False).tolist()
         )
+        tokens = 0
         for number in sample:
             row = self._rendered(number, report)
             self._looks.recent.clear()
             if row is not None:
+                tokens += row.token_count
                 yield number
-            if not few and report.tokens >= SAMPLE_TOKENS:
+            if not few and tokens >= SAMPLE_TOKENS:
                 return
 
     @property
@@ -130,25 +144,27 @@ class TrainableRows(Sequence[RenderedRow]):
         """True where each of these rows is known to be trainable."""
         return bool((self._looks.found[self._numbers] == _TRAINS).all())
 
-    def possible(self) -> TrainableRows:
+    def possible(self) -> TrainableRows[T, R]:
         """Those that aren't known to be left out."""
         return self._of(self._numbers[self._looks.found[self._numbers] != _LEFT_OUT])
 
-    def apart(self, chosen: NDArray[np.bool_]) -> tuple[TrainableRows, TrainableRows]:
+    def apart(self, chosen: NDArray[np.bool_]) -> tuple[TrainableRows[T, R], TrainableRows[T, R]]:
         """The rows at the places that are chosen, and the others."""
         return self._of(self._numbers[chosen]), self._of(self._numbers[~chosen])
 
-    def _of(self, numbers: NDArray[np.int64]) -> TrainableRows:
-        return TrainableRows(self._rows, self._render, self._left_out, numbers, self._looks)
+    def _of(self, numbers: NDArray[np.int64]) -> TrainableRows[T, R]:
+        return TrainableRows(
+            self._rows, self._render, self._new_report, self._left_out, numbers=numbers, looks=self._looks
+        )
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     @overload
-    def __getitem__(self, place: int) -> RenderedRow: ...
+    def __getitem__(self, place: int) -> T: ...
     @overload
-    def __getitem__(self, place: slice) -> TrainableRows: ...
-    def __getitem__(self, place: int | slice) -> RenderedRow | TrainableRows:
+    def __getitem__(self, place: slice) -> TrainableRows[T, R]: ...
+    def __getitem__(self, place: int | slice) -> T | TrainableRows[T, R]:
         if isinstance(place, slice):
             return self._of(self._numbers[place])
         found = self.get(place)
@@ -158,14 +174,14 @@ class TrainableRows(Sequence[RenderedRow]):
             )
         return found
 
-    def __iter__(self) -> Iterator[RenderedRow]:
+    def __iter__(self) -> Iterator[T]:
         for place in range(len(self)):
             found = self.get(place)
             self._looks.recent.clear()
             if found is not None:
                 yield found
 
-    def get(self, place: int) -> RenderedRow | None:
+    def get(self, place: int) -> T | None:
         """A row, None where it can't be trained.
 
         Raises:
@@ -177,7 +193,7 @@ class TrainableRows(Sequence[RenderedRow]):
         kept = looks.kept.get(number) or looks.recent.get(number)
         if kept is not None:
             return kept
-        known, report = looks.found[number] != _UNKNOWN, RenderReport()
+        known, report = looks.found[number] != _UNKNOWN, self._new_report()
         found = self._rendered(number, report)
         if found is None and not known:
             self._left_out(next(iter(report.dropped)))
@@ -187,8 +203,8 @@ class TrainableRows(Sequence[RenderedRow]):
         """Let go of what the batch before had rendered."""
         self._looks.recent.clear()
 
-    def _rendered(self, number: int, report: RenderReport) -> RenderedRow | None:
-        row: ChatMessagesRow = self._rows[number]
+    def _rendered(self, number: int, report: R) -> T | None:
+        row = self._rows[number]
         named = row if row.row_id else attrs.evolve(row, row_id=str(number))
         found = next(iter(self._render([named], report)), None)
         self._looks.add(number, found)
@@ -206,7 +222,7 @@ class TrainableOrder:
         order: of their places.
     """
 
-    def __init__(self, rows: TrainableRows, order: DataOrder) -> None:
+    def __init__(self, rows: TrainableRows[Any, Any], order: DataOrder) -> None:
         self._rows = rows
         self._order = order
         self._whole = rows.all_known
@@ -230,7 +246,7 @@ class TrainableOrder:
         """How far it went, as JSON values; empty where nothing has to be looked for."""
         return {} if self._whole else {"rows_taken": self._taken, "places_passed": self._passed}
 
-    def load_state(self, state: dict[str, int]) -> None:
+    def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue there."""
         self._taken, self._passed = state.get("rows_taken", 0), state.get("places_passed", 0)
 
