@@ -302,3 +302,28 @@ def test_the_same_block_gives_the_same_fingerprint_and_other_rows_another(load, 
 def test_fewer_rows_than_any_are_an_error(load):
     with pytest.raises(DataError, match="holds no rows"):
         load(Data(dataset_id="d1"), pull=lambda ref: [])
+
+
+def test_empty_answers_are_warned_of(load):
+    rows = [{"prompt": "a", "completion": text} for text in ("", " \n", "b", "c")]
+    data = load({"rows": rows})
+    assert len(data) == 4
+    [warning] = data.warnings
+    assert "2 of 4 rows end with an empty answer, which teaches the model to say nothing" in warning
+    data.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"reasoning": "b", "content": ""},
+        {"content": "", "tool_calls": [{"name": "find", "arguments": {}}]},
+        {"content": "", "weight": 0},
+    ],
+    ids=["thoughts", "tool call", "not trained"],
+)
+def test_an_answer_without_text_may_be_meant(load, answer):
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", **answer}]
+    data = load({"rows": [{"messages": messages}]})
+    assert data.warnings == ()
+    data.close()

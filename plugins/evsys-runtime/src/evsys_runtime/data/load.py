@@ -126,8 +126,19 @@ def load_dataset(
     dropped = {f"reading: {kind}": count for kind, count in source.report.skipped.items()}
     dropped |= pipeline.dropped(stages)
     dropped |= {f"{shape}: {kind}": count for kind, count in parsed.skipped.items()}
-    warnings = (*dataset.warnings, *columns.warnings(source.report.source, len(dataset)))
+    warnings = (
+        *dataset.warnings,
+        *columns.warnings(source.report.source, len(dataset)),
+        *_empty_answers(source.report.source, parsed),
+    )
     return attrs.evolve(dataset, lineage=lineage, dropped=dropped, not_read=not_read, warnings=warnings)
+
+
+def _empty_answers(source: str, parsed: ParseReport) -> tuple[str, ...]:
+    if not parsed.empty_answers:
+        return ()
+    said = f"{parsed.empty_answers:,} of {parsed.rows:,} rows end with an empty answer, which teaches the model to say nothing"
+    return (f"{source or 'rows'}: {said}; leave them out with the transform `filter` if that isn't meant",)
 
 
 def open_rows(

@@ -29,9 +29,13 @@ _VERIFIER_KEYS = ("name", "expected", "params")
 
 @attrs.define(kw_only=True)
 class ParseReport:
-    """What typing found: how many rows can be used, and the problems of the others by their kind."""
+    """What typing found: how many rows can be used, and the problems of the others by their kind.
+
+    `empty_answers` of the rows teach an answer without text, thoughts or tool calls: to say nothing.
+    """
 
     rows: int = 0
+    empty_answers: int = 0
     problems: Grouped = attrs.field(factory=lambda: Grouped(most_kinds=_MOST_KINDS))
 
     @property
@@ -78,7 +82,7 @@ def parse_rows(
         )
     make = SHAPES[shape]
     report = report if report is not None else ParseReport()
-    seen = kept = 0  # counting in the report itself would cost more than all the rest of this loop
+    seen = kept = empty = 0  # counting in the report itself would cost more than all the rest of this loop
     try:
         for row in rows:
             try:
@@ -90,6 +94,7 @@ def parse_rows(
                     break
             else:
                 kept += 1
+                empty += shape in {"chat", "pair"} and _answers_nothing(typed.messages[-1])
                 yield typed
             seen += 1
     except DataError:
@@ -97,9 +102,17 @@ def parse_rows(
             raise _problems(report, shape) from None
         raise
     finally:
-        report.rows = kept
+        report.rows, report.empty_answers = kept, empty
     if len(report.problems) and (on_bad_row == "error" or not kept):
         raise _problems(report, shape)
+
+
+def _answers_nothing(last: Message) -> bool:
+    return (
+        last.role == "assistant"
+        and (not last.content or last.content.isspace())
+        and not (last.reasoning or last.tool_calls or last.weight == 0)
+    )
 
 
 def _enough(report: ParseReport, most_problems: int | None) -> bool:
