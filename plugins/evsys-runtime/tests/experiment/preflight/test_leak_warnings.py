@@ -64,11 +64,21 @@ def test_nothing_is_reported_without_a_leak(project):
     assert warnings(project) == ()
 
 
-def test_rows_that_cannot_be_read_are_reported_as_not_searched(leaked):
+def test_rows_that_cannot_be_read_are_reported(leaked):
     path = leaked.root / "train.jsonl"
     path.write_text('{"prompt": \n', encoding="utf-8")
     (warning,) = warnings(leaked)
-    assert warning.startswith("training rows were not searched for benchmark tasks: ")
+    assert warning.startswith("training rows can't be used, so a run would fail: ")
+
+
+def test_a_template_with_an_unknown_column_is_reported_without_a_benchmark(project):
+    params = '{user_template: "Q: {nope}", assistant_column: completion}'
+    text = project.config(metadata="").read_text(encoding="utf-8").partition("run:")[2]
+    changed = text.replace("{kind: jsonl_to_chat}", f"{{kind: jsonl_to_chat, params: {params}}}")
+    assert changed != text
+    (warning,) = quick_leak_warnings(load_experiment(project.config(f"run:{changed}", metadata="")))
+    assert warning.startswith("training rows can't be used, so a run would fail: transform 'jsonl_to_chat'")
+    assert "no column 'nope'" in warning
 
 
 def test_only_rows_of_small_local_files_are_searched_at_once(project):

@@ -23,7 +23,7 @@ _MOST_BYTES = 32 * 2**20
 def leak_warnings(plan: Plan, *, columns: bool = True) -> tuple[str, ...]:
     """A warning for each benchmark entry that has tasks among the training rows, however those were split. Blocking.
 
-    Rows are read through their transforms. If they can't be read, the warning says so.
+    Rows are read through their transforms. If they can't be used, the warning says so.
 
     Args:
         plan: a valid plan.
@@ -34,6 +34,8 @@ def leak_warnings(plan: Plan, *, columns: bool = True) -> tuple[str, ...]:
     try:
         check = check_data(plan, needs_benchmark=False)
         return (*_warnings(plan, check), *_column_warnings(check, rows=columns))
+    except DataError as error:
+        return (f"training rows can't be used, so a run would fail: {error.message}",)
     except EvsysError as error:
         return (f"training rows were not searched for benchmark tasks: {error.message}",)
 
