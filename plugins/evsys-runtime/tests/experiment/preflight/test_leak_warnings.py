@@ -159,7 +159,7 @@ def test_columns_that_training_asks_and_scoring_leaves_out_are_named(project):
         "train.jsonl: columns that reach no message, so the model never sees them: 'notes' (8 of 8 rows)"
         in found
     )
-    assert "benchmark 'val': columns of the question that are not asked: 'input' (16 of 16 tasks)" in found
+    assert "benchmark 'val': question columns missing from the prompt: 'input' (16 of 16 tasks)" in found
     result = Experiment.from_yaml(project.config(metadata=metadata), quiet=True, skip_grader_check=True).run()
     (arm,) = [arm for arm in result.arms if arm.arm == "run"]
     assert any("'notes' (8 of 8 rows)" in text for text in arm.warnings)
