@@ -148,7 +148,11 @@ def _design(design: Design) -> Iterator[str]:
 
 
 def _confirm(confirm: PlannedConfirm) -> Iterator[str]:
-    how = f"retrained with {_count(confirm.seeds, 'fresh seed')}" if confirm.seeds else "evaluated again"
+    seeds = _count(confirm.seeds, "fresh seed")
+    if confirm.fewest_seeds < confirm.seeds:
+        seeds = f"{confirm.fewest_seeds} to {seeds}"
+    why = "" if confirm.seeds_reason is None else f" ({confirm.seeds_reason})"
+    how = f"retrained with {seeds}{why}" if confirm.seeds else "evaluated again"
     yield (
         f"confirmation, if an arm wins: {how}, {_count(confirm.runs, 'run')} and at most {count_words(confirm.rollouts)} rollouts on "
         f"{confirm.benchmark}, steps {count_words(confirm.steps)}, tokens trained {count_words(confirm.trained_tokens)}, "

@@ -260,6 +260,7 @@ class Confirmed:
     """A winner beside the baseline once more, by `runs` that had no part in choosing it: `metric` is that of the entry `benchmark`.
 
     `seeds` runs of each were retrained; with 0 the trained models were evaluated again. One comparison, so nothing is corrected.
+    `seeds_reason` is why there are so many, None where the file gives their number.
     """
 
     benchmark: str
@@ -267,6 +268,7 @@ class Confirmed:
     seeds: int
     runs: tuple[str, ...]
     comparison: Comparison
+    seeds_reason: str | None = None
 
 
 @attrs.frozen(kw_only=True)

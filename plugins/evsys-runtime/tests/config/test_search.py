@@ -68,7 +68,7 @@ def test_a_search_has_no_arms_of_its_own_and_knows_its_space(load):
     assert (rank.low, rank.high, rank.type) == (2, 16, "int")
     assert seed.choices == (1, 2)
     assert (plan.search.size, plan.search.stops) == (7, False)
-    assert (plan.experiment.confirm.seeds, plan.success.benchmark) == (4, "val")
+    assert (plan.experiment.confirm.seeds, plan.success.benchmark) == (None, "val")
 
 
 def test_confirm_can_be_set_and_left_out(load):

@@ -8,7 +8,7 @@ and the share of them that would have to differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from statistics import NormalDist
 
 from evsys_stats.binary_pairs import mcnemar
@@ -18,6 +18,7 @@ from evsys_stats.student import t_quantile
 __all__ = [
     "POWER",
     "detectable",
+    "fewest_runs",
     "least_share",
     "needed_units",
     "runs_to_show",
@@ -82,6 +83,33 @@ def runs_to_show(paired: Paired, effect: float, level: float = 0.05) -> int | No
     fewest = seeds.runs[0] if seeds.runs else 1
     runs = _smallest(fewest + 1, lambda count: _seen_with(seeds, count, level) <= effect)
     return runs if runs <= MOST_RUNS else None
+
+
+def fewest_runs(
+    effect: float,
+    *,
+    by_run: float,
+    by_task: float,
+    freedom: Callable[[int], float],
+    level: float,
+    among: Iterable[int],
+) -> int | None:
+    """The first number of training runs of each recipe that detects `effect` with 80 % power, two-sided at `level`; None if none does.
+
+    Args:
+        effect: the distance from what is excluded.
+        by_run: the variance that one training run of each recipe adds to the difference of two recipes.
+        by_task: the squared standard error of the difference that the tasks leave, however many runs there are.
+        freedom: the degrees of freedom of `by_run` with so many runs.
+        level: of significance.
+        among: the numbers of runs to choose from, smallest first.
+    """
+    for runs in among:
+        total = by_run / runs + by_task
+        known = satterthwaite(total, [(by_run / runs, freedom(runs))])
+        if _multiplier(level, known) * math.sqrt(total) <= effect:
+            return runs
+    return None
 
 
 def _seen_with(seeds: Seeds, runs: int, level: float) -> float:

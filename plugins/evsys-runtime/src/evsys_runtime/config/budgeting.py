@@ -45,7 +45,7 @@ def budget_warnings(
 
 def runs_to_confirm(experiment: ExperimentConfig) -> tuple[int, int]:
     """How many runs a winner is trained by anew, and how many score it once more, when it is confirmed."""
-    seeds = 0 if experiment.confirm is None else experiment.confirm.seeds
+    seeds = 0 if experiment.confirm is None else experiment.confirm.expected_seeds
     return seeds, 0 if seeds else experiment.confirming_repeats
 
 

@@ -75,5 +75,8 @@ def controls(experiment: ExperimentConfig, arms: Sequence[ArmConfig]) -> list[Ar
 
 def control_runs(experiment: ExperimentConfig) -> range:
     """The repeats whose seeds the control runs have."""
-    first = experiment.n_repeats + experiment.confirming_repeats
+    confirm = experiment.confirm
+    # Behind all that a confirmation may come to need.
+    confirming = 0 if confirm is None else confirm.most_seeds or experiment.n_repeats
+    first = experiment.n_repeats + confirming
     return range(first, first + (0 if experiment.control is None else experiment.control.repeats))

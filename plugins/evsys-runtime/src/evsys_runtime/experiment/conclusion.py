@@ -52,7 +52,7 @@ def conclude_and_write(
     in_stages = any(arm.stage is not None for arm in session.plan.arms)
     decided_by = as_arms(session.plan, arms) if in_stages else arms
     question = None if session.options.dry else question_of(session.plan, session.benchmarks)
-    confirming = None if question is None else confirming_of(session.plan, session.benchmarks)
+    confirming = None if question is None else confirming_of(session)
     asked = [] if question is None else [question]
     asked += [] if confirming is None else [confirming.question]
     known = known_before(session, asked, decided_by, concludes=True)

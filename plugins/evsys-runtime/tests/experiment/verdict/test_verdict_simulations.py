@@ -229,7 +229,7 @@ def test_the_best_of_twenty_equal_recipes_is_confirmed_in_at_most_5_of_100_sweep
 ):
     """By the default confirmation; whoever is best is tried once more, whether that was a win or not."""
     rng = np.random.default_rng(10)
-    seeds = ConfirmConfig().seeds
+    seeds = ConfirmConfig().expected_seeds
     wrong = 0
     for number in range(trials):
         hardness = rng.uniform(0.1, 0.9, 40)

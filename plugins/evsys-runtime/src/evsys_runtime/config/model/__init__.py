@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from evsys_runtime.config.model.benchmark import BenchmarkConfig, Split
 from evsys_runtime.config.model.experiment import (
+    FEWEST_SEEDS,
+    MOST_SEEDS,
+    SEEDS_BY_DEFAULT,
     AxisConfig,
     BudgetConfig,
     ConfirmConfig,
@@ -30,6 +33,9 @@ from evsys_runtime.config.model.run import (
 )
 
 __all__ = [
+    "FEWEST_SEEDS",
+    "MOST_SEEDS",
+    "SEEDS_BY_DEFAULT",
     "AgentConfig",
     "AxisConfig",
     "BenchmarkConfig",

@@ -137,19 +137,33 @@ class ControlConfig:
     repeats: int = key("How many, beside the baseline's own runs.", 2, ge=1)
 
 
+FEWEST_SEEDS, SEEDS_BY_DEFAULT, MOST_SEEDS = 3, 4, 8
+"""How many seeds a confirmation chooses at least, without a run-to-run deviation on record, and at most."""
+
+
 @attrs.frozen(kw_only=True)
 class ConfirmConfig:
     """Tries the winner and the baseline once more, so that luck in choosing it doesn't count."""
 
-    seeds: int = key(
-        "Number of fresh seeds to retrain both with; 0 evaluates the trained models again. "
-        "Fewer than 4 confirm a checkpoint, not a recipe.",
-        4,
+    seeds: int | None = key(
+        "Number of fresh seeds to retrain both with; 0 evaluates the trained models again. By default 3 to 8, as many as show the "
+        "winner's expected effect given the run-to-run deviation on record, and 4 where none is on record.",
+        None,
         ge=0,
     )
     benchmark: str | None = key(
         "The entry that they are scored on, kept for them alone; by default the success metric's.", None
     )
+
+    @property
+    def expected_seeds(self) -> int:
+        """The seeds that are given, or those that a budget sets aside until the number is known."""
+        return SEEDS_BY_DEFAULT if self.seeds is None else self.seeds
+
+    @property
+    def most_seeds(self) -> int:
+        """The seeds that are given, or the most that may be chosen."""
+        return MOST_SEEDS if self.seeds is None else self.seeds
 
 
 @attrs.frozen(kw_only=True)
@@ -286,4 +300,4 @@ class ExperimentConfig:
     @property
     def confirming_repeats(self) -> int:
         """The repeats at which a winner is tried once more: fresh ones, or each that was trained; 0 where none is."""
-        return 0 if self.confirm is None else self.confirm.seeds or self.n_repeats
+        return 0 if self.confirm is None else self.confirm.expected_seeds or self.n_repeats

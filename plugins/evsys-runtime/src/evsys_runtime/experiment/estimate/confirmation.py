@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from evsys.types import RunDeviation
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.confirm_entries import deciding_entry
+from evsys_runtime.config.model import FEWEST_SEEDS, MOST_SEEDS, SEEDS_BY_DEFAULT, ConfirmConfig
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.estimate.results import Design, PlannedArm, PlannedConfirm
+from evsys_runtime.experiment.estimate.design import Designs
+from evsys_runtime.experiment.estimate.results import PlannedArm, PlannedConfirm
+from evsys_runtime.experiment.search.confirm_seeds import UNKNOWN_NOISE
+from evsys_runtime.experiment.verdict.run_deviation import deviation_words
 
 __all__ = ["planned_confirm", "scorings_of_run"]
 
 
 def planned_confirm(
-    plan: Plan, benchmarks: Sequence[BoundBenchmark], arms: Sequence[PlannedArm], design: Design | None
+    plan: Plan, benchmarks: Sequence[BoundBenchmark], arms: Sequence[PlannedArm], designs: Designs
 ) -> PlannedConfirm | None:
     """The most that it takes; None where the plan has none, or compares one arm only.
 
@@ -22,10 +27,14 @@ def planned_confirm(
         plan: a valid plan.
         benchmarks: its entries with their tasks.
         arms: what each arm takes, stage by stage.
-        design: what the comparison will be able to see.
+        designs: what the comparison will be able to see.
     """
     confirm, baseline = plan.experiment.confirm, plan.experiment.metadata.baseline
-    if confirm is None or design is None:
+    if confirm is None:
+        return None
+    seeds, fewest, reason = planned_seeds(confirm, designs.deviation())
+    design = designs.of_confirmation(seeds)
+    if design is None:
         return None
     takes: dict[str, list[PlannedArm]] = {}
     stages = {arm.label: arm.name for arm in plan.arms}
@@ -35,7 +44,6 @@ def planned_confirm(
     base = takes.pop(baseline, [])
     if len(takes) == 1:
         return None
-    seeds = confirm.seeds
     benchmark = next(b for b in benchmarks if b.name == deciding_entry(plan))
 
     def most[N: (int, float)](value: Callable[[PlannedArm], N | None], zero: N) -> N | None:
@@ -46,7 +54,7 @@ def planned_confirm(
             return None
         return seeds * (max((each for each in known if each is not None), default=zero) + own)
 
-    repeats = plan.experiment.confirming_repeats
+    repeats = seeds or plan.experiment.n_repeats
     sides = 1 if baseline == BASE_MODEL else 2
     chains = [chain for chain in (*takes.values(), base) if chain]
     scored = [_sum([scorings_of_run(benchmark, stage.steps) for stage in chain], 0) for chain in chains]
@@ -57,6 +65,8 @@ def planned_confirm(
     return PlannedConfirm(
         benchmark=benchmark.name,
         seeds=seeds,
+        fewest_seeds=fewest,
+        seeds_reason=reason,
         runs=repeats * sides,
         rollouts=None if scorings is None else scorings * len(benchmark.tasks) * benchmark.num_samples,
         steps=most(lambda arm: arm.steps, 0),
@@ -65,6 +75,16 @@ def planned_confirm(
         cost_usd=most(lambda arm: arm.cost_usd, 0.0),
         design=design,
     )
+
+
+def planned_seeds(confirm: ConfirmConfig, deviation: RunDeviation | None) -> tuple[int, int, str | None]:
+    """The most and the fewest seeds of a confirmation, and why these; None where the file gives the number."""
+    if confirm.seeds is not None:
+        return confirm.seeds, confirm.seeds, None
+    if deviation is None:
+        return SEEDS_BY_DEFAULT, SEEDS_BY_DEFAULT, UNKNOWN_NOISE
+    words = "as many as show the winner's expected effect with 80 % power"
+    return MOST_SEEDS, FEWEST_SEEDS, f"{words}; {deviation_words(deviation)}"
 
 
 def scorings_of_run(benchmark: BoundBenchmark, steps: int | None) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from evsys.types import RunDeviation
 from evsys_record.looks import Ledger
 from evsys_record.questions import asked_question
 from evsys_runtime.config.arm_tree import BASE_MODEL
@@ -26,6 +27,7 @@ from evsys_runtime.experiment.estimate.power_range import (
 from evsys_runtime.experiment.estimate.results import Design
 from evsys_runtime.experiment.estimate.unknowns import ASSUMED_DEVIATION, Known, known_before
 from evsys_runtime.experiment.insight.evidence import Evidence
+from evsys_runtime.experiment.prior.run_deviation import deviation_on_record
 from evsys_runtime.experiment.search.confirmation import planned_repeats
 from evsys_runtime.experiment.state.facts import asked_facts, benchmark_facts
 from evsys_runtime.experiment.verdict.question import Question, question_of
@@ -63,9 +65,17 @@ class Designs:
             question, compared=others if question.contrast is None else 1, runs=min(arms.values())
         )
 
-    def of_confirmation(self) -> Design | None:
-        """That of the second trial of a winner; None where the plan has none."""
-        runs, entry = self.plan.experiment.confirming_repeats, deciding_entry(self.plan)
+    def deviation(self) -> RunDeviation | None:
+        """How far runs of similar recipes differ; None where that isn't on record."""
+        question = question_of(self.plan, tuple(self.benchmarks))
+        if question is None:
+            return None
+        configs = [arm["run"] for arm in self.resolved["arms"] if arm.get("stage") is None]
+        return deviation_on_record(self.evidence, configs, question, self._bound(question))
+
+    def of_confirmation(self, seeds: int) -> Design | None:
+        """That of the second trial of a winner with so many seeds; None where the plan has none."""
+        runs, entry = seeds or self.plan.experiment.confirming_repeats, deciding_entry(self.plan)
         question = None if entry is None else question_of(self.plan, tuple(self.benchmarks), entry=entry)
         return None if question is None or not runs else self._design(question, compared=1, runs=runs)
 
@@ -117,9 +127,12 @@ class Designs:
             ),
         )
 
+    def _bound(self, question: Question) -> BoundBenchmark:
+        return next(b for b in self.benchmarks if b.name == question.benchmark)
+
     def _deciding(self, question: Question) -> BoundBenchmark:
         """The entry that decides, with the tasks that do: those that select a checkpoint have no part in it."""
-        benchmark = next(b for b in self.benchmarks if b.name == question.benchmark)
+        benchmark = self._bound(question)
         selection = self.plan.selection
         if selection.proof != "held_out_tasks" or selection.proven != benchmark.name:
             return benchmark

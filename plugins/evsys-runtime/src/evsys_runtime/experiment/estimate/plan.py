@@ -70,7 +70,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         counted = search is None or search.arms is not None
         concurrent = min(plan.concurrent_arms, runs_in_all) if counted else plan.concurrent_arms
         designs = Designs(plan=plan, benchmarks=benchmarks, resolved=resolved, evidence=evidence)
-        confirm = planned_confirm(plan, benchmarks, arms, designs.of_confirmation())
+        confirm = planned_confirm(plan, benchmarks, arms, designs)
         return Planned(
             name=plan.experiment.name,
             config=plan.document.source,

@@ -133,6 +133,8 @@ class Design:
 class PlannedConfirm:
     """What trying a winner once more takes at most, on top of the rest: `runs` with `seeds` fresh seeds, scored on `benchmark`.
 
+    `fewest_seeds` may be enough, and `seeds_reason` is why, None where the file gives the number.
+
     Nothing of it is spent where no arm wins. Numbers are those of the arm that takes most, with the baseline's; None where they aren't
     known. `design` is what this comparison alone will be able to see, and the verdict hangs on it.
     """
@@ -140,6 +142,8 @@ class PlannedConfirm:
     benchmark: str
     seeds: int
     runs: int
+    fewest_seeds: int
+    seeds_reason: str | None = None
     rollouts: int | None = None
     steps: int | None = None
     trained_tokens: int | None = None

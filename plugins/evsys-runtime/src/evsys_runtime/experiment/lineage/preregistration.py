@@ -39,7 +39,7 @@ def preregistered(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str,
         "direction": plan.success.direction if plan.success else None,
         "minimum_effect": metadata.minimum_effect,
         "baseline": metadata.baseline,
-        "confirm": None if confirm is None else attrs.asdict(confirm),
+        "confirm": None if confirm is None else {**attrs.asdict(confirm), "seeds": confirm.expected_seeds},
         "checkpoint": plan.selection.by or "last",
         "benchmarks": {
             b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}

@@ -18,7 +18,12 @@ from evsys_record.secrets import Redactor
 from evsys_runtime.config.plan import CheckpointSelection, Plan
 from evsys_runtime.data.ingredients import differences
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.state.resolved import arms_by_id, resolved_then, resolved_tree
+from evsys_runtime.experiment.state.resolved import (
+    arms_by_id,
+    resolved_then,
+    resolved_tree,
+    with_confirm_seeds,
+)
 
 __all__ = [
     "as_it_began",
@@ -63,6 +68,7 @@ def as_it_began(plan: Plan, directory: Path) -> Plan:
     except StoreError:  # `refuse_changes` and `odd_changes` say what can't be compared
         return plan
     plan = plan if "select" in tree else attrs.evolve(plan, selection=CheckpointSelection())
+    plan = with_confirm_seeds(plan, (tree.get("confirm") or {}).get("seeds"))
     return _with_first_tasks(plan, {entry["name"] for entry in tree["benchmarks"] if "limit_by" not in entry})
 
 
@@ -127,6 +133,10 @@ def _resolved(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     planned = {arm["run_id"] for arm in now["arms"]}
     # Arms that were added on the way are made of the same file; proposals.jsonl has them.
     then = {**OLDER, **then, "arms": [arm for arm in then["arms"] if arm["run_id"] in planned]}
+    if (then.get("confirm") or {}).get(
+        "seeds", 0
+    ) is None:  # killed before the number that was chosen was written
+        then["confirm"] = now["confirm"]
     then["metadata"] = {"allow_leak": False, **then["metadata"]}
     methods = {entry["name"]: entry["limit_by"] for entry in now["benchmarks"]}
     then["benchmarks"] = [{"limit_by": methods.get(entry["name"]), **entry} for entry in then["benchmarks"]]

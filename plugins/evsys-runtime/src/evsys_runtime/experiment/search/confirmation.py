@@ -9,20 +9,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evsys.types import Comparison, Conclusion, Purpose
+from evsys.errors import RunError
+from evsys.types import Comparison, Conclusion, Purpose, RunDeviation
 from evsys_runtime.config.arm_tree import BASE_MODEL
+from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.confirm_entries import deciding_entry
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.reruns import anew, runs_of, scoring
 from evsys_runtime.experiment.prior.prior import known_before
 from evsys_runtime.experiment.prior.seed_audit import same_orders
+from evsys_runtime.experiment.search.confirm_seeds import confirm_seeds
 from evsys_runtime.experiment.stages.chain import as_arms
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirmation import Confirming
 from evsys_runtime.experiment.verdict.question import question_of
 
 if TYPE_CHECKING:
-    from evsys_runtime.evaluation.benchmarks import BoundBenchmark
     from evsys_runtime.experiment.state.session import Session
 
 __all__ = ["Confirmation", "confirming_of", "planned_repeats"]
@@ -47,15 +49,17 @@ class Confirmation:
             return ()
         if any(result.status == "budget_stopped" for result in session.results.values()):
             return ()  # another one may win once there is more to spend
-        conclusion = _so_far(session)
+        conclusion, deviation = _so_far(session)
         winner = _winner(conclusion)
         if winner is None:
             return ()
+        seeds, reason = _seeds(session, winner, deviation)
         return [
             {
                 "winner": winner.arm,
                 "baseline": conclusion.baseline,
-                "seeds": confirm.seeds,
+                "seeds": seeds,
+                "seeds_reason": reason,
                 "benchmark": deciding_entry(plan),
                 "chosen_by": conclusion.metric,
                 "among": len(conclusion.comparisons),
@@ -87,17 +91,38 @@ def _once_more(plan: Plan, name: str, repeat: int) -> ArmConfig:
     return scoring(trained, trained.run_id, repeat=plan.experiment.n_repeats + repeat, purpose="confirm")
 
 
-def _so_far(session: Session) -> Conclusion:
-    """What the arms that the experiment compares say, before anything is confirmed."""
+def _seeds(session: Session, winner: Comparison, deviation: RunDeviation | None) -> tuple[int, str | None]:
+    """The number of seeds and why it is that many, None if the file says so."""
+    plan, confirm = session.plan, session.plan.experiment.confirm
+    if confirm is not None and confirm.seeds is not None:
+        return confirm.seeds, None
+    question = question_of(plan, session.benchmarks, entry=deciding_entry(plan))
+    if question is None:
+        raise RunError("a winner was chosen where nothing decides")
+    benchmark = next(b for b in session.benchmarks if b.name == question.benchmark)
+    sides = 1 if question.baseline == BASE_MODEL else 2
+    steps = known_steps(runs_of(plan.arms, winner.arm, 0)[-1].run)
+
+    def affordable(seeds: int) -> bool:
+        return session.budget is None or session.budget.pays_for(seeds * sides, steps)
+
+    return confirm_seeds(
+        question, winner, deviation, sides=sides, tasks=len(benchmark.tasks), affordable=affordable
+    )
+
+
+def _so_far(session: Session) -> tuple[Conclusion, RunDeviation | None]:
+    """What the arms that the experiment compares say, before anything is confirmed, and how far runs of similar recipes differ."""
     plan = session.plan
     results = [session.results[arm.run_id] for arm in plan.arms if arm.run_id in session.results]
     if same_orders(results):
-        return conclude(None, results)
+        return conclude(None, results), None
     arms, question = as_arms(plan, results), question_of(plan, session.benchmarks)
     known = known_before(session, [] if question is None else [question], arms)
     question = question and known.at_level(question)
     planned = planned_repeats(plan, "candidate")
-    return conclude(question, arms, planned=planned, noise=known.noise, deviation=known.deviation)
+    so_far = conclude(question, arms, planned=planned, noise=known.noise, deviation=known.deviation)
+    return so_far, known.deviation
 
 
 def _winner(conclusion: Conclusion) -> Comparison | None:
@@ -109,12 +134,24 @@ def _winner(conclusion: Conclusion) -> Comparison | None:
     return max(won, key=lambda c: sign * (c.after or 0.0), default=None)
 
 
-def confirming_of(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Confirming | None:
-    """What a plan's confirmation asks; None where none was begun."""
+def confirming_of(session: Session) -> Confirming | None:
+    """What an experiment's confirmation asks; None where none was begun.
+
+    Raises:
+        StoreError: its proposal can't be read.
+    """
+    plan, benchmarks = session.plan, session.benchmarks
     planned = planned_repeats(plan, "confirm")
     question = question_of(plan, tuple(benchmarks), entry=deciding_entry(plan)) if planned else None
     if question is None:
         return None
     winner = next(name for name in planned if name != question.baseline)
-    seeds = plan.experiment.confirm.seeds if plan.experiment.confirm is not None else 0
-    return Confirming(question=question, winner=winner, seeds=seeds, planned=planned)
+    lines = session.record.read_proposals()
+    chosen = next(line["proposal"] for line in lines if line["source"] == Confirmation.name)
+    return Confirming(
+        question=question,
+        winner=winner,
+        seeds=chosen["seeds"],
+        seeds_reason=chosen.get("seeds_reason"),
+        planned=planned,
+    )

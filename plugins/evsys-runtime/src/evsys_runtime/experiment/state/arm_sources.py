@@ -6,15 +6,21 @@ resumed: a decision is made once, whatever is cut off behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from evsys.errors import StoreError
 from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.experiment.state.facts import arm_facts
-from evsys_runtime.experiment.state.resolved import resolved_arms, resolved_then, resolved_tree
+from evsys_runtime.experiment.state.resolved import (
+    resolved_arms,
+    resolved_then,
+    resolved_tree,
+    with_confirm_seeds,
+)
 
 if TYPE_CHECKING:
     from evsys_record.experiment_record import ExperimentRecord
@@ -51,7 +57,9 @@ def _resolve(session: Session, added: Sequence[ArmConfig]) -> None:
         record.write_resolved(resolved_tree(plan, benchmarks))
     elif added:
         arms = [*tree["arms"], *resolved_arms(plan, added, benchmarks)]
-        record.write_resolved({**tree, "arms": arms})
+        confirm = plan.experiment.confirm
+        chosen = {} if confirm is None else {"confirm": Resolver(plan.registry).fields(confirm)}
+        record.write_resolved({**tree, **chosen, "arms": arms})
 
 
 def grown(plan: Plan, record: ExperimentRecord, sources: Sequence[ArmSource]) -> Plan:
@@ -70,7 +78,11 @@ def grown(plan: Plan, record: ExperimentRecord, sources: Sequence[ArmSource]) ->
 
 
 def _with(
-    plan: Plan, source: ArmSource, proposals: Iterable[Mapping[str, Any]]
+    plan: Plan, source: ArmSource, proposals: Sequence[Mapping[str, Any]]
 ) -> tuple[Plan, tuple[ArmConfig, ...]]:
     added = tuple(arm for proposal in proposals for arm in source.arms(plan, proposal))
+    for proposal in proposals:
+        plan = with_confirm_seeds(
+            plan, proposal.get("seeds")
+        )  # only a confirmation proposes a number of them
     return attrs.evolve(plan, arms=(*plan.arms, *added)), added

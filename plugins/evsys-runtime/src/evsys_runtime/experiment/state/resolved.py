@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from evsys.errors import PluginNotFoundError, StoreError
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.files import read_json
@@ -17,7 +19,15 @@ from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.state.seeds import seeds_of
 
-__all__ = ["ADJUSTABLE", "arms_by_id", "resolved_arms", "resolved_runs", "resolved_then", "resolved_tree"]
+__all__ = [
+    "ADJUSTABLE",
+    "arms_by_id",
+    "resolved_arms",
+    "resolved_runs",
+    "resolved_then",
+    "resolved_tree",
+    "with_confirm_seeds",
+]
 
 ADJUSTABLE = ("budget", "max_concurrent_arms", "watchdog")
 """Keys of the file that say how far and how fast, and change no number: these may be set anew."""
@@ -127,6 +137,15 @@ def _known(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] | None:
         return resolver.plugin(kind, name, NO_PARAMS) if isinstance(name, str) else None
     except PluginNotFoundError:
         return None
+
+
+def with_confirm_seeds(plan: Plan, seeds: int | None) -> Plan:
+    """The plan with the number of confirmation seeds that was chosen; a number in the file is kept."""
+    experiment = plan.experiment
+    if seeds is None or experiment.confirm is None or experiment.confirm.seeds is not None:
+        return plan
+    confirm = attrs.evolve(experiment.confirm, seeds=seeds)
+    return attrs.evolve(plan, experiment=attrs.evolve(experiment, confirm=confirm))
 
 
 def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:

@@ -207,6 +207,7 @@ def _decide(
         benchmark=confirming.question.benchmark,
         metric=confirming.question.name,
         seeds=confirming.seeds,
+        seeds_reason=confirming.seeds_reason,
         runs=tuple(result.run_id for result in fresh),
         comparison=comparison,
     )

@@ -19,12 +19,16 @@ __all__ = ["Confirming", "confirmed_verdict", "tried_how"]
 
 @attrs.frozen(kw_only=True)
 class Confirming:
-    """What is asked once more: the question on the entry that decides, and how many runs of whom were planned."""
+    """What is asked once more: the question on the entry that decides, and how many runs of whom were planned.
+
+    `seeds_reason` is why there are so many seeds, None where the file gives their number.
+    """
 
     question: Question
     winner: str
     seeds: int
     planned: Mapping[str, int]
+    seeds_reason: str | None = None
 
     def with_deviation(self, deviation: RunDeviation | None) -> Confirming:
         """The same, with what is known of how far runs of similar recipes differ."""

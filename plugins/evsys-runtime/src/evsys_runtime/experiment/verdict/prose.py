@@ -145,9 +145,10 @@ def confirmed_line(conclusion: Conclusion) -> str | None:
     said = comparison_sentence(attrs.evolve(conclusion, metric=confirmed.metric), confirmed.comparison)
     arm, seeds, how = confirmed.comparison.arm, confirmed.seeds, tried_how(confirmed.seeds)
     each = f" with {seeds} seed{'s' * (seeds != 1)}" if seeds else ""
+    why = "" if confirmed.seeds_reason is None else f" ({confirmed.seeds_reason})"
     if conclusion.baseline == BASE_MODEL:
-        return f"{arm} {how}{each}, beside untrained weights: {said}"
-    return f"{arm} and {conclusion.baseline} {how}{f'{each} each' if each else ''}: {said}"
+        return f"{arm} {how}{each}{why}, beside untrained weights: {said}"
+    return f"{arm} and {conclusion.baseline} {how}{f'{each} each' if each else ''}{why}: {said}"
 
 
 def noise_line(noise: NoiseFloor) -> str:
