@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -57,7 +58,7 @@ def look_series(
     if reserve:
         try:
             with ledger.locked():
-                _take_in_records(ledger, index, record.experiment_id)
+                _take_in_records(ledger, index, record.experiment_id, session.warnings.append)
                 series = _series(session, question, ledger, index, scorings)
                 line = LedgerLine(
                     experiment_id=record.experiment_id,
@@ -73,9 +74,13 @@ def look_series(
     return SeriesSoFar(series=_series(session, question, ledger, index, scorings))
 
 
-def _take_in_records(ledger: LookLedger, index: Index | None, own: str) -> None:
+def _take_in_records(ledger: LookLedger, index: Index | None, own: str, tell: Callable[[str], None]) -> None:
     """The looks on record that the ledger doesn't have; where there is no ledger at all it is made of them, and says so."""
-    missing = [] if index is None else missing_from(ledger, index, apart_from=own)
+    try:
+        missing = [] if index is None else missing_from(ledger, index, apart_from=own)
+    except sqlite3.Error as error:
+        tell(f"looks on record that the ledger of looks lacks can't be looked up: {error}")
+        return
     if missing and not ledger.exists:
         ledger.mark_rebuilt(len({line.experiment_id for line in missing}))
     ledger.append(missing)
