@@ -11,7 +11,9 @@ from evsys.errors import StoreError
 from evsys_record import files
 from evsys_record.encoding import encode_pretty, encode_record, now
 from evsys_record.files import read_json, sweep, write_atomic, write_json
+from evsys_record.hashing import file_digest
 from evsys_record.jsonl import append_record, read_jsonl
+from evsys_record.tail import Tail
 
 
 def full_disk(monkeypatch, after: int = 0):
@@ -289,3 +291,29 @@ def test_any_text_can_be_written(tmp_path, text):
     assert (tmp_path / "conclusion.md").read_bytes().decode("utf-8").isprintable()
     write_json(tmp_path / "a.json", {"text": text, text: 1})
     assert read_json(tmp_path / "a.json") == {"format": 1, "text": text, text: 1}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
+@pytest.mark.parametrize(
+    "read",
+    [read_json, lambda path: list(read_jsonl(path)), file_digest, lambda path: list(Tail(path).read())],
+)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_a_device_in_a_record_is_refused_at_once(tmp_path, read, kind):
+    path = tmp_path / "experiment.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(StoreError, match="it is no regular file"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "read", [read_json, lambda path: list(read_jsonl(path)), lambda path: list(Tail(path).read())]
+)
+def test_json_without_end_of_its_nesting_is_refused(tmp_path, read):
+    path = tmp_path / "conclusion.json"
+    path.write_text('{"a": ' + "[" * 200_000 + "]" * 200_000 + "}\n", encoding="utf-8")
+    with pytest.raises(StoreError, match="isn't JSON"):
+        read(path)

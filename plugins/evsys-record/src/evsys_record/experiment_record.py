@@ -16,6 +16,7 @@ from evsys_record.evidence_hashes import evidence_hashes
 from evsys_record.files import (
     SPOOLED,
     make_directory,
+    open_to_read,
     read_json,
     storing,
     sweep,
@@ -137,8 +138,8 @@ class ExperimentRecord:
     def config_bytes(self) -> bytes:
         """The user's file as it was."""
         path = self.directory / "config.yaml"
-        with storing(path, "read"):
-            return path.read_bytes()
+        with open_to_read(path) as stream, storing(path, "read"):
+            return stream.read()
 
     def note(self, **facts: Any) -> None:
         """Add facts to experiment.json, such as the arms with their identities.

@@ -11,9 +11,11 @@ import errno
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ __all__ = [
     "TORN",
     "make_directory",
     "open_for_append",
+    "open_to_read",
     "read_json",
     "store_error",
     "storing",
@@ -181,6 +184,26 @@ def write_json(path: Path, obj: Any) -> None:
     write_atomic(path, text)
 
 
+def open_to_read(path: Path) -> BufferedReader:
+    """Open a file that somebody else may have prepared: nothing waits for a pipe that nobody writes to, or reads a device without end.
+
+    Raises:
+        StoreError: it can't be opened, or is no regular file.
+    """
+    with storing(path, "read"):
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            if not stat.S_ISREG(mode):
+                raise StoreError(f"can't read {path}: it is no regular file", path=str(path))
+            return os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+
 def read_json(path: Path, *, hint: str | None = None) -> dict[str, Any]:
     """Read a JSON file of the record.
 
@@ -191,11 +214,11 @@ def read_json(path: Path, *, hint: str | None = None) -> dict[str, Any]:
     Raises:
         StoreError: it is missing, unreadable, not a JSON mapping, or of a newer format.
     """
-    with storing(path, "read"):
-        content = path.read_bytes()
+    with open_to_read(path) as stream, storing(path, "read"):
+        content = stream.read()
     try:
         tree = json.loads(content.decode("utf-8"))
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise StoreError(f"{path} isn't JSON: {exc}", hint=hint, path=str(path)) from exc
     if not isinstance(tree, dict):
         problem = f"{path} holds a JSON {type(tree).__name__}, expected a mapping"

@@ -8,7 +8,7 @@ from typing import Any
 
 from evsys.errors import DataError
 from evsys_record.encoding import encode, utf8
-from evsys_record.files import storing
+from evsys_record.files import open_to_read, storing
 
 __all__ = ["canonical_json", "digest", "digest_bytes", "file_digest"]
 
@@ -44,5 +44,5 @@ def file_digest(path: Path) -> str:
     Raises:
         StoreError: the file can't be read.
     """
-    with storing(path, "read"), path.open("rb") as stream:
+    with open_to_read(path) as stream, storing(path, "read"):
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"

@@ -19,6 +19,7 @@ from evsys_record.encoding import encode_record, utf8
 from evsys_record.files import (
     TORN,
     open_for_append,
+    open_to_read,
     store_error,
     storing,
     sync_directory,
@@ -163,9 +164,7 @@ def read_jsonl(path: Path, *, missing_ok: bool = False) -> Iterator[dict[str, An
     """
     if missing_ok and not path.exists():
         return
-    with storing(path, "read"):
-        stream = path.open("rb")
-    with stream:
+    with open_to_read(path) as stream:
         for number, line in enumerate(stream, start=1):
             if number == 1:
                 line = line.removeprefix(_BOM)
@@ -173,7 +172,7 @@ def read_jsonl(path: Path, *, missing_ok: bool = False) -> Iterator[dict[str, An
                 continue
             try:
                 record = json.loads(line.decode("utf-8"))
-            except ValueError as exc:
+            except (ValueError, RecursionError) as exc:
                 if not line.endswith(b"\n"):
                     return
                 raise _unreadable(path, number, f"isn't JSON: {exc}") from exc

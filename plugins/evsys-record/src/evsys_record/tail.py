@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evsys.errors import StoreError
-from evsys_record.files import TORN, storing
+from evsys_record.files import TORN, open_to_read, storing
 
 __all__ = ["Tail"]
 
@@ -31,7 +31,7 @@ class Tail:
         Raises:
             StoreError: the file can't be read, or a line isn't a JSON object.
         """
-        with storing(self._path, "read"), self._path.open("rb") as stream:
+        with open_to_read(self._path) as stream, storing(self._path, "read"):
             stream.seek(self._offset)
             for line in stream:
                 if not line.endswith(b"\n"):
@@ -43,7 +43,7 @@ class Tail:
     def _record(self, line: bytes) -> dict[str, Any]:
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{self._path}: a line isn't JSON: {error}") from error
         if not isinstance(record, dict):
             raise StoreError(f"{self._path}: a line holds a JSON {type(record).__name__}, expected an object")

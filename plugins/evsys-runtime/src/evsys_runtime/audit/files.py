@@ -10,7 +10,7 @@ from typing import Any
 
 from evsys.errors import DataError, StoreError
 from evsys_record.evidence_hashes import evidence_hashes
-from evsys_record.files import read_json
+from evsys_record.files import open_to_read, read_json
 from evsys_runtime.audit.evidence import Evidence, Run, training_rows
 from evsys_runtime.audit.findings import Section
 from evsys_runtime.data.benchmark import load_tasks
@@ -38,7 +38,7 @@ def check_files(section: Section, evidence: Evidence) -> None:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
+    with open_to_read(path) as stream:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from evsys.errors import StoreError
+from evsys_record.files import open_to_read, read_json
 from evsys_runtime.audit.evidence import Evidence
 from evsys_runtime.audit.findings import Section
 
@@ -54,8 +56,8 @@ def check_ledger(section: Section, evidence: Evidence) -> None:
 def _same_as_on_disk(section: Section, folder: Path, lines: list[Tree]) -> None:
     """Whether the last verdict of another experiment in the ledger is that of its conclusion.json."""
     try:
-        verdict = json.loads((folder / "conclusion.json").read_text(encoding="utf-8"))["verdict"]
-    except (OSError, ValueError, KeyError):
+        verdict = read_json(folder / "conclusion.json")["verdict"]
+    except (StoreError, KeyError):
         return  # it goes on, was resumed, or is damaged, which an audit of its own reports
     look = lines[-1].get("look")
     if lines[-1]["state"] == "concluded" and look is not None:
@@ -70,10 +72,12 @@ def _path(experiments: Path) -> Path:
 
 def _lines(path: Path) -> Iterator[Tree]:
     """The looks; what was half written when its process was killed is passed over."""
-    for text in path.read_text(encoding="utf-8").split("\n"):
+    with open_to_read(path) as stream:
+        content = stream.read().decode("utf-8")
+    for text in content.split("\n"):
         try:
             tree = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if "experiment_id" in tree:
             yield tree

@@ -9,7 +9,9 @@ from typing import Any
 
 import attrs
 
+from evsys.errors import StoreError
 from evsys.types import Usage
+from evsys_record.files import open_to_read
 from evsys_record.history import runs_of
 from evsys_record.index import Index
 from evsys_record.past import PastExperiment
@@ -25,6 +27,7 @@ from evsys_runtime.experiment.insight.text_budget import Whole
 __all__ = ["context_of"]
 
 _LONGEST_ABOUT = 300
+_LONGEST_README = 1 << 20
 _TELLING = 2
 """Configs that have something in common which is worth a word."""
 
@@ -152,8 +155,9 @@ def _about(project: Path) -> str | None:
     """The first paragraph of the project's README that is no heading."""
     path = project / "README.md"
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        with open_to_read(path) as stream:
+            text = stream.read(_LONGEST_README).decode("utf-8", "replace")
+    except StoreError:
         return None
     for paragraph in text.split("\n\n"):
         lines = [line for line in paragraph.strip().splitlines() if not line.startswith("#")]
