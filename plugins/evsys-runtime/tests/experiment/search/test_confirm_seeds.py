@@ -9,10 +9,14 @@ import pytest
 
 from evsys.types import Comparison, RunDeviation
 from evsys_record import marks
+from evsys_record.index import Index
 from evsys_record.jsonl import read_jsonl
 from evsys_record.retraction import retract
+from evsys_runtime.audit.auditing import audit_experiment
+from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.search.confirm_seeds import confirm_seeds
+from evsys_runtime.experiment.estimate.plan import plan_experiment
+from evsys_runtime.experiment.search.confirm_seeds import UNKNOWN_NOISE, confirm_seeds
 from evsys_runtime.experiment.state import arm_sources
 from evsys_runtime.experiment.verdict.question import Question
 
@@ -72,6 +76,7 @@ def test_runs_that_hardly_differ_are_confirmed_by_three_and_the_source_is_stated
     assert tree(result, "conclusion.json")["confirmed"]["seeds_reason"] == confirmed.seeds_reason
     page = (Path(result.directory) / "conclusion.md").read_text(encoding="utf-8")
     assert f"retrained with 3 seeds ({confirmed.seeds_reason})" in page
+    assert audit_experiment(Path(result.directory)).passed
 
 
 def test_where_nothing_is_known_there_are_four(learns):
@@ -111,6 +116,28 @@ def test_a_resumed_experiment_keeps_the_number_that_was_chosen(learns, known, mo
     assert tree(resumed, "resolved.json")["confirm"]["seeds"] == 3
     (line,) = read_jsonl(first.record.directory / "proposals.jsonl")
     assert line["proposal"]["seeds_reason"] == resumed.conclusion.confirmed.seeds_reason
+
+
+def planned(project, block="{}"):
+    plan = load_experiment(project.config(ARMS, metadata=METADATA, extra=f"confirm: {block}\n"))
+    with Index(plan.project_root / plan.experiment.output_dir) as index:
+        index.refresh()
+        return plan_experiment(plan, index).confirm
+
+
+def test_a_plan_states_the_range_its_source_and_what_the_most_seeds_take(learns, known):
+    confirm = planned(learns)
+    assert (confirm.fewest_seeds, confirm.seeds, confirm.runs, confirm.steps) == (3, 8, 8, 64)
+    assert confirm.design.runs == 8
+    assert confirm.seeds_reason.startswith("as many as show the winner's expected effect with 80 % power")
+    assert confirm.seeds_reason.endswith(f"known from 4 runs of {known.experiment_id}")
+    given = planned(learns, "{seeds: 2}")
+    assert (given.fewest_seeds, given.seeds, given.seeds_reason) == (2, 2, None)
+
+
+def test_a_plan_without_a_known_deviation_states_the_default(learns):
+    confirm = planned(learns)
+    assert (confirm.fewest_seeds, confirm.seeds, confirm.seeds_reason) == (4, 4, UNKNOWN_NOISE)
 
 
 def won(effect, error=0.02, **values):
