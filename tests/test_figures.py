@@ -4,7 +4,7 @@ import ast
 import textwrap
 
 import pytest
-from figures import body_lines, circles, complexity, import_graph, is_participle_name, main
+from figures import body_lines, circles, complexity, figures, import_graph, is_participle_name, main
 from house import distributions
 
 
@@ -83,3 +83,9 @@ def test_an_unknown_figure_is_an_error(capsys):
     with pytest.raises(SystemExit):
         main(["nothing"])
     assert "unknown figures: nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["folders", "upwards", "circles"])
+def test_a_figure_that_has_reached_its_goal_keeps_it(name: str):
+    figure = figures()[name]
+    assert len(figure.count()) <= figure.at_most, figure.count()

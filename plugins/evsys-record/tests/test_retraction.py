@@ -7,10 +7,11 @@ import pytest
 
 from evsys.errors import ConfigError
 from evsys.types import NoiseFloor
+from evsys_record.citations import resting_on_retracted, retract_experiment
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.history import Question, ask
 from evsys_record.index import Index
-from evsys_record.retraction import resting_on_retracted, retract, retract_experiment, retraction_of
+from evsys_record.retraction import retract, retraction_of
 from evsys_record.shown import shown
 
 

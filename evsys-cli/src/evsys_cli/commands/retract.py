@@ -28,9 +28,9 @@ def retract(experiment: str, *, reason: str, withdraw: bool, records: Path | Non
     It is marked in `history`, `show`, `compare`, `context` and `next`, and so is every experiment that cites it: its children, those that
     started from its checkpoints or used its noise floor, and those that cite them.
     """
+    from evsys_record.citations import retract_experiment
     from evsys_record.experiment_names import experiment_called, folder_called
     from evsys_record.result_trees import result_tree
-    from evsys_record.retraction import retract_experiment
 
     place = folder_called(experiment)
     experiments = records_folder(records) if place is None else place[0].parent

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from evsys_algo_distill.opd import OPD, OPDParams
+from evsys_algo_distill.opd import OPD
+from evsys_algo_distill.params import OPDParams
 from evsys_algo_distill.sdft import SDFT, SDFTParams
 
 __all__ = ["OPD", "SDFT", "OPDParams", "SDFTParams"]

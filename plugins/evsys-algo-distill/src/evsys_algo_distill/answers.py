@@ -18,9 +18,22 @@ if TYPE_CHECKING:
 
     from evsys.protocols import SamplingClient
     from evsys.types import SampledSequence
-    from evsys_algo_distill.distillation import Prompt
 
-__all__ = ["Answer", "Answers", "answers_to"]
+__all__ = ["Answer", "Answers", "Prompt", "answers_to"]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Prompt:
+    """What the student is asked, and what the teacher reads in its place; token ids both."""
+
+    row_id: str
+    student: Sequence[int]
+    teacher: Sequence[int]
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of both."""
+        return len(self.student) + len(self.teacher)
 
 
 @attrs.frozen(kw_only=True, eq=False)

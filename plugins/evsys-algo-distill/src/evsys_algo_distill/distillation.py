@@ -11,6 +11,7 @@ import attrs
 
 from evsys.errors import AlgorithmError
 from evsys.types import TrainingBatch, Usage
+from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.params import DistillationParams
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.asking import used
@@ -26,21 +27,7 @@ if TYPE_CHECKING:
     from evsys_runtime.training.foreseen import Foreseen
     from evsys_runtime.training.trainable_rows import TrainableOrder, TrainableRows
 
-__all__ = ["Distillation", "Prompt", "ShownPrompt"]
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Prompt:
-    """What the student is asked, and what the teacher reads in its place; token ids both."""
-
-    row_id: str
-    student: Sequence[int]
-    teacher: Sequence[int]
-
-    @property
-    def token_count(self) -> int:
-        """Tokens of both."""
-        return len(self.student) + len(self.teacher)
+__all__ = ["Distillation", "ShownPrompt"]
 
 
 @attrs.frozen(kw_only=True)

@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import attrs
-
-from evsys import option
-from evsys_algo_distill.distillation import Distillation, Prompt
-from evsys_algo_distill.params import COOKBOOK, ON_POLICY, DistillationParams
+from evsys_algo_distill.answers import Prompt
+from evsys_algo_distill.distillation import Distillation
+from evsys_algo_distill.params import OPDParams
 from evsys_runtime.training.bands import Band
-from evsys_runtime.training.rollout_params import RolloutParams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from evsys_algo_distill.answers import Answer, Answers
     from evsys_runtime.training.foreseen import Foreseen
 
-__all__ = ["OPD", "OPDParams"]
+__all__ = ["OPD"]
 
 _SAME = 1e-3
 """Nats. One model's logprobs differ by less between sampling and computing, two models' by more at some token of a batch."""
@@ -36,32 +33,7 @@ _SAME = 1e-3
 class OPD(Distillation):
     """On-policy distillation from the run's `teacher`."""
 
-    @attrs.frozen(kw_only=True)
-    class Config(DistillationParams, RolloutParams):
-        """Params of `opd`."""
-
-        group_size: int = option(
-            4, "Answers to each prompt, or rollouts of each task.", ge=1, source=COOKBOOK
-        )
-        rollouts: bool = option(
-            False,
-            "Rows are tasks, as `rl` takes them: an agent works on each, and the student learns from what it said in every turn.",
-        )
-        kl_coef: float = option(
-            1.0, "What the difference of logprobs is multiplied with.", gt=0, source=ON_POLICY
-        )
-
-        def __attrs_post_init__(self) -> None:
-            DistillationParams.__attrs_post_init__(self)
-            given = [
-                field.name
-                for field in attrs.fields(RolloutParams)
-                if getattr(self, field.name) != field.default
-            ]
-            if given and not self.rollouts:
-                raise ValueError(
-                    f"'{given[0]}' is for rollouts: true; a prompt is answered once, by the model alone"
-                )
+    Config = OPDParams
 
     health: ClassVar[Mapping[str, Band]] = {
         **Distillation.health,
@@ -184,6 +156,3 @@ class OPD(Distillation):
                 "the teacher says of every token what the student says, so there is nothing to learn from it: "
                 "name a larger model, or `teacher.model.init_from_checkpoint`"
             )
-
-
-OPDParams = OPD.Config

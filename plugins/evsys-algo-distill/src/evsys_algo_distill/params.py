@@ -8,8 +8,9 @@ import attrs
 
 from evsys import option
 from evsys_runtime.training.params import TrainingParams
+from evsys_runtime.training.rollout_params import RolloutParams
 
-__all__ = ["COOKBOOK", "ON_POLICY", "DistillationParams"]
+__all__ = ["COOKBOOK", "ON_POLICY", "DistillationParams", "OPDParams"]
 
 ON_POLICY = "On-policy distillation, https://thinkingmachines.ai/blog/on-policy-distillation/"
 COOKBOOK = "Tinker cookbook, https://github.com/thinking-machines-lab/tinker-cookbook"
@@ -42,3 +43,27 @@ class DistillationParams(TrainingParams):
         source=_RANK,
     )
     max_tokens: int = option(256, "Most tokens of one answer.", ge=1, le=10_000_000)
+
+
+@attrs.frozen(kw_only=True)
+class OPDParams(DistillationParams, RolloutParams):
+    """Params of `opd`."""
+
+    group_size: int = option(4, "Answers to each prompt, or rollouts of each task.", ge=1, source=COOKBOOK)
+    rollouts: bool = option(
+        False,
+        "Rows are tasks, as `rl` takes them: an agent works on each, and the student learns from what it said in every turn.",
+    )
+    kl_coef: float = option(
+        1.0, "What the difference of logprobs is multiplied with.", gt=0, source=ON_POLICY
+    )
+
+    def __attrs_post_init__(self) -> None:
+        DistillationParams.__attrs_post_init__(self)
+        given = [
+            field.name for field in attrs.fields(RolloutParams) if getattr(self, field.name) != field.default
+        ]
+        if given and not self.rollouts:
+            raise ValueError(
+                f"'{given[0]}' is for rollouts: true; a prompt is answered once, by the model alone"
+            )

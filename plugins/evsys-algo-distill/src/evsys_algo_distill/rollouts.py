@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from evsys.protocols import SamplingClient
     from evsys.types import HarborTask, Rollout, RunContext
-    from evsys_algo_distill.opd import OPDParams
+    from evsys_algo_distill.params import OPDParams
 
 __all__ = ["answers_in_turns"]
 

@@ -16,7 +16,8 @@ from attrs import validators
 
 from evsys import option
 from evsys.types import Message, TrainingBatch
-from evsys_algo_distill.distillation import Distillation, Prompt
+from evsys_algo_distill.answers import Prompt
+from evsys_algo_distill.distillation import Distillation
 from evsys_algo_distill.params import COOKBOOK, DistillationParams
 from evsys_runtime.training.bands import Band
 

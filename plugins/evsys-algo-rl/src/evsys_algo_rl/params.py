@@ -10,11 +10,13 @@ from attrs import validators
 
 from evsys import option
 from evsys_algo_rl.aggregation import AGGREGATIONS
-from evsys_algo_rl.shaping import OVERLONG
 from evsys_runtime.training.params import TrainingParams
 from evsys_runtime.training.rollout_params import RolloutParams
 
-__all__ = ["GuardParams", "RLParams"]
+__all__ = ["OVERLONG", "GuardParams", "RLParams"]
+
+OVERLONG = ("keep", "mask", "penalise")
+"""What is done about rollouts that were cut off: nothing, no loss on them, or a lower reward from before the limit."""
 
 _COOKBOOK = "Tinker cookbook, https://github.com/thinking-machines-lab/tinker-cookbook"
 _DR_GRPO = "Dr. GRPO, https://arxiv.org/abs/2503.20783"

@@ -9,10 +9,8 @@ from evsys.types import reaches
 if TYPE_CHECKING:
     from evsys_algo_rl.params import RLParams
 
-__all__ = ["LARGEST", "OVERLONG", "is_reward", "length_penalty", "overlong_penalty", "shaped"]
+__all__ = ["LARGEST", "is_reward", "length_penalty", "overlong_penalty", "shaped"]
 
-OVERLONG = ("keep", "mask", "penalise")
-"""What is done about rollouts that were cut off: nothing, no loss on them, or a lower reward from before the limit."""
 
 LARGEST = 1e12
 """Rewards beyond that, up or down, aren't trained on: losses are float32, and squares of gradients must fit, too."""

@@ -9,64 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from evsys import option
 from evsys.errors import BackendError, ConfigError, Problem
 from evsys.types import Checkpoint, ModelSpec
-from evsys_backend_local.engine.devices import Device, computes_on_gpu, require_device
-from evsys_backend_local.engine.limits import MAX_CONTEXT, MAX_TREE_ROWS, PREFIX_CACHE_MB
+from evsys_backend_local.config import CAPABILITIES, LocalConfig, offered
+from evsys_backend_local.engine.devices import computes_on_gpu, require_device
 
 if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
     from evsys_backend_local.client import LocalTrainingClient
     from evsys_backend_local.engine.threads import DaemonExecutor
 
-__all__ = ["LocalBackend", "LocalConfig", "offered"]
-
-#: Rows of a micro-batch: on a CPU they stay in its caches; a GPU wants more to do at a time.
-CPU_ROWS, GPU_ROWS = 256, 2048
-
-
-@attrs.frozen(kw_only=True)
-class LocalConfig:
-    """Where and how the model runs on this machine. What is trained belongs to the algorithm."""
-
-    device: Device = option(
-        "auto",
-        "What computes: numpy on the CPU (`cpu`), or torch on a GPU (`cuda`), which torch must be installed for. `auto` is the GPU "
-        "where torch is installed and finds one, else the CPU.",
-    )
-    workers: int | None = option(
-        None,
-        "Worker threads; by default one a CPU, on a GPU one. Results depend on it in the last bits.",
-        ge=1,
-    )
-    micro_batch_rows: int | None = option(
-        None,
-        f"Tokens that a worker computes at a time; bounds memory. By default {CPU_ROWS}, on a GPU {GPU_ROWS}.",
-        ge=32,
-        le=MAX_TREE_ROWS,
-        source="local-engine measurements: 256 to 512",
-    )
-    max_length: int | None = option(
-        None, "Longest sequence in tokens; by default the model's context.", ge=8, le=MAX_CONTEXT
-    )
-    coalesce: bool | None = option(
-        None,
-        "Answer sample calls that arrive while a batch is sampled together, after it. Faster where calls come at different "
-        "times, such as agents with many turns; results then depend on timing in the last bits. By default where the run "
-        "isn't `deterministic`.",
-    )
-    prefix_cache_mb: int = option(
-        PREFIX_CACHE_MB,
-        "Memory for the keys and values of prompts, kept from one sample call to the next: a turn of a conversation computes "
-        "only what it adds. Changes no result; 0 keeps nothing.",
-        ge=0,
-    )
-
-
-def offered(*, on_gpu: bool) -> frozenset[str]:
-    """Capabilities by device: torch doesn't promise the same bits on every GPU and in every version."""
-    return LocalBackend.capabilities - {"deterministic"} if on_gpu else LocalBackend.capabilities
+__all__ = ["LocalBackend"]
 
 
 class LocalBackend:
@@ -74,24 +27,7 @@ class LocalBackend:
 
     Config = LocalConfig
     free: ClassVar[bool] = True  # nothing that it does is paid for
-    capabilities: frozenset[str] = frozenset(
-        {
-            "averaged_weights",
-            "concurrent_runs",
-            "custom_loss",
-            "deterministic",
-            "full_finetune",
-            "loss_fns:cispo",
-            "loss_fns:cross_entropy",
-            "loss_fns:dro",
-            "loss_fns:importance_sampling",
-            "loss_fns:ppo",
-            "prompt_logprobs",
-            "resume",
-            "top_logprobs",
-            "top_prompt_logprobs",
-        }
-    )
+    capabilities: frozenset[str] = CAPABILITIES
     concurrent_arms: ClassVar[int] = 1  # one run keeps all cores of a machine busy
     honours: ClassVar[frozenset[str]] = frozenset(
         {

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evsys.errors import BackendError, ConfigError, Problem
 from evsys.protocols import Renderer, Tokenizer
 from evsys.types import AdamParams, Checkpoint, Datum, ForwardResult, LossFn, ModelSpec, OptimResult
-from evsys_backend_local.backend import CPU_ROWS, GPU_ROWS, LocalConfig, offered
+from evsys_backend_local.config import CPU_ROWS, GPU_ROWS, LocalConfig, offered
 from evsys_backend_local.engine import adam
 from evsys_backend_local.engine.abort import Abort, AbortedError
 from evsys_backend_local.engine.arrays import NUMPY

@@ -10,7 +10,7 @@ import attrs
 
 from evsys_record.files import read_json, write_json
 from evsys_record.hashing import file_digest
-from evsys_record.marks import Mark
+from evsys_record.past import Mark
 
 __all__ = [
     "AUDIT",

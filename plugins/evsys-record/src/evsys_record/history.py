@@ -14,12 +14,12 @@ from evsys.errors import ConfigError
 from evsys.types.evidence import Settling, SettlingPoint
 from evsys.types.results import Comparison, Outcome, Verdict
 from evsys.types.rollouts import Usage
+from evsys_record.citations import resting_on_retracted
 from evsys_record.index import Index
 from evsys_record.index_tables import full_text
 from evsys_record.looks import Ledger
 from evsys_record.marks import marks_of
 from evsys_record.past import History, LookPlace, PastExperiment, PastRun, Reindexed, Unreadable
-from evsys_record.retraction import resting_on_retracted
 
 __all__ = [
     "OUTCOMES",

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import attrs
+from evsys_record.past import Mark, MarkKind, PastExperiment
 
 if TYPE_CHECKING:
     from evsys.types import Conclusion
-    from evsys_record.past import PastExperiment
 
 __all__ = [
     "DISQUALIFYING",
     "HACKING_SUSPECTED",
-    "Mark",
-    "MarkKind",
     "concluded_labels",
     "disqualifying",
     "labels",
@@ -23,19 +20,6 @@ __all__ = [
     "with_marks",
 ]
 
-MarkKind = Literal[
-    "retracted",
-    "rests_on_retracted",
-    "edited",
-    "audit_differs",
-    "dry",
-    "simulated",
-    "leaked",
-    "reward_hacking",
-    "question_changed",
-    "look",
-    "ledger_rebuilt",
-]
 
 HACKING_SUSPECTED = "reward_hacking_suspected"
 """The key of `extra` in a conclusion that names the runs whose guard raised an alarm."""
@@ -44,15 +28,6 @@ DISQUALIFYING: frozenset[MarkKind] = frozenset(
     {"retracted", "rests_on_retracted", "edited", "audit_differs", "dry", "simulated", "leaked"}
 )
 """Marks of experiments that nothing can be recommended from."""
-
-
-@attrs.frozen(kw_only=True)
-class Mark:
-    """A reason to be careful with a conclusion: its `kind` for programs, a `label` of a few words for tables, and a sentence."""
-
-    kind: MarkKind
-    label: str
-    says: str
 
 
 def marks_of(past: PastExperiment) -> tuple[Mark, ...]:

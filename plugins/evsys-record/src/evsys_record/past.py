@@ -12,13 +12,14 @@ from evsys.types.results import ArmResult, Comparison, Conclusion, MetricValue, 
 from evsys.types.rollouts import Usage
 from evsys_record.attempts import Attempt
 from evsys_record.differing import Difference
-from evsys_record.marks import Mark
 
 __all__ = [
     "EXPERIMENT_STATUSES",
     "RUN_STATUSES",
     "History",
     "LookPlace",
+    "Mark",
+    "MarkKind",
     "NearArm",
     "PastEvaluation",
     "PastExperiment",
@@ -31,6 +32,31 @@ __all__ = [
     "Superseded",
     "Unreadable",
 ]
+
+
+MarkKind = Literal[
+    "retracted",
+    "rests_on_retracted",
+    "edited",
+    "audit_differs",
+    "dry",
+    "simulated",
+    "leaked",
+    "reward_hacking",
+    "question_changed",
+    "look",
+    "ledger_rebuilt",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Mark:
+    """A reason to be careful with a conclusion: its `kind` for programs, a `label` of a few words for tables, and a sentence."""
+
+    kind: MarkKind
+    label: str
+    says: str
+
 
 EXPERIMENT_STATUSES = (*get_args(Status), "running", "crashed", "unreadable")
 """How an experiment ended; `running` while somebody holds its lock, `crashed` where its process is gone and never said how it

@@ -19,6 +19,7 @@ from evsys.types import (
 )
 from evsys_record.attempts import Attempt
 from evsys_record.audits import AuditCheck, audit_of
+from evsys_record.citations import Retracting
 from evsys_record.differing import Difference
 from evsys_record.lookups import Lookup, Lookups
 from evsys_record.past import (
@@ -34,7 +35,6 @@ from evsys_record.past import (
     Unreadable,
 )
 from evsys_record.result_trees import read_as, result_tree
-from evsys_record.retraction import Retracting
 from evsys_runtime.data.contamination import (
     BenchmarkCheck,
     DataCheck,

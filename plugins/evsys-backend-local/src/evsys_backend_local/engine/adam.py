@@ -6,7 +6,8 @@ import math
 
 import attrs
 
-from evsys_backend_local.engine.arrays import Array, arrays_of
+from evsys_backend_local.engine.arrays import Array
+from evsys_backend_local.engine.dispatch import arrays_of
 
 
 @attrs.frozen(kw_only=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from evsys_backend_local.engine import memory
 
-__all__ = ["NUMPY", "Array", "Arrays", "arrays_of"]
+__all__ = ["NUMPY", "Array", "Arrays"]
 
 Array = NDArray[Any]
 
@@ -151,12 +151,3 @@ NUMPY = Arrays(
     add_at=np.add.at,
     sum_runs=lambda x, starts: np.add.reduceat(x, starts, axis=0),
 )
-
-
-def arrays_of(x: Any) -> Arrays:
-    """The table whose array this is."""
-    if isinstance(x, np.ndarray):
-        return NUMPY
-    from evsys_backend_local.engine.torch_arrays import torch_arrays
-
-    return torch_arrays(x.device)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from evsys_backend_local.engine.arrays import Array, arrays_of
+from evsys_backend_local.engine.arrays import Array
+from evsys_backend_local.engine.dispatch import arrays_of
 from evsys_backend_local.engine.packing import IntArray
 from evsys_backend_local.engine.workspace import Workspace
 

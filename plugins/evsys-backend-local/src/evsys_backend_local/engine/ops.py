@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evsys_backend_local.engine.arrays import Array, arrays_of
+from evsys_backend_local.engine.arrays import Array
+from evsys_backend_local.engine.dispatch import arrays_of
 
 
 def rms_norm(x: Array, gain: Array, eps: float, out: Array) -> Array:

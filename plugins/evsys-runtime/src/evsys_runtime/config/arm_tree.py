@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from evsys_runtime.config import trees
 
-if TYPE_CHECKING:
-    from evsys_runtime.config.searching import Space
-
-__all__ = ["BASE_MODEL", "ArmTree", "Digests", "Expansion", "Origins", "Stage"]
+__all__ = ["BASE_MODEL", "ArmTree", "Digests", "Origins", "Stage"]
 
 BASE_MODEL = "base_model"
 """The baseline that is no arm: the model as it was before training."""
@@ -76,19 +73,6 @@ class ArmTree:
     origins: Origins
     digest: str
     stage: Stage | None = None
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Expansion:
-    """The arms of a file. Where they aren't `whole`, something is wrong with how they are given: what is found in them is
-    true, but others may be missing, and their names mean nothing. `unknown` are the paths in a run (`$` is the run) that
-    axes would set which can't be used. With a search they are those to look at beforehand, and `space` is what it chooses from.
-    """
-
-    arms: list[ArmTree] = attrs.field(factory=list)
-    whole: bool = True
-    unknown: frozenset[str] = frozenset()
-    space: Space | None = None
 
 
 class Digests:

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from evsys._plugins.refusals import closest
-from evsys_runtime.config import paths
+from evsys_runtime.config import paths, trees
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.model import AxisConfig, MatrixConfig
 from evsys_runtime.config.paths import Segment
@@ -26,8 +26,10 @@ __all__ = [
     "Step",
     "each_value",
     "in_order",
+    "invented",
     "read_axes",
     "run_path",
+    "same",
     "steps_of",
     "touch",
 ]
@@ -318,3 +320,16 @@ def in_order(steps: Sequence[Step], axes: Sequence[Axis], holds: Any) -> Iterato
             chosen[index] = NOT_SET
 
     return from_step(0)
+
+
+def invented(axis: Axis, base: Mapping[str, Any]) -> str | None:
+    """The mapping on the way to an axis's value that the base run lacks, None where it has all of them."""
+    for length in range(1, len(axis.path)):
+        if trees.get(base, axis.path[:length]) is trees.MISSING:
+            return paths.join(axis.path[:length])
+    return None
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values of a file are one: true isn't 1."""
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)

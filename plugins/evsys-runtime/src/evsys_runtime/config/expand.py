@@ -10,14 +10,16 @@ from typing import Any
 
 from evsys import structure
 from evsys_runtime.config import overrides as overrides_
-from evsys_runtime.config.arm_tree import BASE_MODEL, ArmTree, Digests, Expansion, Origins
+from evsys_runtime.config.arm_tree import BASE_MODEL, ArmTree, Digests, Origins
 from evsys_runtime.config.document import Document
+from evsys_runtime.config.expansion import Expansion
 from evsys_runtime.config.grid import arms_of_matrix
 from evsys_runtime.config.model import MatrixConfig
 from evsys_runtime.config.names import slug
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.scalars import describe
-from evsys_runtime.config.searching import Space, space_of_matrix
+from evsys_runtime.config.searching import space_of_matrix
+from evsys_runtime.config.space import Space
 
 __all__ = ["expand", "expand_document", "forms_of"]
 

@@ -14,24 +14,27 @@ from typing import Any
 from evsys._plugins.refusals import closest
 from evsys.errors import Problem
 from evsys_runtime.config import paths, trees
-from evsys_runtime.config.arm_tree import ArmTree, Digests, Expansion, Origins
+from evsys_runtime.config.arm_tree import ArmTree, Digests, Origins
 from evsys_runtime.config.axes import (
     NOT_SET,
     Axis,
     Condition,
     each_value,
     in_order,
+    invented,
     read_axes,
     run_path,
+    same,
     steps_of,
 )
 from evsys_runtime.config.document import Document
+from evsys_runtime.config.expansion import Expansion
 from evsys_runtime.config.model import MatrixConfig
 from evsys_runtime.config.naming import Namer
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.scalars import describe
 
-__all__ = ["MAX_ARMS", "arms_of_matrix", "base_run", "invented", "nobody_has", "same", "set_by"]
+__all__ = ["MAX_ARMS", "arms_of_matrix", "base_run", "nobody_has", "set_by"]
 
 MAX_ARMS = 100_000
 """More arms than anybody means; a matrix beyond this is refused before it is built."""
@@ -94,14 +97,6 @@ def _arms(grid: _Grid, place: str, chosen: Iterable[tuple[int, ...]], namer: Nam
         name = run["name"] = namer.name(numbers, run)
         marks = [pairs[index] for pairs, index in zip(origins, numbers, strict=True) if index != NOT_SET]
         yield ArmTree(name=name, tree=run, origins=Origins(base=place, axes=(*marks, *made)), digest=digest)
-
-
-def invented(axis: Axis, base: Mapping[str, Any]) -> str | None:
-    """The mapping on the way to an axis's value that the base run lacks, None where it has all of them."""
-    for length in range(1, len(axis.path)):
-        if trees.get(base, axis.path[:length]) is trees.MISSING:
-            return paths.join(axis.path[:length])
-    return None
 
 
 def _too_many(document: Document, size: int | None) -> Any:
@@ -220,8 +215,3 @@ def _dotted_paths(tree: Any, prefix: str = "") -> list[str]:
     for key, value in tree.items():
         found += [f"{prefix}{key}", *_dotted_paths(value, f"{prefix}{key}.")]
     return found
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two values of a file are one: true isn't 1."""
-    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)

@@ -16,8 +16,8 @@ from evsys_runtime.config.judging import Judging
 from evsys_runtime.config.model import RunConfig, SearchConfig
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.config.reading import Reader
-from evsys_runtime.config.searching import Space
 from evsys_runtime.config.selection import SEARCH_BY
+from evsys_runtime.config.space import Space
 
 __all__ = ["PlannedSearch", "check_baseline", "check_search", "refuse_search_alone"]
 

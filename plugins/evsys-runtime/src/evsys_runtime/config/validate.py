@@ -55,8 +55,8 @@ from evsys_runtime.config.report import Report
 from evsys_runtime.config.reruns import controls
 from evsys_runtime.config.root import find_project_root
 from evsys_runtime.config.search_plan import PlannedSearch, check_baseline, check_search, refuse_search_alone
-from evsys_runtime.config.searching import Space
 from evsys_runtime.config.side_by_side import side_by_side
+from evsys_runtime.config.space import Space
 from evsys_runtime.data.scope import DataScope, use_scope
 
 __all__ = ["load_experiment"]

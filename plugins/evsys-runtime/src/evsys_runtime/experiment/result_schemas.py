@@ -12,11 +12,11 @@ from typing import Any
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, ExperimentResult
 from evsys_record.audits import Audit
+from evsys_record.citations import Retracting
 from evsys_record.files import FORMAT
 from evsys_record.lookups import Lookups
 from evsys_record.past import History, Reindexed, Shown
 from evsys_record.result_trees import read_as, result_tree
-from evsys_record.retraction import Retracting
 from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.data.result_store import StoreInfo
 from evsys_runtime.experiment.estimate.results import Comparing, Planned

@@ -11,7 +11,7 @@ from small_project import METADATA
 from evsys.errors import ConfigError, RunError
 from evsys_record.jsonl import read_jsonl
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.search import search_scores
+from evsys_runtime.experiment.search import judged_scores
 
 RATE = "algorithm.params.learning_rate"
 SPACE = """
@@ -274,7 +274,7 @@ def test_a_search_ends_in_the_confirmation_of_its_winner(project):
 
 def story(directory):
     """What a search decided: its proposals and its answers."""
-    judged = read_jsonl(Path(directory) / search_scores.JUDGED, missing_ok=True)
+    judged = read_jsonl(Path(directory) / judged_scores.JUDGED, missing_ok=True)
     return proposals(directory), [{k: v for k, v in one.items() if k != "time"} for one in judged]
 
 
@@ -316,7 +316,7 @@ def test_cut_off_behind_any_decision_it_makes_the_same_choices(project, monkeypa
 
     def cut(self, record):
         original(self, record)
-        if self.path.name in ("proposals.jsonl", search_scores.JUDGED):
+        if self.path.name in ("proposals.jsonl", judged_scores.JUDGED):
             calls.append(1)
             if len(calls) == at:
                 raise KeyboardInterrupt

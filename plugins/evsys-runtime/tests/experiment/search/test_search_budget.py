@@ -12,7 +12,7 @@ from small_project import METADATA, forgotten
 
 from evsys_record.jsonl import read_jsonl
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.search import search_scores
+from evsys_runtime.experiment.search import judged_scores
 
 SPACE = """
 base_run:
@@ -74,7 +74,7 @@ def proposals(result):
 
 
 def judged(result):
-    lines = read_jsonl(Path(result.directory) / search_scores.JUDGED, missing_ok=True)
+    lines = read_jsonl(Path(result.directory) / judged_scores.JUDGED, missing_ok=True)
     return [{key: value for key, value in line.items() if key != "time"} for line in lines]
 
 

@@ -9,7 +9,7 @@ import attrs
 
 from evsys.types import Claim, Purpose
 from evsys_record.differing import Difference
-from evsys_record.marks import Mark
+from evsys_record.past import Mark
 
 __all__ = [
     "ComparedArms",

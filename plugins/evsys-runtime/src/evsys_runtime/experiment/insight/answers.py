@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import attrs
 
 from evsys.types import Comparison
 from evsys_record.marks import disqualifying
 from evsys_record.past import PastExperiment
-
-if TYPE_CHECKING:
-    from evsys_runtime.experiment.insight.findings import Known
+from evsys_runtime.experiment.insight.known_experiments import Known
 
 __all__ = ["Answers"]
 

@@ -15,7 +15,8 @@ from evsys_record.past import PastExperiment, PastRun
 from evsys_record.result_files import read_run_result
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, positive
 from evsys_runtime.experiment.insight.costs import TypicalRun
-from evsys_runtime.experiment.insight.findings import Known, winners_of
+from evsys_runtime.experiment.insight.findings import winners_of
+from evsys_runtime.experiment.insight.known_experiments import Known
 from evsys_runtime.experiment.insight.results import BestRecipe
 
 __all__ = ["best_recipes"]

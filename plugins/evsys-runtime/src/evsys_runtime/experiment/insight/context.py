@@ -19,7 +19,8 @@ from evsys_record.text import cut
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.best_recipes import best_recipes
 from evsys_runtime.experiment.insight.failures import failure_classes
-from evsys_runtime.experiment.insight.findings import Known, Worded, findings, sentences
+from evsys_runtime.experiment.insight.findings import Worded, findings, sentences
+from evsys_runtime.experiment.insight.known_experiments import Known
 from evsys_runtime.experiment.insight.markdown import SECTIONS
 from evsys_runtime.experiment.insight.results import Context, FailureClass, Spent, WayToFail
 from evsys_runtime.experiment.insight.text_budget import Whole

@@ -7,71 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types import Comparison
-from evsys_record.history import Question, ask, found_by
-from evsys_record.index import Index
-from evsys_record.looks import Ledger
 from evsys_record.marks import disqualifying, labels
 from evsys_record.past import PastExperiment
 from evsys_record.text import cut, listed
 from evsys_runtime.experiment.insight.answers import Answers
-from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
+from evsys_runtime.experiment.insight.known_experiments import Known
 from evsys_runtime.experiment.insight.results import BestRecipe, Finding, Retracted, Unfinished, WayToFail
 
-__all__ = ["Findings", "Known", "Worded", "findings", "sentences", "winners_of"]
+__all__ = ["Findings", "Worded", "findings", "sentences", "winners_of"]
 
 _LONGEST = 240
 _MOST_ARMS = 8
-_MOST_LOOKS = 6
 _IN_WORDS = ("rests_on_retracted",)
 """Marks that a finding has in words of its own."""
 
 _UNFINISHED = ("running", "crashed", "cancelled", "budget_stopped")
-
-type Numbers = frozenset[int]
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Known:
-    """Every experiment on record, the newest first, the config of each of their arms, and all looks at their questions."""
-
-    experiments: tuple[PastExperiment, ...]
-    configs: Mapping[tuple[str, str], Numbers]
-    ledger: Ledger
-
-    @classmethod
-    def of(cls, index: Index, on_record: ArmsOnRecord | None = None) -> Known:
-        """What the index has, dry runs apart."""
-        on_record = on_record or ArmsOnRecord.of(index)
-        folders = dict(found_by(index, Question()))
-        configs = {
-            (folders[experiment], arm): numbers
-            for experiment, arm, numbers in on_record.arms
-            if experiment in folders
-        }
-        experiments = ask(index, Question()).experiments
-        return cls(experiments=experiments, configs=configs, ledger=Ledger.of(index))
-
-    def recipe(self, past: PastExperiment, arm: str) -> object:
-        """What is the same for arms of the same config, judged alike; where the config isn't known an arm is like itself alone."""
-        return self.configs.get((past.experiment_id, arm), (past.experiment_id, arm)), past.metric
-
-    def arm_question(self, past: PastExperiment, arm: str) -> object:
-        """What is the same for experiments that ask the same about an arm: recipe, metric, claim, and recipe of the baseline."""
-        baseline = self.configs.get((past.experiment_id, past.baseline or ""), past.baseline)
-        return self.recipe(past, arm), baseline, past.claim or "better"
-
-    def question(self, past: PastExperiment) -> object:
-        """What is the same for experiments that ask the same about all their arms."""
-        return frozenset(self.arm_question(past, each.arm) for each in past.comparisons)
-
-    def series(self, past: PastExperiment) -> Iterator[str]:
-        """What all looks at the question of an experiment came to, the oldest first, if there are several."""
-        if past.look is not None and past.look.of > 1:
-            looks = self.ledger.series_of(past.experiment_id)
-            left = len(looks) - _MOST_LOOKS
-            before = [f"{left} more"] if left > 0 else []
-            told = (f"{look.verdict} {look.effect or 0.0:+.2g}" for look in looks[-_MOST_LOOKS:])
-            yield f"all looks: {', '.join([*before, *told])}"
 
 
 @attrs.frozen

@@ -18,8 +18,9 @@ from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.coming_look import at_coming_look, coming_level
 from evsys_runtime.experiment.insight.costs import TypicalRun, per, rank
 from evsys_runtime.experiment.insight.failures import BAD, failure_classes
-from evsys_runtime.experiment.insight.findings import Known, Worded, findings, winners_of
+from evsys_runtime.experiment.insight.findings import Worded, findings, winners_of
 from evsys_runtime.experiment.insight.follow_up_config import Resolved
+from evsys_runtime.experiment.insight.known_experiments import Known
 from evsys_runtime.experiment.insight.levers import levers
 from evsys_runtime.experiment.insight.open_questions import unanswered
 from evsys_runtime.experiment.insight.raised_limits import resume_command

@@ -10,7 +10,7 @@ import attrs
 from evsys.types.evidence import Look, SettlingPoint
 from evsys.types.results import Comparison
 from evsys_record.differing import Difference
-from evsys_record.marks import Mark, MarkKind
+from evsys_record.past import Mark, MarkKind
 
 __all__ = [
     "BestRecipe",

@@ -21,7 +21,7 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan, SuccessMetric
 from evsys_runtime.config.search_plan import PlannedSearch
 from evsys_runtime.experiment.insight.failure_regions import KnownBad
-from evsys_runtime.experiment.search.search_scores import JudgedScore, judged_scores
+from evsys_runtime.experiment.search.judged_scores import JudgedScore, judged_scores
 from evsys_runtime.experiment.state.resolved import resolved_runs
 from evsys_runtime.experiment.verdict.scores import final_scoring, value_of
 

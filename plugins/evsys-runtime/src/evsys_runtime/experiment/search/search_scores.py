@@ -14,49 +14,20 @@ from evsys import HookManager
 from evsys.errors import boundary
 from evsys.types import EvaluationResult, RunContext
 from evsys_record.encoding import now
-from evsys_record.experiment_record import ExperimentRecord
-from evsys_record.jsonl import JsonlWriter, read_jsonl
+from evsys_record.jsonl import JsonlWriter
 from evsys_runtime.config.plan import ArmConfig, SuccessMetric
+from evsys_runtime.experiment.search.judged_scores import JUDGED, JudgedScore, judged_scores
+from evsys_runtime.experiment.search.search import Searching
 from evsys_runtime.experiment.verdict.scores import metric_of
 
 if TYPE_CHECKING:
-    from evsys_runtime.experiment.search.search import Searching
     from evsys_runtime.experiment.state.session import Session
 
-__all__ = ["JUDGED", "JudgedScore", "ScoreJudge", "judged_scores", "register_judge"]
+__all__ = ["ScoreJudge", "register_judge"]
 
-JUDGED = "search.jsonl"
-"""The scores in training that a search was asked about, in the order in which it was, each with its answer."""
 
 _LOOK_SECONDS = 0.1
 """Time between two looks at what is being scored; a score that this run made is told of at once."""
-
-
-@attrs.frozen(kw_only=True)
-class JudgedScore:
-    """A score in the training of arm `n`, of which more is better, None where it is no number; and whether the arm went on."""
-
-    n: int
-    run_id: str
-    repeat: int
-    step: int
-    score: float | None
-    keep: bool
-
-
-def judged_scores(record: ExperimentRecord, repeat: int) -> dict[int, list[JudgedScore]]:
-    """What is on record of one repeat of each arm, by the arm's number.
-
-    Raises:
-        StoreError: it can't be read.
-    """
-    found: dict[int, list[JudgedScore]] = {}
-    for line in read_jsonl(record.directory / JUDGED, missing_ok=True):
-        fields = {field.name: line[field.name] for field in attrs.fields(JudgedScore)}
-        judged = JudgedScore(**fields)
-        if judged.repeat == repeat:
-            found.setdefault(judged.n, []).append(judged)
-    return found
 
 
 def register_judge(session: Session, arm: ArmConfig, hooks: HookManager) -> None:
