@@ -144,3 +144,17 @@ def test_without_an_author_the_authors_hold_the_copyright(evsys, tmp_path):
     assert "authors" not in pyproject(tmp_path / "evsys-first-try")
     licence = (tmp_path / "evsys-first-try/LICENSE").read_text(encoding="utf-8")
     assert "The authors of evsys-first-try" in licence
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_kind_that_no_experiment_can_use_is_warned_of(evsys, kind):
+    outcome = evsys("new-plugin", kind, "first-try")
+    assert outcome.code == 0
+    keys = {"deployer": "$.deploy", "launcher": "$.launcher"}
+    expected = (
+        f"no experiment can use a {kind} yet, since {keys[kind]} is not in this version"
+        if kind in keys
+        else ""
+    )
+    assert expected in outcome.err
+    assert ("warning" in outcome.err) == (kind in keys)

@@ -54,6 +54,7 @@ def new_plugin(kind: str, name: str, *, directory: Path | None, author: str | No
     _refuse_full(target)
     written = write_plugin_package(names, target, person)
     steps = _next_steps(names, target)
+    _warn_of_later_kind(kind)
     if as_json:
         paths = [path.relative_to(target).as_posix() for path in written]
         facts = {"kind": kind, "name": name, "distribution": names.distribution, "package": names.package}
@@ -64,6 +65,19 @@ def new_plugin(kind: str, name: str, *, directory: Path | None, author: str | No
     echo("\nNext:")
     for step in steps:
         echo(f"  {step}")
+
+
+def _warn_of_later_kind(kind: str) -> None:
+    """Warn if no experiment of this version can use plugins of a kind."""
+    from evsys_runtime.config.later import NOT_YET, later_key_of_kind
+
+    key = later_key_of_kind(kind)
+    if key is not None:
+        echo(
+            f"warning: no experiment can use a {kind} yet, since $.{key} is {NOT_YET}; "
+            "its conformance checks run",
+            err=True,
+        )
 
 
 def _refuse_unknown_kind(kind: str) -> None:

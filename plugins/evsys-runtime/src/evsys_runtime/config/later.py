@@ -13,12 +13,15 @@ from typing import Any
 from evsys._plugins.refusals import NOT_YET
 from evsys_runtime.config import paths, trees
 
-__all__ = ["NOT_YET", "later_keys", "later_names", "older_block"]
+__all__ = ["NOT_YET", "later_key_of_kind", "later_keys", "later_names", "older_block"]
 
 _EXPERIMENT = (
     "deploy",
     "launcher",
 )
+_KINDS: Mapping[str, str] = {"deployer": "deploy", "launcher": "launcher"}
+"""The key of an experiment that names plugins of a kind which nothing else names."""
+
 _KEYS: Mapping[str, tuple[str, ...]] = {"experiment": _EXPERIMENT, "run": (), "benchmark": ()}
 _HINTS: Mapping[str, str] = {}
 
@@ -49,6 +52,12 @@ def later_keys(scope: str, tree: Mapping[str, Any], root: str = "$") -> Iterator
         segments = paths.parse(name)
         if trees.get(tree, segments) not in (None, trees.MISSING):
             yield paths.join(segments, root), _HINTS.get(name)
+
+
+def later_key_of_kind(kind: str) -> str | None:
+    """The key that would name plugins of this kind and that this version doesn't act on; None if experiments can use the kind."""
+    key = _KINDS.get(kind)
+    return key if key in _EXPERIMENT else None
 
 
 def later_names(scope: str) -> tuple[str, ...]:
