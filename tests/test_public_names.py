@@ -22,7 +22,15 @@ TOOLKIT = """BUILTIN_LOSSES BaseAlgorithm Band BenchmarkConfig ByteTokenizer Cha
     scheduled shared_breaker shared_limiter stop_gradient to_datum trajectories with_retries"""
 
 PUBLIC = (
-    *("evsys", "evsys.errors", "evsys.hooks", "evsys.hookspecs", "evsys.protocols", "evsys.types"),
+    *(
+        "evsys",
+        "evsys.errors",
+        "evsys.hooks",
+        "evsys.hookspecs",
+        "evsys.optional",
+        "evsys.protocols",
+        "evsys.types",
+    ),
     *("evsys_sdk", "evsys_sdk.algorithms", "evsys_sdk.experiment", "evsys_sdk.protocols", "evsys_sdk.runner"),
     *("evsys_runtime", "evsys_record", "evsys_stats", "evsys_conformance"),
     *("evsys_algo_sft", "evsys_algo_rl", "evsys_algo_dpo", "evsys_algo_distill"),

@@ -39,6 +39,7 @@ CULPRITS = {
         "AsksAtImport": "test_import_needs_no_network",
         "PrintsAtImport": "test_import_prints_nothing",
         "SleepsAtImport": "test_import_is_quick",
+        "MisspellsAMember": "test_optional_members_are_spelt_right",
     },
     "transform": {
         "Mutates": "test_rows_are_left_as_they_were",

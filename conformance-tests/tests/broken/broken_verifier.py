@@ -130,6 +130,10 @@ class Fickle(Right):
         return float(next(self._calls) % 2)
 
 
+class MisspellsAMember(Right):
+    determinstic = False
+
+
 class NoRange(Right):
     reward_range = None
 

@@ -15,6 +15,7 @@ import pytest
 
 from evsys import current_registry
 from evsys.errors import PluginNotFoundError
+from evsys.optional import SupportsLora, declared
 from evsys.types import AdamParams, Checkpoint, ModelSpec, RunResult, StopFlag
 from evsys_conformance import runs, toy
 from evsys_conformance.checks.plugin import PluginConformance
@@ -79,12 +80,12 @@ class AlgorithmConformance(PluginConformance):
     @pytest.fixture
     def data(self, plugin: Any, facts: Mapping[str, Any]) -> Any:
         """Rows to train on, typed or with columns as a data file has them."""
-        return facts["rows"] if "rows" in facts else toy.rows(getattr(plugin, "shape", "chat"))
+        return facts["rows"] if "rows" in facts else toy.rows(declared(plugin, "shape", "chat"))
 
     @pytest.fixture
     def dataset(self, plugin: Any, data: Any) -> Any:
         """The rows as a run's dataset, in the shape that it trains on."""
-        return toy.as_dataset(data, getattr(plugin, "shape", "chat"))
+        return toy.as_dataset(data, declared(plugin, "shape", "chat"))
 
     @pytest.fixture
     def attempt(self, make: Callable[[], Any], subject: Subject, dataset: Any, tmp_path: Path) -> Train:
@@ -334,7 +335,7 @@ async def _roles(algorithm: Any, model: ModelSpec, folder: Path) -> AsyncIterato
     """A client for each role that an algorithm can't do without: a model that has learnt a little of the toy task."""
     async with AsyncExitStack() as stack:
         found: dict[str, Any] = {}
-        for name in sorted(getattr(algorithm, "required_roles", ())):
+        for name in sorted(declared(algorithm, "required_roles", ())):
             backend, place = mock_backend(), folder / name
             place.mkdir(exist_ok=True)
             client = await backend.prepare(model, place, 1)
@@ -347,5 +348,5 @@ async def _roles(algorithm: Any, model: ModelSpec, folder: Path) -> AsyncIterato
 
 
 def _model(algorithm: Any) -> ModelSpec:
-    lora = algorithm.lora() if hasattr(algorithm, "lora") else runs.MODEL.lora
+    lora = algorithm.lora() if isinstance(algorithm, SupportsLora) else runs.MODEL.lora
     return ModelSpec(name=runs.MODEL.name, lora=lora)

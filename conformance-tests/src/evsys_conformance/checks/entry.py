@@ -13,6 +13,7 @@ import pytest
 from evsys import current_registry, use_registry
 from evsys._plugins.refusals import known
 from evsys.errors import EvsysError, PluginLoadError
+from evsys.optional import misspelt
 from evsys_conformance.budget import QUICK_SECONDS, Import
 from evsys_conformance.declare import check, check_of, checks_of
 from evsys_conformance.findings import Words, breach, require
@@ -180,6 +181,19 @@ class EntryConformance:
             "the plugin's attribute `name` isn't the name of its entry point",
             seen=said,
             wanted=f"name = {name!r}, or no attribute `name` at all",
+        )
+
+    @check(calls=False)
+    def test_optional_members_are_spelt_right(self, loaded: Any, subject: Subject) -> None:
+        """No public member of a class has nearly the name of an optional member: a misspelt one is never asked for."""
+        if not isinstance(loaded, type):
+            pytest.skip("it is no class")
+        found = misspelt(subject.kind, loaded)
+        require(
+            not found,
+            "a public member has nearly the name of an optional member, so evsys does not see it",
+            seen=Words(", ".join(found)),
+            wanted=f"{', '.join(found.values())}; or, for a member of its own, another name or one with an underscore",
         )
 
     @check(before_loading=True)

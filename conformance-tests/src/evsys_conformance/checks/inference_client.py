@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from evsys.optional import SupportsPromptLogprobs, declared
 from evsys.types import Completion, Message, SamplingParams
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
@@ -124,7 +125,7 @@ class InferenceClientConformance(PluginConformance):
         """Asked at the same time, each conversation has the answer that it has alone. Skipped for a client that declares
         `deterministic = False`.
         """
-        if getattr(plugin, "deterministic", True) is False:
+        if declared(plugin, "deterministic", True) is False:
             pytest.skip("declares that it isn't deterministic")
 
         async def both() -> tuple[list[str], list[str]]:
@@ -140,10 +141,10 @@ class InferenceClientConformance(PluginConformance):
         """A client that offers `prompt_logprobs` tells one for each token it is sent: NaN for the first, no more than 0 for others.
         Skipped for one that doesn't offer it.
         """
-        if not hasattr(plugin, "prompt_logprobs"):
+        if not isinstance(plugin, SupportsPromptLogprobs):
             pytest.skip("it has no prompt_logprobs, so it is no teacher")
         tokens = [104, 105, 33, 104]
-        found = run(plugin.prompt_logprobs(tokens))
+        found: object = run(plugin.prompt_logprobs(tokens))
         told = list(found.logprobs or ()) if isinstance(found, Completion) else []
         require_equal(len(told), len(tokens), "the logprobs of its completion aren't one for each token")
         require(

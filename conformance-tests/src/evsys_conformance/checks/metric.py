@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import strategies as st
 
+from evsys.optional import declared
 from evsys.types import Message, Rollout, Score, Turn, Usage
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
@@ -32,7 +33,7 @@ class MetricConformance(PluginConformance):
     @pytest.fixture
     def samples(self, plugin: Any) -> int:
         """Enough samples of each task."""
-        return max(4, int(getattr(plugin, "needs_samples", 1)))
+        return max(4, int(declared(plugin, "needs_samples", 1)))
 
     @pytest.fixture
     def compute(self, plugin: Any) -> Compute:
@@ -104,7 +105,7 @@ class MetricConformance(PluginConformance):
             plugin = subject.build({**params, "k": 3})
             fewest = 3
         else:
-            fewest = int(getattr(plugin, "needs_samples", 1))
+            fewest = int(declared(plugin, "needs_samples", 1))
         if fewest < 2:
             pytest.skip("one sample is enough for it")
         try:
@@ -120,7 +121,7 @@ class MetricConformance(PluginConformance):
     @check(calls=False)
     def test_direction_is_max_or_min(self, plugin: Any) -> None:
         """The direction in which it is better is one of two words."""
-        said = getattr(plugin, "direction", "max")
+        said = declared(plugin, "direction", "max")
         require(
             said in {"max", "min"},
             "its `direction` is neither max nor min",
@@ -134,7 +135,7 @@ class MetricConformance(PluginConformance):
         if hasattr(plugin, "compute"):
             pytest.skip("looks at rewards, of which more is better unless it says otherwise")
         require(
-            hasattr(plugin, "direction"),
+            declared(plugin, "direction") is not None,
             "it looks at rollouts, and doesn't say in which direction it is better",
             wanted="direction = 'min' where less is better, else direction = 'max'",
         )
@@ -142,17 +143,17 @@ class MetricConformance(PluginConformance):
     @check()
     def test_stays_in_its_value_range(self, plugin: Any, measure: Compute, samples: int) -> None:
         """Where it declares a `value_range`, no tasks have a value outside; "rewards" is the range of those."""
-        declared = getattr(plugin, "value_range", None)
-        if declared is None:
+        bounds = declared(plugin, "value_range")
+        if bounds is None:
             pytest.skip("declares no value_range")
         try:
-            low, high = (0.0, 1.0) if declared == "rewards" else map(float, declared)
+            low, high = (0.0, 1.0) if bounds == "rewards" else map(float, bounds)
         except (TypeError, ValueError):
             low, high = math.nan, math.nan
         require(
             low <= high,
             "its value_range is no range",
-            seen=declared,
+            seen=bounds,
             wanted="(lowest, highest), or 'rewards'",
         )
 
@@ -175,7 +176,7 @@ class MetricConformance(PluginConformance):
         if not hasattr(plugin, "compute"):
             pytest.skip("looks at rollouts, not at rewards")
         passed, failed = (measure({"a": [value] * samples, "b": [value] * samples}) for value in (1.0, 0.0))
-        down = getattr(plugin, "direction", "max") == "min"
+        down = declared(plugin, "direction", "max") == "min"
         require(
             passed <= failed if down else passed >= failed,
             f"it says that all failed is better than all passed: {failed} for all failed, and for all passed",

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
+from evsys.optional import declared
 from evsys.types import AdamParams, ModelSpec
 from evsys_conformance import toy
 from evsys_conformance.checks.plugin import PluginConformance
@@ -65,7 +66,7 @@ class ModelOptionsConformance(PluginConformance):
 
 
 def _require_honoured(loaded: Any, option: str) -> None:
-    if option not in getattr(loaded, "honours", frozenset()):
+    if option not in declared(loaded, "honours", frozenset()):
         pytest.skip(f"doesn't say that it honours {option}")
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from evsys.optional import SupportsKeep
 from evsys.types import SearchAxis
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
@@ -149,7 +150,7 @@ class SearchConformance(PluginConformance):
     @check()
     def test_keeps_by_the_history_alone(self, plugin: Any, make: Callable[[], Any], space: Space) -> None:
         """Where it stops arms: yes or no, the same for the same history, and nothing is changed by asking."""
-        if not hasattr(plugin, "keep"):
+        if not isinstance(plugin, SupportsKeep):
             pytest.skip("stops no arm")
         _, history = _search(plugin, space, rounds=3)
         for entry in history:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import strategies as st
 
+from evsys.optional import declared
 from evsys.types import Message, NoScore, Rollout, Score
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
@@ -118,7 +119,7 @@ class VerifierConformance(PluginConformance):
     @check()
     def test_same_text_gets_the_same_reward(self, attempt: Attempt, plugin: Any) -> None:
         """Unless it declares `deterministic = False`, it judges a text as it did before."""
-        if getattr(plugin, "deterministic", True) is False:
+        if declared(plugin, "deterministic", True) is False:
             pytest.skip("declares that it isn't deterministic")
         for text in _ODD:
             said = {_value(attempt(text)) for _ in range(5)}
@@ -132,13 +133,13 @@ class VerifierConformance(PluginConformance):
     @check(calls=False)
     def test_reward_range_is_declared(self, loaded: Any) -> None:
         """`reward_range = (low, high)` says between which rewards it stays."""
-        declared: Any = getattr(loaded, "reward_range", None)
-        require(declared is not None, "it doesn't say which rewards it gives", wanted=_DECLARE)
-        numbers = isinstance(declared, tuple | list) and all(isinstance(end, int | float) for end in declared)
+        bounds: Any = declared(loaded, "reward_range")
+        require(bounds is not None, "it doesn't say which rewards it gives", wanted=_DECLARE)
+        numbers = isinstance(bounds, tuple | list) and all(isinstance(end, int | float) for end in bounds)
         require(
-            numbers and len(declared) == 2 and declared[0] <= declared[1],
+            numbers and len(bounds) == 2 and bounds[0] <= bounds[1],
             "its reward_range is no range",
-            seen=declared,
+            seen=bounds,
             wanted=_DECLARE,
         )
 

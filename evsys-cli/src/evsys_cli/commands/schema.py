@@ -79,8 +79,10 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
 
 def _schema(registry: Registry, kind: str, name: str) -> dict[str, Any]:
     """The schema of a plugin; of an algorithm also the bands in which it wants its metrics, under `x-health`."""
+    from evsys.optional import declared
+
     schema = registry.schema(kind, name)
-    health = getattr(registry.get(kind, name), "health", None) if kind == "algorithm" else None
+    health = declared(registry.get(kind, name), "health") if kind == "algorithm" else None
     if not isinstance(health, Mapping):
         return schema
     parts = ("low", "high", "why", "lasting")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from evsys.optional import declared
 from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.distillation import Distillation
 from evsys_algo_distill.params import OPDParams
@@ -86,7 +87,7 @@ class OPD(Distillation):
 
     def teacher_limit(self, ctx: RunContext) -> int | None:
         """The teacher's own context counts, too."""
-        limits = (self.longest_sequence(ctx), getattr(ctx.clients.teacher, "max_length", None))
+        limits = (self.longest_sequence(ctx), declared(ctx.clients.teacher, "max_length"))
         return min((limit for limit in limits if limit is not None), default=None)
 
     async def look_at_rows(self, ctx: RunContext) -> None:

@@ -15,6 +15,7 @@ import attrs
 from attrs import validators
 
 from evsys import option
+from evsys.optional import declared
 from evsys.types import Message, TrainingBatch
 from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.distillation import Distillation
@@ -155,7 +156,7 @@ class SDFT(Distillation):
 
     def teacher_limit(self, ctx: RunContext) -> int | None:
         """One token is drawn where the likeliest are asked for, and there must be room for it."""
-        limit = getattr(ctx.clients.policy, "max_length", None)
+        limit = declared(ctx.clients.policy, "max_length")
         return None if limit is None else limit - int(self.config.kl != "reverse")
 
     async def learn(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from evsys.errors import StoreError
+from evsys.optional import declared
 from evsys.types import ArmResult, EvaluationResult, ExperimentResult, RunContext
 from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts
@@ -50,7 +51,7 @@ class RunLogger:
 
     def evsys_run_started(self, ctx: RunContext) -> None:
         """Log the scores of the untrained model where another arm had them made, as far as they are there."""
-        self._catch_up(ctx, getattr(ctx.evaluate, "results", ()))
+        self._catch_up(ctx, declared(ctx.evaluate, "results", ()))
         self._raise_failure()
 
     def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:

@@ -13,6 +13,7 @@ import attrs
 
 from evsys import Registry, use_registry
 from evsys.errors import boundary
+from evsys.optional import declared
 from evsys.types import Checkpoint, LoraSpec, ModelSpec
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Engine:
         self._params = dict(params)
         self._directory = directory
         self._class = registry.get("backend", kind)
-        arms = getattr(self._class, "concurrent_arms", None)
+        arms = declared(self._class, "concurrent_arms")
         self._training = asyncio.Semaphore(arms or 1 << 16)
         self.bases: dict[str, BaseModel] = {}
 
@@ -88,7 +89,7 @@ class Engine:
     @property
     def simulated(self) -> bool:
         """Whether the backend only imitates a model."""
-        return bool(getattr(self._class, "simulated", False))
+        return bool(declared(self._class, "simulated", False))
 
     @property
     def training(self) -> AbstractAsyncContextManager[None]:
@@ -110,7 +111,7 @@ class Engine:
                 sampler=await client.sampling_client(),
                 tokenizer=client.tokenizer,
                 renderer=client.renderer,
-                context_length=getattr(client, "max_length", None),
+                context_length=declared(client, "max_length"),
             )
 
     async def prepare(self, spec: ModelSpec, seed: int, restore: Checkpoint | None = None) -> Prepared:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import attrs
 
 from evsys import option
+from evsys.optional import declared
 from evsys.types import ArmResult, EvaluationResult, Failure, RunContext
 from evsys_record.keep_rollouts import KeepRollouts
 from evsys_record.secrets import Redactor
@@ -205,7 +206,7 @@ class PrintProgress:
 
     def _scoring_seconds(self, ctx: RunContext, start: int) -> float | None:
         """Seconds of the scorings after step `start`; None where they aren't known."""
-        estimate = getattr(getattr(ctx, "evaluate", None), "estimate", None)
+        estimate = declared(getattr(ctx, "evaluate", None), "estimate")
         return None if estimate is None or self._total is None else estimate(start, self._total)
 
     def _draw(self, ctx: RunContext, what: Literal["training", "scoring", "both"]) -> None:

@@ -14,6 +14,7 @@ import attrs
 
 from evsys import option
 from evsys.errors import DataError
+from evsys.optional import declared
 from evsys.types import ArmResult, EvaluationResult, RunContext
 from evsys_record.encoding import utf8
 from evsys_record.files import storing, write_all, write_atomic
@@ -50,7 +51,7 @@ class CsvMetrics:
 
     def evsys_run_started(self, ctx: RunContext) -> None:
         """Add the scores of the untrained model where another arm had them made, as far as they are there."""
-        self._catch_up(ctx, getattr(ctx.evaluate, "results", ()))
+        self._catch_up(ctx, declared(ctx.evaluate, "results", ()))
 
     def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
         """Add a row of training metrics."""

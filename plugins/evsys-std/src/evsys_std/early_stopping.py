@@ -12,6 +12,7 @@ import attrs
 
 from evsys import option
 from evsys.errors import RunError
+from evsys.optional import declared
 from evsys.types import ArmResult, EvaluationResult, RunContext
 
 __all__ = ["EarlyStopping"]
@@ -78,7 +79,7 @@ class EarlyStopping:
     def evsys_run_started(self, ctx: RunContext) -> None:
         """Take up what an earlier attempt at this run had come to."""
         self._note_known(ctx)
-        read = getattr(ctx.record, "read_metrics", None)
+        read = declared(ctx.record, "read_metrics")
         if ctx.attempt > 1 and read is not None:
             for record in read("training"):
                 self._note_metrics(record["step"], record["values"])
@@ -117,7 +118,7 @@ class EarlyStopping:
 
     def _note_known(self, ctx: RunContext) -> None:
         """Take the scores that nobody told of: those of an earlier attempt, and those that another arm had made."""
-        for evaluation in getattr(ctx.evaluate, "results", ()):
+        for evaluation in declared(ctx.evaluate, "results", ()):
             if evaluation.step not in self._values:
                 self._note_scores(evaluation)
 
@@ -172,7 +173,7 @@ class EarlyStopping:
         """Wait for the monitored scores of the steps before; those of this one are submitted later."""
         while any(
             p["step"] < step and self.config.monitor.startswith(f"{p['benchmark']}.")
-            for p in getattr(ctx.evaluate, "pending", ())
+            for p in declared(ctx.evaluate, "pending", ())
         ):
             ctx.heartbeat()
             self._scored.clear()

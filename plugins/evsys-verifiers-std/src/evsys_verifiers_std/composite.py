@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys import option
+from evsys.optional import declared
 
 if TYPE_CHECKING:
     from evsys.types import NoScore, Rollout, Score, Usage
@@ -90,7 +91,7 @@ class Composite:
             for name, part in parts.items()
         }
         self.uses = tuple(sorted({name for one in self._bound.values() for name in (one.name, *one.uses)}))
-        said = (text for one in self._bound.values() for text in getattr(one.call, "warnings", ()))
+        said = (text for one in self._bound.values() for text in declared(one.call, "warnings", ()))
         self.warnings = tuple(dict.fromkeys(said))
         self.reward_range = hull(one.reward_range for one in self._bound.values())
 

@@ -13,6 +13,7 @@ import attrs
 
 from evsys import option
 from evsys.errors import PLUGIN_FAILURES, StoreError
+from evsys.optional import declared
 from evsys_verifiers_std.configured import Configured
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class LlmJudge(Configured):
         self._client: InferenceClient = current_registry().build(
             "inference_client", given.kind, dict(given.params), path="$.inference.params"
         )
-        self.warnings = tuple(getattr(self._client, "warnings", ()))
+        self.warnings = tuple(declared(self._client, "warnings", ()))
 
     async def __call__(
         self, model_output: str, expected: Any, params: Mapping[str, Any], rollout: Rollout | None = None

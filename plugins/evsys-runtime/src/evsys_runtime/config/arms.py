@@ -17,6 +17,7 @@ from evsys import structure
 from evsys._plugins.models import is_pydantic
 from evsys._plugins.shape import fields_of
 from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
+from evsys.optional import SupportsModelCheck, declared
 from evsys.types import ModelSpec
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
@@ -214,7 +215,9 @@ class Arms:
             if algorithm is not None and algorithm.built is not None:
                 problems += self._lacking(algorithm, backend)
             if model is not None and model.value is not None:
-                if hasattr(backend.built, "honours"):  # one that says nothing is taken to honour all options
+                if (
+                    declared(backend.built, "honours") is not None
+                ):  # one that says nothing is taken to honour all options
                     asked = self._asked(algorithm, model)
                     problems += self._memo(
                         ("honours", asked, id(backend.raw)), lambda: _ignored(asked, backend)
@@ -245,7 +248,7 @@ class Arms:
             or data.problems
         ):
             return ()
-        if not getattr(trainer, "whole_batches", False) or "batch_size" not in algorithm.value.params:
+        if not declared(trainer, "whole_batches", False) or "batch_size" not in algorithm.value.params:
             return ()
         rows = self._rows(data, _COUNTED * size)
         if rows is None:
@@ -266,7 +269,7 @@ class Arms:
             name: part for name in ROLES if (part := parts.get(name)) is not None and part.raw is not None
         }
         trainer: Any = None if algorithm is None else algorithm.built
-        wanted = bool(named) or bool(getattr(trainer, "required_roles", ()))
+        wanted = bool(named) or bool(declared(trainer, "required_roles", ()))
         if algorithm is None or trainer is None or backend is None or backend.value is None or not wanted:
             return ()
         if any(part.value is None or part.problems for part in named.values()):
@@ -290,7 +293,7 @@ class Arms:
     def _lacking(self, algorithm: _Part, backend: _Part) -> Problems:
         """What the algorithm as such, and its options that are in use, need and the backend doesn't offer."""
         kind, params = algorithm.value.kind, algorithm.value.params
-        requires = getattr(algorithm.built, "requires", ())
+        requires = declared(algorithm.built, "requires", ())
         if kind not in self._options:
             self._options[kind] = tuple(_needy_options(self.plugins.registry.config_of("algorithm", kind)))
         if not requires and not self._options[kind]:
@@ -317,8 +320,10 @@ class Arms:
     def _judged(self, algorithm: _Part | None, backend: _Part, model: _Part) -> list[Problem]:
         """What backend and algorithm themselves say of the model, where they offer to look."""
         trainer: Any = algorithm.built if algorithm is not None else None
-        judges = [(backend, "backend", "$.model.name")] if hasattr(backend.built, "validate_model") else []
-        if algorithm is not None and hasattr(trainer, "validate_model"):
+        judges = (
+            [(backend, "backend", "$.model.name")] if isinstance(backend.built, SupportsModelCheck) else []
+        )
+        if algorithm is not None and isinstance(trainer, SupportsModelCheck):
             judges.append((algorithm, "algorithm", "$.algorithm.params"))
         try:
             spec = adapter_of(trainer)
@@ -345,7 +350,7 @@ def _two_agents(algorithm: PluginSpec) -> Iterable[Problem]:
 
 
 def _unchainable(backend: _Part, one: _Part, two: _Part) -> Iterable[Problem]:
-    honours = getattr(backend.built, "honours", None)  # one that says nothing is taken to honour all options
+    honours = declared(backend.built, "honours")  # one that says nothing is taken to honour all options
     start = "init_from_checkpoint"
     loads = "resume" in getattr(backend.built, "capabilities", ())
     ignores = honours is not None and not {start, f"model.{start}"} & set(honours)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from evsys.optional import declared
 from evsys.types import LoraSpec, ModelSpec
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def asked_model(model: ModelConfig, algorithm: object) -> ModelSpec:
 
 def adapter_of(algorithm: object) -> LoraSpec:
     """What an algorithm trains; one that says nothing of it trains the usual adapter."""
-    lora = getattr(algorithm, "lora", None)
+    lora = declared(algorithm, "lora")
     spec: LoraSpec = lora() if callable(lora) else LoraSpec()
     return spec
 

@@ -21,6 +21,7 @@ from evsys.errors import (
     PluginNotFoundError,
     Problem,
 )
+from evsys.optional import declared
 from evsys.types import HarborTask
 from evsys_record.proofs import is_proof
 from evsys_runtime.config import files, paths, trees
@@ -202,7 +203,7 @@ class Benchmarks:
             for problem in built.problems:
                 path = where if short and problem.path == f"{where}.kind" else problem.path
                 self.reader.add(path, problem.message, problem.hint)
-            direction = getattr(built.plugin, "direction", None)
+            direction = declared(built.plugin, "direction")
             if direction not in {None, "max", "min"}:
                 self.reader.add(where, *wrong_direction(spec.kind, direction))
             needed = samples_needed(built.plugin, spec.kind)
@@ -234,7 +235,7 @@ class Benchmarks:
         self.reader.add_all(
             tuple(engine_problems(built.plugin, entry, self._scored, harness=harness, place=place))
         )
-        honours = getattr(built.plugin, "honours", None) if entry.engine_spec.kind != "auto" else None
+        honours = declared(built.plugin, "honours") if entry.engine_spec.kind != "auto" else None
         asked = {*tree, *(["num_samples"] if (entry.num_samples or 1) > 1 else [])}
         for option in _ENGINE_OPTIONS:
             if honours is not None and option in asked and option not in honours:
@@ -360,7 +361,7 @@ class Benchmarks:
 
     def _warnings(self, plugin: Any) -> None:
         """What a verifier or a client has to say of results."""
-        for warning in getattr(plugin, "warnings", ()):
+        for warning in declared(plugin, "warnings", ()):
             self.reader.report.warn(warning)
 
     def _task_problem(self, found: Tasks, task_id: str, message: str, name: str, where: str) -> None:

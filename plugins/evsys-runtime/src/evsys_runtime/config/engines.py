@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, Problem
+from evsys.optional import declared
 from evsys.types import HarborTask
 from evsys_runtime.config.model import BenchmarkConfig
 
@@ -47,7 +48,7 @@ def engine_problems(
 
     It says so by `check_work(tasks, environment, harness)`, if it has that: an exception is what is wrong.
     """
-    check = getattr(engine, "check_work", None)
+    check = declared(engine, "check_work")
     if not callable(check):
         return
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from evsys import Registry, structure
+from evsys.optional import declared
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.engines import engine_problems
@@ -76,7 +77,7 @@ def harness_of(run: RunConfig, algorithm: Any) -> Harness:
     Raises:
         ConfigError: the `environment` is neither a name nor a mapping with `kind` and `params`.
     """
-    if getattr(algorithm, "shape", "chat") != "task":
+    if declared(algorithm, "shape", "chat") != "task":
         return Harness(agent=run.agent)
     import_path, environment, prompt, turns = (
         run.algorithm.params.get(name, getattr(getattr(algorithm, "config", None), name, None))

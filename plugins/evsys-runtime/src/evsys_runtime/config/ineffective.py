@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from evsys.optional import declared
 from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.model import BenchmarkConfig, RunConfig
 
@@ -51,10 +52,10 @@ def _warm_up(name: str, steps: int, warm_up: Any) -> Iterator[str]:
 
 
 def _judgements(callback: Any, entries: Sequence[BenchmarkConfig], steps: int) -> Iterator[str]:
-    needed = getattr(callback, "judgements", None)
+    needed = declared(callback, "judgements")
     if needed is None:
         return
-    for name in getattr(callback, "monitored", ()):
+    for name in declared(callback, "monitored", ()):
         entry = next((entry for entry in entries if name.startswith(f"{entry.label}.")), None)
         every = 1 if entry is None else entry.run_every
         if every is None:  # refused elsewhere

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evsys.errors import PLUGIN_FAILURES, Problem
+from evsys.optional import declared
 from evsys_runtime.places import place_of
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ def over_rollouts(plugin: Any) -> bool:
 
 def samples_needed(plugin: Any, name: str) -> int:
     """How many samples of a task a metric needs: `needs_samples`, else the k of a name such as `pass@2`, else 1."""
-    declared = getattr(plugin, "needs_samples", None)
-    if isinstance(declared, int):
-        return max(1, declared)
+    needed = declared(plugin, "needs_samples")
+    if isinstance(needed, int):
+        return max(1, needed)
     of_k = _OF_K.fullmatch(name)
     return max(1, int(of_k[1])) if of_k is not None else 1
 
@@ -86,7 +87,7 @@ def try_metric(
     hint = _HINT_ROLLOUTS if over_rollouts(plugin) else _HINT
     try:
         values = [number_of(measure(plugin, made))]
-        if callable(own := getattr(plugin, "task_value", None)):
+        if callable(own := declared(plugin, "task_value")):
             values += [number_of(own(measured)) for measured in made.values()]
     except PLUGIN_FAILURES as exc:
         place = place_of(exc)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from evsys.optional import declared
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.reading import Reader
 
@@ -21,7 +22,7 @@ def check_monitored(reader: Reader, callback: Any, entries: Sequence[BenchmarkCo
         entries: the benchmark entries, their metrics filled in.
         place: where a wrong name is told of.
     """
-    for name in getattr(callback, "monitored", ()):
+    for name in declared(callback, "monitored", ()):
         problem = _problem(name, entries)
         if problem is not None:
             reader.add(place, *problem)

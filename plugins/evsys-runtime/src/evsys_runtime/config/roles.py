@@ -10,6 +10,7 @@ import attrs
 
 from evsys import Registry
 from evsys.errors import PluginError, Problem
+from evsys.optional import SupportsPromptLogprobs, SupportsRoleCheck, declared
 from evsys.types import LoraSpec, ModelSpec
 from evsys_runtime.config.asked_model import model_spec
 from evsys_runtime.config.building import Built, Plugins, complaints
@@ -63,8 +64,8 @@ def role_problems(
         backend: of the run, with its spec.
         roles: those that the run names, each with its own backend or inference client as built, or None for the run's.
     """
-    used: Mapping[str, Iterable[str]] = getattr(algorithm, "roles", {})
-    for name in getattr(algorithm, "required_roles", ()):
+    used: Mapping[str, Iterable[str]] = declared(algorithm, "roles", {})
+    for name in declared(algorithm, "required_roles", ()):
         if name not in roles:
             message = f"algorithm {kind!r} needs a {name}, and the run names none"
             hint = f"give the run `{name}: {{model: {{name: ...}}}}`"
@@ -82,7 +83,7 @@ def role_problems(
             continue
         spec, built = backend if role.backend is None else (role.backend, own)
         yield from _unable(name, role, spec, built, used[name])
-    if model is not None and known and hasattr(algorithm, "validate_roles"):
+    if model is not None and known and isinstance(algorithm, SupportsRoleCheck):
         yield from _judged(kind, algorithm, model, known)
 
 
@@ -100,7 +101,7 @@ def _beside_a_service(role: RoleConfig, path: str) -> Iterable[Problem]:
 
 def _cant_tell(name: str, spec: PluginSpec, client: Any, needed: Iterable[str]) -> Iterable[Problem]:
     """What is asked of a role that a service can't tell, or that its client doesn't ask for."""
-    offered = {"prompt_logprobs"} if hasattr(client, "prompt_logprobs") else set()
+    offered = {"prompt_logprobs"} if isinstance(client, SupportsPromptLogprobs) else set()
     for capability in sorted(set(needed) - offered) if client is not None else ():
         message = f"a {name} needs {capability!r}, which inference client {spec.kind!r} doesn't offer"
         hint = f"name another client, or a backend in {name}.backend"
@@ -119,11 +120,11 @@ def _unable(
         if capability not in offered:
             message = f"a {name} needs {capability!r}, which backend {spec.kind!r} doesn't offer"
             yield Problem(path=place, message=message, hint=f"name another backend in {name}.backend")
-    honours = getattr(backend, "honours", None)
+    honours = declared(backend, "honours")
     if honours is not None and role.model.init_from_checkpoint and "init_from_checkpoint" not in honours:
         message = f"backend {spec.kind!r} would ignore it"
         yield Problem(path=f"$.{name}.model.init_from_checkpoint", message=message)
-    validate = getattr(backend, "validate_model", None)
+    validate = declared(backend, "validate_model")
     if validate is not None:
         unable = f"backend {spec.kind!r} can't judge the model"
         place = f"$.{name}.model.name"

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, Problem
+from evsys.optional import SupportsKeep, SupportsSize, SupportsSpace
 from evsys_runtime.config.arm_tree import BASE_MODEL, ArmTree
 from evsys_runtime.config.arms import Arms
 from evsys_runtime.config.budgeting import known_steps
@@ -116,13 +117,13 @@ def check_search(
     if search is None:
         return None, None
     try:
-        for complaint in search.validate_space(space.axes) if hasattr(search, "validate_space") else ():
+        for complaint in search.validate_space(space.axes) if isinstance(search, SupportsSpace) else ():
             reader.add("$.matrix.axes", str(complaint))
-        size = search.size(space.axes) if hasattr(search, "size") else None
+        size = search.size(space.axes) if isinstance(search, SupportsSize) else None
     except PLUGIN_FAILURES as exc:
         reader.add(_PLACE, f"search {spec.kind!r} can't look at the axes: {type(exc).__name__}: {exc}")
     _check_score(search, spec, judging, reader)
-    if hasattr(search, "keep"):
+    if isinstance(search, SupportsKeep):
         _warn_unjudged(spec, judging, [run for _, run in probes if run is not None], reader)
     return search, size
 
@@ -154,6 +155,6 @@ def _check_score(search: Any, spec: SearchConfig, judging: Judging, reader: Read
     if entry.split == "test":
         message = f"a search goes by {entry.label!r}, which is a 'test' entry"
         reader.add("$.metadata.success_metric", message, SEARCH_BY)
-    elif hasattr(search, "keep") and entry.run_every is None:
+    elif isinstance(search, SupportsKeep) and entry.run_every is None:
         message = f"search {spec.kind!r} stops arms by their scores in training, and {entry.label!r} has none"
         reader.add(f"{_PLACE}.kind", message, f"give {entry.label!r} a 'run_every'")

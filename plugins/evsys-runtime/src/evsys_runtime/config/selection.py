@@ -10,6 +10,7 @@ import attrs
 
 from evsys._plugins.refusals import closest
 from evsys.errors import PluginError
+from evsys.optional import declared
 from evsys_runtime.config import trees
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.benchmarks import drawn, too_few, with_clients, wrong_direction
@@ -133,7 +134,7 @@ class Selection:
                 built = self.plugins.build("metric", metric, {}, _PLACE)
                 self._add(exc.message if not built.problems else built.problems[0].message, exc.hint)
             return None
-        direction = getattr(plugin, "direction", "undeclared")
+        direction = declared(plugin, "direction", "undeclared")
         if direction not in {"max", "min", "undeclared"}:
             if listed is None:
                 self._add(*wrong_direction(metric, direction))

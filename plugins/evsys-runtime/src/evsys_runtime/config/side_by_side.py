@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from evsys.optional import declared
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
 from evsys_runtime.config.model import RunConfig
@@ -54,7 +55,7 @@ def side_by_side(
 
 def _suggested(backend: object) -> int:
     """What a backend suggests as `concurrent_arms`; 1 where it doesn't declare `concurrent_runs`."""
-    width = getattr(backend, "concurrent_arms", DEFAULT_WIDTH)
+    width = declared(backend, "concurrent_arms", DEFAULT_WIDTH)
     return max(1, width) if _shares(backend) and isinstance(width, int) else 1
 
 

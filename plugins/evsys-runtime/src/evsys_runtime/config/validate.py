@@ -17,6 +17,7 @@ import attrs
 
 from evsys import Registry, structure, use_registry
 from evsys.errors import ConfigError, DataError
+from evsys.optional import SupportsKeep
 from evsys_runtime.collection_pause import collection_paused
 from evsys_runtime.config import document as documents
 from evsys_runtime.config import files, paths
@@ -191,7 +192,7 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
             spec=experiment.search,
             space=space,
             size=size,
-            stops=hasattr(search, "keep"),
+            stops=isinstance(search, SupportsKeep),
             probes=planned,
             checks=checks,
             repeat=partial(_repeated, experiment),

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, DataError, EvsysError, PluginContractError
+from evsys.optional import declared
 from evsys_runtime.data.json_rows import is_row, row_type_name
 from evsys_runtime.data.lineage import TransformLineage, derive_seed
 from evsys_runtime.data.messages import RowProblem
@@ -83,7 +84,7 @@ class Stage:
     @property
     def lineage(self) -> TransformLineage:
         """How the record keeps it; made when it is asked for, since hashing code takes some milliseconds."""
-        uses = {name: source_hash(used) for name, used in getattr(self.transform, "uses", {}).items()}
+        uses = {name: source_hash(used) for name, used in declared(self.transform, "uses", {}).items()}
         return TransformLineage(
             kind=self.name,
             params=self.params,
@@ -95,11 +96,11 @@ class Stage:
     @property
     def streaming(self) -> bool:
         """True when the transform says that it handles one row at a time."""
-        return getattr(self.transform, "streaming", False) is True
+        return declared(self.transform, "streaming", False) is True
 
     def reasons(self) -> Counter[str]:
         """How many rows did not come through, by reason; transforms that add rows have none."""
-        given = getattr(self.transform, "dropped", None)
+        given = declared(self.transform, "dropped")
         reasons: Counter[str] = Counter(given if isinstance(given, Mapping) else {})
         unexplained = self.rows_in - self.rows_out - reasons.total()
         if unexplained > 0:

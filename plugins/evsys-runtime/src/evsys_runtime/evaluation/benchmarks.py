@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from evsys.errors import ConfigError, DataError, PluginError, Problem
+from evsys.optional import declared
 from evsys.types import HarborTask, SamplingParams
 from evsys.types.rollouts import MOST_TURNS
 from evsys_record.hashing import digest
@@ -414,7 +415,7 @@ def _content_hash(
 def _warnings(verifiers: Verifiers, clients: Iterable[Any]) -> tuple[str, ...]:
     """What verifiers and clients say in their `warnings`, each once."""
     plugins = [one.call for one in verifiers.values() if isinstance(one, BoundVerifier)]
-    said = [warning for plugin in (*plugins, *clients) for warning in getattr(plugin, "warnings", ())]
+    said = [warning for plugin in (*plugins, *clients) for warning in declared(plugin, "warnings", ())]
     return tuple(dict.fromkeys(said))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginError
+from evsys.optional import declared
 from evsys.types import HarborTask, NoScore, Score, VerifierSpec, reaches
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.made_answers import (
@@ -292,11 +293,11 @@ def _prefers_lower(metric: BoundMetric) -> bool:
 
 def _costs(verifier: BoundVerifier, registry: Registry) -> bool:
     """True for a verifier that declares `free = False`, or calls one that does: a judge that is paid for."""
-    if not getattr(verifier.call, "free", True):
+    if not declared(verifier.call, "free", True):
         return True
     for name in verifier.uses:
         try:
-            if not getattr(registry.get("verifier", name), "free", True):
+            if not declared(registry.get("verifier", name), "free", True):
                 return True
         except PluginError:  # it can't be looked up by this name, so neither can what it costs
             return True

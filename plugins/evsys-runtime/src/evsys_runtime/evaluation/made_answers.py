@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from evsys.optional import declared
 from evsys.types import HarborTask, Message, Rollout, Turn
 from evsys_runtime.evaluation.verify import BoundVerifier
 
@@ -34,7 +35,7 @@ class Oracle:
 
 async def oracle_of(verifier: BoundVerifier, expected: Any) -> Oracle | None:
     """The right answer of a task with this verifier; None where nobody knows one. What `oracle` raises passes through."""
-    own = getattr(verifier.call, "oracle", None)
+    own = declared(verifier.call, "oracle")
     if callable(own):
         said = await _told(own, expected, verifier.params)
         return None if said is None else Oracle(text=said, declared=True)
@@ -44,7 +45,7 @@ async def oracle_of(verifier: BoundVerifier, expected: Any) -> Oracle | None:
 
 async def counterexample_of(verifier: BoundVerifier, expected: Any) -> str | None:
     """A wrong answer, of a verifier that tells one. What its method raises passes through."""
-    own = getattr(verifier.call, "counterexample", None)
+    own = declared(verifier.call, "counterexample")
     return await _told(own, expected, verifier.params) if callable(own) else None
 
 

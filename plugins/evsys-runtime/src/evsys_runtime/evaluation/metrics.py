@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, Problem, boundary
+from evsys.optional import declared
 from evsys.types import MetricValue, Rollout, Score
 from evsys_runtime.config.metrics import measure, number_of, over_rollouts, samples_needed
 from evsys_runtime.evaluation.failures import failure_of
@@ -52,7 +53,7 @@ class BoundMetric:
         """The metric of one task alone; None if its samples don't suffice, or the metric needs rollouts or several tasks."""
         if self.over_rollouts or len(rewards) < self.needs_samples:
             return None
-        own = getattr(self.plugin, "task_value", None)
+        own = declared(self.plugin, "task_value")
         if own is not None:
             with boundary("evaluation", self.name):
                 return number_of(own(rewards))
@@ -130,7 +131,7 @@ def bind_metric(
     if num_samples is not None and needs > num_samples:
         message = f"{label or name} needs {needs} samples of each task, and the entry draws {num_samples}"
         raise ConfigError([Problem(path=path, message=message, hint=f"set num_samples to at least {needs}")])
-    direction = getattr(plugin, "direction", None)
+    direction = declared(plugin, "direction")
     if direction not in (None, "max", "min"):
         raise PluginContractError(f"metric {name!r} declares direction {direction!r}; use 'max' or 'min'")
     return BoundMetric(
@@ -253,7 +254,7 @@ def _measurable(
 
     A metric of rollouts says by NaN that it can't be told for a task: no price is known, say.
     """
-    task_value = getattr(metric.plugin, "task_value", None)
+    task_value = declared(metric.plugin, "task_value")
     usable: dict[str, Sequence[Any]]
     if metric.over_rollouts:
         usable = dict(scores.rollouts)

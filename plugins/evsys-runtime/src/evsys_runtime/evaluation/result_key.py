@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import PluginError
+from evsys.optional import declared
 from evsys.types import HarborTask, ModelSpec, Policy, Rollout, RolloutLimits
 from evsys_record.hashing import digest
 from evsys_runtime.config import placeholders
@@ -57,11 +58,11 @@ def why_not(benchmark: BoundBenchmark, registry: Registry, trained: Trained | No
         return "its agent is an object, whose state nobody can tell"
     acting = [("agent", benchmark.agent), ("engine", benchmark.engine), ("model client", benchmark.inference)]
     for what, plugin in acting:
-        if not getattr(plugin, "cacheable", True):
+        if not declared(plugin, "cacheable", True):
             return f"its {what} can't be cached"
     for name in benchmark.verifier_sources:
         plugin = registry.get("verifier", name)
-        if not (getattr(plugin, "cacheable", True) and getattr(plugin, "deterministic", True)):
+        if not (declared(plugin, "cacheable", True) and declared(plugin, "deterministic", True)):
             return f"verifier {name!r} may judge the same answer otherwise"
     return None
 
@@ -160,7 +161,7 @@ def _params(params: Mapping[str, Any]) -> dict[str, Any]:
 def _weights(trained: Trained | None, snapshot: SamplingClient | None, registry: Registry) -> dict[str, Any]:
     if trained is None or snapshot is None:
         raise PluginError("there are no weights to tell apart")
-    content = getattr(snapshot, "digest", None)
+    content = declared(snapshot, "digest")
     return {
         "base": trained.model.name,
         "lora": attrs.asdict(trained.model.lora),
@@ -169,7 +170,7 @@ def _weights(trained: Trained | None, snapshot: SamplingClient | None, registry:
         "renderer": [
             trained.model.renderer,
             source_hash(type(trained.renderer)),
-            getattr(trained.renderer, "fingerprint", None),
+            declared(trained.renderer, "fingerprint"),
         ],
     }
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, PluginError
+from evsys.optional import declared
 from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
 from evsys_runtime.background import in_background
 from evsys_runtime.cancelling import own_task_cancelled
@@ -106,9 +107,9 @@ def bind_verifier(spec: VerifierSpec, registry: Registry, *, path: str = "$") ->
         call=call,
         params=spec.params,
         wants_rollout="rollout" in arguments,
-        blocking=bool(getattr(call, "blocking", False)),
+        blocking=bool(declared(call, "blocking", False)),
         reward_range=range_of(declared_range(call, spec.name, "reward_range"), None),
-        uses=tuple(getattr(call, "uses", ())),
+        uses=tuple(declared(call, "uses", ())),
     )
 
 

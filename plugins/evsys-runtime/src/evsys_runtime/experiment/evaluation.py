@@ -12,6 +12,7 @@ import attrs
 
 from evsys import Registry
 from evsys.errors import ConfigError, EvsysError, Problem, boundary
+from evsys.optional import declared
 from evsys.protocols import Backend, Log, TrainingClient
 from evsys.types import ArmResult, EvaluationResult, Status, Usage
 from evsys_record.encoding import now
@@ -326,7 +327,7 @@ def _backend(scored: SavedModel | BaseModel, registry: Registry) -> Backend:
 def _require_known(scored: BaseModel, registry: Registry) -> None:
     """Raise :class:`ConfigError` for a model of which its backend knows offline that it can't be loaded."""
     kind = scored.backend.kind
-    validate = getattr(_backend(scored, registry), "validate_model", None)
+    validate = declared(_backend(scored, registry), "validate_model")
     if validate is None:
         return
     unable = f"backend {kind!r} can't judge the model"

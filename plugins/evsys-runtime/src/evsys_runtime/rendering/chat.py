@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from evsys.errors import DataError
+from evsys.optional import declared
 from evsys.types import Message
 from evsys_runtime.data.answers import THINK, parse_answer, written_out
 from evsys_runtime.rendering.control_tokens import (
@@ -110,7 +111,7 @@ class ChatTemplateRenderer:
     @property
     def fingerprint(self) -> str:
         """Hash of the tokenizer and the template: equal means equal tokens for equal messages."""
-        own = getattr(self.tokenizer, "fingerprint", type(self.tokenizer).__qualname__)
+        own = declared(self.tokenizer, "fingerprint", type(self.tokenizer).__qualname__)
         return "sha256:" + hashlib.sha256(f"{own}\n{self.template.fingerprint}".encode()).hexdigest()
 
     def prompt_text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import DataError
+from evsys.optional import declared
 from evsys.types import Message, ToolCall
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _PRIVATE = range(0x10FFFD, 0x0FFFFF, -1)
 
 def control_texts_of(tokenizer: Tokenizer) -> ControlTexts | None:
     """The control tokens of a tokenizer; None for one that declares none, or can't keep them apart from text."""
-    tokens = getattr(tokenizer, "control_tokens", None)
+    tokens = declared(tokenizer, "control_tokens")
     if not tokens or "plain" not in inspect.signature(tokenizer.encode).parameters:
         return None
     return ControlTexts(tokens)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import boundary
+from evsys.optional import declared
 from evsys.types import Completion, FinishReason, Message, SampledSequence, SamplingParams, Usage
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class PolicyClient:
 
 def sampling_cost(client: SamplingClient, prompt_tokens: int, completion_tokens: int) -> float | None:
     """US dollars of a sample: 0 where the client is free, else what it says; None where nobody knows."""
-    if getattr(client, "free", False):
+    if declared(client, "free", False):
         return 0.0
-    cost = getattr(client, "sampling_cost", None)
+    cost = declared(client, "sampling_cost")
     return None if cost is None else cost(prompt_tokens, completion_tokens)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from evsys.errors import BackendError, RolloutError
+from evsys.optional import declared
 from evsys_runtime.serving.completing import Exchange
 from evsys_runtime.serving.errors import ApiError, context_overflow
 from evsys_runtime.serving.models import ServedModel
@@ -186,7 +187,7 @@ async def rollout_endpoints(
     endpoints = RolloutEndpoints(
         model=model,
         tokenizer=client.tokenizer,
-        context_length=getattr(client, "max_length", None),
+        context_length=declared(client, "max_length"),
         log=log,
     )
     try:
@@ -221,7 +222,7 @@ class _Call:
     def __init__(self, rollout: _Open) -> None:
         self._rollout = rollout
         self._client: SamplingClient = rollout.recording.model.sampling_client
-        self.free = bool(getattr(self._client, "free", False))
+        self.free = bool(declared(self._client, "free", False))
         self._number: int | None = None
 
     @property

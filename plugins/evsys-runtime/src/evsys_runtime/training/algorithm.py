@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys.errors import PluginContractError
+from evsys.optional import declared
 from evsys_runtime.training.bands import Band
 from evsys_runtime.training.order import DataOrder
 from evsys_runtime.training.params import TrainingParams, lora_spec, resolve_batch_size, resolve_steps
@@ -136,7 +137,7 @@ class BaseAlgorithm:
 
     def longest_sequence(self, ctx: RunContext) -> int | None:
         """The longest sequence in tokens that may be trained: what the params and the backend's model allow."""
-        limits = (self.config.max_length, getattr(ctx.clients.policy, "max_length", None))
+        limits = (self.config.max_length, declared(ctx.clients.policy, "max_length"))
         return min((limit for limit in limits if limit is not None), default=None)
 
     async def rendered[T](self, ctx: RunContext, items: Iterable[T]) -> list[T]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
+from evsys.optional import declared
 from evsys.types import Usage
 from evsys_runtime.rendering.policy_client import sampling_cost
 
@@ -34,7 +35,7 @@ def used(client: Any, prompt_tokens: int, completion_tokens: int = 0) -> Usage:
         prompt_tokens: that it read.
         completion_tokens: that it drew.
     """
-    told = getattr(client, "told_usage", None)
+    told = declared(client, "told_usage")
     if told is not None:
         found: Usage = told()
         return found

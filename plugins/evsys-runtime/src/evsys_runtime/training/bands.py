@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import PluginContractError
+from evsys.optional import declared
 
 if TYPE_CHECKING:
     from evsys.types import OutOfBand
@@ -79,15 +80,15 @@ def bands_of(algorithm: Any, name: str) -> Mapping[str, Band]:
     Raises:
         PluginContractError: they are something else.
     """
-    declared: object = getattr(algorithm, "health", {})
-    if not isinstance(declared, Mapping) or not all(
-        isinstance(metric, str) and isinstance(band, Band) for metric, band in declared.items()
+    health: object = declared(algorithm, "health", {})
+    if not isinstance(health, Mapping) or not all(
+        isinstance(metric, str) and isinstance(band, Band) for metric, band in health.items()
     ):
         raise PluginContractError(
             f"algorithm {name!r}: `health` maps names of metrics to bands",
-            hint="use evsys_runtime.training.bands.Band(low, high, why)",
+            hint="use evsys_runtime.Band(low, high, why)",
         )
-    return declared
+    return health
 
 
 def out_of_bands(lines: Iterable[Mapping[str, Any]], bands: Mapping[str, Band]) -> tuple[OutOfBand, ...]:

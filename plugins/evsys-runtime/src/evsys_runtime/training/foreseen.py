@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from evsys.optional import declared
 from evsys.types import Datum, Message
 
 if TYPE_CHECKING:
@@ -136,5 +137,5 @@ def scoring_seconds(evaluate: object, start: int, limit: int) -> float | None:
     """Seconds that the scorings from step `start` to `limit` take; None if that isn't known."""
     if evaluate is None:
         return 0.0
-    estimate = getattr(evaluate, "estimate", None)
+    estimate = declared(evaluate, "estimate")
     return None if estimate is None else estimate(start, limit)

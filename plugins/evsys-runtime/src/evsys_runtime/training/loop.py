@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from evsys.errors import BudgetExceeded, DataError, EvsysError, PluginContractError, boundary
+from evsys.optional import SupportsMeasure, declared
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
 from evsys_runtime.background import in_background
 from evsys_runtime.cancelling import abandon
@@ -82,7 +83,7 @@ class TrainingLoop:
 
     def __init__(self, algorithm: BaseAlgorithm) -> None:
         self.algorithm = algorithm
-        self.warnings: WarningCounts = getattr(algorithm, "warnings", None) or WarningCounts()
+        self.warnings: WarningCounts = declared(algorithm, "warnings") or WarningCounts()
         self._ahead: asyncio.Task[_Built] | None = None
         self._behind: asyncio.Task[_Sent] | None = None
         self._submitted = asyncio.Event()
@@ -145,7 +146,7 @@ class TrainingLoop:
             if progress.step < self._limit:  # else nothing is missing
                 status, reason = "budget_stopped", error.message
         except EvsysError as error:
-            if not (is_not_finite(error) and getattr(algorithm, "goes_back", False)):
+            if not (is_not_finite(error) and declared(algorithm, "goes_back", False)):
                 raise
             # Earlier checkpoints are kept; these weights gave that number, so they aren't saved, and their own step wasn't healthy.
             progress.metrics |= {HEALTHY: float(max(0, progress.step - 1)), NOT_FINITE: 1.0}
@@ -168,7 +169,7 @@ class TrainingLoop:
         `steps` is how many are to come; `scoring_seconds` is there where it is known how long the scorings on the way and at
         the end take.
         """
-        estimate = getattr(self.ctx.clients.policy, "estimate", None)
+        estimate = declared(self.ctx.clients.policy, "estimate")
         steps = self._limit - progress.step
         if estimate is None or steps < 1:
             return None
@@ -178,7 +179,7 @@ class TrainingLoop:
             built = await asyncio.shield(self._ahead)
             expected = await in_background(estimate, built.batch.data, steps)
         else:
-            foresee = getattr(self.algorithm, "foreseen", None)
+            foresee = declared(self.algorithm, "foreseen")
             with self._attributed():
                 foreseen = None if foresee is None else foresee(progress.step)
             if foreseen is None:
@@ -278,7 +279,7 @@ class TrainingLoop:
 
     def _may_be_selected(self, step: int) -> bool:
         """True for weights that are scored to select a checkpoint, so that they can be loaded again."""
-        selects = getattr(self.ctx.evaluate, "selects", None)
+        selects = declared(self.ctx.evaluate, "selects")
         return selects is not None and selects(step)
 
     async def _send(self, index: int) -> _Sent:
@@ -305,7 +306,7 @@ class TrainingLoop:
         ctx, algorithm, step = self.ctx, self.algorithm, index + 1
         return (
             algorithm.prefetch
-            and getattr(ctx.clients.policy, "submits_ahead", False)
+            and declared(ctx.clients.policy, "submits_ahead", False)
             and step < self._limit
             and not ctx.deterministic
             and ctx.stop_requested is None
@@ -316,8 +317,8 @@ class TrainingLoop:
         )
 
     def _measures(self, step: int) -> bool:
-        known = getattr(self.algorithm, "measures", None)
-        return hasattr(self.algorithm, "measure") if known is None else known(step)
+        known = declared(self.algorithm, "measures")
+        return isinstance(self.algorithm, SupportsMeasure) if known is None else known(step)
 
     async def _next_batch(self, index: int) -> _Built:
         ahead, self._ahead = self._ahead, None
@@ -394,7 +395,7 @@ class TrainingLoop:
 
     async def _measured(self, step: int) -> dict[str, float]:
         """What the algorithm measures by passes over the model; one that knows nothing of this measures nothing."""
-        measure = getattr(self.algorithm, "measure", None)
+        measure = declared(self.algorithm, "measure")
         if measure is None:
             return {}
         with self._attributed():
@@ -437,7 +438,7 @@ class TrainingLoop:
             "trend": self._trend.state(),
             "dead": self._dead.state(),
             "stop": ctx.stop_requested,
-            "scorings": list(getattr(ctx.evaluate, "pending", ())),
+            "scorings": list(declared(ctx.evaluate, "pending", ())),
             "only_to_select": self._only_to_select(progress.step),
         }
         with boundary("backend", self._backend, ctx.run_id):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from evsys.errors import AlgorithmError, ConfigError, EvsysError, Problem
+from evsys.optional import declared
 from evsys_runtime.rendering.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
@@ -61,5 +62,5 @@ PROBE = "The quick brown fox, 12 345.678 times: naïve façade 東京 \U0001f600
 
 def _fingerprint(tokenizer: Tokenizer) -> object:
     """What equal tokenizers share: the hash that they bring, else what they make of a text."""
-    own = getattr(tokenizer, "fingerprint", None)
+    own = declared(tokenizer, "fingerprint")
     return own or (tokenizer.vocab_size, tuple(tokenizer.eos_token_ids), tuple(tokenizer.encode(PROBE)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from evsys.optional import declared
+
 if TYPE_CHECKING:
     from evsys.protocols import TrainingClient
     from evsys.types import RunContext
@@ -28,9 +30,9 @@ def capabilities_of(ctx: RunContext) -> frozenset[str]:
 
 def training_cost(client: TrainingClient, tokens: int) -> float | None:
     """US dollars of a training: 0 where the client is free, else what it says; None where nobody knows."""
-    if getattr(client, "free", False):
+    if declared(client, "free", False):
         return 0.0
-    cost = getattr(client, "training_cost", None)
+    cost = declared(client, "training_cost")
     return None if cost is None else cost(tokens)
 
 

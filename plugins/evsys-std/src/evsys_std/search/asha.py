@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import attrs
 
 from evsys import option
+from evsys.optional import declared
 from evsys.types import SearchAxis
 from evsys_std.search.grid import Grid
 from evsys_std.search.random import Random
@@ -67,7 +68,7 @@ class Asha:
 
     def validate_space(self, space: Sequence[SearchAxis]) -> Iterable[str]:
         """What the sampler says of it."""
-        validate = getattr(self._sampler, "validate_space", None)
+        validate = declared(self._sampler, "validate_space")
         return () if validate is None else validate(space)
 
     def keep(self, history: Sequence[Entry], n: int, step: int, score: float) -> bool:

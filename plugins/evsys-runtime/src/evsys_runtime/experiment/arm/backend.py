@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import EvsysError, boundary
+from evsys.optional import declared
 from evsys.protocols import Backend, Log, TrainingClient
 from evsys.types import Checkpoint, ModelSpec, RunResult, Usage
 from evsys_record.run_record import RunRecord
@@ -85,7 +86,7 @@ class ArmBackend:
     async def _prepared(
         self, backend: Backend, name: str, model: ModelSpec, start: Checkpoint | None, folder: Path
     ) -> AsyncIterator[TrainingClient]:
-        if getattr(backend, "simulated", False):
+        if declared(backend, "simulated", False):
             self._mark_simulated(name, model)
 
         def preparing() -> object:
@@ -114,7 +115,7 @@ def _facts(client: TrainingClient) -> dict[str, object]:
     """What a backend says of what it has made, for the record; `deterministic` says whether the bits are those that were asked for,
     `simulated` whether a server's backend only imitates a model.
     """
-    return dict(getattr(client, "facts", None) or {})
+    return dict(declared(client, "facts") or {})
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 
+from evsys.optional import declared
 from evsys.types import Checkpoint, EvaluationResult, RunContext
 from evsys_record.checkpoints import CheckpointFiles
 from evsys_record.result_trees import read_as
@@ -205,14 +206,14 @@ class BestCheckpoint:
         selected = self.selected
         if self.files is None or selected is None:
             return
-        pending = {one["step"] for one in getattr(ctx.evaluate, "pending", ())}
+        pending = {one["step"] for one in declared(ctx.evaluate, "pending", ())}
         kept = {selected.step, max(self._saved), *pending}
         for step in sorted(self._scores.keys() & self._saved.keys() - kept):
             if self._saved[step].loop.get("only_to_select"):
                 await in_background(self.files.remove, self._saved.pop(step).directory)
 
     async def _keep(self, ctx: RunContext) -> None:
-        best, keep = self.best, getattr(ctx.clients.policy, "keep_state", None)
+        best, keep = self.best, declared(ctx.clients.policy, "keep_state")
         if best is None or best.step == self._kept:
             return
         self._kept = best.step

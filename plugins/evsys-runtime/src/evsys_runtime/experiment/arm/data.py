@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import DataError, StoreError, boundary
+from evsys.optional import declared
 from evsys.protocols import Algorithm
 from evsys_record.proofs import is_proof
 from evsys_record.run_record import RunRecord
@@ -112,7 +113,7 @@ class ArmData:
                 rows_of,
                 session,
                 arm,
-                getattr(algorithm, "shape", "chat"),
+                declared(algorithm, "shape", "chat"),
                 self.record.directory,
                 pull=self._pull,
                 follow=self.watch.follow,

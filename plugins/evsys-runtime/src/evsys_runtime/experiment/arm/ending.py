@@ -7,6 +7,7 @@ import asyncio
 import attrs
 
 from evsys.errors import StoreError
+from evsys.optional import declared
 from evsys.types import (
     ArmResult,
     RunResult,
@@ -57,7 +58,7 @@ def unfinished(attempt: ArmAttempt, status: Status) -> RunResult:
         return attrs.evolve(attempt.trained, status=status)
     try:
         result = so_far(attempt.record, status)
-        if attempt.ctx is not None and getattr(attempt.ctx.clients.policy, "free", False):
+        if attempt.ctx is not None and declared(attempt.ctx.clients.policy, "free", False):
             result = attrs.evolve(result, usage=attrs.evolve(result.usage, cost_usd=0.0))
         return attempt.backend.counted_in(result)
     except StoreError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from evsys.optional import declared
 from evsys.protocols import Algorithm
 from evsys.types import RunResult
 from evsys_record.run_record import RunRecord
@@ -27,7 +28,7 @@ def way_back(algorithm: Algorithm, result: RunResult, retreats: int) -> Retreat 
         result: how.
         retreats: how often this run went back before.
     """
-    ask = getattr(algorithm, "after_collapse", None)
+    ask = declared(algorithm, "after_collapse")
     if ask is None or result.status != "collapsed":
         return None
     found: Retreat | None = ask(result, retreats)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from evsys.errors import EvsysError
+from evsys.optional import declared
 from evsys.protocols import Algorithm, TrainingClient
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.harness import harness_of
@@ -35,7 +36,7 @@ async def training_rollouts(
     They are made in the run's harness, see `harness_of`. After the block all rollouts are on record; where it failed and
     they can't be, `warnings` says so.
     """
-    if getattr(algorithm, "shape", "chat") != "task":
+    if declared(algorithm, "shape", "chat") != "task":
         yield None
         return
     harness = harness_of(arm.run, algorithm)

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from evsys.optional import declared
 from evsys.types import RunDeviation
 from evsys_record.looks import Ledger
 from evsys_record.questions import asked_question
@@ -145,7 +146,7 @@ class Designs:
         asked = asked_question(
             {**asked_facts(self.plan), **benchmark_facts(self.benchmarks)},
             self.resolved,
-            simulated=any(getattr(backend, "simulated", False) for backend in backends),
+            simulated=any(declared(backend, "simulated", False) for backend in backends),
             entry=question.benchmark,
         )
         return 1 if asked is None else 1 + len(Ledger.of(self.evidence.index, asked.key).looks_at(asked))

@@ -9,6 +9,7 @@ import attrs
 
 from evsys import use_registry
 from evsys.errors import PluginError
+from evsys.optional import declared
 from evsys.types import Usage
 from evsys_record.index import Index
 from evsys_record.proofs import proven_name
@@ -165,11 +166,11 @@ def _is_free(plan: Plan, benchmark: BoundBenchmark) -> bool:
     if benchmark.environment is not None:
         return False
     try:
-        backends_free = all(getattr(plan.registry.get(*named), "free", False) for named in backends)
+        backends_free = all(declared(plan.registry.get(*named), "free", False) for named in backends)
         verifiers = [plan.registry.get("verifier", name) for name in benchmark.verifier_sources]
     except PluginError:  # what can't be looked up by its name may cost something
         return False
-    return backends_free and all(getattr(verifier, "free", True) for verifier in verifiers)
+    return backends_free and all(declared(verifier, "free", True) for verifier in verifiers)
 
 
 def _proofs(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Iterator[BoundBenchmark]:

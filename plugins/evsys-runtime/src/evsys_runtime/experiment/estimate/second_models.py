@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from evsys import Registry
+from evsys.optional import declared
 from evsys.types import RunResult
 from evsys_runtime.config.model import RoleConfig, RunConfig
 from evsys_runtime.config.placeholders import resolve
@@ -37,7 +38,7 @@ def second_models_usd(
 def _free(registry: Registry, run: RunConfig, role: RoleConfig) -> bool:
     if role.inference is None:
         backend = role.backend or run.backend
-        return bool(getattr(registry.get("backend", backend.kind), "free", False))
+        return bool(declared(registry.get("backend", backend.kind), "free", False))
     client = registry.build("inference_client", role.inference.kind, resolve(role.inference.params))
     return sampling_cost(client, _MANY, _MANY) == 0.0
 

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import EvsysError, boundary
+from evsys.optional import declared
 from evsys.types import RunResult
 from evsys_record.hashing import digest
 from evsys_runtime.accounting.prices import PriceList
@@ -156,7 +157,7 @@ class Trainings:
         found = self._rendered.get(rendered)
         if found is None:
             found = _Rows(rows=len(data), tokens=None, dropped=dict(data.dropped))
-            show = getattr(algorithm, "preview", None)
+            show = declared(algorithm, "preview")
             if show is not None:
                 try:
                     renderer = load_renderer(
@@ -181,7 +182,7 @@ class Trainings:
 
     def _dataset(self, arm: ArmConfig, algorithm: Any) -> tuple[MaterializedDataset, str]:
         """The rows of an arm, and the key by which arms share them."""
-        shape: Shape = getattr(algorithm, "shape", "chat")
+        shape: Shape = declared(algorithm, "shape", "chat")
         seed = seeds_of(self._plan, arm)("data")
         key = data_key(arm, shape, seed)
         if key not in self._datasets:
@@ -222,7 +223,7 @@ class Trainings:
     def _cost(self, arm: ArmConfig, tokens: int | None) -> float | None:
         if tokens is None:
             return None
-        if getattr(self._plan.registry.get("backend", arm.run.backend.kind), "free", False):
+        if declared(self._plan.registry.get("backend", arm.run.backend.kind), "free", False):
             return 0.0
         price = self._prices.models.get(arm.run.model.name)
         if price is not None and price.training is not None:
@@ -262,7 +263,7 @@ def _rendering_key(data: str, arm: ArmConfig, algorithm: Any) -> Hashable:
 
 def _kept(algorithm: Any, lengths: list[int], dropped: dict[str, int]) -> _Rows:
     """Rows that are kept out of the training aren't passed; which ones is drawn, so their tokens are those of the mean row."""
-    trained = getattr(algorithm, "rows_trained", lambda rows: rows)(len(lengths))
+    trained = declared(algorithm, "rows_trained", lambda rows: rows)(len(lengths))
     tokens = sum(lengths)
     if trained != len(lengths):
         dropped = {**dropped, "kept out of the training": len(lengths) - trained}

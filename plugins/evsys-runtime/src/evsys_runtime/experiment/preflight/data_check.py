@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError, DataError, Problem
+from evsys.optional import declared
 from evsys_record.hashing import digest
 from evsys_runtime.config.model import DataConfig
 from evsys_runtime.config.placeholders import resolve
@@ -88,7 +89,7 @@ def shape_of(plan: Plan, arm: ArmConfig) -> Shape:
     """Which rows the arm's algorithm takes."""
     kind = arm.run.algorithm.kind
     algorithm: Any = plan.registry.build("algorithm", kind, resolve(arm.run.algorithm.params))
-    shape: Shape = getattr(algorithm, "shape", "chat")
+    shape: Shape = declared(algorithm, "shape", "chat")
     return shape
 
 

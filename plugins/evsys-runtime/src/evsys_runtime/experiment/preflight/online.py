@@ -10,6 +10,7 @@ import attrs
 
 from evsys import use_registry
 from evsys.errors import ConfigError, Problem, boundary
+from evsys.optional import declared
 from evsys_runtime.config.asked_model import asked_model
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import Plan
@@ -38,7 +39,7 @@ async def ask_backends(plan: Plan) -> int:
             for role in roles_of(arm, algorithm, plan.project_root):
                 models.append((f"$.{role.name}.", role.backend, role.build(plan.registry), role.model))
             for place, spec, backend, model in models:
-                look = getattr(backend, "preflight", None)
+                look = declared(backend, "preflight")
                 name = json.dumps([spec.kind, spec.params, attrs.asdict(model)], default=str)
                 if look is None or name in asked:
                     continue

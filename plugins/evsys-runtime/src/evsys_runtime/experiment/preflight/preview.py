@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError, Problem, boundary
+from evsys.optional import declared
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.load import load_dataset
@@ -76,13 +77,13 @@ def preview_rows(plan: Plan, *, arm: str | None = None, limit: int = 3) -> Previ
     chosen = _arm(plan, arm)
     kind = chosen.run.algorithm.kind
     algorithm = plan.registry.build("algorithm", kind, resolve(chosen.run.algorithm.params))
-    show = getattr(algorithm, "preview", None)
+    show = declared(algorithm, "preview")
     if show is None:
         message = f"algorithm {kind!r} doesn't show its rows: it has no `preview(rows, renderer, dropped)`"
         raise ConfigError([Problem(path="$.run.algorithm.kind", message=message)])
     data = load_dataset(
         chosen.run.data,
-        shape=getattr(algorithm, "shape", "chat"),
+        shape=declared(algorithm, "shape", "chat"),
         project_root=plan.project_root,
         registry=plan.registry,
         pull=Workspace(plan.project_root).find_dataset,

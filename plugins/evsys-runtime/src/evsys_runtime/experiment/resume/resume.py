@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evsys.errors import ConfigError, StoreError
+from evsys.optional import declared
 from evsys.types import EvaluationResult, ExperimentResult
 from evsys_record.encoding import now
 from evsys_record.experiment_record import ExperimentRecord
@@ -238,7 +239,7 @@ def _simulated(session: Session, arm: ArmConfig) -> bool:
     run = session.record.find_run(run_id_of(arm))
     made = (run.facts.get("backend") if run is not None else None) or {}
     plugin = session.plan.registry.get("backend", arm.run.backend.kind)
-    return bool(getattr(plugin, "simulated", False) or made.get("simulated"))
+    return bool(declared(plugin, "simulated", False) or made.get("simulated"))
 
 
 def _share(session: Session) -> None:

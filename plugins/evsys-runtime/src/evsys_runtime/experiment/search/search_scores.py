@@ -12,6 +12,7 @@ import attrs
 
 from evsys import HookManager
 from evsys.errors import boundary
+from evsys.optional import declared
 from evsys.types import EvaluationResult, RunContext
 from evsys_record.encoding import now
 from evsys_record.jsonl import JsonlWriter
@@ -128,7 +129,7 @@ class ScoreJudge:
         """The success metric in this run's training, by step; None where it is no number."""
         success = self.success
         found: dict[int, float | None] = {}
-        for one in getattr(ctx.evaluate, "results", ()):
+        for one in declared(ctx.evaluate, "results", ()):
             if one.benchmark != success.benchmark or one.model is not None or not one.step:
                 continue
             metric = metric_of(one, success.metric)
@@ -142,7 +143,7 @@ class ScoreJudge:
         """Wait for the scores of the steps before; those of this one are submitted later."""
         while any(
             one["step"] < step and one["benchmark"] == self.success.benchmark
-            for one in getattr(ctx.evaluate, "pending", ())
+            for one in declared(ctx.evaluate, "pending", ())
         ):
             ctx.heartbeat()
             self._scored.clear()

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evsys.optional import declared
 from evsys.protocols import LogStore
 from evsys.types import ArmResult, Checkpoint, EvaluationResult, ExperimentResult, RunContext
 from evsys_record.secrets import Redactor
@@ -59,7 +60,7 @@ class LogStoreListener:
 
     async def evsys_run_started(self, ctx: RunContext) -> None:
         """Scores of the untrained model that another run had made."""
-        await self._catch_up(ctx, getattr(ctx.evaluate, "results", ()))
+        await self._catch_up(ctx, declared(ctx.evaluate, "results", ()))
 
     async def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
         """Metrics of training."""
