@@ -31,6 +31,10 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
             "evsys_cli.commands.run:run", "Validate, train, evaluate and conclude an experiment."
         ),
         "resume": CommandInfo("evsys_cli.commands.resume:resume", "Resume an incomplete experiment."),
+        "watch": CommandInfo("evsys_cli.commands.watch:watch", "Follow a running experiment."),
+        "wait": CommandInfo(
+            "evsys_cli.commands.wait:wait", "Wait for an experiment to end, or for an event."
+        ),
         "eval": CommandInfo(
             "evsys_cli.commands.eval:evaluate", "Evaluate a checkpoint or an API model, without training."
         ),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 import evsys_record
 from evsys.errors import ConfigError, StoreError
 from evsys.types import EvaluationResult, Rollout
+from evsys_record.events import EventLog
 from evsys_record.tail import Tail
 
 
@@ -114,6 +115,54 @@ def test_following_from_now_leaves_out_the_lines_that_are_there(past):
         record.lock.release()
 
     assert [line.values["step"] for line in experiment.follow(from_start=False, wait=end)] == [2]
+
+
+def test_a_cursor_continues_where_it_was_taken(past):
+    record = past.begin()
+    run = record.run("a-s0", facts={"arm": "a", "repeat": 0})
+    run.start_attempt()
+    for step in (1, 2, 3):
+        run.metrics(step, {"loss": 1.0})
+    past.end(record)
+    experiment = evsys_record.open(past.experiments).experiment("last")
+    first = experiment.follow()
+    assert [next(first).values["step"], next(first).values["step"]] == [1, 2]
+    assert [line.values["step"] for line in experiment.follow(first.cursor)] == [3]
+    assert list(experiment.follow(experiment.follow(from_start=False).cursor)) == []
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "{}",
+        '{"experiment": "x", "offsets": {}}',
+        '{"experiment": "ID", "offsets": {"../runs/a/run.log.jsonl": 0}}',
+    ],
+)
+def test_a_cursor_of_something_else_is_refused(past, cursor):
+    record = past.whole()
+    with pytest.raises(ConfigError, match="cursor"):
+        evsys_record.open(past.experiments).experiment("last").follow(
+            cursor.replace("ID", record.experiment_id)
+        )
+
+
+def test_events_are_numbered_over_processes(past):
+    record = past.begin()
+    for process in (1, 2):
+        log = EventLog(record.directory)
+        log.append("run.started", run="a-s0", attempt=process)
+        log.append("run.finished", run="a-s0", attempt=process, status="completed")
+        log.close()
+    experiment = evsys_record.open(past.experiments).experiment("last")
+    assert [(one.seq, one.event, one.attempt) for one in experiment.events()] == [
+        (1, "run.started", 1),
+        (2, "run.finished", 1),
+        (3, "run.started", 2),
+        (4, "run.finished", 2),
+    ]
+    assert [one.seq for one in experiment.events(after=3)] == [4]
 
 
 def test_reading_changes_no_file(past, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ExperimentResult
 from evsys_record.encoding import now
+from evsys_record.events import EventLog
 from evsys_record.evidence_hashes import evidence_hashes
 from evsys_record.files import (
     SPOOLED,
@@ -140,6 +142,11 @@ class ExperimentRecord:
         path = self.directory / "config.yaml"
         with open_to_read(path) as stream, storing(path, "read"):
             return stream.read()
+
+    @cached_property
+    def events(self) -> EventLog:
+        """Its events, to write to."""
+        return EventLog(self.directory, scrub=self._redactor.line)
 
     def note(self, **facts: Any) -> None:
         """Add facts to experiment.json, such as the arms with their identities.

@@ -6,9 +6,10 @@ holds something else than this version writes, is a StoreError with its path.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ import attrs
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, Conclusion, EvaluationResult, Rollout
 from evsys_record.attempts import Attempt
+from evsys_record.events import EVENTS, Event, event_of, read_events
 from evsys_record.experiment_names import experiment_called
 from evsys_record.experiment_record import RUNNING, ExperimentRecord
 from evsys_record.files import read_json
@@ -29,12 +31,13 @@ from evsys_record.rollouts import rollout_from_tree
 from evsys_record.run_record import RunRecord
 from evsys_record.tail import Tail
 
-__all__ = ["Experiment", "Experiments", "Line", "RecordedRollout", "Run", "open_experiments"]
+__all__ = ["Experiment", "Experiments", "Following", "Line", "RecordedRollout", "Run", "open_experiments"]
 
 FOLLOW_SECONDS = 0.5
 """How often `follow` looks for new lines."""
 
 _FOLLOWED = (
+    EVENTS,
     "experiment.log.jsonl",
     "search.jsonl",
     "runs/*/run.log.jsonl",
@@ -170,47 +173,121 @@ class Experiment:
         """The events of the experiment's own log."""
         return read_jsonl(self.directory / "experiment.log.jsonl", missing_ok=True)
 
+    def events(self, *, after: int = 0) -> Iterator[Event]:
+        """What happened, in order: events with a number above `after`.
+
+        Raises:
+            StoreError: the file can't be read.
+        """
+        return read_events(self.directory, after=after)
+
+    def new_events(self) -> Callable[[], Iterator[Event]]:
+        """A function that yields, at each call, the events since its last call; the file is read once."""
+        tail: Tail | None = None
+
+        def read() -> Iterator[Event]:
+            nonlocal tail
+            path = self.directory / EVENTS
+            if tail is None and path.exists():
+                tail = Tail(path)
+            return iter(()) if tail is None else map(event_of, tail.read())
+
+        return read
+
     def follow(
-        self, *, from_start: bool = True, wait: Callable[[], object] = lambda: time.sleep(FOLLOW_SECONDS)
-    ) -> Iterator[Line]:
+        self,
+        cursor: str | None = None,
+        *,
+        from_start: bool = True,
+        wait: Callable[[], object] = lambda: time.sleep(FOLLOW_SECONDS),
+    ) -> Following:
         """Every line as it is written to any file of the experiment, until the experiment has ended and all lines are read.
 
         Lines of attempts that a later one replaced are included, in the order in which they are in their file; of different
-        files in no particular order.
+        files in no particular order. Nothing is read twice: `Following.cursor` is where another call continues.
 
         Args:
-            from_start: also yield the lines that are there already.
+            cursor: continue there; files that the cursor doesn't know are read from their start.
+            from_start: without a cursor, also yield the lines that are there already.
             wait: called while there is nothing new; by default sleeps for `FOLLOW_SECONDS`.
 
         Raises:
-            StoreError: a line is malformed.
+            ConfigError: the cursor is not one of this experiment.
+            StoreError: while iterating, if a line is malformed.
         """
-        tails: dict[Path, Tail] = {}
-        self._find_files(tails, at_end=not from_start)
-        while True:
-            ended = self.status != RUNNING
-            self._find_files(tails, at_end=False)
-            idle = True
-            for path, tail in tails.items():
-                for values in tail.read():
-                    idle = False
-                    place = path.relative_to(self.directory)
-                    run = place.parts[1] if place.parts[0] == "runs" else None
-                    yield Line(file=place.as_posix(), run=run, values=values)
-            if ended and idle:
-                return
-            if idle:
-                wait()
-
-    def _find_files(self, tails: dict[Path, Tail], *, at_end: bool) -> None:
-        for pattern in _FOLLOWED:
-            for path in sorted(self.directory.glob(pattern)):
-                if path not in tails:
-                    tails[path] = Tail(path, at_end=at_end)
+        return Following(self, cursor=cursor, from_start=from_start, wait=wait)
 
     @property
     def _record(self) -> ExperimentRecord:
         return ExperimentRecord.open(self.directory)
+
+
+class Following(Iterator["Line"]):
+    """An iterator over the lines of an experiment as they are written; made by `Experiment.follow`."""
+
+    def __init__(
+        self, experiment: Experiment, *, cursor: str | None, from_start: bool, wait: Callable[[], object]
+    ) -> None:
+        self._experiment = experiment
+        self._wait = wait
+        self._tails: dict[str, Tail] = {}
+        if cursor is not None:
+            for name, offset in _offsets(cursor, experiment.id).items():
+                self._tails[name] = Tail(experiment.directory / name, offset=offset)
+        elif not from_start:
+            self._find_files(offset=None)
+        self._lines = self._follow()
+
+    def __next__(self) -> Line:
+        return next(self._lines)
+
+    @property
+    def cursor(self) -> str:
+        """Where the lines that were yielded so far end, as text for `Experiment.follow`."""
+        offsets = {name: tail.offset for name, tail in self._tails.items()}
+        return json.dumps({"experiment": self._experiment.id, "offsets": offsets}, separators=(",", ":"))
+
+    def _follow(self) -> Iterator[Line]:
+        while True:
+            ended = self._experiment.status != RUNNING
+            self._find_files(offset=0)
+            idle = True
+            for name, tail in self._tails.items():
+                run = name.split("/")[1] if name.startswith("runs/") else None
+                for values in tail.read():
+                    idle = False
+                    yield Line(file=name, run=run, values=values)
+            if idle and ended:
+                return
+            if idle:
+                self._wait()
+
+    def _find_files(self, *, offset: int | None) -> None:
+        directory = self._experiment.directory
+        for pattern in _FOLLOWED:
+            for path in sorted(directory.glob(pattern)):
+                name = path.relative_to(directory).as_posix()
+                if name not in self._tails:
+                    self._tails[name] = Tail(path, offset=offset)
+
+
+def _offsets(cursor: str, experiment_id: str) -> dict[str, int]:
+    try:
+        tree = json.loads(cursor)
+        offsets = {str(name): int(offset) for name, offset in tree["offsets"].items()}
+        owner = tree["experiment"]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"invalid cursor {cursor!r}", hint="pass the text of Following.cursor") from error
+    if owner != experiment_id or not all(map(_is_followed, offsets)):
+        raise ConfigError(f"the cursor belongs to {owner}, not to {experiment_id}")
+    return offsets
+
+
+def _is_followed(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return ".." not in parts and any(
+        len(parts) == pattern.count("/") + 1 and PurePosixPath(name).match(pattern) for pattern in _FOLLOWED
+    )
 
 
 @attrs.frozen

@@ -12,18 +12,20 @@ from evsys_record.files import TORN, open_to_read, storing
 
 __all__ = ["Tail"]
 
+_BLOCK = 1 << 16
+
 
 class Tail:
     """Reads the lines of a growing file once each: whole lines only, so one being written waits for its line feed.
 
     Args:
         path: the file.
-        at_end: begin behind the lines that are there.
+        offset: bytes that were read before; None begins behind the lines that are there.
     """
 
-    def __init__(self, path: Path, *, at_end: bool = False) -> None:
+    def __init__(self, path: Path, *, offset: int | None = 0) -> None:
         self._path = path
-        self._offset = self._end() if at_end else 0
+        self.offset = self._end() if offset is None else offset
 
     def read(self) -> Iterator[dict[str, Any]]:
         """The lines that were completed since the last call.
@@ -32,11 +34,11 @@ class Tail:
             StoreError: the file can't be read, or a line isn't a JSON object.
         """
         with open_to_read(self._path) as stream, storing(self._path, "read"):
-            stream.seek(self._offset)
+            stream.seek(self.offset)
             for line in stream:
                 if not line.endswith(b"\n"):
                     return
-                self._offset += len(line)
+                self.offset += len(line)
                 if line.strip() and not line.endswith(TORN + b"\n"):
                     yield self._record(line)
 
@@ -50,5 +52,14 @@ class Tail:
         return record
 
     def _end(self) -> int:
-        with storing(self._path, "read"):
-            return self._path.stat().st_size
+        """Behind the last whole line: one that is being written is still to come."""
+        with open_to_read(self._path) as stream, storing(self._path, "read"):
+            size = stream.seek(0, 2)
+            while size:
+                start = max(0, size - _BLOCK)
+                stream.seek(start)
+                found = stream.read(size - start).rfind(b"\n")
+                if found >= 0:
+                    return start + found + 1
+                size = start
+            return 0

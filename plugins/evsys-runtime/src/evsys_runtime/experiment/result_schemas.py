@@ -17,6 +17,7 @@ from evsys_record.files import FORMAT
 from evsys_record.lookups import Lookups
 from evsys_record.past import History, Reindexed, Shown
 from evsys_record.result_trees import read_as, result_tree
+from evsys_record.waited import Waited
 from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.data.result_store import StoreInfo
 from evsys_runtime.experiment.estimate.results import Comparing, Planned
@@ -41,9 +42,10 @@ RESULTS: Mapping[str, type] = {
     "audit": Audit,
     "why": Why,
     "next": Next,
+    "wait": Waited,
 }
 """run_result.json, conclusion.json, and what `evsys run`, `data check`, `cache why`, `cache info`, `history`, `show`,
-`reindex`, `plan`, `compare`, `context`, `retract`, `audit`, `why` and `next` print with `--json`.
+`reindex`, `plan`, `compare`, `context`, `retract`, `audit`, `why`, `next` and `wait` print with `--json`.
 """
 
 

@@ -8,6 +8,7 @@ from evsys import HookManager, Registry
 from evsys.errors import PluginError
 from evsys.protocols import Log
 from evsys_runtime.config.placeholders import resolve
+from evsys_runtime.experiment.state.events import EventWriter
 from evsys_runtime.experiment.state.log_store import LogStoreListener
 from evsys_runtime.experiment.state.session import Session
 
@@ -38,6 +39,7 @@ def run_listeners(session: Session, log: Log, hung: Callable[[str], None] | None
     """
     seconds = min(HOOK_SECONDS, session.plan.experiment.watchdog.floor_seconds)
     manager = session.ambient.child(log=log, seconds=seconds, hung=hung)
+    manager.register(EventWriter(session.record.events), "events")
     shown = False
     for spec in session.plan.experiment.callbacks:
         if spec.kind.rpartition("/")[2] == PROGRESS:
