@@ -1,5 +1,7 @@
 """Optional members: each is in one list that type checkers know, and one that is nearly spelt right is found."""
 
+import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from evsys import optional, protocols
 from evsys.optional import SupportsCollapse, SupportsKeep, declared, members, misspelt
 
+PAGE = Path(__file__).parents[2] / "docs/reference/optional-members.md"
 PROTOCOLS = [vars(optional)[name] for name in optional.__all__ if name.startswith("Supports")]
 
 
@@ -83,3 +86,11 @@ def test_a_member_next_to_the_one_that_is_spelt_right_is_the_plugins_own():
         )
         == {}
     )
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: protocol.__name__)
+def test_the_reference_page_lists_each_member_with_its_protocol(protocol):
+    rows = re.findall(
+        r"^\| `(?:async )?(\w+)[^`]*` \| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {member for member, name in rows if name == protocol.__name__} == members(protocol)

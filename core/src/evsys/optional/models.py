@@ -68,7 +68,7 @@ class SupportsClientFacts(Protocol):
     submits_ahead: bool
     """True if a step may be submitted before the one before it has ended."""
     facts: Mapping[str, Any]
-    """What the record notes about the backend."""
+    """Facts about the backend that the record notes."""
     digest: str
     """A hash of all weights of a snapshot: equal ones say the same."""
 

@@ -43,7 +43,7 @@ class SupportsRoles(Protocol):
     roles: Mapping[str, Iterable[str]]
     """`teacher` or `reference`, with the capabilities that the role's backend must have."""
     required_roles: Collection[str]
-    """Those of `roles` that it can't do without."""
+    """Those of `roles` that it needs."""
 
 
 @runtime_checkable
@@ -59,7 +59,7 @@ class SupportsTrainingFacts(Protocol):
     """Declares how it reads rows, and in which range its metrics are healthy."""
 
     shape: str
-    """What a row is parsed to: `chat` (the default), `prompt`, `task`, or `pair`."""
+    """The type that rows are parsed to: `chat` (the default), `prompt`, `task`, or `pair`."""
     health: Mapping[str, Any]
     """A metric's name, and the `Band` that it stays in."""
     requires: Iterable[str]
@@ -101,12 +101,12 @@ class SupportsForesight(Protocol):
     """Bounds a step whose batch isn't built ahead, since answers are sampled for it."""
 
     def foreseen(self, step_idx: int) -> Any:
-        """What the step takes at most, a `Foreseen`; None if unknown."""
+        """The most that the step takes, a `Foreseen`; None if unknown."""
 
 
 @runtime_checkable
 class SupportsMeasure(Protocol):
-    """Measures what takes passes over the model."""
+    """Measures by passes over the model."""
 
     async def measure(self, step: int, *, last: bool) -> Mapping[str, float]:
         """Metrics to record with those of the step; `step` counts optimiser steps."""
@@ -125,4 +125,4 @@ class SupportsCollapse(Protocol):
     """Decides how training continues after a collapse."""
 
     def after_collapse(self, result: RunResult, retreats: int) -> Any:
-        """What to do after `train` returned the status `collapsed`, a `Retreat`; None ends the run."""
+        """How to continue after `train` returned the status `collapsed`, a `Retreat`; None ends the run."""
