@@ -272,7 +272,7 @@ def table(document: dict) -> str:
         figures = [written(line[key]) if key in line else "" for key, _ in COLUMNS]
         cells = [why, *[""] * (len(COLUMNS) - 1)] if why else figures
         rows.append([line["work"], line["name"], line.get("version", ""), *cells])
-    reasons = 20  # what is longer than that among the figures is no figure, and sets no width
+    reasons = 20  # what is longer than that isn't a figure, and sets no width
     widths = [
         max(len(row[place]) for row in rows if place < 3 or len(row[place]) < reasons)
         for place in range(len(head))

@@ -192,7 +192,7 @@ def whole(tree: Any, base: dict[str, Any]) -> dict[str, Any]:
     if isinstance(tree, dict) and "version" in tree:
         return tree
     made = copy.deepcopy(base)
-    if isinstance(tree, list):  # transforms; what comes out of the last one is no concern of theirs
+    if isinstance(tree, list):  # transforms; what comes out of the last one is not a concern of theirs
         made["run"]["data"]["transforms"] = [*tree, {"kind": "jsonl_to_chat"}]
         return made
     for key, value in tree.items():

@@ -486,10 +486,10 @@ MISTAKES = [
     ("verifier", "ForgetsToReturn", "test_any_text_gets_a_finite_reward", "seen:   None"),
     ("transform", "SaysNoParams", "test_builds", "conformance = {'params': {...}}"),
     ("transform", "no_rows", "test_gives_mappings", "nothing to iterate over"),
-    ("agent", "NotAwaited", "test_async_where_the_protocol_is", "run is no `async def`"),
+    ("agent", "NotAwaited", "test_async_where_the_protocol_is", "run is not an `async def`"),
     ("agent", "NoSuchAttribute", "test_gives_a_rollout_or_a_text", "no attribute 'prompt'"),
     ("inference_client", "AlwaysEmpty", "test_gives_as_many_completions_as_asked", "wanted: 1"),
-    ("data_store", "NotAsync", "test_async_where_the_protocol_is", "pull is no `async def`"),
+    ("data_store", "NotAsync", "test_async_where_the_protocol_is", "pull is not an `async def`"),
 ]
 
 

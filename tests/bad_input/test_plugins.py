@@ -56,7 +56,7 @@ def test_project_code_that_can_not_be_imported_ends_with_3_and_its_line(lab, cod
         ("from evsys_sdk import register_transform\nregister_transform('odd')(5)\n", r"transform project/odd has no '__call__'"),
         (TRANSFORM + "    def __init__(self, **kw): raise RuntimeError('boo')\n    def __call__(self, rows): return rows\n", r"can't be made from nothing: RuntimeError: boo"),
         (TRANSFORM + "    def __init__(self, **kw): raise SystemExit\n    def __call__(self, rows): return rows\n", r"can't be made from nothing: SystemExit"),
-        (TRANSFORM + "    class Config:\n        words = 5\n    def __call__(self, rows): return rows\n", r"Odd\.Config is no attrs class, dataclass or pydantic model"),
+        (TRANSFORM + "    class Config:\n        words = 5\n    def __call__(self, rows): return rows\n", r"Odd\.Config is not an attrs class, dataclass or pydantic model"),
         ("import attrs\n" + TRANSFORM + "    @attrs.define\n    class Config:\n        words: 'Nowhere' = 5\n    def __call__(self, rows): return rows\n", r"Odd\.Config\.words: 'Nowhere' in its annotation isn't defined"),
     ],
 )  # fmt: skip
@@ -215,7 +215,7 @@ def test_a_verifier_that_fails_now_and_then_is_left_out_of_the_mean_and_counted(
         ("raise ValueError('no such day')", "evaluation 'odd' failed: ValueError: no such day"),
         ("return None", "it returned NoneType, not a number"),
         ("return '0.5'", "it returned str, not a number"),
-        ("return float('nan')", "it gave nan, which is no finite number"),
+        ("return float('nan')", "it gave nan, which is not a finite number"),
         ("raise SystemExit(0)", "evaluation 'odd' failed: SystemExit: 0"),
     ],
 )
@@ -306,7 +306,7 @@ def test_an_algorithm_whose_config_is_not_that_of_algorithms_is_told_what_it_lac
 def test_a_listener_that_cancels_its_own_task_fails_the_arm_with_its_line(lab):
     lab.code(CALLBACK + "    async def evsys_step_finished(self, step): raise asyncio.CancelledError\n")
     lab.config(LISTENS)
-    lab.run().refused(1, r"a plugin cancelled its own task, which nobody had asked for \(src/plugins\.py:6\)")
+    lab.run().refused(1, r"a plugin cancelled its own task unexpectedly \(src/plugins\.py:6\)")
 
 
 # --- installed distributions -------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def test_a_folder_that_is_no_complete_checkpoint_is_named(lab, name, content):
     lab.write(name, content)
     lab.config(("name: evsys/tiny", "name: evsys/tiny, init_from_checkpoint: ck"))
     lab.run().refused(
-        2, r"ck is no complete checkpoint", r"name a folder like \.\.\./runs/<run>/checkpoints/<step>"
+        2, r"ck is not a complete checkpoint", r"name a folder like \.\.\./runs/<run>/checkpoints/<step>"
     )
 
 

@@ -74,7 +74,7 @@ def _tell_of_lists() -> None:
 
 
 def _instead_of_folder(name: str) -> str:
-    """What to do for the plugins of a folder, which is no distribution."""
+    """What to do for the plugins of a folder, which is not a distribution."""
     from tomllib import TOMLDecodeError, loads
 
     try:
@@ -90,7 +90,7 @@ def _instead_of_folder(name: str) -> str:
 
 
 def _run(distributions: tuple[str, ...], report: Path, further: list[str], *, quiet: bool) -> int:
-    """Run pytest in a process of its own: what this one has imported and registered is no concern of the plugins.
+    """Run pytest in a process of its own: what this one has imported and registered is not a concern of the plugins.
 
     Checks have no `assert` statements, so pytest needn't rewrite any, which takes a second or two.
     """

@@ -114,7 +114,7 @@ class NeverScores(Right):
     conformance: ClassVar = {"expected": {"answer": "42"}}
 
     def __call__(self, model_output, expected, params):
-        return NoScore(reason="the answer is no JSON")
+        return NoScore(reason="the answer is not valid JSON")
 
 
 class NotANumber(Right):

@@ -139,7 +139,7 @@ class HookManager:
             if isinstance(exc, _HungError):
                 why: str | None = f"{hook} didn't come back within {self._seconds:g} s"
             elif isinstance(exc, OSError) and exc.errno in _GONE:
-                why = f"nobody takes what it writes any more ({exc})"
+                why = f"the reader of its output has gone ({exc})"
             else:
                 why = None
             if why is not None:

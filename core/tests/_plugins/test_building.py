@@ -174,7 +174,7 @@ def test_a_config_that_is_nothing_of_the_kind_is_named(registry):
 
     registry.register("transform", "thing", transform_with(Settings))
     with pytest.raises(
-        PluginContractError, match=r"Thing\.Config is no attrs class, dataclass or pydantic model"
+        PluginContractError, match=r"Thing\.Config is not an attrs class, dataclass or pydantic model"
     ):
         registry.build("transform", "thing")
 

@@ -369,7 +369,7 @@ def test_check_reads_the_params_too(registry):
     outcome = {entry.name: error and str(error) for entry, error in registry.check()}
     assert outcome["good"] is None
     assert "Config.x: its annotation <class 'complex'>" in outcome["annotation"]
-    assert "Config is no attrs class" in outcome["class"]
+    assert "Config is not an attrs class" in outcome["class"]
     assert "plugin 'project/model' failed: PydanticInvalidForJsonSchema" in outcome["model"]
 
 

@@ -192,10 +192,10 @@ def test_what_is_not_listed_is_counted(evsys, project):
         ),
         (("--outcome", "won"), "'won' is not one of"),
         (("--sort", "size"), "'size' is not one of started, finished"),
-        (("--since", "soon"), "'soon' is no moment; write 30m"),
+        (("--since", "soon"), "'soon' is not a valid time; write 30m"),
         (("--text", "?"), "there is no word to look for"),
         (("--parent", "goood"), "there is no experiment 'goood' in"),
-        (("--records", "nowhere"), "nowhere is no folder"),
+        (("--records", "nowhere"), "nowhere is not a folder"),
     ],
 )
 def test_an_option_that_says_nothing_is_refused(evsys, project, options, said):

@@ -73,7 +73,7 @@ async def test_sides_that_differ_in_nothing_that_is_rendered_say_the_same(run):
     alike = ChatMessagesRow(messages=(asked, one), rejected=(asked, other), row_id="alike")
     async with run.attempt(Rows([*preferences(), alike])) as ctx:
         result = await DPO(**SHORT).train(ctx)
-    assert "1 of 37 pairs were left out: both sides say the same" in result.warnings
+    assert "1 of 37 pairs were left out: both sides are equal" in result.warnings
 
 
 class Unsure:
@@ -206,7 +206,7 @@ async def test_pairs_that_cant_be_trained_are_left_out_and_counted(run):
         result = await algorithm.train(ctx)
         assert algorithm.rows <= len(rows) - 2
     text = " ".join(result.warnings)
-    assert "1 of 39 pairs were left out: both sides say the same" in text
+    assert "1 of 39 pairs were left out: both sides are equal" in text
     assert "1 of 39 pairs were left out: longer than max_length (200 tokens)" in text
 
 

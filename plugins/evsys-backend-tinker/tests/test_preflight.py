@@ -53,7 +53,7 @@ def test_a_server_of_ours_tells_whether_it_only_imitates_a_model(told, simulated
 @pytest.mark.parametrize(
     ("answers", "model", "message"),
     [
-        ({HEALTH: (404, {})}, "evsys/tiny", r"base_url: .*is no server of the Tinker protocol"),
+        ({HEALTH: (404, {})}, "evsys/tiny", r"base_url: .*is not a server of the Tinker protocol"),
         (
             {CONFIG: (404, {})},
             "evsys/tiny",

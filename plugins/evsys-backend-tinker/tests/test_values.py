@@ -190,7 +190,7 @@ def test_the_gradients_norm_is_known_by_its_names(name: str):
 
 def test_a_state_is_addressed_as_the_protocol_does():
     assert checkpoint_resource(PATH) == "/api/v1/training_runs/abc:train:0/checkpoints/weights/step-4"
-    with pytest.raises(ValueError, match="is no tinker://RUN/weights/NAME"):
+    with pytest.raises(ValueError, match="is not tinker://RUN/weights/NAME"):
         checkpoint_resource("tinker://abc/elsewhere/x")
     assert fresh_name(4) != fresh_name(4)
 

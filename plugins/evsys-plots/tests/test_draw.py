@@ -126,7 +126,7 @@ def test_the_command_finds_an_experiment_of_another_project(drawn, tmp_path, mon
         done = CliRunner().invoke(plot, ["last", "--records", str(records)])
         assert done.output.splitlines()[0].startswith(drawn.directory)
     done = CliRunner().invoke(plot, ["last", "--records", "absent"])
-    assert (done.exit_code, "absent is no folder" in done.output) == (2, True)
+    assert (done.exit_code, "absent is not a folder" in done.output) == (2, True)
 
 
 def test_an_experiment_that_has_not_ended_shows_what_there_is(copied, tmp_path):

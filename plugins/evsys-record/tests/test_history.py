@@ -221,7 +221,7 @@ def test_a_moment_is_a_date_or_some_time_ago(text, moment):
 
 @pytest.mark.parametrize("text", ["yesterday", "7", "2026-13-01", "9999999999w"])
 def test_what_is_no_moment_is_refused(text):
-    with pytest.raises(ConfigError, match="is no moment; write 30m"):
+    with pytest.raises(ConfigError, match="is not a valid time; write 30m"):
         moment_of(text, now=NOW)
 
 

@@ -234,7 +234,7 @@ def test_a_task_without_a_network_gets_none(scratch, tmp_path):
         ("null", "can't run tasks that are folders"),
         ("moon", "no environment is called 'moon'; there are null, bwrap, Harbor's docker"),
         ("no.such:Place", "can't be loaded: ModuleNotFoundError"),
-        ("pathlib:Path", "is none of Harbor's"),
+        ("pathlib:Path", "is not a Harbor environment"),
     ],
 )
 def test_an_environment_that_cannot_be_used_says_why(tmp_path, environment, said):

@@ -97,7 +97,7 @@ def test_the_direction_of_a_score_is_that_of_its_metric_unless_it_is_given():
 def test_a_training_metric_whose_direction_is_not_known_needs_one():
     registry = Registry(entry_points=())
     registry.register("callback", "early_stopping", EarlyStopping)
-    with pytest.raises(ConfigError, match="'kl' doesn't tell which way is better; give max or min"):
+    with pytest.raises(ConfigError, match="'kl' has no known direction; give max or min"):
         registry.build("callback", "early_stopping", {"monitor": "kl"})
     for params in ({"monitor": "kl", "direction": "min"}, {"monitor": "reward"}, {"monitor": "val.pass@1"}):
         registry.build("callback", "early_stopping", params)

@@ -93,7 +93,7 @@ def test_what_a_call_gave_is_told_to_the_model_which_answers_again():
         (call("leaves", {"x": 1}), "error: SystemExit: 3"),
         (call("add", {"c": 1}), "unexpected keyword argument 'c'"),
         (call("add", {}), "missing 1 required positional argument: 'a'"),
-        (call("add", '{"a": 1'), "error: the arguments are no JSON object"),
+        (call("add", '{"a": 1'), "error: the arguments are not a JSON object"),
         (call("sub", {"a": 1}), "error: there is no tool 'sub'; there are: add, look, broken, leaves"),
     ],
 )
@@ -149,7 +149,7 @@ def test_results_with_tools_are_not_kept_for_later():
         (["tools_of_mine:nothing"], "has no 'nothing'"),
         (["tools_of_mine:number"], "is a int, not a function"),
         (["tools_of_mine:add", "tools_of_mine:add"], "two tools are called 'add'"),
-        (["?"], "is no import path"),
+        (["?"], "is not an import path"),
     ],
 )
 def test_what_is_no_tool_is_refused_when_the_agent_is_made(paths, wanted):

@@ -61,7 +61,7 @@ def test_a_composite_is_built_of_installed_verifiers(registry):
         ("numeric", {"tolerance": -1}, "tolerance"),
         ("json_schema", {"timeout_seconds": 0}, "timeout_seconds"),
         ("composite", {"parts": {}}, "parts"),
-        ("regex_match", {"pattern": "("}, "is no regular expression"),
+        ("regex_match", {"pattern": "("}, "is not a regular expression"),
         ("regex_match", {"timeout_seconds": 0}, "timeout_seconds"),
         ("contains", {"require": "some"}, "require"),
         ("tool_calls_match", {"arguments": "roughly"}, "arguments"),

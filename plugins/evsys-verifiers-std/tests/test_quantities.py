@@ -126,7 +126,7 @@ def test_any_text_is_read_and_no_value_is_out_of_bounds(text):
 
 
 def test_a_long_answer_is_read_in_one_pass():
-    """A hundred thousand numbers, and runs of what the patterns look for, are no trap."""
+    """A hundred thousand numbers, and runs of what the patterns look for, are not a trap."""
     assert len(values("7 " * 100_000)) == 100_000
     for text in (
         " " * 200_000,

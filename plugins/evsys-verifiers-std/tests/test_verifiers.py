@@ -148,9 +148,9 @@ def test_regex_match(output, expected, params, reward):
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?P<1>a)", "a{99999999999999999999}"])
 def test_a_pattern_that_cannot_be_compiled_is_a_problem_of_the_configuration(pattern):
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         RegexMatch(pattern=pattern)
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         RegexMatch().check(pattern)
 
 

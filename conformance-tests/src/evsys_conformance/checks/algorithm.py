@@ -122,7 +122,7 @@ class AlgorithmConformance(PluginConformance):
         trained = attempt()
         require(
             isinstance(trained.result, RunResult),
-            "what `train` gives is no result",
+            "what `train` gives is not a result",
             seen=trained.result,
             wanted="evsys.types.RunResult(status='completed', steps=...)",
         )

@@ -61,7 +61,7 @@ class BackendConformance(
             declared: Any = getattr(loaded, name, frozenset())
             require(
                 isinstance(declared, frozenset | set) and all(isinstance(one, str) for one in declared),
-                f"its class attribute `{name}` is no set of words",
+                f"its class attribute `{name}` is not a set of words",
                 seen=declared,
                 wanted=f"{name}: frozenset[str] = frozenset({{...}})",
             )

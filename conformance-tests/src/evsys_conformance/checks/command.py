@@ -28,7 +28,7 @@ class CommandConformance(EntryConformance):
         ]
         require(
             not missing,
-            f"it is no click command: it has no {', '.join(missing)}",
+            f"it is not a click command: it has no {', '.join(missing)}",
             seen=loaded,
             wanted="a function under @click.command() or @click.group()",
         )
@@ -37,5 +37,5 @@ class CommandConformance(EntryConformance):
     def test_says_what_it_does(self, loaded: Any) -> None:
         """Its help begins with a line that `evsys --help` and completion can show."""
         if not callable(getattr(loaded, "get_short_help_str", None)):
-            pytest.skip("after test_is_a_command: it is no click command")
+            pytest.skip("after test_is_a_command: it is not a click command")
         require(loaded.get_short_help_str(), "it has no help", wanted="a docstring under @click.command()")

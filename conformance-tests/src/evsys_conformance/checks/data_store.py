@@ -56,7 +56,10 @@ class DataStoreConformance(PluginConformance):
         )
         for row in rows:
             require(
-                isinstance(row, Mapping), f"what it gives of {ref!r} is no row", seen=row, wanted="a mapping"
+                isinstance(row, Mapping),
+                f"what it gives of {ref!r} is not a row",
+                seen=row,
+                wanted="a mapping",
             )
             try:
                 json.dumps(dict(row), allow_nan=False)

@@ -74,7 +74,7 @@ class InferenceClientConformance(PluginConformance):
             for one in found:
                 require(
                     isinstance(one, Completion) and one.message.role == "assistant",
-                    "what it gives is no completion of the assistant",
+                    "what it gives is not a completion of the assistant",
                     seen=one,
                     wanted="evsys.types.Completion(message=Message(role='assistant', ...), ...)",
                 )
@@ -149,7 +149,7 @@ class InferenceClientConformance(PluginConformance):
         require_equal(len(told), len(tokens), "the logprobs of its completion aren't one for each token")
         require(
             math.isnan(told[0]) and all(value <= 0.0 for value in told[1:]),
-            "what `prompt_logprobs` gives are no logprobs",
+            "what `prompt_logprobs` gives are not logprobs",
             seen=told,
             wanted="NaN, which nothing comes before, and then numbers, none above 0",
         )

@@ -59,7 +59,7 @@ class LauncherConformance(PluginConformance):
         require_equal(len(results), len(arms), "the number of results isn't that of the arms")
         for result in results:
             require(
-                isinstance(result, Mapping), "what it gives is no result", seen=result, wanted="a mapping"
+                isinstance(result, Mapping), "what it gives is not a result", seen=result, wanted="a mapping"
             )
             try:
                 json.dumps(dict(result), allow_nan=False)

@@ -150,7 +150,7 @@ def _long(writer: int, number: int) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The records of a file. A line that is no JSON comes as a text, which is none of the written records; a last line
+    """The records of a file. A line of invalid JSON is returned as a string, so it differs from the written records; a last line
     without its end that is none is still being written, and readers of JSON lines pass over it.
     """
     if not path.exists():

@@ -57,7 +57,7 @@ class LossConformance(PluginConformance):
             value = _number(said)
             require(
                 value is not None and math.isfinite(value),
-                f"its value for logprobs of shape {np.shape(logprobs[0])} is no finite number",
+                f"its value for logprobs of shape {np.shape(logprobs[0])} is not a finite number",
                 seen=said,
                 wanted=_GIVES,
             )
@@ -78,7 +78,7 @@ class LossConformance(PluginConformance):
                 number = as_number(value)
                 require(
                     isinstance(name, str) and number is not None and math.isfinite(number),
-                    f"its metric {name!r} is no finite number",
+                    f"its metric {name!r} is not a finite number",
                     seen=value,
                     wanted="{'name': 0.5}",
                 )
@@ -185,7 +185,7 @@ def _number(said: Any) -> float | None:
 def _value(said: Any) -> float:
     value = _number(said)
     if value is None:
-        breach("its value is no number", seen=said, wanted=_GIVES)
+        breach("its value is not a number", seen=said, wanted=_GIVES)
     return value
 
 

@@ -61,7 +61,7 @@ class MetricConformance(PluginConformance):
             value = as_number(said)
             require(
                 value is not None and math.isfinite(value),
-                f"of {shown(tasks)} it is no finite number",
+                f"of {shown(tasks)} it is not a finite number",
                 seen=said,
                 wanted="a finite number for tasks that all have rewards",
             )
@@ -93,7 +93,7 @@ class MetricConformance(PluginConformance):
             breach(f"without tasks it fails: {told_of(exc)}", wanted="a number, or math.nan")
         if as_number(said) is None:
             measure({"t": [1.0] * samples})
-            breach("without tasks it is no number", seen=said, wanted="math.nan")
+            breach("without tasks it is not a number", seen=said, wanted="math.nan")
 
     @check()
     def test_more_than_the_samples_is_refused(

@@ -157,7 +157,7 @@ class SamplingClientConformance(PluginConformance):
         )
         require(
             np.all(np.isfinite(found[1:]) & (found[1:] <= 1e-6)),
-            "what `compute_logprobs` gives are no logprobs",
+            "what `compute_logprobs` gives are not logprobs",
             seen=found[1:],
             wanted="finite numbers, none above 0",
         )

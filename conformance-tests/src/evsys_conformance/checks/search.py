@@ -71,7 +71,7 @@ class SearchConformance(PluginConformance):
         """An arm has a value on each axis that applies to it, from its choices or its range, and no other."""
         arms, _ = _search(plugin, space)
         if any(map(_no_arm, arms)):
-            pytest.skip("after test_proposes_arms: what it proposes is no arm")
+            pytest.skip("after test_proposes_arms: what it proposes is not an arm")
         for arm in arms:
             require(
                 arm.keys() <= {axis.path for axis in space},
@@ -202,9 +202,9 @@ def _listed(arms: Sequence[Any]) -> list[Any]:
 
 
 def _no_arm(arm: Any) -> str | None:
-    """Why something is no arm; None where it is one."""
+    """Why something is not an arm; None where it is one."""
     if not (isinstance(arm, Mapping) and arm and all(isinstance(path, str) and path for path in arm)):
-        return "what it proposes is no arm"
+        return "what it proposes is not an arm"
     try:
         json.dumps(dict(arm), allow_nan=False)
     except (TypeError, ValueError) as exc:

@@ -68,7 +68,7 @@ class TrainingClientConformance(PluginConformance):
             trained = np.asarray(logprobs)[datum.loss_inputs["weights"] != 0]
             require(
                 np.all(np.isfinite(trained) & (trained <= 1e-6)),
-                "what `forward` gives are no logprobs",
+                "what `forward` gives are not logprobs",
                 seen=trained,
                 wanted="finite numbers, none above 0",
             )

@@ -100,7 +100,7 @@ class TransformConformance(PluginConformance):
         for row in out:
             require(
                 isinstance(row, Mapping),
-                "what it gives is no row",
+                "what it gives is not a row",
                 seen=row,
                 wanted="a mapping, such as a dict",
             )

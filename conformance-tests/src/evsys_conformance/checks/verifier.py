@@ -80,7 +80,7 @@ class VerifierConformance(PluginConformance):
                 return said
             reward = as_number(said)
             if reward is None:
-                breach(f"what it gives for {shown(text)} is no reward", seen=said, wanted=_GIVES)
+                breach(f"what it gives for {shown(text)} is not a reward", seen=said, wanted=_GIVES)
             return Score(value=reward)
 
         return judge

@@ -19,12 +19,12 @@ def config_of(plugin: Any) -> type | None:
     """The class of a plugin's params: its `Config`, or the plugin itself if it is an attrs class or dataclass.
 
     Raises:
-        PluginContractError: there is a `Config`, but it is no attrs class, dataclass or pydantic model.
+        PluginContractError: there is a `Config`, but it is not an attrs class, dataclass or pydantic model.
     """
     config = getattr(plugin, "Config", plugin if is_config(plugin) else None)
     if config is not None and not is_config(config):
         what = f"{plugin.__module__}.{plugin.__qualname__}.Config"
-        raise PluginContractError(f"{what} is no attrs class, dataclass or pydantic model")
+        raise PluginContractError(f"{what} is not an attrs class, dataclass or pydantic model")
     return config
 
 

@@ -148,7 +148,7 @@ def check_contract(entry: PluginEntry, plugin: Any) -> None:
     if all(lacks):
         members = " or ".join(", ".join(map(repr, missing)) for missing in lacks)
         own = [member for member in dir(plugin) if not member.startswith("__")]
-        hint = closest(lacks[0][0], own) or f"evsys.protocols.{name} says what it does"
+        hint = closest(lacks[0][0], own) or f"see evsys.protocols.{name}"
         raise PluginContractError(f"{entry} has no {members}, which its kind asks for", hint=hint)
 
 

@@ -49,7 +49,7 @@ def not_found(
     """The error for a name that nothing has."""
     if kind not in KINDS:
         hint = closest(kind, KINDS) or f"kinds: {', '.join(KINDS)}"
-        return PluginNotFoundError(f"there is no kind of plugin called {kind!r}", hint=hint, kind=kind)
+        return PluginNotFoundError(f"unknown kind of plugin {kind!r}", hint=hint, kind=kind)
     names = dict.fromkeys(entry.name for entry in entries)
     stopped = [str(e) for e in blocked if e.kind == kind and name in {e.name, e.qualified}]
     if name in known()["planned"].get(kind, {}) and not stopped:

@@ -85,7 +85,9 @@ class Registry:
         """
         _require_kind(kind)
         if "/" in name:
-            raise ValueError(f"{kind} {name!r}: a name has no '/', which stands after that of a distribution")
+            raise ValueError(
+                f"{kind} {name!r}: a name can't contain '/', which separates a distribution from a name"
+            )
         known = self._local.get((kind, name), plugin)
         # A cell of a notebook or a reloaded module defines the same plugin anew; that isn't a second plugin.
         if known is not plugin and _local_entry(kind, name, known) != _local_entry(kind, name, plugin):

@@ -154,6 +154,6 @@ class OPD(Distillation):
         pairs = zip(answers, thinks, strict=True)
         if all(abs(answer.logprobs - theirs).max() < _SAME for answer, theirs in pairs):
             self.warn(
-                "the teacher says of every token what the student says, so there is nothing to learn from it: "
+                "the teacher agrees with the student on every token, so there is nothing to learn from it: "
                 "name a larger model, or `teacher.model.init_from_checkpoint`"
             )

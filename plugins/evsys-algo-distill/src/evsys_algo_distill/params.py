@@ -14,7 +14,7 @@ __all__ = ["COOKBOOK", "ON_POLICY", "DistillationParams", "OPDParams"]
 
 ON_POLICY = "On-policy distillation, https://thinkingmachines.ai/blog/on-policy-distillation/"
 COOKBOOK = "Tinker cookbook, https://github.com/thinking-machines-lab/tinker-cookbook"
-_RANK = "capacity: a teacher tells something of every token; " + COOKBOOK
+_RANK = "capacity: a teacher gives a signal for every token; " + COOKBOOK
 
 
 @attrs.frozen(kw_only=True)

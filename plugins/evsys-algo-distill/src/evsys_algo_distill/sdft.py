@@ -85,7 +85,7 @@ class SDFT(Distillation):
         )
         template: str = option(
             _TEMPLATE,
-            "What the teacher reads in place of the last user message: {question} is that message, {demonstration} the row's.",
+            "The message that replaces the last user message for the teacher: {question} is that message, {demonstration} the row's.",
         )
 
         def __attrs_post_init__(self) -> None:
@@ -105,7 +105,7 @@ class SDFT(Distillation):
         "topk_missed_share": Band(
             None,
             0.5,
-            "most of what the student says isn't among the teacher's likeliest tokens: raise topk, or look at the template",
+            "most of the student's tokens aren't among the teacher's likeliest tokens: raise topk, or look at the template",
             lasting=20,
         ),
     }
@@ -126,7 +126,7 @@ class SDFT(Distillation):
             return "without a demonstration"
         asked = [place for place, message in enumerate(row.prompt) if message.role == "user"]
         if not asked:
-            return "without a user message, so there is no place for the demonstration"
+            return "without a user message, so the demonstration has no place"
         last = asked[-1]
         # One after the other: what stands in a question is no place for the demonstration.
         parts = [part.replace("{demonstration}", shown) for part in self.config.template.split("{question}")]

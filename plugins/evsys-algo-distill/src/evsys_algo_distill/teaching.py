@@ -88,7 +88,7 @@ async def opinions_of(
 
 
 def _likeliest(top: Sequence[Mapping[int, float]], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Tokens and probabilities, [n, K]; what is impossible or no number is no candidate."""
+    """Tokens and probabilities, [n, K]; what is impossible or no number is not a candidate."""
     tokens = np.zeros((len(top), k), np.int64)
     logprobs = np.full((len(top), k), -np.inf)
     for place, row in enumerate(top):

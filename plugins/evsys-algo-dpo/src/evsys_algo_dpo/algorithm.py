@@ -64,7 +64,7 @@ class DPO(BaseAlgorithm):
         )
         label_smoothing: float = option(
             0.0,
-            "Share of pairs that are taken to be labelled the wrong way round; for dpo.",
+            "Assumed share of pairs with swapped labels; for dpo.",
             ge=0,
             lt=0.5,
             source="A note on DPO with noisy preferences & relationship to IPO, E. Mitchell, 2023",

@@ -74,13 +74,13 @@ def render_pairs(
         dropped: counts pairs that are left out, by reason.
 
     Raises:
-        DataError: a row is no pair, or can't be rendered; names the row.
+        DataError: a row is not a pair, or can't be rendered; names the row.
     """
     for number, row in enumerate(rows):
         row_id = row.row_id or str(number)
         if row.rejected is None:
             hint = "give each row `chosen` and `rejected`"
-            raise DataError(f"row {row_id} has no rejected answer, so it is no pair", hint=hint)
+            raise DataError(f"row {row_id} has no rejected answer, so it can't form a pair", hint=hint)
         shared = _shared(row.messages, row.rejected)
         chosen, rejected = (
             sequences_of(renderer, row_id, _unlike(messages, shared), row.tools, "all_assistant")
@@ -98,7 +98,7 @@ def _unusable(
 ) -> str | None:
     """Why a pair can't be trained on; None where it can."""
     if row.messages == row.rejected or _equal(chosen, rejected):
-        return "both sides say the same"
+        return "both sides are equal"
     longest = max((len(tokens) for tokens, _ in (*chosen, *rejected)), default=0)
     if max_length is not None and longest > max_length:
         return f"longer than max_length ({max_length} tokens)"

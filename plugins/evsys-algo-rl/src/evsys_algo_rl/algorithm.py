@@ -88,7 +88,7 @@ class RL(BaseAlgorithm):
         self._used = Usage()
         self._last = self.total_steps()
         if self.config.temperature != 1.0:
-            self.warn("temperature isn't 1: ratios and KL compare the policy with what it would say at 1")
+            self.warn("temperature isn't 1: ratios and KL compare the policy with its distribution at 1")
 
     async def build_batch(self, step_idx: int) -> TrainingBatch:
         """Tasks, rollouts, rewards, advantages, data: the batch of one optimiser step.

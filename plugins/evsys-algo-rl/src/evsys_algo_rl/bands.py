@@ -22,8 +22,8 @@ BANDS: Mapping[str, Band] = {
     "kl_sampler_trainer": Band(
         None,
         0.1,
-        "the policy that is trained is far from the one that sampled: lower max_staleness, substeps or the learning rate, "
-        "or see what the backend samples with",
+        "the trained policy is far from the sampling policy: lower max_staleness, substeps or the learning rate, "
+        "or check the weights with which the backend samples",
     ),
     "clipped_share": Band(
         None, 0.5, "most tokens are clipped and teach nothing: lower the learning rate or substeps"

@@ -64,7 +64,7 @@ class GuardParams:
     transforms: tuple[Mapping[str, Any], ...] = option(
         (), "Transforms that make tasks of the benchmark's rows, as `{kind, params}`."
     )
-    tasks: int = option(16, "Tasks of the benchmark that are drawn and sampled once at each check.", ge=1)
+    tasks: int = option(16, "Number of benchmark tasks to draw and sample once at each check.", ge=1)
     params: Mapping[str, Any] = option(attrs.Factory(dict), "Its params.")
     expected: str | None = option(
         None,
@@ -74,13 +74,13 @@ class GuardParams:
     every: int = option(1, "Samplings from one check to the next.", ge=1)
     start: int = option(5, "Checks that make up the start, which later ones are compared with.", ge=1)
     margin: float = option(
-        0.05, "Growth of the gap between reward and guard that is tolerated, both scaled to 0..1.", ge=0, lt=1
+        0.05, "Tolerated growth of the gap between reward and guard, both scaled to 0..1.", ge=0, lt=1
     )
     level: float = option(
         0.05, "Largest probability of an alarm in a whole run whose gap doesn't grow.", gt=0, lt=1
     )
     action: str = option(
-        "report", "What an alarm does: report it, or stop the run too.", choices=("report", "stop")
+        "report", "Action on an alarm: report it, or also stop the run.", choices=("report", "stop")
     )
 
     def __attrs_post_init__(self) -> None:
@@ -108,7 +108,7 @@ class RLParams(TrainingParams, RolloutParams):
         aliases=("groups_per_step",),
     )
     learning_rate: float | None = option(
-        4e-5, "Peak learning rate; small models stand more, such as 3e-4.", ge=0, source=_COOKBOOK
+        4e-5, "Peak learning rate; small models tolerate more, such as 3e-4.", ge=0, source=_COOKBOOK
     )
     lr_schedule: str = option(
         "constant",
@@ -159,14 +159,14 @@ class RLParams(TrainingParams, RolloutParams):
     )
     clip_low: float | None = option(
         None,
-        "How far below 1 a ratio may go, for ppo, cispo and gspo; by default as the loss says.",
+        "How far below 1 a ratio may go, for ppo, cispo and gspo; by default that of the loss.",
         ge=0,
         le=1,
         source=_DAPO,
     )
     clip_high: float | None = option(
         None,
-        "How far above 1 a ratio may go, for ppo, cispo and gspo; by default as the loss says.",
+        "How far above 1 a ratio may go, for ppo, cispo and gspo; by default that of the loss.",
         ge=0,
         source=_DAPO,
     )
@@ -205,7 +205,7 @@ class RLParams(TrainingParams, RolloutParams):
         source=_KL,
     )
     entropy_coef: float = option(
-        0.0, "Reward for tokens that were unlikely when they were sampled.", ge=0, source=_ASYNC
+        0.0, "Bonus reward for tokens of low probability at sampling.", ge=0, source=_ASYNC
     )
     filter_groups: bool = option(
         False, "Leave out groups whose rewards are all equal, and sample others instead.", source=_DAPO
@@ -215,7 +215,7 @@ class RLParams(TrainingParams, RolloutParams):
     )
     overlong: str = option(
         "keep",
-        "Rollouts that were cut off: judged like others, without a loss, or with a reward that falls before the limit.",
+        "Truncated rollouts: judged like others, without a loss, or with a reward that falls before the limit.",
         choices=OVERLONG,
         source=_DAPO,
     )
@@ -235,7 +235,7 @@ class RLParams(TrainingParams, RolloutParams):
     # --- when it is over ---
     guard: GuardParams | None = option(
         None,
-        "A second verifier or a benchmark that detects when the reward rises and what it stands for doesn't.",
+        "A second verifier or a benchmark that detects a rising reward without a real improvement.",
     )
     max_flat_steps: int = option(
         10, "The run stops after so many steps in which no group had anything to learn from.", ge=1
@@ -254,7 +254,7 @@ class RLParams(TrainingParams, RolloutParams):
             can = f"knows {', '.join(known)}" if known else "has no settings"
             raise ValueError(f"loss {self.loss!r} {can}; '{unknown[0]}' means nothing to it")
         if self.loss == "cross_entropy":
-            raise ValueError("loss 'cross_entropy' knows no rewards; algorithm `sft` trains with it")
+            raise ValueError("loss 'cross_entropy' does not use rewards; algorithm `sft` trains with it")
         if self.overlong_buffer is not None and self.overlong != "penalise":
             raise ValueError("'overlong_buffer' means something with overlong: penalise only")
 

@@ -65,7 +65,7 @@ class SFT(BaseAlgorithm):
         )
         held_out_every: int = option(
             50,
-            "Steps between two measurements of the rows that are kept out; the last step has one, too.",
+            "Steps between two measurements of the held-out rows; the last step is also measured.",
             ge=1,
         )
 
@@ -157,7 +157,7 @@ class SFT(BaseAlgorithm):
             (ctx.data[number] for number, held in zip(numbers, out, strict=True) if not held),
         ):
             self.warn(
-                f"{copies} of {out.sum()} held-out rows are nearly equal to rows that are trained on, so their NLL is partly memory"
+                f"{copies} of {out.sum()} held-out rows are nearly equal to training rows, so their NLL is partly memory"
             )
         return out
 

@@ -197,7 +197,7 @@ class LocalSamplingClient:
         """Draw `n` continuations.
 
         Raises:
-            BackendError: the prompt holds what is no token of the model, it and `max_tokens` exceed the model's context, the
+            BackendError: the prompt holds what is not a token of the model, it and `max_tokens` exceed the model's context, the
                 weights diverged, the snapshot was closed, or the backend torn down.
         """
         snapshot = self._open()

@@ -185,7 +185,7 @@ def test_what_is_there_is_replaced_by_force_alone_and_only_if_it_is_a_model(fami
     home = tmp_path / "thesis"
     home.mkdir()
     (home / "chapter").write_text("years", encoding="utf-8")
-    with pytest.raises(StoreError, match="is no model"):
+    with pytest.raises(StoreError, match="is not a model"):
         export_model(str(families / "qwen3"), home, force=True)
     assert (home / "chapter").exists()
 
@@ -374,7 +374,7 @@ def test_a_source_or_base_that_does_not_exist_or_fit_is_named(families, tmp_path
         export_model("./runs/run/checkpoints/60", out)
     with pytest.raises(ConfigError, match="config.json is a file; name the folder"):
         export_model(str(families / "llama" / "config.json"), out)
-    with pytest.raises(ConfigError, match="--base has no meaning"):
+    with pytest.raises(ConfigError, match="--base doesn't apply"):
         export_model("evsys/tiny", out, base="evsys/tiny")
     with pytest.raises(ConfigError, match="does not fit the base model"):
         export_model(str(families / "llama" / "adapter"), out, base=str(families / "qwen3"))

@@ -103,7 +103,7 @@ def test_a_vocabulary_that_makes_no_sense_is_an_error(build, changes):
     [
         ({"tokenizer.ggml.bos_token_id": 10**6}, "bos_token_id is 1000000, and it has"),
         ({"tokenizer.ggml.eos_token_id": "x"}, "eos_token_id is 'x'"),
-        ({"tokenizer.chat_template": 1.5}, "chat_template is no text"),
+        ({"tokenizer.chat_template": 1.5}, "chat_template is not a string"),
     ],
 )
 def test_special_tokens_and_templates_that_make_no_sense_are_an_error(

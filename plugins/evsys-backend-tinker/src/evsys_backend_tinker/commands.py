@@ -37,14 +37,14 @@ def backend() -> None:
 @click.option("--param", "params", help="One of its params, as JSON or text.", **_PARAM)  # type: ignore[arg-type]  # click's own stubs
 @click.option("--model", default="evsys/tiny", show_default=True, metavar="NAME", help="Base model to train.")
 @click.option("--rank", default=8, show_default=True, type=click.IntRange(min=1), help="Rank of the adapter.")
-@click.option("--beside", metavar="KIND", help="Another backend that must give the same, such as local.")
+@click.option("--beside", metavar="KIND", help="Another backend for comparison, such as local.")
 @click.option("--beside-param", "other_params", help="One of its params.", **_PARAM)  # type: ignore[arg-type]  # click's own stubs
 @click.option(
     "--tolerance",
     default=0.02,
     show_default=True,
     type=click.FloatRange(min=0),
-    help="Largest difference of a logprob, or of a loss in nats a token, that is taken for rounding.",
+    help="Largest difference of a logprob, or of a loss in nats per token, to treat as rounding.",
 )
 @json_option
 def probe(
@@ -97,12 +97,12 @@ def probe(
     default=0.0,
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="Only those saved longer ago.",
+    help="Only states saved longer ago than this.",
 )
 @click.option(
     "--delete",
     is_flag=True,
-    help="Delete them, but for those of best checkpoints; checkpoints of the record that name them can't be restored then.",
+    help="Delete them, except those of best checkpoints; checkpoints of the record that refer to them can't be restored afterwards.",
 )
 @click.option("--best-too", is_flag=True, help="Delete those of best checkpoints as well.")
 @click.option(
@@ -110,7 +110,7 @@ def probe(
     default=".evsys/experiments",
     show_default=True,
     type=click.Path(file_okay=False),
-    help="Folder of the record that says which checkpoints are the best.",
+    help="Folder of the record, which marks the best checkpoints.",
 )
 @json_option
 def states(

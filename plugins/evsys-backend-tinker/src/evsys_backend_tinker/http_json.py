@@ -92,7 +92,7 @@ class JsonApi:
         """
         parts = urlsplit(self.base_url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UnreachableError("it is no address that starts with http:// or https://")
+            raise UnreachableError("it is not an address that starts with http:// or https://")
         headers = {"Accept": "application/json"}
         body = None
         if tree is not None:

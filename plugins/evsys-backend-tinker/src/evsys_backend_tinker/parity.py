@@ -85,13 +85,13 @@ def _near(what: str, one: Sequence[float], other: Sequence[float], tolerance: fl
         return Finding(
             what=what,
             outcome="differs",
-            note=f"{len(one)} values beside {len(other)}: is it the same tokenizer?",
+            note=f"{len(one)} values against {len(other)}: is it the same tokenizer?",
         )
     distance = _distance(one, other)
     return _close(what, distance, distance <= tolerance, "")
 
 
 def _distance(one: Sequence[float], other: Sequence[float]) -> float:
-    """The largest difference; infinite where one of them is no number."""
+    """The largest difference; infinite where one of them is not a number."""
     worst = float(np.max(np.abs(np.array(one) - np.array(other)), initial=0.0))
     return float("inf") if np.isnan(worst) else worst

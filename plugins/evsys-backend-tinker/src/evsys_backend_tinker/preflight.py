@@ -89,7 +89,7 @@ def look_at(api: JsonApi, model: str | None, *, version: str, seconds: float = S
     if health.status in _ABSENT:
         raise _wrong(
             "base_url",
-            f"{api.base_url} answers, but it is no server of the Tinker protocol ({HEALTH}: {health.status})",
+            f"{api.base_url} answers, but it is not a server of the Tinker protocol ({HEALTH}: {health.status})",
             "check backend.params.base_url; it ends before /api/v1",
         )
     _see(health, api, "is it well?")

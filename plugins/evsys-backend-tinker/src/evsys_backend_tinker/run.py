@@ -270,7 +270,7 @@ class Run:
         if distance is not None and distance > TOLERANCE:
             raise BackendError(
                 f"the server restored other weights than were saved in {start.path}: logprobs differ by up to {distance:.3g}",
-                hint="start from another checkpoint, and report it to whoever runs the server",
+                hint="start from another checkpoint, and report it to the server's operator",
             )
 
     def _facts(self, server: Server, made: Any, deterministic: bool) -> dict[str, Any]:

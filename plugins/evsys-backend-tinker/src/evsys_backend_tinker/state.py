@@ -82,7 +82,7 @@ def starting_point(model: ModelSpec, restore: Checkpoint | None) -> SavedState |
     for address, with_optimizer in ((model.load_checkpoint_path, True), (model.init_from_checkpoint, False)):
         if address is not None:
             if not address.startswith(SCHEME):
-                raise BackendError(f"{address!r} is no checkpoint's folder and no {SCHEME} address")
+                raise BackendError(f"{address!r} is neither a checkpoint's folder nor a {SCHEME} address")
             return SavedState(path=address, with_optimizer=with_optimizer)
     return None
 
@@ -95,7 +95,7 @@ def checkpoint_resource(path: str) -> str:
     """
     found = _PATH.fullmatch(path)
     if found is None:
-        raise ValueError(f"{path!r} is no {SCHEME}RUN/weights/NAME")
+        raise ValueError(f"{path!r} is not {SCHEME}RUN/weights/NAME")
     kind, _, name = found["name"].partition("/")
     return f"/api/v1/training_runs/{quote(found['run'], safe=':')}/checkpoints/{kind}/{quote(name, safe='')}"
 

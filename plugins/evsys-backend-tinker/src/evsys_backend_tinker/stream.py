@@ -384,7 +384,7 @@ class Stream:
             raise BackendError(
                 f"the server lost the model, and {self._unsaved} steps since its last state are more than are repeated "
                 f"({self.replay_steps}): {said(error)}",
-                hint="resume the run, which goes on from its last checkpoint; algorithm.params.save_every saves more often",
+                hint="resume the run from its last checkpoint; algorithm.params.save_every saves more often",
             )
 
     def _give_up(self, failure: Exception, error: Exception) -> BackendError:

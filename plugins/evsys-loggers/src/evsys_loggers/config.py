@@ -30,9 +30,7 @@ class LoggerConfig:
         min_len=1,
     )
     flush_seconds: float = option(1.0, "time between two batches", gt=0)
-    close_seconds: float = option(
-        60.0, "how long the end of a run waits for what is still to be written", gt=0
-    )
+    close_seconds: float = option(60.0, "how long the end of a run waits for pending writes", gt=0)
 
     def __attrs_post_init__(self) -> None:
         known = ", ".join(f"{{{word}}}" for word in _WORDS)
@@ -46,5 +44,5 @@ def _placeholders(template: str) -> list[str]:
         return [word for _, word, _, _ in string.Formatter().parse(template) if word is not None]
     except ValueError as exc:
         raise ValueError(
-            f"name: {template!r} is no template: {exc}; a brace itself is written twice"
+            f"name: {template!r} is not a template: {exc}; a brace itself is written twice"
         ) from exc

@@ -47,7 +47,7 @@ class MlflowLogger(RunLogger):
 
         tracking_uri: str | None = option(
             None,
-            "where runs are kept; by default what MLFLOW_TRACKING_URI says, else a SQLite file",
+            "where runs are kept; by default MLFLOW_TRACKING_URI, else a SQLite file",
             min_len=1,
         )
 

@@ -39,7 +39,7 @@ class TrackioLogger(RunLogger):
 
         directory: str | None = option(
             None,
-            "folder of its databases, relative to the project root; by default what TRACKIO_DIR says, else trackio's own",
+            "folder of its databases, relative to the project root; by default TRACKIO_DIR, else trackio's own",
             min_len=1,
         )
         space_id: str | None = option(None, "Hugging Face Space that runs are sent to", min_len=1)

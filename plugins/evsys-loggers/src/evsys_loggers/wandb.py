@@ -48,7 +48,7 @@ class WandbLogger(RunLogger):
         require("wandb", logger=self.name)
         if self.config.mode == "online" and not _logged_in():
             raise PluginLoadError(
-                "callback 'wandb' is to send runs at once, and there is no key for Weights & Biases here",
+                "callback 'wandb' should send runs immediately, but there is no key for Weights & Biases",
                 hint="set WANDB_API_KEY, run `wandb login`, or set mode: offline",
                 kind="callback",
             )

@@ -22,7 +22,7 @@ INCOMPLETE = 1
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where the files go, instead of `plots` in the experiment's folder.",
+    help="Output directory.  [default: `plots` in the experiment's folder]",
 )
 @json_option
 def plot(*, experiment: str, records: Path | None, out: Path | None, as_json: bool) -> int:

@@ -56,7 +56,7 @@ def lineage(attempts: Sequence[Attempt], head: int | None = None) -> dict[int, i
 
 
 def superseded(result: Record, attempts: Sequence[Attempt]) -> bool:
-    """True for the result of an attempt that a later one went on from, or started over: it is no result of the run any more."""
+    """True for the result of an attempt that a later one went on from, or started over: it is not a result of the run any more."""
     newest = max((attempt.n for attempt in attempts), default=0)
     return bool(result) and result.get("attempt", 1) < newest
 

@@ -18,7 +18,7 @@ _FROM_THE_END = re.compile(r"last(?:-(\d+))?|-(\d+)")
 
 
 def folder_called(text: str) -> tuple[Path, str | None] | None:
-    """The folder of an experiment, and that of a run where `text` is a path in it; None where it is no path of a record."""
+    """The folder of an experiment, and that of a run where `text` is a path in it; None where it is not a path of a record."""
     path = Path(text)
     if os.sep not in text and not (path / "experiment.json").is_file():
         return None

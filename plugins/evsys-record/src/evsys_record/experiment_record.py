@@ -167,7 +167,7 @@ class ExperimentRecord:
         earlier = {
             PLOTS: f"{PLOTS}.{number}",
             "conclusion.md": f"conclusion.{number}.md",
-            "conclusion.json": f"conclusion.{number}.json",  # last: a text without numbers is no conclusion
+            "conclusion.json": f"conclusion.{number}.json",  # last: a text without numbers is not a conclusion
         }
         for name, aside in earlier.items():
             path = self.directory / name
@@ -334,7 +334,7 @@ def _folder_names(run_id: str) -> Sequence[str]:
 
 
 def _keep_out_of_git(output_dir: Path) -> None:
-    """The record is no part of the project's sources, unless its owner says so."""
+    """The record is not part of the project's sources, unless its owner says so."""
     for folder in (output_dir, *output_dir.parents):
         if folder.name == ".evsys":
             path = folder / ".gitignore"

@@ -116,7 +116,9 @@ def moment_of(text: str, *, now: datetime | None = None) -> str:
             moment = datetime.fromisoformat(text.strip())
             moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError) as exc:
-        raise ConfigError(f"{text!r} is no moment", hint="write 30m, 12h, 7d, 2w, or 2026-11-28") from exc
+        raise ConfigError(
+            f"{text!r} is not a valid time", hint="write 30m, 12h, 7d, 2w, or 2026-11-28"
+        ) from exc
     return moment.strftime("%Y-%m-%dT%H:%M:%S")
 
 
@@ -261,7 +263,7 @@ def _said(words: str) -> tuple[str, list[Any]]:
     """Every word must be there. What the user writes is quoted, so that no sign in it means anything."""
     each = [word for word in words.split() if any(char.isalnum() for char in word)]
     if not each:
-        raise ConfigError(f"there is no word to look for in {words!r}", hint="write letters or digits")
+        raise ConfigError(f"{words!r} contains no word to search for", hint="write letters or digits")
     if full_text() == "fts5":
         quoted = " ".join('"{}"*'.format(word.replace('"', '""')) for word in each)
         return "e.id IN (SELECT rowid FROM said WHERE said MATCH ?)", [quoted]

@@ -182,4 +182,4 @@ def read_jsonl(path: Path, *, missing_ok: bool = False) -> Iterator[dict[str, An
 
 
 def _unreadable(path: Path, line: int, problem: str) -> StoreError:
-    return StoreError(f"{path}:{line}: line {line} {problem}", hint="mend or remove this line", line=line)
+    return StoreError(f"{path}:{line}: line {line} {problem}", hint="fix or remove this line", line=line)

@@ -21,7 +21,7 @@ class KeepRollouts:
 
     every: int = option(1, "keep those of steps that this number divides; 0 keeps none", ge=0)
     share: float = option(1.0, "keep this share of a step's tasks, with all their samples", ge=0, le=1)
-    errors: bool = option(True, "keep failed ones whatever the rest says")
+    errors: bool = option(True, "keep failed ones regardless of the other settings")
 
     def keeps(self, step: int, rollout: Rollout) -> bool:
         """True when this training rollout goes on file."""

@@ -28,5 +28,5 @@ def leak(name: str, *, path: str = "", **place: Any) -> Problem:
     else:
         told, hint = f"the value of the environment variable {name}", f"write ${{{name}}} instead"
     return Problem(
-        path=path, message=f"{told} stands here, and the record keeps this text", hint=hint, **place
+        path=path, message=f"{told} occurs here, and the record keeps this text", hint=hint, **place
     )

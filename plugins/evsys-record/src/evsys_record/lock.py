@@ -116,9 +116,9 @@ class ExperimentLock:
         """
         if self._lost is not None:
             raise StoreError(
-                f"{self.directory.name} was taken over by {self._lost}, since this process had stood still for longer than "
+                f"{self.directory.name} was taken over by {self._lost}, since this process had been suspended for longer than "
                 f"{self._lease_seconds:g} s; it writes nothing more",
-                hint="let that process go on, or stop it and resume",
+                hint="let that process continue, or stop it and resume",
                 path=str(self.directory),
                 holder=str(self._lost),
             )

@@ -41,7 +41,7 @@ def retract(directory: Path, reason: str, *, withdrawn: bool = False) -> Retract
         StoreError: the file can't be written.
     """
     if not reason.strip():
-        raise ConfigError("a retraction needs a reason", hint="say what was found, as --reason TEXT")
+        raise ConfigError("a retraction needs a reason", hint="give the reason as --reason TEXT")
     before = retraction_of(directory)
     if withdrawn and before is None:
         raise ConfigError(f"{directory.name} isn't retracted, so there is nothing to withdraw")

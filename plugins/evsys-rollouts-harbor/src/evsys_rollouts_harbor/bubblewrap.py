@@ -88,10 +88,10 @@ class BwrapEnvironment:
             "what the agent left running goes on while the verifier runs, for tasks about services; such a process can write "
             "the rewards",
         )
-        copy_mb: int = option(1024, "most that is copied out of the sandbox at once, in MiB", ge=1)
+        copy_mb: int = option(1024, "maximum size of a copy out of the sandbox, in MiB", ge=1)
         mounts: list[str] = option(
             attrs.Factory(list),
-            "absolute paths of this machine that are shown inside, read-only, in the same place",
+            "absolute host paths to mount read-only in the sandbox, at the same place",
         )
         env: dict[str, str] = option(attrs.Factory(dict), "environment variables of all commands")
         image: str = option(
@@ -354,7 +354,7 @@ def _furnish(root: Path) -> None:
 def _check_mounts(mounts: Sequence[str]) -> None:
     for index, path in enumerate(mounts):
         if not path.startswith("/"):
-            raise ConfigError([Problem(path=f"mounts[{index}]", message=f"{path!r} is no absolute path")])
+            raise ConfigError([Problem(path=f"mounts[{index}]", message=f"{path!r} is not an absolute path")])
         if not Path(path).exists():
             raise ConfigError(
                 [Problem(path=f"mounts[{index}]", message=f"there is no {path} on this machine")]

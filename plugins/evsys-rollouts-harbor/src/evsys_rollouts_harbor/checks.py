@@ -20,7 +20,7 @@ def check_environment(kind: str, params: Mapping[str, Any]) -> None:
     """See that an environment is there.
 
     Raises:
-        RolloutError: it isn't, or is no environment of Harbor's.
+        RolloutError: it isn't, or is not an environment of Harbor's.
     """
     config = environment_config(kind, params)
     path = config.get("import_path")
@@ -33,7 +33,7 @@ def check_environment(kind: str, params: Mapping[str, Any]) -> None:
         raise RolloutError(f"environment {kind!r} can't be loaded: {type(exc).__name__}: {exc}") from exc
     if not (isinstance(found, type) and issubclass(found, BaseEnvironment)):
         raise RolloutError(
-            f"environment {kind!r} is none of Harbor's", hint="derive it from harbor.BaseEnvironment"
+            f"environment {kind!r} is not a Harbor environment", hint="derive it from harbor.BaseEnvironment"
         )
 
 

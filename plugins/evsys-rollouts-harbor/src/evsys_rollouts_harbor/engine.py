@@ -50,7 +50,7 @@ class HarborEngine:
             "more names of exceptions after which a rollout of a Harbor agent is tried again",
         )
         timeout_seconds: float | None = option(
-            None, "longest time of an agent; by default that of whoever asks for rollouts", gt=0
+            None, "time limit of an agent; by default that of the caller", gt=0
         )
         kept_folders: int = option(
             20, "most trial folders that an evaluation keeps, and as many again of failed rollouts", ge=0

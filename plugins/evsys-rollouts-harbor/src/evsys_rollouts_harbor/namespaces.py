@@ -116,7 +116,7 @@ class Namespaces:
         if said != b"ready\n":
             reason = (await first.stderr.read()).decode("utf-8", "replace").strip()
             raise RolloutError(
-                f"bubblewrap can't make a sandbox here: {reason or 'it says nothing'}",
+                f"bubblewrap can't make a sandbox here: {reason or 'no output'}",
                 hint="it needs user namespaces, which containers and some distributions forbid; name another environment",
             )
         assert self._facts is not None

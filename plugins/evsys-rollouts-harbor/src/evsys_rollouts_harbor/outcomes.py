@@ -111,7 +111,7 @@ def with_result(live: LiveRollout, result: Any) -> Rollout:
             boundary=_boundary(fault.exception_type, result),
             retryable=fault.exception_type in RETRIED,
         )
-        # A verifier's failure is no fault of the rollout: the agent has done what it could.
+        # A verifier's failure is not a fault of the rollout: the agent has done what it could.
         return attrs.evolve(rollout, score=score, error=None if score.boundary == "verifier" else error)
     if rollout.error is not None:
         # Tests judge what an agent did, not what it said; so one that ran out of time in silence may have passed.
@@ -148,7 +148,7 @@ def reward_of(rewards: Mapping[str, float]) -> Score | NoScore:
     value = rewards["reward"] if "reward" in rewards else next(iter(rewards.values()))
     wrong = {name: number for name, number in rewards.items() if not math.isfinite(number)}
     if wrong:
-        return NoScore(reason=f"rewards that are no finite numbers: {wrong}", boundary="verifier")
+        return NoScore(reason=f"rewards that are not finite numbers: {wrong}", boundary="verifier")
     components = {name: float(number) for name, number in rewards.items() if name != "reward"}
     return Score(value=float(value), components=components if "reward" in rewards else {})
 

@@ -137,7 +137,7 @@ def _turns(details: Sequence[Any], answers: Sequence[Message]) -> Iterator[Turn]
         if len(tokens) != len(logprobs):
             raise ValueError(f"turn {number} has {len(tokens)} tokens and {len(logprobs)} logprobs")
         if not all(math.isfinite(logprob) for logprob in logprobs):
-            raise ValueError(f"turn {number} has logprobs that are no finite numbers")
+            raise ValueError(f"turn {number} has logprobs that are not finite numbers")
         yield Turn(
             message=message, prompt_tokens=tuple(prompt), tokens=tuple(tokens), logprobs=tuple(logprobs)
         )

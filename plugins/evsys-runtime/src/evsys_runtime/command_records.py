@@ -41,7 +41,7 @@ def records_folder(records: Path | None) -> Path:
     if records is None:
         return project_folder() / _EXPERIMENTS
     if not records.is_dir():
-        raise click.BadParameter(f"{records} is no folder", param_hint="'--records'")
+        raise click.BadParameter(f"{records} is not a folder", param_hint="'--records'")
     own = records / _EXPERIMENTS
     return (own if own.is_dir() else records).absolute()
 

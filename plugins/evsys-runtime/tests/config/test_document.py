@@ -241,7 +241,7 @@ def test_tags_are_refused_and_never_constructed(text: str):
 
 
 def test_a_core_tag_with_a_value_that_it_cannot_have_is_refused():
-    assert "1:4: $.a: 'x' is no !!int" in only("a: !!int x\n")
+    assert "1:4: $.a: 'x' is not a !!int" in only("a: !!int x\n")
 
 
 # --- anchors -------------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def test_arms_that_start_from_different_models_need_a_named_baseline(load, probl
     arms = MATRIX.replace("algorithm.params.lora_rank: [4, 8]", "model.name: [a, b, b2]")
     text = f"version: 1\nname: x\nmetadata: {{benchmark: {VAL}%s}}\n{arms}"
     assert (
-        "the arms start from 3 different models, so 'base_model' is no common baseline; name an arm"
+        "the arms start from 3 different models, so 'base_model' is not a common baseline; name an arm"
         in only(problems(text.replace("%s", "")))
     )
     assert load(text.replace("%s", ", baseline: name-b")).experiment.metadata.baseline == "name-b"

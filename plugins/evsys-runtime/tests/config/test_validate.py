@@ -471,7 +471,7 @@ def test_an_agent_that_the_algorithm_names_must_be_there(problems):
         ("{kind: chatt}", "$.run.agent.kind: no agent is called 'chatt'; did you mean 'chat'?"),
         (
             "{import_path: 'no path'}",
-            "$.run.agent.import_path: 'no path' is no import path; write module:Class",
+            "$.run.agent.import_path: 'no path' is not an import path; write module:Class",
         ),
         (
             "{import_path: nowhere_at_all:Agent}",
@@ -541,8 +541,8 @@ def test_an_agent_by_import_path_is_accepted_where_it_can_act(load, agents: str,
         ("{import_path: 'src.harnes:Plain'}", "$.run.agent.import_path: there is no module 'src.harnes'"),
         ("{import_path: 'src.harness:Plian'}", "$.run.agent.import_path: agent 'src.harness:Plian' can't be loaded: src.harness has no 'Plian'; did you mean 'Plain'?"),
         ("{import_path: 'src._broken:Agent'}", "$.run.agent.import_path: agent 'src._broken:Agent' can't be loaded: ModuleNotFoundError"),
-        ("{import_path: 'src.harness:Mute'}", "$.run.agent.import_path: 'src.harness:Mute' is no agent: it has no async `run`"),
-        ("{import_path: 'src.harness:blocking'}", "$.run.agent.import_path: 'src.harness:blocking' is no agent"),
+        ("{import_path: 'src.harness:Mute'}", "$.run.agent.import_path: 'src.harness:Mute' is not an agent: it has no async `run`"),
+        ("{import_path: 'src.harness:blocking'}", "$.run.agent.import_path: 'src.harness:blocking' is not an agent"),
         ("{import_path: 'src.harness:Plain', params: {turn: 1}}", "$.run.agent.params: Plain doesn't take them: got an unexpected keyword argument 'turn'"),
         ("{import_path: 'src.harness:Declared', params: {turn: 1}}", "$.run.agent.params.turn: unknown key 'turn'; did you mean 'turns'?"),
         ("{import_path: 'src.harness:Declared', params: {turns: x}}", "$.run.agent.params.turns: expected an integer"),
@@ -612,7 +612,7 @@ def test_a_placeholder_in_a_path_is_refused(problems, monkeypatch: pytest.Monkey
         ("{dataset_name: abc, path: nowhere.jsonl}", "$.run.data.path: there is no file nowhere.jsonl"),
         ("{dataset_name: abd/v7}", "$.run.data.dataset_name: dataset 'abd' has no v7/train.jsonl; it has v1, v2"),
         ("{dataset_name: abd/v2}", "$.run.data.dataset_name: data/datasets/abd/v2/train.jsonl is empty"),
-        ('{path: "a\\0b"}', "is no usable path"),
+        ('{path: "a\\0b"}', "is not a usable path"),
         ("{path: data/train.jsonl, on_bad_row: ignore}", "$.run.data.on_bad_row: expected 'error' or 'skip'"),
     ],
 )  # fmt: skip
@@ -703,7 +703,7 @@ def test_a_file_where_the_records_should_go_is_refused(problems):
 def test_a_folder_that_can_not_be_made_is_refused(problems, project: Path, folder: str):
     (project / "loop").symlink_to("loop")
     found = only(problems(HEAD + RUN + f"output_dir: {folder}\n"))
-    assert re.search(r"\$\.output_dir: .*(is no usable path|can't be made)", found)
+    assert re.search(r"\$\.output_dir: .*(is not a usable path|can't be made)", found)
 
 
 def test_links_that_lead_nowhere_and_pipes_are_no_files_of_rows(problems, project: Path):
@@ -712,7 +712,7 @@ def test_links_that_lead_nowhere_and_pipes_are_no_files_of_rows(problems, projec
     assert "loop.jsonl is a symbolic link that leads nowhere" in only(
         problems(run(data="{path: loop.jsonl}"))
     )
-    assert "pipe.jsonl is no regular file" in only(problems(run(data="{path: pipe.jsonl}")))
+    assert "pipe.jsonl is not a regular file" in only(problems(run(data="{path: pipe.jsonl}")))
 
 
 @pytest.mark.parametrize(("text", "place"), [("name: x", "$.name"), ("name: evsys/tiny", "$.run.model.name")])

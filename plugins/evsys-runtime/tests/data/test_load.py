@@ -200,7 +200,7 @@ def test_a_block_without_a_source_says_what_is_missing(load, config, message):
 
 
 def test_given_rows_must_be_mappings(load):
-    with pytest.raises(DataError, match="row 1 of `rows` is no mapping"):
+    with pytest.raises(DataError, match="row 1 of `rows` is not a mapping"):
         load(Data(rows=(LINES[0], "x")))
 
 

@@ -99,7 +99,7 @@ def test_the_hash_is_the_same_elsewhere_and_with_caches_beside_the_files(tmp_pat
         (lambda t: (t / "task.toml").write_text("a = 1\nb = \n", encoding="utf-8"), "task.toml", 2, "broken TOML"),
         (lambda t: (t / "task.toml").write_text("a = [\n", encoding="utf-8"), "task.toml", None, "broken TOML"),
         (lambda t: (t / "task.toml").unlink(), "task.toml", None, "the task has no task.toml"),
-        (lambda t: (t / "task.toml").write_text("metadata = 3\n", encoding="utf-8"), "task.toml", None, "'metadata' is no table"),
+        (lambda t: (t / "task.toml").write_text("metadata = 3\n", encoding="utf-8"), "task.toml", None, "'metadata' is not a table"),
         (lambda t: (t / "task.toml").write_text("steps = 3\n", encoding="utf-8"), "task.toml", None, "no array of tables"),
         (lambda t: (t / "task.toml").write_text('[[steps]]\nname = "../up"\n', encoding="utf-8"), "task.toml", None, "a step is called '../up'"),
         (lambda t: (t / "task.toml").write_text('[[steps]]\nname = "gone"\n', encoding="utf-8"), "steps/gone", None, "step 'gone' has no folder"),

@@ -61,5 +61,5 @@ def test_expected_answers_are_texts_and_numbers(expected, texts):
 
 
 def test_what_is_no_row_is_refused():
-    with pytest.raises(TypeError, match="a dict is no row"):
+    with pytest.raises(TypeError, match="a dict is not a row"):
         row_texts({})

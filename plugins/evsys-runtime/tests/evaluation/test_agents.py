@@ -113,9 +113,9 @@ def test_kind_and_import_path_together_are_refused(registry):
     [
         ("nowhere:Agent", PluginLoadError, "'nowhere:Agent' can't be loaded: ModuleNotFoundError"),
         ("users_agents:Absent", PluginLoadError, "users_agents has no 'Absent'"),
-        ("users_agents", ConfigError, "is no import path"),
-        (":Agent", ConfigError, "is no import path"),
-        ("users_agents:", ConfigError, "is no import path"),
+        ("users_agents", ConfigError, "is not an import path"),
+        (":Agent", ConfigError, "is not an import path"),
+        ("users_agents:", ConfigError, "is not an import path"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_named(registry, path, error, message):

@@ -228,14 +228,14 @@ def test_an_expectation_that_its_verifier_cannot_judge_by_is_found_before_any_ro
 
         def check(self, expected):
             if expected == "bad":
-                raise ValueError("'bad' is no pattern")
+                raise ValueError("'bad' is not a pattern")
 
     registry.register("verifier", "picky", Picky)
     tasks = [task(str(i), verifier="picky", expected="bad" if i % 2 else "good") for i in range(60)]
     with pytest.raises(ConfigError) as caught:
         bind_benchmark(ENTRY, tasks, registry=registry)
     messages = [problem.message for problem in caught.value.problems]
-    assert messages[0] == "task '1': verifier 'picky': 'bad' is no pattern"
+    assert messages[0] == "task '1': verifier 'picky': 'bad' is not a pattern"
     assert messages[-1] == "and 10 more problems of tasks"
     bind_benchmark(ENTRY, tasks[::2], registry=registry)
 

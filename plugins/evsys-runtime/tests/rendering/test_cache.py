@@ -42,7 +42,7 @@ def test_a_slug_keeps_the_owner_apart_from_the_name():
 
 @pytest.mark.parametrize("name", ["", "../..", " ", "///"])
 def test_a_name_never_leaves_the_cache(name: str):
-    with pytest.raises(ConfigError, match="is no model name"):
+    with pytest.raises(ConfigError, match="is not a model name"):
         model_slug(name)
 
 

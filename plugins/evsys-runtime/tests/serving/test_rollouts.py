@@ -224,7 +224,7 @@ def test_a_call_that_is_no_json_stays_text_and_is_trained_as_it_was_sampled(said
         answer = await asker.ask([user("hi")], tools=[TOOL])
         assert answer["content"] == said
         assert "tool_calls" not in answer
-        told = user("that was no tool call")
+        told = user("that was not a tool call")
         await asker.ask([user("hi"), answer, told], tools=[TOOL])
         return asker.rollout()
 

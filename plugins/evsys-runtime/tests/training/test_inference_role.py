@@ -98,7 +98,7 @@ def test_a_service_that_reads_other_words_has_another_tokenizer():
     [
         BackendError("it answered 400: no echo with logprobs", status=400),
         BackendError("it answered 404: no such path", status=404),
-        BackendError("it tells no logprobs"),
+        BackendError("it returns no logprobs"),
     ],
 )
 def test_a_service_that_doesnt_tell_is_a_problem_of_the_file(error):

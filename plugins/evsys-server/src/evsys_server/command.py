@@ -21,7 +21,9 @@ KEY = "EVSYS_SERVE_KEY"
 
 
 @click.command()
-@click.option("--backend", default="local", show_default=True, help="Backend that computes: local, mock, ...")
+@click.option(
+    "--backend", default="local", show_default=True, help="Backend to compute with: local, mock, ..."
+)
 @click.option(
     "--model",
     "models",
@@ -31,33 +33,37 @@ KEY = "EVSYS_SERVE_KEY"
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", default=8410, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+    "--port",
+    default=8410,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port; 0 chooses a free one.",
 )
 @click.option(
     "--key-env",
     default=KEY,
     show_default=True,
     metavar="NAME",
-    help="Environment variable with the key that clients must send. Without it the server makes a key and prints it.",
+    help="Environment variable with the key that clients must send. Without it the server generates a key and prints it.",
 )
 @click.option(
     "--no-key",
     is_flag=True,
-    help="Serve every program on this machine without a key, agents that run here included.",
+    help="Require no key from programs on this machine, including agents that run here.",
 )
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(".evsys/server"),
     show_default=True,
-    help="Where checkpoints and the log lie.",
+    help="Directory for checkpoints and logs.",
 )
 @click.option(
     "--param",
     "params",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A setting of the backend, as JSON or text.",
+    help="Set a parameter of the backend; the value is JSON or text.",
 )
 @click.option(
     "--deterministic",

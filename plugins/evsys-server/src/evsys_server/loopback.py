@@ -25,9 +25,9 @@ async def loopback_only(request: web.Request, handler: _Handler) -> web.StreamRe
     """
     hosts = request.headers.getall("Host", [])
     if len(hosts) != 1 or not _is_loopback_url(f"//{hosts[0]}"):
-        return _refused(request, "the Host is no name or address of this machine")
+        return _refused(request, "the Host is not a name or address of this machine")
     if not all(map(_is_loopback_url, request.headers.getall("Origin", []))):
-        return _refused(request, "the Origin is no page of this machine")
+        return _refused(request, "the Origin is not a page of this machine")
     return await handler(request)
 
 

@@ -101,7 +101,7 @@ class TrainedModel:
             else:
                 result = await client.forward_backward(data, loss_fn, loss.params)
                 if result.loss is None:
-                    raise BackendError(f"the backend told no value of the loss {loss.name!r}")
+                    raise BackendError(f"the backend reported no value of the loss {loss.name!r}")
                 value, metrics = float(result.loss), result.metrics
         # Where a loss has no term a backend may give NaN, which clients would multiply with their weights of 0.
         logprobs = [np.where(np.isnan(array), 0.0, array) for array in result.logprobs]

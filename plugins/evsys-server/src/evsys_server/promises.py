@@ -81,7 +81,7 @@ class Promise:
         except asyncio.CancelledError as exc:
             if own_task_cancelled():
                 raise
-            error = BackendError("the backend cancelled its own work, which nobody had asked for")
+            error = BackendError("the backend cancelled its own work unexpectedly")
             error.__cause__ = exc
             self._fail(error, "server")
 

@@ -199,7 +199,7 @@ def prompt_tokens(prompt: object) -> list[int]:
     """The tokens of a prompt, which comes in chunks.
 
     Raises:
-        RefusedError: a chunk is no text, or has what can't be a token.
+        RefusedError: a chunk is not a string, or has what can't be a token.
     """
     chunks = prompt.get("chunks") if isinstance(prompt, Mapping) else None
     if not isinstance(chunks, list):

@@ -129,7 +129,7 @@ class SamplingApi:
             if asked > MOST_LIKELIEST:
                 raise RefusedError(400, f"{key}: at most {MOST_LIKELIEST}, got {asked}")
             if asked and capability not in self.service.engine.capabilities:
-                raise RefusedError(400, f"{key}: this backend doesn't tell them")
+                raise RefusedError(400, f"{key}: this backend doesn't report them")
         prompt_logprobs = reading.flag(body, "prompt_logprobs")
         last = reading.optional_whole(body, "prompt_logprobs_last_n", low=1)
         params = self._params(reading.section(body, "sampling_params"), sampling, seq_id, len(prompt))

@@ -90,7 +90,7 @@ class Sessions:
         """
         session = self._sessions.get(id)
         if session is None or session.status is not None:
-            why = "has ended" if session is not None else "is unknown here; was the server started anew?"
+            why = "has ended" if session is not None else "is unknown; was the server restarted?"
             raise RefusedError(410, f"session {id} {why}")
         session.seen = self._clock()
         return session

@@ -15,7 +15,7 @@ __all__ = ["boundaries", "claim_outcome", "claim_p", "claim_verb", "least_win", 
 
 _VERBS: Mapping[Claim, tuple[str, str]] = {
     "better": ("beats {against}", "beats {against} by more than {margin:g}"),
-    "no_worse": ("is no worse than {against}", "is worse than {against} by less than {margin:g}, if at all"),
+    "no_worse": ("is not worse than {against}", "is worse than {against} by less than {margin:g}, if at all"),
     "equal": ("equals {against}", "equals {against} within {margin:g}"),
     "worse": ("is worse than {against}", "is worse than {against} by more than {margin:g}"),
 }

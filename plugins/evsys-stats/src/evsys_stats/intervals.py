@@ -1,7 +1,7 @@
 """95 % intervals of a benchmark's metrics. The task is the unit: its samples are averaged first.
 
 Formulas: standard error of a mean over tasks, and its clustered form, after Miller 2024 (arXiv:2411.00640); Wilson 1927
-for a proportion; Efron's percentile bootstrap for metrics that are no mean over tasks.
+for a proportion; Efron's percentile bootstrap for metrics that are not a mean over tasks.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def bootstrap_interval(
 
     Returns:
         None for a single task or cluster, where more than a tenth of the draws give no finite number, or where all give
-        the same one: no spread is no evidence that there is none.
+        the same one: no spread is not evidence that there is none.
     """
     import numpy as np
 

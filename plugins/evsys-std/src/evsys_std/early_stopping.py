@@ -42,7 +42,7 @@ class EarlyStopping:
         patience: int = option(
             3, "judgements in a row without an improvement after which the run stops", ge=1
         )
-        min_delta: float = option(0.0, "smallest change that is an improvement", ge=0)
+        min_delta: float = option(0.0, "smallest change to count as an improvement", ge=0)
         direction: Literal["max", "min"] | None = option(
             None,
             "which way is better; by default that of the metric, which is known of scores, loss and reward",
@@ -51,7 +51,7 @@ class EarlyStopping:
         def __attrs_post_init__(self) -> None:
             if self.direction is None and "." not in self.monitor and self.monitor not in _KNOWN:
                 raise ValueError(
-                    f"direction: a training metric such as {self.monitor!r} doesn't tell which way is better; give max or min"
+                    f"direction: a training metric such as {self.monitor!r} has no known direction; give max or min"
                 )
 
     def __init__(self, **fields: Any) -> None:

@@ -36,7 +36,7 @@ class DirectEngine:
             1.0, "wait before the first of these; doubled each time, up to a minute", ge=0
         )
         timeout_seconds: float | None = option(
-            None, "longest time of an agent; by default that of whoever asks for rollouts", gt=0
+            None, "time limit of an agent; by default that of the caller", gt=0
         )
 
     def __init__(self, **fields: Any) -> None:

@@ -22,7 +22,7 @@ class PythonTools:
         paths: where they are, as `src.tools:search` or `src.tools.search`.
 
     Raises:
-        PluginLoadError: one can't be loaded, is no function, or has the name of another.
+        PluginLoadError: one can't be loaded, is not a function, or has the name of another.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ class PythonTools:
         if function is None:
             return f"error: there is no tool {call.name!r}; there are: {', '.join(self._functions)}"
         if not isinstance(call.arguments, Mapping):
-            return "error: the arguments are no JSON object"
+            return "error: the arguments are not a JSON object"
         if inspect.iscoroutinefunction(function):
             result = await function(**call.arguments)
         else:
@@ -68,7 +68,7 @@ def _loaded(path: str) -> Callable[..., Any]:
 
     parts = split_path(path)
     if parts is None:
-        raise PluginLoadError(f"{path!r} is no import path", hint="write module:function", plugin=path)
+        raise PluginLoadError(f"{path!r} is not an import path", hint="write module:function", plugin=path)
     found = load_object(*parts, what="tool")
     if not inspect.isfunction(found):
         raise PluginLoadError(f"tool {path!r} is a {type(found).__name__}, not a function", plugin=path)

@@ -75,7 +75,7 @@ def test_the_price_of_tokens_can_be_asked_for():
     ("body", "why"),
     [
         ({"choices": []}, "it has no choices"),
-        (echo(text="x", logprobs=None), "it tells no logprobs"),
+        (echo(text="x", logprobs=None), "it returns no logprobs"),
         (echo(-0.5), "it tells the logprobs of 1 tokens, and 3 were sent"),
         (echo(*[-0.5] * 9), "it tells the logprobs of 9 tokens, and 3 were sent"),
         (echo(None, None, -1.5), "a token's logprob is None"),
@@ -83,7 +83,7 @@ def test_the_price_of_tokens_can_be_asked_for():
     ],
 )
 def test_a_service_that_doesnt_tell_is_refused_with_what_to_use(asked, body, why):
-    with pytest.raises(BackendError, match="doesn't say how likely given tokens are") as failure:
+    with pytest.raises(BackendError, match="doesn't return logprobs of given tokens") as failure:
         asked(Faulty(body), told)
     assert why in failure.value.message
     assert "vLLM" in failure.value.hint

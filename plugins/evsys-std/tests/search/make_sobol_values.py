@@ -1,6 +1,6 @@
 """Makes sobol_values.json: the first points that scipy gives in each dimension, unscrambled, as integers of 30 bits.
 
-scipy is no dependency. `uv run --no-project --with scipy python make_sobol_values.py` in this folder.
+scipy is not a dependency. `uv run --no-project --with scipy python make_sobol_values.py` in this folder.
 """
 
 from __future__ import annotations

@@ -36,14 +36,14 @@ _PYTHON = frozenset({"", "py", "python", "python3"})
 class CodeTestsParams:
     """The tests, and what the code may use."""
 
-    language: str = option("python", "What the code is written in.", choices=("python",))
+    language: str = option("python", "Programming language of the code.", choices=("python",))
     tests: Any = option(
         None,
         "The tests; by default the task's `expected` has them. Python code, {input, output}, {args, kwargs, returns}, "
         "or a list of those.",
     )
     entry_point: str | None = option(
-        None, "The function that is tested, `Class.method` of an object made without arguments, too."
+        None, "The tested function, or `Class.method` of an object created without arguments."
     )
     setup: str = option("", "Python code that runs before the tests, in their process: imports, helpers.")
     prefix: str = option("", "Python code in front of the model's, in its process.")
@@ -56,7 +56,7 @@ class CodeTestsParams:
     file_mb: int = option(16, "Longest file that the code may write, in MiB.", ge=0, le=1 << 20)
     allow_unsandboxed: bool = option(
         False,
-        "Where this machine has no sandbox, run the code without one. It can then do what evsys can do.",
+        "If this machine has no sandbox, run the code without one, with the rights of evsys.",
     )
 
 

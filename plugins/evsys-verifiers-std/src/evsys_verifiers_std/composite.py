@@ -24,9 +24,9 @@ class Part:
     verifier: str = option(..., "Name of the verifier.", min_len=1)
     params: Mapping[str, Any] = option(attrs.Factory(dict), "Its params.")
     weight: float = option(1.0, "Its share of the reward, relative to the others.", gt=0, le=1e9)
-    expected: Any = option(None, "What it expects, instead of what the task does.")
+    expected: Any = option(None, "Expected value, instead of the task's.")
     expected_key: str | None = option(
-        None, "Where the task's `expected` is an object: the key of its part of it."
+        None, "If the task's `expected` is an object, the key of this part in it."
     )
 
     def of(self, expected: Any) -> Any:

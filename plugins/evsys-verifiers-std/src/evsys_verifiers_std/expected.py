@@ -12,7 +12,7 @@ def expected_texts(expected: Any) -> list[str]:
     """The accepted texts: a text, a number or a boolean as JSON writes it, or a list of those.
 
     Raises:
-        ValueError: nothing is expected, or something that is no text.
+        ValueError: nothing is expected, or something that is not a string.
     """
     values = list(expected) if isinstance(expected, list | tuple) else [expected]
     if not values:

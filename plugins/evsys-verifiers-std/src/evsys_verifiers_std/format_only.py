@@ -22,7 +22,7 @@ class FormatOnlyParams:
     """What form an answer must have; at least one of these."""
 
     tags: tuple[str, ...] = option((), "Tags that come once each, in this order, with something inside.")
-    only_tags: bool = option(False, "Nothing but whitespace may stand outside the tags.")
+    only_tags: bool = option(False, "Allow only whitespace outside the tags.")
     min_characters: int | None = option(None, "Fewest characters, without whitespace at the ends.", ge=1)
     max_characters: int | None = option(None, "Most characters, without whitespace at the ends.", ge=1)
     forbidden: tuple[str, ...] = option((), "Texts that may not come up.")

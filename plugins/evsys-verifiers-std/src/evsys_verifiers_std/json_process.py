@@ -45,7 +45,7 @@ def answer_to(request: Mapping[str, Any]) -> dict[str, str | None]:
             return {"error": None}
         return {"error": _wrong(validator, request["text"], fenced=request["fenced"])}
     except (_RefusedError, re.error, Unresolvable) as exc:
-        return {"refused": f"it is no usable JSON Schema: {exc}"}
+        return {"refused": f"it is not a valid JSON Schema: {exc}"}
 
 
 def _wrong(validator: Any, text: str, *, fenced: bool) -> str | None:
@@ -63,7 +63,7 @@ def _wrong(validator: Any, text: str, *, fenced: bool) -> str | None:
 
 
 def _no_json(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 @lru_cache(maxsize=256)

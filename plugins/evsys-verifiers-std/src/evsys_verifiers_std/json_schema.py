@@ -29,7 +29,7 @@ class JsonSchemaParams:
         None,
         "The JSON Schema; by default the task's `expected` is one. Draft 2020-12 unless it names another.",
     )
-    fenced: bool = option(True, "The answer may stand in a Markdown code fence, with nothing outside.")
+    fenced: bool = option(True, "Allow the answer to be in a Markdown code fence, with nothing outside.")
     timeout_seconds: float = option(
         5.0,
         "Longest time of one validation; beyond it the rollout has no score.",

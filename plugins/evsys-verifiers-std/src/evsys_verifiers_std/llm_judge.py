@@ -39,14 +39,14 @@ class Client:
 class LlmJudgeParams:
     """Who judges, and by what."""
 
-    rubric: str = option(..., "What a good answer is, and what costs how much.", min_len=1)
+    rubric: str = option(..., "The rubric: a description of a good answer and of deductions.", min_len=1)
     inference: Client = option(..., "The judging model: an inference client as `{kind, params}`.")
     lowest: float = option(0.0, "The worst score of the rubric; it is a reward of 0.")
     highest: float = option(10.0, "The best score of the rubric; it is a reward of 1.")
     votes: int = option(1, "How often the model is asked about one answer.", ge=1, le=99)
     combine: str = option(
         "median",
-        "What is made of several votes. `majority` is the score that more than half give; without one there is no score.",
+        "How to combine several votes. `majority` is the score given by more than half; without one there is no score.",
         choices=("median", "majority", "mean"),
     )
     temperature: float | None = option(

@@ -20,11 +20,9 @@ __all__ = ["Numeric"]
 class NumericParams:
     """Which number is looked at, and how close it has to be."""
 
-    tolerance: float = option(
-        0.0, "How far off the number may be, in the unit of what is expected.", ge=0, le=1e100
-    )
+    tolerance: float = option(0.0, "Tolerance, in the unit of the expected value.", ge=0, le=1e100)
     relative_tolerance: float = option(
-        0.0, "The same as a share of what is expected; the larger one counts.", ge=0, le=1
+        0.0, "Tolerance as a share of the expected value; the larger one applies.", ge=0, le=1
     )
     pick: Literal["last", "first", "only"] = option(
         "last", "Of several numbers the last, the first, or none.", choices=("last", "first", "only")

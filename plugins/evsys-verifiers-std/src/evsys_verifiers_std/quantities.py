@@ -23,7 +23,7 @@ type Mark = Literal[".", ","]
 MOST_DIGITS = 1_000
 MOST_EXPONENT = 1_000
 MOST_BITS = 100_000
-"""Beyond these a text is no number that anybody wrote on purpose, and exact arithmetic would take long."""
+"""Beyond these a text is not a number that anybody wrote on purpose, and exact arithmetic would take long."""
 
 
 class Quantity(NamedTuple):
@@ -238,7 +238,7 @@ def _expected(value: Any, mark: Mark) -> Expected:
             raise ValueError(f"`expected` is {dict(value)!r}; an object has `value` and, if need be, `unit`")
         unit = value.get("unit")
         if unit is not None and not (isinstance(unit, str) and unit.strip()):
-            raise ValueError(f"`expected` has the unit {unit!r}, which is no text")
+            raise ValueError(f"`expected` has the unit {unit!r}, which is not a string")
         return _with_unit(_expected(value["value"], mark), unit)
     if isinstance(value, str):
         return _from_text(value, mark)
@@ -248,7 +248,7 @@ def _expected(value: Any, mark: Mark) -> Expected:
     try:
         return Expected(exact(value))
     except (ValueError, OverflowError) as exc:
-        raise ValueError(f"`expected` is {value!r}, which is no finite number") from exc
+        raise ValueError(f"`expected` is {value!r}, which is not a finite number") from exc
 
 
 def _from_text(text: str, mark: Mark) -> Expected:

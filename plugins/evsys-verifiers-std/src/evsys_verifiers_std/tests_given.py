@@ -121,7 +121,7 @@ def _bound(tree: ast.Module) -> set[str]:
 def _check_entry_point(name: Any) -> None:
     parts = name.split(".") if isinstance(name, str) else []
     if name is not None and not (0 < len(parts) <= 2 and all(part.isidentifier() for part in parts)):
-        raise ValueError(f"entry_point {name!r} is no name such as solve or Solution.solve")
+        raise ValueError(f"entry_point {name!r} is not a name such as solve or Solution.solve")
 
 
 def _check(where: str, test: Any, entry_point: str | None) -> None:
@@ -154,7 +154,7 @@ def _check_code(where: str, code: ast.Module, entry_point: str | None) -> None:
         raise ValueError(f"{where} is empty, so every program passes it")
     for part in doing:
         if isinstance(part, ast.AsyncFunctionDef) and part.name.startswith("test_"):
-            raise ValueError(f"{where}: {part.name} is async, and nobody waits for it")
+            raise ValueError(f"{where}: {part.name} is async, but is never awaited")
     if all(isinstance(part, _DEFINING) and not _is_test(part, entry_point) for part in doing):
         raise ValueError(
             f"{where} only defines things, so every program passes it; call them, call a function test_..., or name the "
@@ -187,4 +187,4 @@ def _parsed(where: str, code: Any) -> ast.Module:
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
-        raise ValueError(f"{where} is no Python: {exc}") from exc
+        raise ValueError(f"{where} is not valid Python: {exc}") from exc

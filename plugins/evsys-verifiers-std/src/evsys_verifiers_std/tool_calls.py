@@ -33,7 +33,7 @@ def expected_calls(expected: Any) -> list[Call]:
     for value in expected if isinstance(expected, list | tuple) else [expected]:
         call = _call(value)
         if call is None:
-            raise ValueError(f"`expected` holds {value!r}, which is no {{name, arguments}}")
+            raise ValueError(f"`expected` holds {value!r}, which is not {{name, arguments}}")
         calls.append(call)
     return calls
 

@@ -30,7 +30,7 @@ class ExactMatchParams:
     """How two texts are compared."""
 
     strip: bool = option(True, "Leave out whitespace at both ends.")
-    case_sensitive: bool = option(True, "Tell capital letters from small ones.")
+    case_sensitive: bool = option(True, "Distinguish upper and lower case.")
 
 
 class ExactMatch(Configured):
@@ -69,7 +69,7 @@ class ContainsParams:
     require: Literal["all", "any"] = option(
         "all", "With several texts: all of them, or any.", choices=("all", "any")
     )
-    case_sensitive: bool = option(True, "Tell capital letters from small ones.")
+    case_sensitive: bool = option(True, "Distinguish upper and lower case.")
     word_boundary: bool = option(
         False, "Find the text as whole words only: not `safe` in `unsafe`, and not `12` in `112` or `12.5`."
     )
@@ -128,7 +128,7 @@ class RegexMatchParams:
         validator=_usable,
     )
     full: bool = option(False, "Match the whole answer instead of a part of it.")
-    ignore_case: bool = option(False, "Don't tell capital letters from small ones.")
+    ignore_case: bool = option(False, "Ignore case.")
     dot_all: bool = option(False, "`.` matches newlines too.")
     multiline: bool = option(False, "`^` and `$` match at each line.")
     strip: bool = option(True, "Leave out whitespace at both ends of the answer.")
@@ -203,7 +203,7 @@ class ToolCallsMatchParams:
         "Arguments must be equal, include the expected ones, or don't matter.",
         choices=("exact", "subset", "ignore"),
     )
-    allow_extra: bool = option(False, "Further calls beside the expected ones don't matter.")
+    allow_extra: bool = option(False, "Ignore calls other than the expected ones.")
 
 
 class ToolCallsMatch(Configured):
@@ -244,7 +244,7 @@ class ToolCallsMatch(Configured):
         return "" if expected_calls(expected) else json.dumps([{"name": "unwanted", "arguments": {}}])
 
     def check(self, expected: Any) -> None:
-        """Refuse an expectation that is no list of calls.
+        """Refuse an expectation that is not a list of calls.
 
         Raises:
             ValueError: says what is wrong.

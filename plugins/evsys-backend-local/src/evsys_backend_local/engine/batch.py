@@ -64,7 +64,7 @@ class Example:
         if n > shape.max_context:
             raise ContextTooLongError(
                 f"{where} has {n} tokens, but the model's context here is {shape.max_context}",
-                hint="shorten or drop the row; `evsys models check` says what bounds the context",
+                hint="shorten or drop the row; `evsys models check` shows what limits the context",
                 tokens=n,
                 limit=shape.max_context,
             )

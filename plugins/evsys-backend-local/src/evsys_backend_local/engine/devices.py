@@ -77,7 +77,7 @@ def _torch() -> Any:
         import torch
     except (ImportError, OSError) as exc:  # of its own libraries, on some systems
         raise _refusal(
-            f"needs torch, which can't be imported: {exc}", "install it anew, or choose `cpu`"
+            f"needs torch, which can't be imported: {exc}", "reinstall it, or choose `cpu`"
         ) from exc
     return torch
 

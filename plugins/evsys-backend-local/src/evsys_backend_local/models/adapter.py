@@ -191,7 +191,7 @@ def _settings(path: Path) -> Mapping[str, Any]:
     start = settings.get("init_lora_weights", True)
     if str(start).lower() not in _STARTS:
         raise ConfigError(
-            f"{path}: the adapter was started as {start} (init_lora_weights), which changes the base model's own weights, too",
+            f"{path}: the adapter was started as {start} (init_lora_weights), which also changes the base model's own weights",
             hint=_OTHER_ADAPTERS,
         )
     return settings

@@ -127,7 +127,7 @@ def _require_free(out: Path, *, force: bool) -> None:
     if not out.exists():
         return
     if not is_folder_model(out):
-        raise StoreError(f"{out} is there already, and is no model", hint="choose another folder")
+        raise StoreError(f"{out} already exists, and is not a model", hint="choose another folder")
     if not force:
         raise _taken(f"{out} is there already")
 
@@ -166,13 +166,13 @@ def _find(source: str, base: str | None) -> _Source:
         named = base or _base_of_run(folder) or ""
         if not named:
             raise ConfigError(
-                f"{source}: nothing says which model these weights were trained from",
+                f"{source}: the base model of these weights is unknown",
                 hint="name it with --base",
             )
         return _Source(base=named, trained=folder, merged="whole weights")
     if base is not None:
         raise ConfigError(
-            f"{source} is no checkpoint, so --base has no meaning",
+            f"{source} is not a checkpoint, so --base doesn't apply",
             hint="name a folder like .../runs/<run>/checkpoints/<step>",
         )
     if folder.is_dir():
@@ -260,7 +260,7 @@ def _staging(out: Path, weights: BaseWeights, dtype: str) -> Iterator[Path]:
         if isinstance(error, EvsysError):
             raise
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise _taken(f"{out} was made by somebody else meanwhile") from error
+            raise _taken(f"{out} was created by another process meanwhile") from error
         raise StoreError(
             f"cannot write {out}: {error.strerror or error}",
             hint="free some space or permit writing there, or choose another folder",

@@ -100,7 +100,8 @@ def _require_name(name: str) -> str:
     """A name for a model of one's own that its folder in the cache tells as well."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is no name for a model", hint="take letters, digits, - . _, such as my-qwen or me/qwen"
+            f"{name!r} is not a valid model name",
+            hint="take letters, digits, - . _, such as my-qwen or me/qwen",
         )
     return name
 

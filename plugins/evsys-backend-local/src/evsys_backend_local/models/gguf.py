@@ -160,7 +160,7 @@ class GgufFile:
                 hint="take a file of another quantisation of the same model, such as Q8_0 or Q4_K_M",
             )
         if info.shape[-1] % kind.numbers:
-            raise DataError(f"rows of {name} are no multiple of {kind.numbers}", source=str(self.path))
+            raise DataError(f"rows of {name} are not a multiple of {kind.numbers}", source=str(self.path))
         start, size = self._place(info, kind)
         if start + size > len(self._map):
             raise DataError(

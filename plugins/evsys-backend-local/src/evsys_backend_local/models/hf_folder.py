@@ -97,7 +97,7 @@ def _shards(index: Path) -> list[str]:
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         if not isinstance(places, Mapping) or not all(isinstance(name, str) for name in places.values()):
-            raise TypeError("weight_map is no object of file names")
+            raise TypeError("weight_map is not an object of file names")
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"not an index of safetensors files ({error})", source=str(index)) from error
     names = sorted(set(places.values()))

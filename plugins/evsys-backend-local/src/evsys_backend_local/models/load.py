@@ -15,7 +15,7 @@ from evsys_backend_local.models.gguf_model import gguf_header, load_gguf
 from evsys_backend_local.models.hf_config import CONFIG, config_header, read_config
 from evsys_backend_local.models.hf_folder import load_folder
 
-#: Of a folder that is no model.
+#: Of a folder that is not a model.
 NO_MODEL_IN = "neither config.json nor a .gguf file is in it"
 
 #: What can be one.

@@ -34,7 +34,7 @@ from evsys_backend_local.models.tokenizer import CHAT_TEMPLATE, tokenizer_from_g
 from evsys_backend_local.tiny.shape import SHAPE
 from evsys_runtime.rendering.cache import TINY, find_model, model_folder
 
-#: The layout of what is no model at all.
+#: The layout of what is not a model at all.
 NO_MODEL = "no model"
 
 #: Sequences that training is estimated for, where nothing else is asked.
@@ -197,7 +197,7 @@ def _of_path(name: str, path: Path) -> ModelReport:
     file: GgufFile | None = None
     layout = _layout(path)
     if layout == NO_MODEL:
-        what = "it is no GGUF file" if path.is_file() else NO_MODEL_IN
+        what = "it is not a GGUF file" if path.is_file() else NO_MODEL_IN
         return ModelReport(name=name, layout=layout, path=path, problems=(f"{what}; {LAYOUTS}",))
     try:
         if layout == "GGUF file":

@@ -61,7 +61,7 @@ class SafetensorsFile:
         try:
             header = json.loads(self._map[8 : 8 + length])
             if not isinstance(header, dict):
-                raise ValueError("it is no object")  # noqa: TRY004 - damage, like broken JSON
+                raise ValueError("it is not an object")  # noqa: TRY004 - damage, like broken JSON
         except (ValueError, RecursionError) as error:
             raise DataError(f"damaged: the header is not JSON ({error})", source=str(path)) from error
         metadata = header.pop("__metadata__", None) or {}

@@ -64,7 +64,7 @@ def tokenizer_from_gguf(file: GgufFile) -> Tokenizer:
         known = ", ".join(_SPLITS)
         raise ConfigError(
             f"{file.path}: cannot build a tokenizer of model {kind!r} with pre-tokeniser {name!r} ({known} can be built)",
-            hint="put the model's own tokenizer.json beside the GGUF file, in a folder that model.name names",
+            hint="put the model's own tokenizer.json next to the GGUF file, in the folder given as model.name",
         )
     try:
         tokens: list[str] = meta["tokenizer.ggml.tokens"]
@@ -139,5 +139,7 @@ def write_tokenizer(file: GgufFile, folder: Path) -> None:
     template = file.metadata.get(CHAT_TEMPLATE)
     if template:
         if not isinstance(template, str):
-            raise DataError("damaged: metadata tokenizer.chat_template is no text", source=str(file.path))
+            raise DataError(
+                "damaged: metadata tokenizer.chat_template is not a string", source=str(file.path)
+            )
         (folder / "chat_template.jinja").write_text(template, encoding="utf-8", newline="")

@@ -74,7 +74,7 @@ def check_agent(plugins: Plugins, agent: AgentConfig, path: str) -> Built:
         return plugins.build("agent", agent.kind, agent.params, path)
     place, parts = f"{path}.import_path", split_path(str(agent.import_path))
     if parts is None:
-        message = f"{agent.import_path!r} is no import path"
+        message = f"{agent.import_path!r} is not an import path"
         return Built(problems=(Problem(path=place, message=message, hint="write module:Class"),))
     if (absent := _absent(parts[0])) is not None:
         return Built(problems=(Problem(path=place, message=absent[0], hint=absent[1]),))
@@ -104,7 +104,7 @@ def _usable(found: Any, agent: AgentConfig, path: str) -> Built:
         else getattr(found, "run", None)
     )
     if run is None or not inspect.iscoroutinefunction(inspect.unwrap(run)):
-        message = f"{name!r} is no agent: it has no async `run`"
+        message = f"{name!r} is not an agent: it has no async `run`"
         hint = "define `async def run(self, task, model, tools, ctx)`, or name an async function"
         return Built(problems=(Problem(path=f"{path}.import_path", message=message, hint=hint),))
     if not is_class:

@@ -13,7 +13,7 @@ from evsys_runtime.config import trees
 __all__ = ["BASE_MODEL", "ArmTree", "Digests", "Origins", "Stage"]
 
 BASE_MODEL = "base_model"
-"""The baseline that is no arm: the model as it was before training."""
+"""The baseline that is not an arm: the model as it was before training."""
 
 _UNNAMED = frozenset({"name", "tags"})
 """Keys of a run that don't make it another run."""

@@ -54,7 +54,7 @@ _OF_A_STAGE = (*_SET_BY["stages"], *ROLES)
 """What of a run a stage may say."""
 
 _OF_THE_CHAIN = ("name", "benchmark")
-"""Keys of a dataset of `continual` that are no keys of a `data` block."""
+"""Keys of a dataset of `continual` that are not keys of a `data` block."""
 
 
 @attrs.frozen(kw_only=True)

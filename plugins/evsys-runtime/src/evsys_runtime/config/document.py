@@ -99,7 +99,7 @@ def parse(text: str, source: str = "<text>") -> Document:
     """Like `read`, from text.
 
     Raises:
-        ConfigError: the text can't be parsed, or is no mapping.
+        ConfigError: the text can't be parsed, or is not a mapping.
     """
     text = text.removeprefix("\ufeff")
     root, problems = compose(text, source)

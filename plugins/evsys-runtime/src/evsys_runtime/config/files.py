@@ -22,7 +22,7 @@ def missing(name: str, root: Path, *, folder: bool = False) -> tuple[str, str | 
     if placeholders.names_in(name):
         return "environment variables are put in plugin params only, not in paths", "write the path out"
     if not name.isprintable():
-        return f"{name!r} is no usable path", "write it without control characters"
+        return f"{name!r} is not a usable path", "write it without control characters"
     path = root / name
     try:
         if path.is_dir():
@@ -32,13 +32,16 @@ def missing(name: str, root: Path, *, folder: bool = False) -> tuple[str, str | 
                 return f"{name} is a symbolic link that leads nowhere", "point it at a file"
             return f"there is no file {name}", _near(path, root)
         if not path.is_file():
-            return f"{name} is no regular file", "write the rows to a file, which can be read more than once"
+            return (
+                f"{name} is not a regular file",
+                "write the rows to a file, which can be read more than once",
+            )
         if not os.access(path, os.R_OK):
             return f"{name} can't be read", "check its permissions"
         if path.stat().st_size == 0:
             return f"{name} is empty", "fill it, or name another file"
     except OSError as exc:
-        return f"{name[:80]!r} is no usable path: {exc.strerror or exc}", None
+        return f"{name[:80]!r} is not a usable path: {exc.strerror or exc}", None
     return None
 
 
@@ -55,12 +58,12 @@ def unwritable(name: str, root: Path) -> tuple[str, str | None] | None:
     if placeholders.names_in(name):
         return "environment variables are put in plugin params only, not in paths", "write the path out"
     if not name or not name.isprintable():
-        return f"{name!r} is no usable path", "name a folder, without control characters"
+        return f"{name!r} is not a usable path", "name a folder, without control characters"
     path = root / name
     try:
         present = next(part for part in (path, *path.parents) if part.exists() or part.is_symlink())
     except OSError as exc:
-        return f"{name[:80]!r} is no usable path: {exc.strerror or exc}", "name another folder"
+        return f"{name[:80]!r} is not a usable path: {exc.strerror or exc}", "name another folder"
     if not present.is_dir():
         what = "a file" if present.exists() else "a symbolic link that leads nowhere"
         return f"{name} can't be made: {present} is {what}", "name another folder"

@@ -72,7 +72,7 @@ def split(override: str) -> tuple[tuple[Segment, ...], Any]:
     """The path and the value of one `path=value`.
 
     Raises:
-        ConfigError: it has no `=`, its path begins with no key of the file, or its value is no YAML.
+        ConfigError: it has no `=`, its path begins with no key of the file, or its value is not valid YAML.
         ValueError: its path is none.
     """
     name, found, text = override.partition("=")

@@ -71,7 +71,7 @@ def resolve_as(name: str, text: str) -> Scalar:
         return float(value)
     expected = {"int": int, "float": float, "bool": bool, "null": type(None)}.get(name)
     if expected is None or type(value) is not expected:
-        raise ValueError(f"{text!r} is no !!{name}")
+        raise ValueError(f"{text!r} is not a !!{name}")
     return value
 
 

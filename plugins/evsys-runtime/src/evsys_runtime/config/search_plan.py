@@ -52,7 +52,7 @@ class PlannedSearch:
         """The arm that values make, unchecked.
 
         Raises:
-            ConfigError: they are no arm of the space.
+            ConfigError: they are not an arm of the space.
         """
         wrong = self.space.wrong(values)
         if wrong is None:

@@ -153,7 +153,7 @@ class Selection:
             if different > 1 and self.metadata.benchmarks:
                 # Each base has its own untrained score, so "better than untrained" would compare different things.
                 self._add(
-                    f"the arms start from {different} different models, so 'base_model' is no common baseline",
+                    f"the arms start from {different} different models, so 'base_model' is not a common baseline",
                     f"name an arm: {', '.join(name for name, _ in list(arms)[:8])}",
                     place,
                 )

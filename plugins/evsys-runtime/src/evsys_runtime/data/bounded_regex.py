@@ -41,19 +41,19 @@ def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """The compiled pattern.
 
     Raises:
-        ValueError: it is no regular expression; says where.
+        ValueError: it is not a regular expression; says where.
     """
     try:
         return re.compile(pattern, flags)
     except (re.error, OverflowError, RecursionError) as exc:
-        raise ValueError(f"{pattern!r} is no regular expression: {exc}") from exc
+        raise ValueError(f"{pattern!r} is not a regular expression: {exc}") from exc
 
 
 def search(pattern: str, flags: int, text: str, *, full: bool, timeout_seconds: float) -> bool:
     """True when the pattern matches somewhere in `text`, or all of it with `full`.
 
     Raises:
-        ValueError: it is no regular expression.
+        ValueError: it is not a regular expression.
         TimeoutError: matching took longer than `timeout_seconds`.
     """
     expression = compiled(pattern, flags)

@@ -18,7 +18,7 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class BadRow(ValueError):  # noqa: N818 - control flow between a reader and its policy, not a reported error
-    """A line or element that is no row. `kind` groups such rows in counts, the message describes this one."""
+    """A line or element that is not a row. `kind` groups such rows in counts, the message describes this one."""
 
     def __init__(self, kind: str, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -142,7 +142,7 @@ def check_surrogates(text: str, row: Any) -> None:
             _encode(row).encode("utf-8")
         except UnicodeEncodeError:
             raise BadRow(
-                "not valid text", "a text holds half a surrogate pair, which is no character"
+                "not valid text", "a text holds half a surrogate pair, which is not a character"
             ) from None
 
 
@@ -183,7 +183,7 @@ def _unencodable(row: Mapping[str, Any], what: str, cause: Exception) -> str:
         try:
             _encode(value).encode("utf-8")
         except UnicodeEncodeError:
-            return f"{what}: column {column!r} holds half a surrogate pair, which is no character"
+            return f"{what}: column {column!r} holds half a surrogate pair, which is not a character"
         except (TypeError, ValueError, RecursionError) as exc:
             return f"{what}: column {column!r} holds what JSON can't: {exc}"
     return f"{what}: {cause}"

@@ -244,7 +244,7 @@ def _copies(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The experiment file's own rows belong to all arms, so each reading works on copies."""
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise DataError(f"row {index} of `rows` is no mapping of columns", source="rows")
+            raise DataError(f"row {index} of `rows` is not a mapping of columns", source="rows")
         yield copy.deepcopy(dict(row))
 
 

@@ -94,7 +94,7 @@ def messages(value: Any, column: str) -> tuple[Message, ...]:
     """
     if type(value) is not list and not (isinstance(value, Sequence) and not isinstance(value, str | bytes)):
         raise RowProblem(
-            f"{column!r} is no list of messages",
+            f"{column!r} is not a list of messages",
             f"{column!r} is {row_type_name(value)}, not a list of messages",
         )
     if not value:
@@ -134,7 +134,8 @@ def message(item: Any, column: str, index: int) -> Message:
     place = f"{column}[{index}]"
     if not is_row(item):
         raise RowProblem(
-            "a message is no object", f"{place} is {row_type_name(item)}, not an object with role and content"
+            "a message is not an object",
+            f"{place} is {row_type_name(item)}, not an object with role and content",
         )
     role = item.get("role")
     if type(role) is not str or role not in _ROLES:
@@ -151,7 +152,7 @@ def message(item: Any, column: str, index: int) -> Message:
     reasoning = next((item[key] for key in _REASONING_KEYS if item.get(key)), None)
     if reasoning is not None and not isinstance(reasoning, str):
         raise RowProblem(
-            "reasoning is no text", f"{place}: reasoning is {row_type_name(reasoning)}, not a text"
+            "reasoning is not a string", f"{place}: reasoning is {row_type_name(reasoning)}, not a text"
         )
     if role == "assistant" and reasoning is None:
         reasoning, content = _split_reasoning(content)
@@ -174,15 +175,15 @@ def tools(value: Any) -> tuple[Mapping[str, Any], ...]:
         try:
             value = json.loads(value)
         except ValueError as exc:
-            raise RowProblem("'tools' is no list", f"'tools' is a text that is not JSON: {exc}") from exc
+            raise RowProblem("'tools' is not a list", f"'tools' is a text that is not JSON: {exc}") from exc
     if not isinstance(value, list | tuple):
         raise RowProblem(
-            "'tools' is no list", f"'tools' is {row_type_name(value)}, not a list of tool schemas"
+            "'tools' is not a list", f"'tools' is {row_type_name(value)}, not a list of tool schemas"
         )
     for index, tool in enumerate(value):
         if not is_row(tool):
             raise RowProblem(
-                "a tool is no object", f"tools[{index}] is {row_type_name(tool)}, not a tool schema"
+                "a tool is not an object", f"tools[{index}] is {row_type_name(tool)}, not a tool schema"
             )
     return tuple(value)
 
@@ -197,7 +198,7 @@ def _content(item: Mapping[str, Any], place: str, *, optional: bool) -> str:
         raise RowProblem("a message has no content", f"{place} has no `content`")
     if isinstance(content, list | tuple):
         return "".join(_text_part(part, f"{place}.content[{index}]") for index, part in enumerate(content))
-    raise RowProblem("content is no text", f"{place}.content is {row_type_name(content)}, not a text")
+    raise RowProblem("content is not a string", f"{place}.content is {row_type_name(content)}, not a text")
 
 
 def _text_part(part: Any, place: str) -> str:
@@ -221,14 +222,14 @@ def _tool_calls(value: Any, place: str) -> tuple[ToolCall, ...]:
         return ()
     if not isinstance(value, list | tuple):
         raise RowProblem(
-            "'tool_calls' is no list", f"{place}.tool_calls is {row_type_name(value)}, not a list"
+            "'tool_calls' is not a list", f"{place}.tool_calls is {row_type_name(value)}, not a list"
         )
     return tuple(_tool_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(value))
 
 
 def _tool_call(call: Any, place: str) -> ToolCall:
     if not is_row(call):
-        raise RowProblem("a tool call is no object", f"{place} is {row_type_name(call)}, not an object")
+        raise RowProblem("a tool call is not an object", f"{place} is {row_type_name(call)}, not an object")
     inner = call.get("function") if is_row(call.get("function")) else call
     name, arguments = inner.get("name"), inner.get("arguments")
     if not isinstance(name, str) or not name:
@@ -238,7 +239,9 @@ def _tool_call(call: Any, place: str) -> ToolCall:
     elif arguments is None:
         arguments = {}
     elif not is_row(arguments):
-        raise RowProblem("tool arguments are no object", f"{place}.arguments is {row_type_name(arguments)}")
+        raise RowProblem(
+            "tool arguments are not an object", f"{place}.arguments is {row_type_name(arguments)}"
+        )
     return ToolCall(name=name, arguments=arguments, id=_optional_text(call, "id", place))
 
 
@@ -255,12 +258,14 @@ def _optional_text(item: Mapping[str, Any], key: str, place: str) -> str | None:
     value = item.get(key)
     if value is None or isinstance(value, str):
         return value
-    raise RowProblem(f"{key!r} is no text", f"{place}.{key} is {row_type_name(value)}, not a text")
+    raise RowProblem(f"{key!r} is not a string", f"{place}.{key} is {row_type_name(value)}, not a text")
 
 
 def _weight(value: Any, place: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise RowProblem("'weight' is no weight", f"{place}.weight is {value!r}, not a number of at least 0")
+        raise RowProblem(
+            "'weight' is not a weight", f"{place}.weight is {value!r}, not a number of at least 0"
+        )
     return float(value)

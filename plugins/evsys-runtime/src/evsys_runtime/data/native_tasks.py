@@ -99,20 +99,20 @@ def _settings(file: Path) -> Mapping[str, Any]:
         raise TaskProblem(message, file, int(place[1]) if place else None) from exc
     for name in ("metadata", "agent", "verifier", "environment"):
         if not isinstance(settings.get(name, {}), Mapping):
-            raise TaskProblem(f"{name!r} is no table", file)
+            raise TaskProblem(f"{name!r} is not a table", file)
     return settings
 
 
 def _steps(settings: Mapping[str, Any], folder: Path) -> Sequence[str]:
     steps = settings.get("steps", [])
     if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
-        raise TaskProblem("'steps' is no array of tables: write [[steps]]", folder / CONFIG)
+        raise TaskProblem("'steps' is not an array of tables: write [[steps]]", folder / CONFIG)
     if not all(isinstance(step.get("verifier", {}), Mapping) for step in steps):
-        raise TaskProblem("the 'verifier' of a step is no table", folder / CONFIG)
+        raise TaskProblem("the 'verifier' of a step is not a table", folder / CONFIG)
     names = [step.get("name") for step in steps]
     for name in names:
         if not isinstance(name, str) or not _STEP.fullmatch(name):
-            raise TaskProblem(f"a step is called {name!r}, which is no folder's name", folder / CONFIG)
+            raise TaskProblem(f"a step is called {name!r}, which is not a folder's name", folder / CONFIG)
         if not (folder / "steps" / name).is_dir():
             raise TaskProblem(f"step {name!r} has no folder", folder / "steps" / name)
     if len(set(names)) < len(names):

@@ -222,7 +222,9 @@ def _task(row: Mapping[str, Any], _index: int) -> HarborTask:
     rest = dict(row)
     path = rest.pop("path", None)
     if path is not None and not isinstance(path, str):
-        raise RowProblem("'path' is no text", f"'path' is {row_type_name(path)}, not the folder of a task")
+        raise RowProblem(
+            "'path' is not a string", f"'path' is {row_type_name(path)}, not the folder of a task"
+        )
     task_id = rest.pop("task_id", None)
     if isinstance(task_id, int) and not isinstance(task_id, bool):
         task_id = str(task_id)
@@ -268,7 +270,8 @@ def _verifier(rest: dict[str, Any], path: str | None) -> VerifierSpec | None:
         raise _missing(rest, "verifier", "no `verifier`")
     if not is_row(value):
         raise RowProblem(
-            "`verifier` is no object", f"`verifier` is {row_type_name(value)}, not {{name, expected, params}}"
+            "`verifier` is not an object",
+            f"`verifier` is {row_type_name(value)}, not {{name, expected, params}}",
         )
     for key in value:
         if key not in _VERIFIER_KEYS:
@@ -280,7 +283,8 @@ def _verifier(rest: dict[str, Any], path: str | None) -> VerifierSpec | None:
         raise RowProblem("`verifier` has no name")
     if params is not None and not is_row(params):
         raise RowProblem(
-            "`verifier.params` is no object", f"`verifier.params` is {row_type_name(params)}, not an object"
+            "`verifier.params` is not an object",
+            f"`verifier.params` is {row_type_name(params)}, not an object",
         )
     return VerifierSpec(name=name, expected=value.get("expected"), params=params or {})
 
@@ -298,7 +302,9 @@ def _metadata(rest: dict[str, Any], *, strict: bool = False) -> Mapping[str, Any
     if is_row(inner):
         return {**rest, **inner}
     if strict:
-        raise RowProblem("`metadata` is no object", f"`metadata` is {row_type_name(inner)}, not an object")
+        raise RowProblem(
+            "`metadata` is not an object", f"`metadata` is {row_type_name(inner)}, not an object"
+        )
     return {**rest, "metadata": inner}
 
 

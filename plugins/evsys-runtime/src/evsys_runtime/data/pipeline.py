@@ -159,7 +159,7 @@ def apply(
 
     Raises:
         DataError: a transform failed, or none of its rows came through; names the transform, the row, the reasons.
-        PluginContractError: a transform yields what is no mapping, or changed a row that it was given.
+        PluginContractError: a transform yields what is not a mapping, or changed a row that it was given.
     """
     source = source if source is not None else ReadReport()
     stream = _from_source(rows, stages[0] if stages else None, source)

@@ -148,7 +148,7 @@ def _nothing_read(report: ReadReport, has_bytes: bool) -> None:
 
 
 def missing_file(path: Path) -> DataError:
-    """The error for a path that is no file, with what lies nearby."""
+    """The error for a path that is not a file, with what lies nearby."""
     if path.is_dir():
         found = sorted(entry.name for entry in path.iterdir() if entry.suffix.lower() in FORMATS)
         hint = f"name one of its files: {', '.join(found[:8])}" if found else "name a file"

@@ -27,7 +27,7 @@ def row_texts(row: Any) -> list[tuple[Part, str]]:
     if isinstance(row, HarborTask):
         answers: list[tuple[Part, str]] = [("answer", text) for text in expected_texts(row)]
         return list(_instruction(row)) + answers
-    raise TypeError(f"a {type(row).__name__} is no row")
+    raise TypeError(f"a {type(row).__name__} is not a row")
 
 
 def task_texts(task: HarborTask) -> list[tuple[Part, str]]:

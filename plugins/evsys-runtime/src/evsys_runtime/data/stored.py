@@ -96,9 +96,9 @@ def _name_lines(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield {"name": record["name"], "id": record["id"], **record}
             except (ValueError, KeyError, TypeError) as exc:
                 if line.endswith(b"\n"):
-                    hint = "mend or remove this line"
+                    hint = "fix or remove this line"
                     raise DataError(
-                        f"is no name and id: {exc}", source=str(path), line=number, hint=hint
+                        f"is not a name and an ID: {exc}", source=str(path), line=number, hint=hint
                     ) from exc
 
 

@@ -60,7 +60,7 @@ class FunctionAgent:
         self.name = getattr(function, "__qualname__", repr(function))
         if not inspect.iscoroutinefunction(inspect.unwrap(function)):
             raise PluginContractError(
-                f"agent {self.name!r} is no async function", hint="define it with `async def`"
+                f"agent {self.name!r} is not an async function", hint="define it with `async def`"
             )
         self._function = function
         self._params = dict(params or {})
@@ -171,7 +171,7 @@ def _load(import_path: str, path: str) -> Any:
     """Import `module:attribute`, or `module.attribute` cut at the last dot."""
     parts = split_path(import_path)
     if parts is None:
-        message = f"{import_path!r} is no import path"
+        message = f"{import_path!r} is not an import path"
         raise ConfigError([Problem(path=f"{path}.import_path", message=message, hint="write module:Class")])
     return load_object(*parts)
 

@@ -390,7 +390,7 @@ class Evaluator:
             if own_task_cancelled():
                 self._cut_off(benchmark, ended(missing_result(benchmark, step, self._reason, rollouts)), exc)
                 raise
-            lost = RunError("a plugin cancelled its own task, which nobody had asked for")
+            lost = RunError("a plugin cancelled its own task unexpectedly")
             result = failed_result(benchmark, step, lost, rollouts)
         except BudgetExceeded as exc:
             result = missing_result(benchmark, step, exc.message, rollouts)

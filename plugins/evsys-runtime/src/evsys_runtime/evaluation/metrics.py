@@ -250,7 +250,7 @@ def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
 def _measurable(
     metric: BoundMetric, scores: Scores
 ) -> tuple[dict[str, Sequence[Any]], dict[str, float] | None]:
-    """The tasks that a metric is computed on, and its value of each, None where it is no mean over tasks.
+    """The tasks that a metric is computed on, and its value of each, None where it is not a mean over tasks.
 
     A metric of rollouts says by NaN that it can't be told for a task: no price is known, say.
     """
@@ -274,7 +274,7 @@ def _finite(metric: BoundMetric, usable: Mapping[str, Sequence[Any]]) -> float:
     with boundary("evaluation", metric.name):
         value = number_of(measure(metric.plugin, usable))
         if not math.isfinite(value):
-            raise ValueError(f"it gave {value}, which is no finite number")
+            raise ValueError(f"it gave {value}, which is not a finite number")
     return value
 
 

@@ -97,7 +97,7 @@ def ingredients(
         "verifiers": dict(benchmark.verifier_sources),
         "max_turns": limits.max_turns,
         "timeout_seconds": limits.timeout_seconds,
-        # In fixed waves a sampler's last bits depend on what is sampled beside; a folder's files are no part of its task.
+        # In fixed waves a sampler's last bits depend on what is sampled beside; a folder's files are not part of its task.
         "wave": limits.n_concurrent if together else None,
         "tasks": benchmark.benchmark_hash if together or brings_tests else None,
         "rollouts": [source_hash(run_rollout), source_hash(Rollout)],

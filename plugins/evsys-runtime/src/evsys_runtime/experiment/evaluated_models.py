@@ -90,7 +90,7 @@ def find_saved_model(folder: Path) -> SavedModel:
     """The checkpoint in a folder `<experiment>/runs/<run>/checkpoints/<step>`.
 
     Raises:
-        ConfigError: it is no complete checkpoint of a record.
+        ConfigError: it is not a complete checkpoint of a record.
     """
     folder = folder.resolve()
     run_dir = folder.parent.parent
@@ -108,7 +108,7 @@ def find_saved_model(folder: Path) -> SavedModel:
         )
     except (StoreError, KeyError, ValueError) as exc:
         raise ConfigError(
-            f"{folder} is no complete checkpoint of a run ({exc})",
+            f"{folder} is not a complete checkpoint of a run ({exc})",
             hint="name a folder like .evsys/experiments/<experiment>/runs/<run>/checkpoints/<step>; for a base model, its backend, too",
         ) from exc
 

@@ -57,7 +57,7 @@ def model_slug(name: str) -> str:
     """A model's folder name, the same on every file system: lower case, `/` written as `--`."""
     slug = re.sub(r"[^a-z0-9._-]+", "-", name.strip().lower().replace("/", "--")).strip(".-")
     if not slug:
-        raise ConfigError(f"{name!r} is no model name")
+        raise ConfigError(f"{name!r} is not a model name")
     return slug
 
 

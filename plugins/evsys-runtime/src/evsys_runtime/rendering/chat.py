@@ -286,7 +286,7 @@ class ChatTemplateRenderer:
         ids = sequences.answer_ids(turn.whole, answer)
         if ids is None:
             raise DataError(
-                "the prompt's tokens are no prefix of the conversation's tokens, so training and sampling would differ "
+                "the prompt's tokens are not a prefix of the conversation's tokens, so training and sampling would differ "
                 f"(the answer starts with {answer[:20]!r})",
                 source=self.template.name,
             )
@@ -316,7 +316,7 @@ class ChatTemplateRenderer:
             sequences.start()
         if len(sequences.done) > 1 or not sequences.continue_with(Prefix(text, len(text)), 1.0):
             raise DataError(
-                "the chat template rewrites earlier turns, so the conversation is no single sequence to train on",
+                "the chat template rewrites earlier turns, so the conversation is not a single sequence to train on",
                 source=self.template.name,
                 hint="use train_on: all_assistant, which trains each turn behind its own prompt",
             )

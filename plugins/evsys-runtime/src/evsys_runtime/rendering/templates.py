@@ -38,7 +38,7 @@ class ChatTemplate:
         max_characters: bound on one rendering's length.
 
     Raises:
-        DataError: the text is no template.
+        DataError: the text is not a template.
     """
 
     def __init__(

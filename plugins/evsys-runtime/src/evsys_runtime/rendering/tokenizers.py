@@ -99,7 +99,7 @@ def _utf8(text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as exc:
         raise DataError(
-            f"text holds half a surrogate pair (U+{ord(text[exc.start]):04X}), which is no valid character",
+            f"text holds half a surrogate pair (U+{ord(text[exc.start]):04X}), which is not a valid character",
             hint="repair the text where it was cut, for example text.encode('utf-16', 'surrogatepass').decode('utf-16')",
         ) from exc
 

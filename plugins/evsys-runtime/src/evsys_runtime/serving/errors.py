@@ -8,7 +8,7 @@ __all__ = ["ApiError", "body_of", "context_overflow", "refused"]
 
 
 class ApiError(Exception):
-    """An answer that is no completion: an HTTP status, and what its body says."""
+    """An answer that is not a completion: an HTTP status, and what its body says."""
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ def read_body(raw: bytes) -> Mapping[str, Any]:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError) as exc:
-        raise ApiError(400, f"the body is no JSON: {exc}", code="invalid_json") from exc
+        raise ApiError(400, f"the body is not valid JSON: {exc}", code="invalid_json") from exc
     if not isinstance(body, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
     return body

@@ -91,7 +91,7 @@ def _tokens(model: ServedModel, sent: str | tuple[int, ...]) -> list[int]:
         raise refused(str(exc), "prompt") from exc
     size = model.tokenizer.vocab_size
     if odd := [token for token in tokens if not 0 <= token < size]:
-        raise refused(f"{odd[0]} is no token of this model, which has {size}", "prompt")
+        raise refused(f"{odd[0]} is not a token of this model, which has {size}", "prompt")
     return tokens
 
 
@@ -146,7 +146,7 @@ def _choices(answered: _Answered) -> list[dict[str, Any]]:
 def _choice(answered: _Answered, sequence: SampledSequence) -> dict[str, Any]:
     request, prompt, tokenizer = answered.request, answered.prompt, answered.model.tokenizer
     tokens = sequence.tokens
-    if tokens and tokens[-1] in tokenizer.eos_token_ids:  # it ends the text and is no part of it
+    if tokens and tokens[-1] in tokenizer.eos_token_ids:  # it ends the text and is not part of it
         tokens = tokens[:-1]
     said = before_stop(tokenizer.decode(tokens), request.sampling.stop)
     choice: dict[str, Any] = {

@@ -170,7 +170,7 @@ def find_checkpoint(model: ModelSpec, project_root: Path) -> Checkpoint | None:
         saved, state = structure(ModelSpec, manifest["model"]), manifest["state"]
     except (StoreError, KeyError, ConfigError) as error:
         raise wrong(
-            f"{folder} is no complete checkpoint ({error})",
+            f"{folder} is not a complete checkpoint ({error})",
             "name a folder like .../runs/<run>/checkpoints/<step>",
         ) from error
     for what, ours, theirs in (

@@ -36,7 +36,7 @@ def sequences_of(
     tools: Sequence[Mapping[str, Any]],
     train_on: str,
 ) -> Sequences:
-    """Render a conversation of a row; a single token predicts nothing, so it is no sequence.
+    """Render a conversation of a row; a single token predicts nothing, so it is not a sequence.
 
     Args:
         renderer: of the model.

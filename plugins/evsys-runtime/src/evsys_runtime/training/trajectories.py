@@ -295,12 +295,12 @@ def _ids(
     except (TypeError, ValueError, OverflowError):
         ids = np.zeros(0)
     if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids) or ids.min() < 0:
-        message = f"the {what} of turn {number} are no list of token ids"
+        message = f"the {what} of turn {number} are not a list of token ids"
         raise RejectedRolloutError("bad_token", message, turn=number)
     return ids.astype(np.int64, copy=False)
 
 
 def _bad_logprob(number: int) -> RejectedRolloutError:
     return RejectedRolloutError(
-        "bad_logprob", f"turn {number} has a logprob that is no finite number", turn=number
+        "bad_logprob", f"turn {number} has a logprob that is not a finite number", turn=number
     )

@@ -63,7 +63,7 @@ def test_lookups_are_those_of_an_experiment_or_of_a_run_and_of_an_entry(project)
 
 def test_a_record_or_an_entry_that_is_not_there_is_an_error_that_says_what_is(project):
     folder = Path(project.experiment().run().directory)
-    with pytest.raises(ConfigError, match="is no experiment and no run"):
+    with pytest.raises(ConfigError, match="is neither an experiment nor a run"):
         lookups(project.root / "nowhere")
     with pytest.raises(ConfigError, match="it has val"):
         lookups(folder, benchmark="other")

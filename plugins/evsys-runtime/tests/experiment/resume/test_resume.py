@@ -395,7 +395,7 @@ def test_a_bad_byte_in_what_is_taken_up_is_refused_with_its_line_and_nothing_is_
     with_a_bad_byte(path)
     with pytest.raises(StoreError, match=r"jsonl:\d+: line \d+ isn't JSON") as caught:
         lab.resume(cut.directory)
-    assert caught.value.hint == "mend or remove this line"
+    assert caught.value.hint == "fix or remove this line"
     path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(True) if b"\xff" not in line))
     assert outcome(lab.resume(cut.directory)) == outcome(whole())
 

@@ -73,4 +73,4 @@ def test_of_27_arms_it_takes_two_fifths_and_keeps_the_best_one_in_19_of_20_seeds
         for seed in range(20)
     ]
     assert sum(share <= 0.4 and kept for share, kept, _ in found) >= 19, found
-    assert max(best for *_, best in found) < 0.5  # else to keep one is no feat
+    assert max(best for *_, best in found) < 0.5  # else to keep one is not a feat

@@ -41,7 +41,7 @@ def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]
     """The fields of a message in the order in which they stand: a number, and an integer or the bytes of the content.
 
     Raises:
-        WireError: the bytes are no message, or end within a field.
+        WireError: the bytes are not a message, or end within a field.
     """
     view, place, end = memoryview(message), 0, len(message)
     while place < end:

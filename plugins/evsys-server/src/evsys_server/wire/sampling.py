@@ -76,7 +76,7 @@ def read_sample(body: bytes) -> SampleResult:
     """A result as a client reads it.
 
     Raises:
-        WireError: the bytes are no result.
+        WireError: the bytes are not a result.
     """
     sequences: list[SampledSequence] = []
     prompt: list[float | None] | None = None
@@ -124,7 +124,7 @@ def _read_tops(message: memoryview) -> list[dict[int, float]]:
             length = signed(value)
     ids, values = buffer(tokens, "<i4"), buffer(logprobs, "<f4")
     if len(ids) != width * length or len(values) != len(ids):
-        raise WireError(f"{len(ids)} cells are no {length} rows of {width}")
+        raise WireError(f"{len(ids)} cells are not {length} rows of {width}")
     return [
         {
             int(token): float(logprob)

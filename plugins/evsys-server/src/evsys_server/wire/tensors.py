@@ -122,11 +122,11 @@ def buffer(data: memoryview, stored: str) -> NDArray[Any]:
     """Bytes as values of the type `stored`.
 
     Raises:
-        WireError: so many bytes are no whole number of them.
+        WireError: so many bytes are not a whole number of them.
     """
     size = np.dtype(stored).itemsize
     if len(data) % size:
-        raise WireError(f"a tensor has {len(data)} bytes, which are no values of {size} bytes")
+        raise WireError(f"a tensor has {len(data)} bytes, which are not values of {size} bytes")
     return np.frombuffer(data, dtype=stored)
 
 

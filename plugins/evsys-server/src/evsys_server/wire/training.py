@@ -88,7 +88,7 @@ def read_request(body: bytes) -> ForwardBackward:
     """A request.
 
     Raises:
-        WireError: the bytes are no request.
+        WireError: the bytes are not a request.
         ValueError: an example's arrays don't fit each other.
     """
     model_id, loss_fn, seq_id, forward_only = "", "", 0, False
@@ -213,7 +213,7 @@ def read_output(body: bytes) -> Output:
     """A result as a client reads it.
 
     Raises:
-        WireError: the bytes are no result.
+        WireError: the bytes are not a result.
     """
     logprobs: list[NDArray[Any]] = []
     metrics: dict[str, float] = {}

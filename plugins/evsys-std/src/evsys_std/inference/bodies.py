@@ -24,7 +24,7 @@ _FINISH: Mapping[str, FinishReason] = {
 
 
 class UnreadableAnswerError(ValueError):
-    """A body that is no chat completion."""
+    """A body that is not a chat completion."""
 
 
 @attrs.frozen(kw_only=True)
@@ -136,10 +136,10 @@ def read_echo(body: Mapping[str, Any], count: int) -> Echo:
     told = choice.get("logprobs")
     values = told.get("token_logprobs") if isinstance(told, Mapping) else None
     if not isinstance(values, list):
-        raise UnreadableAnswerError("it tells no logprobs")
+        raise UnreadableAnswerError("it returns no logprobs")
     used = _used(body)
     if not count <= len(values) <= count + max(1, used["completion_tokens"] or 0):
-        raise UnreadableAnswerError(f"it tells the logprobs of {len(values)} tokens, and {count} were sent")
+        raise UnreadableAnswerError(f"it returns the logprobs of {len(values)} tokens, and {count} were sent")
     text = choice.get("text")
     return Echo(
         logprobs=(float("nan"), *(_logprob(value) for value in values[1:count])),
@@ -158,7 +158,7 @@ def read_answer(body: Mapping[str, Any], *, token_ids: bool = False) -> Answer:
     """The completions of a body.
 
     Raises:
-        UnreadableAnswerError: it is no chat completion, or lacks token ids and logprobs that were asked for.
+        UnreadableAnswerError: it is not a chat completion, or lacks token ids and logprobs that were asked for.
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:

@@ -58,7 +58,7 @@ class OpenAICompatibleConfig:
         6, "Attempts after the first, on statuses 408, 409, 429, 5xx and lost connections.", ge=0
     )
     requests_per_minute: int | None = option(
-        None, "Bound of all calls to this service, whoever makes them.", ge=1
+        None, "Limit of all calls to this service from any caller.", ge=1
     )
     tokens_per_minute: int | None = option(None, "Bound of the tokens of all calls to this service.", ge=1)
     max_concurrent: int | None = option(None, "Most calls to this service at once.", ge=1)
@@ -67,7 +67,7 @@ class OpenAICompatibleConfig:
     )
     max_tokens_field: str = option(
         "max_tokens",
-        "What the service calls the longest answer.",
+        "The service's name for the maximum length of an answer.",
         choices=("max_tokens", "max_completion_tokens"),
     )
     omit: tuple[str, ...] = option(
@@ -217,7 +217,7 @@ class OpenAICompatible:
             answer = read_answer(answered, token_ids=config.token_ids)
         except UnreadableAnswerError as exc:
             raise BackendError(
-                f"{self.name} ({config.model}): {public_address(config.base_url)} answered something that is no chat "
+                f"{self.name} ({config.model}): {public_address(config.base_url)} answered something that is not a chat "
                 f"completion: {exc}",
                 plugin=self.name,
             ) from exc
@@ -255,14 +255,14 @@ def _faults(config: OpenAICompatibleConfig) -> Iterator[str]:
     address = urlsplit(config.base_url)
     is_address = address.scheme in ("http", "https") and address.hostname
     if not is_address and "${" not in config.base_url:
-        yield f"base_url {public_address(config.base_url)!r} is no address such as http://127.0.0.1:8000/v1"
+        yield f"base_url {public_address(config.base_url)!r} is not an address such as http://127.0.0.1:8000/v1"
     if config.api_key_env and not os.environ.get(config.api_key_env):
         yield f"the environment variable {config.api_key_env}, which api_key_env names, isn't set"
     for name in sorted(_OWN_FIELDS & set(config.extra)):
-        yield f"{name!r} can't stand in extra: evsys sets it"
+        yield f"{name!r} can't be given in extra: evsys sets it"
     for name in config.omit:
         if name not in _OPTIONAL_FIELDS:
-            yield f"{name!r} can't stand in omit, but {', '.join(_OPTIONAL_FIELDS)}"
+            yield f"{name!r} can't be given in omit, but {', '.join(_OPTIONAL_FIELDS)}"
 
 
 def _prices(config: OpenAICompatibleConfig) -> PriceList:

@@ -37,7 +37,7 @@ class Asha:
         """Parameters of `asha`."""
 
         min_steps: int = option(..., "optimiser steps that every arm makes: the first rung", ge=1)
-        reduction_factor: int = option(3, "one in so many arms goes on from a rung", ge=2)
+        reduction_factor: int = option(3, "one in this many arms continues from a rung", ge=2)
         rungs: int | None = option(None, "how many rungs; by default as many as the training reaches", ge=1)
         noise_floor: float = option(
             0.0, "an arm is stopped only where it lacks more than this; how far equal arms fall apart", ge=0

@@ -55,16 +55,16 @@ class JsonlToChat:
 
         user_column: str | None = option(
             None,
-            "column with what the user says",
+            "column with the user's message",
             aliases=("user", "user_key", "prompt_column"),
         )
         assistant_column: str | None = option(
             None,
-            "column with what the assistant answers",
+            "column with the assistant's answer",
             aliases=("assistant", "assistant_key", "completion_column"),
         )
         user_template: str | None = option(
-            None, "what the user says as a text with {column} in it, instead of `user_column`"
+            None, "the user's message as a template with {column} in it, instead of `user_column`"
         )
         assistant_template: str | None = option(
             None, "what the assistant answers as a text with {column} in it, instead of `assistant_column`"
@@ -96,7 +96,7 @@ class JsonlToChat:
         assistant = config.assistant_column is not None or self._assistant is not None
         self._is_pair = user and assistant
         if config.messages_column is not None and (user or assistant):
-            raise ValueError("give either `messages_column`, or what the user and the assistant say")
+            raise ValueError("give either `messages_column`, or the columns of the user and the assistant")
         if user != assistant:
             lacking = "assistant" if user else "user"
             raise ValueError(f"`{lacking}_column` or `{lacking}_template` is needed as well")

@@ -88,7 +88,7 @@ def history_messages(row: Row) -> list[Any]:
     if not isinstance(pairs, list | tuple) or not all(
         isinstance(pair, list | tuple) and len(pair) == len(speakers) for pair in pairs
     ):
-        raise RowProblem("column 'history' doesn't hold pairs of what the user and the assistant said")
+        raise RowProblem("column 'history' doesn't hold pairs of a user's and an assistant's message")
     return [
         {"role": role, "content": as_text(text)}
         for pair in pairs

@@ -200,7 +200,7 @@ def _contains(found: Any, value: Any, condition: Condition) -> bool:
 def _matching(condition: Condition, timeout_seconds: float) -> Callable[[Any], bool]:
     column, op, pattern = condition.column, condition.op, condition.value
     if not isinstance(pattern, str):
-        raise ValueError(f"`{op}` on {column!r}: {pattern!r} is no pattern")  # noqa: TRY004 - a value in a file
+        raise ValueError(f"`{op}` on {column!r}: {pattern!r} is not a pattern")  # noqa: TRY004 - a value in a file
     try:
         compiled(pattern)
     except ValueError as exc:

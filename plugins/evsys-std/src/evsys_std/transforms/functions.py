@@ -19,7 +19,7 @@ def load_function(path: str) -> Callable[..., Any]:
     """
     module_name, _, name = path.rpartition(":" if ":" in path else ".")
     if not module_name or not name:
-        raise ValueError(f"{path!r} is no path of a function; write package.module.name")
+        raise ValueError(f"{path!r} is not a path of a function; write package.module.name")
     try:
         module = import_module(module_name)
     except PLUGIN_FAILURES as exc:

@@ -42,7 +42,7 @@ class Map:
         strip: tuple[str, ...] = option((), "columns whose text loses white space at both ends")
         lower: tuple[str, ...] = option((), "columns whose text becomes lower case")
         cast: dict[str, CastType] = option(
-            attrs.Factory(dict), "column: int, float, str, bool, or json (a text that is parsed)"
+            attrs.Factory(dict), "column: int, float, str, bool, or json (text to parse)"
         )
         function: str | None = option(
             None, "package.module.name of a function of one row, instead of the rest"
@@ -56,7 +56,7 @@ class Map:
         self.dropped: Counter[str] = Counter()
         changes = (config.drop, config.rename, config.set, config.strip, config.lower, config.cast)
         if config.function is not None and any(changes):
-            raise ValueError("`function` stands alone; use a second `map` for the rest")
+            raise ValueError("`function` can't be combined with others; use a second `map` for the rest")
         if config.function is None and not any(changes):
             raise ValueError(
                 "nothing to do; give `set`, `rename`, `cast`, `strip`, `lower`, `drop` or `function`"
@@ -168,7 +168,7 @@ def _text(row: Row, column: str) -> str:
     if column not in row:
         raise no_column(column, row)
     raise RowProblem(
-        f"column {column!r} is no text", f"column {column!r} is {row_type_name(value)}, not a text"
+        f"column {column!r} is not a string", f"column {column!r} is {row_type_name(value)}, not a text"
     )
 
 

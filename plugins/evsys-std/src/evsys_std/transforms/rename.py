@@ -43,7 +43,7 @@ class Rename:
         missing: Literal["error", "ignore"] = option(
             "error", "a row that lacks an old name: fail, or leave the others as they are"
         )
-        overwrite: bool = option(False, "let a new name replace a column that is there already")
+        overwrite: bool = option(False, "let a new name replace an existing column")
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)

@@ -49,12 +49,12 @@ class JsonlToTasks:
 
         instruction_column: str | None = option(None, "column with the instruction, a text or messages")
         instruction_template: str | None = option(None, "instruction as a text with {column} in it")
-        expected_column: str | None = option(None, "column with what the verifier compares with")
+        expected_column: str | None = option(None, "column with the expected value for the verifier")
         expected_template: str | None = option(None, "expectation as a text with {column} in it")
         id_column: str | None = option(None, "column with the task's id")
         verifier: str = option("exact_match", "name of the verifier", min_len=1)
         verifier_params: dict[str, Any] = option(attrs.Factory(dict), "settings of the verifier")
-        system_prompt: str | None = option(None, "system message put before an instruction that is a text")
+        system_prompt: str | None = option(None, "system message put before an instruction given as text")
         missing: Literal["error", "drop"] = option(
             "error", "a row without what is needed: fail, or leave it out and count it"
         )

@@ -1,7 +1,7 @@
 """Values as lines of JSON and back, between code that isn't trusted and code that is.
 
 What comes back is made of Python's own types anew, so that nothing of the sender's runs where it is compared. An object that
-is no plain value crosses as a number under which its owner knows it.
+is not a plain value crosses as a number under which its owner knows it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COLLECTIONS: Mapping[str, Callable[[Iterable[Any]], Any]] = {
 
 
 def encode(value: Any, remember: Callable[[Any], int]) -> Any:
-    """A value as JSON values. `remember` gives the number of an object that is no plain value."""
+    """A value as JSON values. `remember` gives the number of an object that is not a plain value."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -72,7 +72,7 @@ def decode(tree: Any, recall: Callable[[int], Any]) -> Any:
     if not isinstance(tree, dict):
         return tree
     if len(tree) != 1:
-        raise ValueError("this is no value")
+        raise ValueError("this is not a value")
     [(name, inside)] = tree.items()
     if name == "dict":
         return {decode(key, recall): decode(item, recall) for key, item in inside}

@@ -30,7 +30,7 @@ class Solution:
 
         Raises:
             Exception: what the model's code raised, where Python has it.
-            SolutionError: it raised something else, or what it tells is no value.
+            SolutionError: it raised something else, or what it tells is not a value.
             SolutionEndedError: nobody is there any more.
         """
         return self._read(())
@@ -56,7 +56,7 @@ class Solution:
             value = None if raised else decode(answer["value"], self._recall)
             after = decode(answer.get("args", []), self._recall)
         except Exception as exc:
-            raise SolutionError("what the program answered is no value") from exc
+            raise SolutionError("the program's answer is not a value") from exc
         if raised:
             _raise(*raised)
         for before, now in zip(args, after, strict=False):

@@ -79,7 +79,7 @@ async def _outcome(attempt: ArmAttempt) -> RunResult:
     except (asyncio.CancelledError, KeyboardInterrupt) as exc:
         if asked_to_stop(exc):
             raise
-        error = RunError("a plugin cancelled its own task, which nobody had asked for")
+        error = RunError("a plugin cancelled its own task unexpectedly")
         error.__cause__ = exc
         return failed(attempt, error)
     except BudgetExceeded as exc:  # an algorithm that doesn't end by itself when it hears of it

@@ -21,7 +21,7 @@ STAGES: Mapping[str, str] = {
 """The stages in their order, and what differs where it begins there."""
 
 _OF_ANY_LENGTH = ("data", "first_loss")
-"""The stages that runs of different length share: a listener, which is no part of an identity, may end a run early."""
+"""The stages that runs of different length share: a listener, which is not part of an identity, may end a run early."""
 
 MOST_ROWS = 256
 """Rows that stand for the order of all."""

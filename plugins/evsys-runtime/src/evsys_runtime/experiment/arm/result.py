@@ -122,7 +122,7 @@ def keep_result(session: Session, record: RunRecord, result: ArmResult) -> ArmRe
 
 
 def keep_left_behind(session: Session, record: RunRecord, result: ArmResult) -> ArmResult:
-    """Write what an attempt came to that another one is going to replace, free of secrets: it is no result of the run."""
+    """Write what an attempt came to that another one is going to replace, free of secrets: it is not a result of the run."""
     result = without_secrets(result, session.log_settings.redactor)
     record.write_result_left_behind(result)
     return result

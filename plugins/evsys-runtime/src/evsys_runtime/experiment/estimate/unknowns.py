@@ -153,7 +153,7 @@ def _differences(
 def _error(comparison: Comparison, family: int) -> float | None:
     """The standard error of a comparison of models, one of so many; None where it isn't known.
 
-    Where hardly a task differs, the error that was estimated is no evidence, and the width of the interval says more.
+    Where hardly a task differs, the error that was estimated is not evidence, and the width of the interval says more.
     """
     low, high = comparison.low, comparison.high
     if comparison.claim != "checkpoint" or not comparison.n_tasks or low is None or high is None:

@@ -153,7 +153,7 @@ def _counted(names: Any) -> dict[str, int]:
 
 
 def _about(project: Path) -> str | None:
-    """The first paragraph of the project's README that is no heading."""
+    """The first paragraph of the project's README that is not a heading."""
     path = project / "README.md"
     try:
         with open_to_read(path) as stream:

@@ -129,7 +129,7 @@ class _Planner:
                     kind="resume",
                     experiment=past.experiment_id,
                     arm=None,
-                    learns=f"what it was begun for: {past.hypothesis or past.name or 'it says nothing'}",
+                    learns=f"what it was begun for: {past.hypothesis or past.name or 'no output'}",
                     needs=f"{left} of its {past.runs} runs (it is {past.status})",
                     worth=WORTH["resume"],
                     runs=left,

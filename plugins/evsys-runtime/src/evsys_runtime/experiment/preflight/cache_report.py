@@ -47,7 +47,7 @@ def _runs(folder: Path) -> list[Path]:
         return [folder]
     if not (folder / "experiment.json").is_file():
         raise ConfigError(
-            f"{folder} is no experiment and no run", hint="name one, with /<run> for one of its runs"
+            f"{folder} is neither an experiment nor a run", hint="name one, with /<run> for one of its runs"
         )
     return sorted(path.parent for path in folder.glob("runs/*/run.json"))
 

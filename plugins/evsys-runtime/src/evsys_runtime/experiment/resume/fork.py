@@ -26,7 +26,7 @@ def branch_off(record: ExperimentRecord, plan: Plan) -> None:
 
     It becomes a checkpoint of the new run, whose first attempt does nothing else. Runs that have none begin at their beginning.
     Blocking; whoever resumes an experiment that was killed meanwhile calls it again. Nothing is done where it was done, or where
-    the experiment is no fork.
+    the experiment is not a fork.
 
     Args:
         record: of the new experiment, with its lock held.

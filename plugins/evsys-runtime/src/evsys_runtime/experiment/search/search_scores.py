@@ -126,7 +126,7 @@ class ScoreJudge:
         )
 
     def _scores(self, ctx: RunContext) -> Mapping[int, float | None]:
-        """The success metric in this run's training, by step; None where it is no number."""
+        """The success metric in this run's training, by step; None where it is not a number."""
         success = self.success
         found: dict[int, float | None] = {}
         for one in declared(ctx.evaluate, "results", ()):

@@ -120,7 +120,7 @@ def resulting_weights(record: RunRecord, result: ArmResult) -> CheckpointEntry |
     saved = record.checkpoints.complete(record.attempts)
     entry = next((entry for entry in saved if entry.directory.resolve() == folder), None)
     if entry is None:
-        raise StoreError(f"{folder}, which {record.run_id} ended with, is no complete checkpoint any more")
+        raise StoreError(f"{folder}, which {record.run_id} ended with, is not a complete checkpoint any more")
     return entry
 
 

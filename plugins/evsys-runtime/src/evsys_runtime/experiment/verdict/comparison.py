@@ -47,7 +47,7 @@ _MOST_DRAWS = 200_000
 _DRAWS_PER_LEVEL = 4
 """The smallest p-value of so many draws is a quarter of the level that it is compared with."""
 
-NOT_A_MEAN = "the success metric is no mean over tasks, and this version tests means only"
+NOT_A_MEAN = "the success metric is not a mean over tasks, and this version tests means only"
 
 
 @attrs.frozen(kw_only=True)

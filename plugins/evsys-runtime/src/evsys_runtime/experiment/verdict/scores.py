@@ -76,7 +76,7 @@ class ArmScore:
 
 
 NOTHING_LEFT = "every scored task is among the training rows"
-NOT_BY_TASK = "the success metric is no mean over tasks, so it isn't known without some of them"
+NOT_BY_TASK = "the success metric is not a mean over tasks, so it isn't known without some of them"
 
 type _Found = Sequence[tuple[ArmResult, EvaluationResult | None]]
 

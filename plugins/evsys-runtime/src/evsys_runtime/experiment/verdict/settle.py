@@ -17,7 +17,7 @@ from evsys_stats.power import detectable, tasks_to_place
 __all__ = ["Advice", "Open", "what_would_settle"]
 
 MOST_TIMES = 100
-"""Above so many times the tasks that there are, a number of them is no advice."""
+"""Above so many times the tasks that there are, a number of them is not advice."""
 
 
 _POINTS = 3

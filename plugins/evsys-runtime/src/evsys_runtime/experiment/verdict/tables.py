@@ -200,7 +200,7 @@ def score_tables(arms: Sequence[ArmResult], without: Mapping[str, int] | None = 
 
     Args:
         arms: the results.
-        without: how many runs of an arm have none, and are no part of `arms`.
+        without: how many runs of an arm have none, and are not part of `arms`.
     """
     tables = []
     for benchmark, split in _entries(arms).items():
