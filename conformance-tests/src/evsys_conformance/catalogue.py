@@ -46,7 +46,7 @@ _CLASSES = {
 }
 
 _FOR_SUBCLASSES = {"plugin", "params", "make"}
-"""Of the fixtures that all classes have, those that are made to be overridden."""
+"""Of the fixtures that all classes have, those made to be overridden."""
 
 KINDS = tuple(_CLASSES)
 """Every kind that has a conformance class."""

@@ -44,7 +44,7 @@ class FakeModel:
     Args:
         answers: one answer for all calls; a sequence, of which each call takes the next; or a function of the messages.
         latency: seconds until a call is answered, or a function of the call that says them.
-        held: calls wait until `release` lets them go on; a call that nobody releases waits until it is cancelled.
+        held: calls wait until `release` lets them continue; a call that no one releases waits until it is cancelled.
 
     Attributes:
         calls: what was asked so far.
@@ -98,7 +98,7 @@ class FakeModel:
         return found
 
     def release(self, count: int | None = None) -> None:
-        """Let the `count` calls that wait longest go on; without a count all of them, and hold no further call."""
+        """Let the `count` calls that wait longest continue; without a count all of them, and hold no further call."""
         if count is None:
             self._held = False
         for event in self._waiting[:count]:
@@ -112,7 +112,7 @@ class FakeModel:
             try:
                 await event.wait()
             finally:
-                if event in self._waiting:  # cancelled: nobody waits there any more
+                if event in self._waiting:  # cancelled: no one waits there any more
                     self._waiting.remove(event)
         await asyncio.sleep(self._latency(call) if callable(self._latency) else self._latency)
 

@@ -1,6 +1,6 @@
 """How a check tells a plugin's author what is wrong: what, the value seen, and what the contract wants.
 
-A finding has no traceback of the suite, which would say nothing to a plugin's author. Where the plugin itself raises, its
+A finding has no traceback of the suite, which would say nothing to a plugin's author. If the plugin itself raises, its
 traceback stays.
 """
 

@@ -17,7 +17,7 @@ _FOREIGN = ("_pytest", "pytest", "pluggy", "hypothesis", "evsys", "pytest_timeou
 
 
 def told_of(exc: BaseException) -> str:
-    """An exception as a finding tells of it: its type, its message, and where in the plugin it was raised."""
+    """An exception as a finding reports it: its type, its message, and where in the plugin it was raised."""
     text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
     place = place_in(extract_tb(exc.__traceback__))
     return f"{text} ({place})" if place else text

@@ -50,7 +50,7 @@ def _seen(registry: Registry, entry: PluginEntry, heavy: frozenset[str]) -> dict
     with blocked() as tried:
         with _prints() as said:
             begin = _own_time()
-            with suppress(*PLUGIN_FAILURES):  # a check of its own tells of that
+            with suppress(*PLUGIN_FAILURES):  # a check of its own reports that
                 import_module(entry.value.partition(":")[0].partition("[")[0].strip())
             seconds = _own_time() - begin
         with suppress(EvsysError):  # and of this

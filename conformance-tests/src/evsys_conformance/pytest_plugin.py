@@ -1,7 +1,7 @@
 """The pytest plugin of the conformance suite.
 
 pytest imports this module in every run of an environment that has the suite, before coverage starts, so it imports
-nothing of the product until somebody asks for a check.
+nothing of the product until someone asks for a check.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the checks that are known to fail, and note which checks will run."""
+    """Mark the checks known to fail, and note which checks will run."""
     ours = [item for item in items if _is_ours(item)]
     if not ours:
         return
@@ -229,7 +229,7 @@ def _limited(item: pytest.Item) -> Iterator[None]:
 
 
 def _set_watchdog(config: pytest.Config) -> None:
-    """Keep standard error as it is before pytest captures it: a process that can't go on tells there where it was.
+    """Keep standard error as it is before pytest captures it: a process that can't continue tells there where it was.
 
     With `faulthandler_timeout` pytest does that itself, and there is one such timer in a process.
     """

@@ -43,6 +43,6 @@ def silent_address() -> Iterator[str]:
 
 
 def closed_address() -> str:
-    """An address on loopback at which nobody listens."""
+    """An address on loopback at which no one listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"

@@ -102,12 +102,12 @@ class Checkpoints:
 
 
 class WatchedClient:
-    """A training client that passes everything on and tells what it was asked for.
+    """A training client that passes everything on and shows what it was asked for.
 
     Attributes:
         batches: a text for each `forward_backward` that is equal for equal data.
         steps: optimiser steps submitted.
-        closed: set by a test; from then on every call fails, so that a run which ignores its end doesn't go on.
+        closed: set by a test; from then on every call fails, so that a run which ignores its end doesn't continue.
     """
 
     def __init__(self, client: Any, on_step: Callable[[int], None] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A plugin's signatures beside those of its kind's protocol."""
+"""A plugin's signatures alongside those of its kind's protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Method:
     Args:
         protocol: the protocol's class.
         name: the method.
-        plugin: the class, or the bare function that stands for its one method.
+        plugin: the class, or the bare function that represents its one method.
     """
 
     def __init__(self, protocol: type, name: str, plugin: Any) -> None:

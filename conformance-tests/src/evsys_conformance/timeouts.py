@@ -1,6 +1,6 @@
 """A limit for the time that a check takes, whatever it waits for: a plugin that hangs must not hang the suite.
 
-Where there is SIGALRM the check is interrupted wherever it is, a `time.sleep` or a loop without end included, and fails with the
+If there is SIGALRM the check is interrupted wherever it is, a `time.sleep` or a loop without end included, and fails with the
 place at which it was. Code that can't be interrupted (a C function that doesn't return), and platforms without
 SIGALRM, leave one way only: the process ends with the stacks of all threads.
 """
@@ -35,7 +35,7 @@ class CheckTimeoutError(BaseException):
 
 
 class Watchdog:
-    """Ends the process, with the stacks of all threads, when nobody extended its time for too long.
+    """Ends the process, with the stacks of all threads, when no one extended its time for too long.
 
     It is a thread of its own in C, which even code that holds the interpreter can't stop. Starting it takes a millisecond, so
     its time is extended now and then only.
@@ -89,7 +89,7 @@ def time_limit(seconds: float, watchdog: Watchdog | None = None) -> Iterator[Non
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Raise in the main thread when the time is over. An earlier alarm of somebody else's goes first."""
+    """Raise in the main thread when the time is over. An earlier alarm of someone else's goes first."""
     theirs, _ = signal.getitimer(signal.ITIMER_REAL)
     if 0 < theirs <= seconds:
         yield

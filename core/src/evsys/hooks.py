@@ -1,4 +1,4 @@
-"""The hook manager: who listens to an experiment and its runs, and how they are told.
+"""The hook manager: the listeners of an experiment and its runs, and how they are called.
 
 pluggy holds specs and implementations. Calling is our own: pluggy stops at the first exception, calls the newest
 listener first and leaves coroutines unawaited.
@@ -27,7 +27,7 @@ __all__ = ["HookManager"]
 _LOG = logging.getLogger("evsys.hooks")
 
 _GONE = {errno.EPIPE, errno.EIO}
-"""What writing to a pipe without a reader, or to a terminal that was closed, fails with: it will fail each time."""
+"""What writing to a pipe without a reader, or to a closed terminal, fails with: it will fail each time."""
 
 
 class _HungError(Exception):
@@ -47,7 +47,7 @@ class HookManager:
     """The listeners of an experiment, or by `child` those of one of its runs.
 
     `log` is told of listeners that fail; without it the logger `evsys.hooks` of the standard library is. A listener that
-    fails is told of what comes next, too, unless whatever it writes to is gone, or it didn't come back within `seconds`: it is
+    fails is told of what comes next as well, unless whatever it writes to is gone, or it didn't come back within `seconds`: it is
     left out from then on. Only what is awaited can be given up. `hung` is told just before that.
     """
 
@@ -102,7 +102,7 @@ class HookManager:
             raise PluginContractError(f"listener {label!r} can't be registered: {exc}") from exc
 
     def close(self) -> None:
-        """Tell nobody anything any more: what this belongs to has ended, whoever still emits."""
+        """Tell no one anything any more: what this belongs to has ended, whoever still emits."""
         self._closed = True
 
     async def emit(self, hook: str, /, **arguments: Any) -> list[Any]:
@@ -174,7 +174,7 @@ class HookManager:
         self._failures[text] += 1
         if self._log is None:
             _LOG.warning(text, exc_info=exc)
-        elif self._failures[text] == 1:  # each time would be once a step; the count stands in `warnings`
+        elif self._failures[text] == 1:  # each time would be once a step; the count is in `warnings`
             self._log.warning("listener.failed", reason=text, exc_info=exc)
 
     def _leave_out(self, plugin: Any) -> None:

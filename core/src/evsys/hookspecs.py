@@ -47,13 +47,13 @@ def evsys_experiment_finished(result: ExperimentResult) -> None:
 def evsys_run_started(ctx: RunContext, total_steps: int | None, estimate: Mapping[str, float] | None) -> None:
     """An arm begins to train; `total_steps` is None where unknown. `estimate` has the `seconds` and `peak_bytes` that the
     backend expects of the `steps` to come, and `scoring_seconds` where it is known how long the scorings take; None where the backend
-    can't tell. Where training samples it has `sampled_tokens`, the most that a step samples: then it is what that takes at most.
+    can't tell. If training samples it has `sampled_tokens`, the most that a step samples: then it is what that takes at most.
     """
 
 
 @hookspec
 def evsys_run_finished(ctx: RunContext, result: ArmResult) -> None:
-    """An arm ended, whatever its status."""
+    """An arm ended, regardless of its status."""
 
 
 @hookspec

@@ -1,4 +1,4 @@
-"""The contract: what each kind of plugin offers, as PEP 544 protocols. Nothing here runs, nobody needs to inherit.
+"""The contract: what each kind of plugin offers, as PEP 544 protocols. Nothing here runs, no one needs to inherit.
 
 The conformance suite compares a plugin's signatures with these. `isinstance` isn't the contract: it only sees names.
 A plugin may declare `protocol: ClassVar[int]`; absent means 1.
@@ -198,7 +198,7 @@ class Renderer(Protocol):
 
 class SamplingClient(Protocol):
     """A frozen snapshot of a model's weights. May declare `free = True`: sampling costs no money; or offer
-    `sampling_cost(prompt_tokens, completion_tokens)` in US dollars, None where nobody knows. May have a `digest`, a hash of all
+    `sampling_cost(prompt_tokens, completion_tokens)` in US dollars, None where no one knows. May have a `digest`, a hash of all
     weights: equal ones say the same.
     """
 
@@ -220,7 +220,7 @@ class SamplingClient(Protocol):
 class TrainingClient(Protocol):
     """A model being trained. Steps are pipelined: the plain methods submit at once, run in call order, and return an
     awaitable. May declare `free = True`: training costs no money; or offer `training_cost(tokens)`, the US dollars of training
-    on so many tokens, None where nobody knows, and `sampling_cost`, as a sampling client does, for what a forward pass reads.
+    on so many tokens, None where no one knows, and `sampling_cost`, as a sampling client does, for what a forward pass reads.
 
     With the capability `averaged_weights` it keeps a running mean of the weights, which begins as they are at the first call of
     `async averaged_sampling_client(rate: float) -> SamplingClient`. Each later call moves it by `rate` of the way to the weights of
@@ -324,7 +324,7 @@ class DataStore(Protocol):
 
 
 class LogStore(Protocol):
-    """A second place for what happens in an experiment, beside the record that is always written.
+    """A second place for what happens in an experiment, alongside the record that is always written.
 
     One object takes the records of all runs. Each has `event`, `time`, `experiment`, `run`, `arm`, `repeat`, `attempt` and, by
     event, more; a store passes over events that it doesn't know. What it raises is logged and counted, and ends nothing.
@@ -401,13 +401,13 @@ class Deployer(Protocol):
 class Search(Protocol):
     """Proposes arms from what was tried. Its state is a pure function of the history.
 
-    The history has a mapping for each arm that was proposed, in that order: `n`, its number; `values`; `status`, which is `running`
+    The history has a mapping for each proposed arm, in that order: `n`, its number; `values`; `status`, which is `running`
     until it ended; `score`, of which more is better, None where there is none; `steps`; `reason`, why it ended early or has no score;
     `scores`, pairs of step and score from within its training; `stopped_at`, the step of the score at which it was stopped, None.
 
     May offer `keep(history, n, step, score) -> bool`, asked at each score from within the training of arm `n`, of whose `scores` it is
     the last already: False stops the arm. `validate_space(space)`, which gives what is wrong with a space, a text each. `size(space)`,
-    the arms that it proposes at most, None where nobody knows.
+    the arms that it proposes at most, None where no one knows.
     """
 
     def ask(
@@ -471,7 +471,7 @@ class Checkpoints(Protocol):
 
 
 class Evaluate(Protocol):
-    """Scores benchmark entries on snapshots while training goes on."""
+    """Scores benchmark entries on snapshots while training continues."""
 
     def due(self, step: int) -> bool:
         """True when an entry wants scoring after `step` optimiser steps."""
@@ -496,7 +496,7 @@ class Rollouts(Protocol):
         limits: RolloutLimits,
         step: int,
     ) -> AsyncIterator[Rollout]:
-        """Yield scored rollouts. `step` enters their seeds, so that a task that comes again is sampled anew."""
+        """Yield scored rollouts. `step` enters their seeds, so that a task that comes again is sampled again."""
 
 
 class Budget(Protocol):

@@ -1,1 +1,1 @@
-"""The checks, a class a kind. The classes are named so that pytest collects them only where somebody subclasses them."""
+"""The checks, a class a kind. The classes are named so that pytest collects them only where someone subclasses them."""

@@ -1,4 +1,4 @@
-"""What an agent keeps: it acts through the model that it is given, and its failures are told."""
+"""What an agent keeps: it acts through the model that it is given, and its failures are reported."""
 
 from __future__ import annotations
 

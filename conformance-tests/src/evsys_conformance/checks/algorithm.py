@@ -203,7 +203,7 @@ class AlgorithmConformance(PluginConformance):
 
     @check()
     def test_resumes_exactly(self, train: Train) -> None:
-        """From a checkpoint it goes on as if it had never stopped: same batches, same steps, same weights."""
+        """From a checkpoint it continues as if it had never stopped: same batches, same steps, same weights."""
         whole, part = train(seed=1), train(seed=1, stop_after=3)
         if part.steps > 4 or not isinstance(part.result, RunResult):
             pytest.skip("after test_stops_on_request: it doesn't stop")

@@ -101,7 +101,7 @@ class BackendConformance(
 
     @check(needs="concurrent_runs")
     def test_two_at_once_share_nothing(self, trial: Trial) -> None:
-        """What one run trains, another beside it doesn't see."""
+        """What one run trains, another alongside it doesn't see."""
 
         async def beside() -> tuple[list[Any], list[Any]]:
             async with trial.client() as one, trial.client() as other:

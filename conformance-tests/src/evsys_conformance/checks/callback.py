@@ -102,7 +102,7 @@ class _Listening(EntryConformance):
 
     @check()
     def test_nothing_that_it_does_ends_a_run(self, listener: HookManager, home: Path) -> None:
-        """An exception in it is counted and the run goes on, so it ends no process and cancels nothing."""
+        """An exception in it is counted and the run continues, so it ends no process and cancels nothing."""
         ended: BaseException | None = None
         try:
             run(_tell_all(listener, home))

@@ -1,4 +1,4 @@
-"""What every entry point keeps, whatever its kind, and what the suite does around each check."""
+"""What every entry point keeps, regardless of its kind, and what the suite does around each check."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class EntryConformance:
 
     @check(calls=False)
     def test_needs_no_network_to_be_made(self, plugin: Any, offline: list[str]) -> None:
-        """Building it asks nobody: `evsys validate` works without a network."""
+        """Building it asks no one: `evsys validate` works without a network."""
         require(
             not offline,
             "it asked for the network while it was made",
@@ -222,7 +222,7 @@ class EntryConformance:
 
     @check(calls=False)
     def test_import_needs_no_network(self, imported: Import) -> None:
-        """Importing it asks nobody: `evsys list` and `evsys schema` work without a network."""
+        """Importing it asks no one: `evsys list` and `evsys schema` work without a network."""
         require(
             not imported.network,
             "its module asks for the network while it is imported",
@@ -242,7 +242,7 @@ class EntryConformance:
 
     @check(calls=False)
     def test_import_is_quick(self, imported: Import) -> None:
-        """Importing it takes no time that anybody notices, since every command that names it waits for that."""
+        """Importing it takes no time that anyone notices, since every command that names it waits for that."""
         require(
             imported.seconds <= QUICK_SECONDS,
             "its module takes long to import",
@@ -253,7 +253,7 @@ class EntryConformance:
 
     @check(before_loading=True)
     def test_no_check_is_overridden(self, request: pytest.FixtureRequest) -> None:
-        """A subclass changes fixtures, never checks: what is known to fail stands in `evsys_xfail` with its reason."""
+        """A subclass changes fixtures, never checks: what is known to fail is in `evsys_xfail` with its reason."""
         excused = {line.partition(" = ")[0].strip() for line in request.config.getini("evsys_xfail")}
         cls = type(self)
         changed = {

@@ -1,4 +1,4 @@
-"""What an inference client keeps: one conversation in, its own completions out, and failures that are told."""
+"""What an inference client keeps: one conversation in, its own completions out, and failures that are reported."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class LauncherConformance(PluginConformance):
 
     @check()
     def test_results_are_in_the_order_of_the_arms(self, plugin: Any, arms: list[Arm], home: Path) -> None:
-        """The same arms in reverse order give the same results in reverse order. Only what tells arms apart is compared."""
+        """The same arms in reverse order give the same results in reverse order. Only what distinguishes arms is compared."""
 
         async def both() -> tuple[list[Any], list[Any]]:
             forwards = list(await plugin.launch(copy.deepcopy(arms)))

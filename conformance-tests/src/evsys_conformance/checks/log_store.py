@@ -71,7 +71,7 @@ class LogStoreConformance(PluginConformance):
 
     @check()
     def test_concurrent_writes_do_not_interleave(self, plugin: Any, read_back: ReadBack, home: Path) -> None:
-        """Records that are written at the same time are all there, each of them whole and once."""
+        """Records written at the same time are all there, each of them whole and once."""
         batches = [[_long(writer, i) for i in range(_EACH)] for writer in range(_WRITERS)]
 
         async def together() -> None:

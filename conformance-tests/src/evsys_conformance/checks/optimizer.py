@@ -61,7 +61,7 @@ class OptimizerConformance(PluginConformance):
 
     @check()
     def test_beta1_is_that_of_the_step(self, trial: Trial) -> None:
-        """A step without a gradient goes on by `beta1 / (1 + beta1)` of the gradient before it."""
+        """A step without a gradient continues by `beta1 / (1 + beta1)` of the gradient before it."""
         high, low = _falls(trial, {"beta1": 0.9}, {"beta1": 0.1}, coasting=True)
         _require_ratio(
             low / high,

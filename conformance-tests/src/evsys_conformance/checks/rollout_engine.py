@@ -201,7 +201,7 @@ class RolloutEngineConformance(PluginConformance):
 
     @check()
     def test_closing_it_ends_what_runs(self, plugin: Any, tasks: list[HarborTask]) -> None:
-        """When nobody wants more rollouts, no agent goes on."""
+        """When no one wants more rollouts, no agent continues."""
 
         async def close() -> int:
             agent = _Agent(slow=True)

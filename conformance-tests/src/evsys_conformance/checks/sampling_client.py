@@ -164,7 +164,7 @@ class SamplingClientConformance(PluginConformance):
 
     @check()
     def test_samples_at_once_do_not_disturb_each_other(self, trial: Trial) -> None:
-        """Prompts that are sampled at the same time each go on as they do alone."""
+        """Prompts sampled at the same time each continue as they do alone."""
 
         async def both() -> tuple[list[Any], list[Any]]:
             async with trial.client() as client:

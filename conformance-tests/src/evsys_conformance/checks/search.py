@@ -129,7 +129,7 @@ class SearchConformance(PluginConformance):
 
     @check()
     def test_failed_arms_are_results(self, plugin: Any, space: Space) -> None:
-        """Arms that failed, still run, or whose score isn't a number, are tried arms like others; the search goes on."""
+        """Arms that failed, still run, or whose score isn't a number, are tried arms like others; the search continues."""
         arms = _listed(plugin.ask([], space))
         for status, score in (
             ("failed", None),

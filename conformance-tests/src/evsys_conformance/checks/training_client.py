@@ -244,7 +244,7 @@ class TrainingClientConformance(PluginConformance):
 
     @check()
     def test_a_step_clears_the_gradient(self, trial: Trial) -> None:
-        """After an optimiser step the next gradient begins anew."""
+        """After an optimiser step the next gradient begins again."""
 
         async def norms() -> list[float]:
             async with trial.client() as client:
@@ -408,7 +408,7 @@ class TrainingClientConformance(PluginConformance):
 
     @check(needs="averaged_weights")
     def test_restores_the_average(self, trial: Trial) -> None:
-        """The running mean is saved and restored with the optimiser: it goes on from where it was."""
+        """The running mean is saved and restored with the optimiser: it continues from where it was."""
 
         async def both() -> tuple[Any, Any]:
             async def mean(client: Any) -> Any:

@@ -109,7 +109,7 @@ class TransformConformance(PluginConformance):
     def test_other_columns_are_kept(
         self, plugin: Any, rows: list[dict[str, Any]], facts: Mapping[str, Any], works: None
     ) -> None:
-        """A column that it doesn't know comes out as it went in. Rows of its own, which `adds_rows` tells of, have none."""
+        """A column that it doesn't know comes out as it went in. Rows of its own, which `adds_rows` reports, have none."""
         out = [row for row in _out(plugin, rows) if isinstance(row, Mapping)]
         marks = [row[_MARK] for row in out if _MARK in row]
         known = {row[_MARK] for row in rows}

@@ -1,4 +1,4 @@
-"""What a verifier keeps: any text gets a finite reward in the range that is declared."""
+"""What a verifier keeps: any text gets a finite reward in the declared range."""
 
 from __future__ import annotations
 

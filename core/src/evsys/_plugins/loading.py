@@ -63,13 +63,13 @@ def load(entry: PluginEntry) -> Any:
         raise PluginLoadError(message, hint=hint, cause=cause, **entry._replace(params={})._asdict()) from exc
 
 
-_aside: list[Any] = []  # an item for each import that goes on: what standard output was when it began
+_aside: list[Any] = []  # an item for each import that continues: what standard output was when it began
 _one_at_a_time = Lock()
 
 
 @contextmanager
 def importing(what: str) -> Iterator[None]:
-    """Around an import of somebody's code: nobody waits before a silent terminal, or finds its words among an answer's.
+    """Around an import of someone's code: no one waits before a silent terminal, or finds its words among an answer's.
 
     An import that takes long is reported while it lasts, and what is printed goes to standard error. Unlike after
     `contextlib.redirect_stdout`, standard output is what it was where several threads import.
@@ -97,7 +97,7 @@ def _cpu_clock() -> Callable[[], float]:
 
 def _watch(what: str, done: Event, used: Callable[[], float]) -> None:
     """Report an import that takes long, once."""
-    with suppress(OSError):  # the thread has ended, its import with it, and nobody can read its clock
+    with suppress(OSError):  # the thread has ended, its import with it, and no one can read its clock
         before, began = used(), time.monotonic()
         while not done.wait(min(_LOOK_SECONDS, SLOW_SECONDS)):
             if used() - before >= SLOW_SECONDS or time.monotonic() - began >= SILENT_SECONDS:

@@ -25,10 +25,10 @@ class Registry:
     Args:
         allow: only these installed plugins, as distributions, `kind:name` or `distribution/name`; None reads
             EVSYS_PLUGINS_ALLOW.
-        deny: never these, beside what EVSYS_PLUGINS_DENY lists; it wins over `allow`.
+        deny: never these, alongside what EVSYS_PLUGINS_DENY lists; it wins over `allow`.
         entry_points: the installed entries; None scans the environment when first needed.
 
-    `warnings` tells of shadowed plugins, of metadata that can't be used, and of names in `allow` and `deny` that nothing has.
+    `warnings` reports shadowed plugins, of metadata that can't be used, and of names in `allow` and `deny` that nothing has.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Registry:
                 f"{kind} {name!r}: a name can't contain '/', which separates a distribution from a name"
             )
         known = self._local.get((kind, name), plugin)
-        # A cell of a notebook or a reloaded module defines the same plugin anew; that isn't a second plugin.
+        # A cell of a notebook or a reloaded module defines the same plugin again; that isn't a second plugin.
         if known is not plugin and _local_entry(kind, name, known) != _local_entry(kind, name, plugin):
             from evsys._plugins.refusals import registered_twice
 
@@ -219,7 +219,7 @@ def _require_kind(kind: str | None) -> None:
 
 
 def _listed(names: Iterable[str]) -> frozenset[str]:
-    """Names of plugins as they are matched: the distribution in its one spelling, what `:` or `/` stands before as it is."""
+    """Names of plugins as they are matched: the distribution in its one spelling, what `:` or `/` is before as it is."""
     parts = [name.strip().partition("/") for name in names if name.strip()]
     return frozenset((a if ":" in a else normalized(a)) + slash + b for a, slash, b in parts)
 

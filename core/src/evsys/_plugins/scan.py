@@ -1,6 +1,6 @@
 """One pass over the installed metadata: every evsys entry point, without importing any plugin.
 
-`importlib.metadata` would do the same in ten times the time (it imports the email parser and reads each group anew).
+`importlib.metadata` would do the same in ten times the time (it imports the email parser and reads each group again).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evsys.protocols import KINDS
 __all__ = ["LOCAL", "Installed", "PluginEntry", "Scan", "normalized", "scan"]
 
 LOCAL = "project"
-"""What stands for the distribution in the qualified name of a project's own plugin."""
+"""What represents the distribution in the qualified name of a project's own plugin."""
 
 _KIND_OF_GROUP = {group: kind for kind, group in KINDS.items()}
 
@@ -67,7 +67,7 @@ class Scan(NamedTuple):
 
 
 def scan() -> Scan:
-    """All that is installed on `sys.path`, read once per process and path."""
+    """All installed on `sys.path`, read once per process and path."""
     return _scan(tuple(sys.path))
 
 

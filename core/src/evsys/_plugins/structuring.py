@@ -55,7 +55,7 @@ def structure[T](cls: type[T], tree: Any, *, path: str = "$") -> T:
     Args:
         cls: an attrs class, a dataclass, a pydantic model, or any annotation that a field of these may have.
         tree: mappings, lists and scalars.
-        path: where `tree` stands in its file; problems are reported under it.
+        path: where `tree` is in its file; problems are reported under it.
 
     Raises:
         ConfigError: every problem at once, each with its JSON path.

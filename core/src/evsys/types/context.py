@@ -82,7 +82,7 @@ class RunContext:
 
     @property
     def stop_requested(self) -> str | None:
-        """The reason somebody asked this run to stop, or None."""
+        """The reason someone asked this run to stop, or None."""
         return self.stop.reason
 
     def request_stop(self, reason: str) -> None:

@@ -175,7 +175,7 @@ class NoiseFloor:
     `runs` maps each equal run to its score. `largest` is the largest difference between two of them, `standard_deviation` that of
     the difference of two such runs. An effect has to exceed `limit`, which none of the compared arms does by chance with 95 % probability, that of means over n and m
     runs `limit` times the root of (1/n + 1/m) / 2. In records without a `limit` it had to exceed `largest`.
-    `identity` tells whether another experiment has the same baseline and tasks; `experiment_id` is the experiment that the runs are
+    `identity` shows whether another experiment has the same baseline and tasks; `experiment_id` is the experiment that the runs are
     of, None for this one.
     """
 

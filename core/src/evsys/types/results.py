@@ -109,7 +109,7 @@ class EvaluationResult:
 
     @property
     def curve(self) -> str:
-        """Where its values stand in records and loggers: `<split>/<entry>`, with `@<model>` if an API model was scored.
+        """Where its values are in records and loggers: `<split>/<entry>`, with `@<model>` if an API model was scored.
 
         The name of a metric follows after another `/`.
         """
@@ -176,7 +176,7 @@ class ArmResult:
     """One arm at one repeat: its training, its evaluations, its failure if it had one. `stage` is which of its stages this is.
 
     `purpose` tells the arms that the experiment compares from equal runs of the baseline, which show how far those fall apart,
-    and from those that try a winner anew. `cut_off` was used besides `usage`, by work that was cut off and made again.
+    and from those that try a winner again. `cut_off` was used besides `usage`, by work cut off and made again.
     """
 
     run_id: str
@@ -203,7 +203,7 @@ class ArmResult:
 class Comparison:
     """An arm against the baseline on the success metric; positive `effect` is better in the metric's direction.
 
-    A claim about a `checkpoint` holds of the very models that were trained, one about a `recipe` of another training run of it, too.
+    A claim about a `checkpoint` holds of the very models that were trained, one about a `recipe` of another training run of it as well.
     `n_seeds` runs of the arm were scored, and `n_baseline_seeds` of the baseline. Of `n_missing` tasks at least one
     sample of either side has no score: `missing_samples` of the arm and `baseline_missing_samples` of the baseline in all; null in records of
     versions that didn't count them. A task that only one side has a score of doesn't count. `effect_bounds` are the smallest and the largest effect
@@ -246,7 +246,7 @@ class Comparison:
 
 @attrs.frozen(kw_only=True)
 class WithoutFlagged:
-    """The verdict once more, without the scored `tasks` of the success metric's entry that are among training rows."""
+    """The verdict again, without the scored `tasks` of the success metric's entry that are among training rows."""
 
     benchmark: str
     tasks: tuple[str, ...]
@@ -257,7 +257,7 @@ class WithoutFlagged:
 
 @attrs.frozen(kw_only=True)
 class Confirmed:
-    """A winner beside the baseline once more, by `runs` that had no part in choosing it: `metric` is that of the entry `benchmark`.
+    """A winner alongside the baseline again, by `runs` that had no part in choosing it: `metric` is that of the entry `benchmark`.
 
     `seeds` runs of each were retrained; with 0 the trained models were evaluated again. One comparison, so nothing is corrected.
     `seeds_reason` is why there are so many, None where the file gives their number.
@@ -279,13 +279,13 @@ class Conclusion:
     what `comparisons` say.
     `claim` with its `margin` is what was asked, and `subject` what the verdict is about: the `checkpoint` that was trained, or its
     `recipe`. `claims` has what holds of each arm, as a checkpoint and, as far as it can be known, as a recipe.
-    Where `comparisons` claim something about recipes, `checkpoints` say what holds of the very models that were trained; else it
+    If `comparisons` claim something about recipes, `checkpoints` say what holds of the very models that were trained; else it
     is empty. `procedure` is None where nothing was asked.
     `without_flagged` is None where no task that was scored is known to be among the rows that arms were trained on.
     `confirmed` and `noise_floor` are None where nothing was confirmed, and where no equal runs are known. `run_deviation` is how far runs of
     similar recipes on record differ, None where too few are known.
     `test_looks` counts the scorings of each `test` entry here, `test_looks_before` those of earlier experiments with the same tasks.
-    `usage` is that of what the results are made of, `cut_off` that of scorings and steps that were cut off and made again.
+    `usage` is that of what the results are made of, `cut_off` that of scorings and steps cut off and made again.
     `health` has by run what left the bands that its algorithm declares.
     `selection` says which checkpoint of each run was compared; None if each was the last, with no other to select.
     `settle` says what would settle an open verdict, `settling` the numbers of it, None where no number would. `settling_curve`

@@ -75,7 +75,7 @@ class SampleResult:
 class Usage:
     """Tokens, seconds and money. `cost_usd` is None where no price is known (a local engine costs 0.0).
 
-    `unpriced` counts the answers and trainings in it whose price nobody knows: where there are any, `cost_usd` is the least
+    `unpriced` counts the answers and trainings in it whose price no one knows: where there are any, `cost_usd` is the least
     that all of it cost.
     """
 
@@ -104,7 +104,7 @@ class Usage:
 
     @property
     def without_price(self) -> int:
-        """`unpriced`, and 1 for tokens without a price that nobody has counted there yet."""
+        """`unpriced`, and 1 for tokens without a price that no one has counted there yet."""
         return self.unpriced or int(self.cost_usd is None and bool(self.tokens))
 
 

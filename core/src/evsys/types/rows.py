@@ -51,7 +51,7 @@ class ChatMessagesRow:
 
 @attrs.frozen(kw_only=True)
 class PromptExample:
-    """A prompt that a student answers itself; `demonstration` is what a teacher may see beside it."""
+    """A prompt that a student answers itself; `demonstration` is what a teacher may see alongside it."""
 
     prompt: tuple[Message, ...]
     demonstration: tuple[Message, ...] = ()

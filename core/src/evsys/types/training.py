@@ -37,7 +37,7 @@ class LoraSpec:
 
 @attrs.frozen(kw_only=True)
 class ModelSpec:
-    """Which model a backend prepares; stored whole beside each checkpoint, so a resume forgets nothing."""
+    """Which model a backend prepares; stored whole alongside each checkpoint, so a resume forgets nothing."""
 
     name: str
     lora: LoraSpec = attrs.field(factory=LoraSpec)
@@ -120,7 +120,7 @@ class AdamParams:
 class ForwardResult:
     """What a forward pass gave; `loss` is the sum, None for a bare forward.
 
-    `logprobs` has one array a datum in the shape of its `target_tokens`. Where a built-in loss has no term, as at weight 0,
+    `logprobs` has one array a datum in the shape of its `target_tokens`. If a built-in loss has no term, as at weight 0,
     a backend needn't compute them: they may be NaN after `forward_backward`, and whoever reads them selects by weight.
     A bare forward gives all of them.
     """

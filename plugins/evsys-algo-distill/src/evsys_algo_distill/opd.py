@@ -55,7 +55,7 @@ class OPD(Distillation):
 
     @property
     def rows(self) -> int:
-        """Prompts or tasks that are left to train on."""
+        """Prompts or tasks left to train on."""
         return len(self.ctx.data) if self.config.rollouts else super().rows
 
     def prompt_of(self, row: PromptExample, renderer: Renderer) -> Prompt | str:

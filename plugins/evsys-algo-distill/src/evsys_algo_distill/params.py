@@ -1,4 +1,4 @@
-"""What both distillations let a file set beside what every training does."""
+"""What both distillations let a file set alongside what every training does."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def answers_in_turns(
         student: who answers.
         step_idx: the step, counted from 0.
         max_length: longest sequence that student and teacher can read.
-        warn: is told of what is odd.
+        warn: is notified of what is odd.
 
     Raises:
         AlgorithmError: nothing can be learnt from any rollout.

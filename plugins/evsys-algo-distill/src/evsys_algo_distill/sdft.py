@@ -1,5 +1,5 @@
 """`algorithm.kind: sdft`: self-distillation. The student answers the plain question; its teacher is the same model, shown a
-demonstration beside the question, and says of each token of the student's answer what it would rather have.
+demonstration alongside the question, and says of each token of the student's answer what it would rather have.
 
 So the model learns what the demonstration tells it in its own words, on answers that it gives itself, which leaves more of what it
 could do before than training on the demonstration does.
@@ -128,7 +128,7 @@ class SDFT(Distillation):
         if not asked:
             return "without a user message, so the demonstration has no place"
         last = asked[-1]
-        # One after the other: what stands in a question is no place for the demonstration.
+        # One after the other: what is in a question is no place for the demonstration.
         parts = [part.replace("{demonstration}", shown) for part in self.config.template.split("{question}")]
         content = row.prompt[last].content.join(parts)
         taught = (

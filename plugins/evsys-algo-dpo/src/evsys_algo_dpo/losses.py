@@ -46,7 +46,7 @@ def preference_loss(
         logprobs: the model's, [N] each.
         kind: `dpo`, `ipo` or `simpo`.
         beta: how much h counts; for `ipo` the smaller, the larger the h that is aimed at.
-        label_smoothing: share of the pairs that are taken to be labelled the wrong way round; for `dpo` alone.
+        label_smoothing: share of the pairs taken to be labelled the wrong way round; for `dpo` alone.
         gamma: by how much the chosen side is to be better, for `simpo`.
         length_normalised: take means over the answers' tokens rather than sums.
 

@@ -50,7 +50,7 @@ class RL(BaseAlgorithm):
 
     shape: ClassVar[str] = "task"
     health: ClassVar[Mapping[str, Band]] = BANDS
-    whole_batches: ClassVar[bool] = False  # a task may come again in a batch: it is rolled out anew
+    whole_batches: ClassVar[bool] = False  # a task may come again in a batch: it is rolled out again
     prefetch: ClassVar[bool] = False  # `Pipeline` has rollouts run ahead, as far as staleness allows
 
     def __init__(self, **fields: Any) -> None:
@@ -161,7 +161,7 @@ class RL(BaseAlgorithm):
         )
 
     def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
-        """How far policy and sampler are apart; and whether it makes sense to go on."""
+        """How far policy and sampler are apart; and whether it makes sense to continue."""
         from evsys_algo_rl.health import mismatch_warning, ratio_metrics
 
         found = ratio_metrics(batch.data, result)
@@ -278,14 +278,14 @@ class RL(BaseAlgorithm):
             "rollout_wait/seconds": taken.wait_seconds,
             "sampler_idle/seconds": taken.idle_seconds,
         }
-        if taken.flat:  # those that were left out count as well
+        if taken.flat:  # those left out count as well
             found["zero_variance_share"] = len(taken.flat) / (len(taken.flat) + len(taken.groups))
         return found
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
     async def train(self, ctx: RunContext) -> RunResult:
-        """Train until done, until somebody asks for a stop, or until nothing is learnt any more."""
+        """Train until done, until someone asks for a stop, or until nothing is learnt any more."""
         try:
             result = await super().train(ctx)
         finally:
@@ -312,7 +312,7 @@ class RL(BaseAlgorithm):
                 await part.close()
 
     def validate_model(self, model: ModelSpec) -> Iterable[str]:
-        """What can be known to be wrong before anything is prepared: a loss that nobody has."""
+        """What can be known to be wrong before anything is prepared: a loss that no one has."""
         from evsys.errors import PluginError
 
         yield from super().validate_model(model)
@@ -355,7 +355,7 @@ class RL(BaseAlgorithm):
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` gave."""
         from evsys_algo_rl.pending import unpack
 
         if not state:
@@ -366,7 +366,7 @@ class RL(BaseAlgorithm):
         self._flat.load_state(state["flat"])
         self._collapse.load_state(state["collapse"])
         self._collapsed, self._healthy = state["collapsed"], state["healthy"]
-        if self._collapsed is not None:  # nothing good comes of going on from there
+        if self._collapsed is not None:  # nothing good comes of continuing from there
             self.ctx.request_stop(f"collapsed: {self._collapsed}")
         self._used = Usage(**state["used"])
         if self._guard is not None and "guard" in state:

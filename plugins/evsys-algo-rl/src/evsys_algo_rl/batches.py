@@ -26,8 +26,8 @@ type References = Mapping[int, NDArray[np.float64]]
 """The reference's logprobs of each trajectory's sampled tokens, [N], by the trajectory's `id`."""
 
 BY_ADVANTAGE = frozenset({"importance_sampling", "ppo", "cispo", "gspo"})
-"""Losses whose terms are multiplied by the advantage as a whole, so that a share of the loss may stand in it. Servers know
-these by name, and not all of them know weights beside."""
+"""Losses whose terms are multiplied by the advantage as a whole, so that a share of the loss may be in it. Servers know
+these by name, and not all of them know weights alongside."""
 
 
 NO_SIGNAL = "importance_sampling"
@@ -64,7 +64,7 @@ def objective(
 def make_data(groups: Sequence[TaskGroup], params: RLParams, references: References | None) -> list[Datum]:
     """Every sequence of every trained member, with its advantage and its share of the loss.
 
-    Where no member is trained all of them are there, with advantages of 0.
+    If no member is trained all of them are there, with advantages of 0.
 
     Args:
         groups: of one optimiser step.
@@ -114,7 +114,7 @@ def _weighted(datum: Datum, row: Trajectory, share: float, references: Reference
 def _bonus(
     params: RLParams, members: Sequence[Member], references: References | None
 ) -> Callable[[Trajectory], NDArray[np.float64]] | None:
-    """What each token has in its reward beside the rollout's, [N]; None where that is nothing.
+    """What each token has in its reward alongside the rollout's, [N]; None where that is nothing.
 
     Both are policy gradients of what they are called by: of the entropy, E[-log p], against its mean over the batch, and of
     the KL divergence, E[log p - log ref]. As terms of the loss the gradient of their estimates would be 0 in the mean.

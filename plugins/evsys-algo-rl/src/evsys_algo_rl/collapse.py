@@ -71,7 +71,7 @@ class CollapseDetector:
         return {"seen": list(self._seen), "best": best, "first_length": self._first_length}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` gave."""
         self._seen = deque(state["seen"], maxlen=HISTORY)
         self._best = None if state["best"] is None else _Level(**state["best"])
         self._first_length = state["first_length"]

@@ -27,11 +27,11 @@ class FlatSteps:
         return self._count
 
     def load_state(self, state: Any) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` gave."""
         self._count = int(state)
 
     def add(self, metrics: Mapping[str, float]) -> str | None:
-        """Take in a step; what to tell where it is time to stop, else None."""
+        """Take in a step; what to show where it is time to stop, else None."""
         if metrics.get("zero_variance_share", 0.0) < 1.0:
             self._count = 0
             return None

@@ -43,7 +43,7 @@ class Member:
 class TaskGroup:
     """All rollouts of a task from one sampling.
 
-    `position` is where the task stood in the order of the data, `version` how many optimiser steps were behind the policy
+    `position` is where the task was in the order of the data, `version` how many optimiser steps were behind the policy
     that acted, `lost` counts by reason what can't be learnt from.
     """
 
@@ -79,7 +79,7 @@ def judge(
         task_id: of the group's task.
         rollouts: all of them, by sample index.
         params: of the algorithm.
-        position: where the task stood in the order of the data.
+        position: where the task was in the order of the data.
         version: optimiser steps behind the policy that acted.
         max_length: longest sequence that can be trained.
     """
@@ -102,7 +102,7 @@ def judge(
 
 
 def bad_reward(rollouts: Iterable[Rollout]) -> str | None:
-    """What to tell of the first rollout whose reward can't be trained on; None where there is none."""
+    """What to report the first rollout whose reward can't be trained on; None where there is none."""
     for rollout in rollouts:
         score = rollout.score
         if rollout.error is None and not isinstance(score, NoScore) and not is_reward(score.value):

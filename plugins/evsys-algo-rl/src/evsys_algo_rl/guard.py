@@ -1,4 +1,4 @@
-"""A second opinion beside the reward, a verifier of the same rollouts or a benchmark; a sequential test shows whether the two part ways."""
+"""A second opinion alongside the reward, a verifier of the same rollouts or a benchmark; a sequential test shows whether the two part ways."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Guard:
         """Judge the groups of a sampling, if it is time, and update the test.
 
         Args:
-            groups: every group that was sampled, whether it is trained on or not, with its task.
+            groups: every sampled group, whether it is trained on or not, with its task.
             step: the optimiser step that they are for, counted from 1.
 
         Returns:
@@ -152,7 +152,7 @@ class Guard:
     async def _beside_benchmark(
         self, benchmark: GuardBenchmark, groups: Sequence[tuple[HarborTask, TaskGroup]], step: int
     ) -> tuple[list[list[tuple[float, float]]], int]:
-        """The mean reward of some groups beside the mean score of some tasks of the benchmark, both divided into as many parts.
+        """The mean reward of some groups alongside the mean score of some tasks of the benchmark, both divided into as many parts.
 
         Groups and tasks are drawn independently of each other, so whichever come together, the expected gap of a part is that of the policy.
         """

@@ -134,9 +134,9 @@ def ratio_metrics(data: Sequence[Datum], result: ForwardResult) -> dict[str, flo
 
 
 def mismatch_warning(metrics: Mapping[str, float]) -> str | None:
-    """What to tell where sampler and trainer disagree though no step lies between them; None else.
+    """What to show where sampler and trainer disagree though no step lies between them; None else.
 
-    Every ratio is wrong then, and training goes on as if it were right.
+    Every ratio is wrong then, and training continues as if it were right.
     """
     divergence = metrics.get("kl_sampler_trainer", 0.0)
     if metrics.get("staleness_max") != 0.0 or divergence < MISMATCH:

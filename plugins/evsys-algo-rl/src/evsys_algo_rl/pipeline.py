@@ -26,7 +26,7 @@ __all__ = ["Pipeline", "Taken", "Ticket"]
 
 @attrs.frozen(kw_only=True)
 class Ticket:
-    """A task that is wanted: its position in the order of the data, and whether it was sampled before and came too late."""
+    """A wanted task: its position in the order of the data, and whether it was sampled before and came too late."""
 
     position: int
     again: bool = False
@@ -49,7 +49,7 @@ class Taken:
 
 @attrs.define(eq=False)
 class _Snapshot:
-    """A policy and how many samplings use it. It is closed when nobody does and a newer one is there."""
+    """A policy and how many samplings use it. It is closed when no one does and a newer one is there."""
 
     client: SamplingClient
     round: int
@@ -74,7 +74,7 @@ class Pipeline:
         sample: runs the tasks at some positions.
         max_staleness: by how many rounds the policy may be ahead of the one that sampled a group.
         key: the task at a position; no task is twice in one call of `sample`.
-        at_once: groups that are sampled at once where they are started one by one.
+        at_once: groups sampled at once where they are started one by one.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Pipeline:
     # --- what a checkpoint keeps ----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, object]:
-        """Where it stands, as JSON values. What was sampled and not yet taken is sampled anew by who goes on from it."""
+        """Where it stands, as JSON values. What was sampled and not yet taken is sampled again by who continues from it."""
         waiting = [*self._again, *(ready.ticket for ready in self._ready)]
         waiting += [ticket for tickets in self._running.values() for ticket in tickets.values()]
         return {
@@ -108,7 +108,7 @@ class Pipeline:
         }
 
     def load_state(self, position: int, calls: int, waiting: Iterable[Sequence[int]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` gave."""
         self._position, self._calls = position, calls
         self._again = deque(Ticket(position=int(at), again=bool(again)) for at, again in waiting)
 
@@ -250,7 +250,7 @@ class Pipeline:
             task.result()
 
     def _drop_stale(self) -> int:
-        """Leave out what is too old; each such task is sampled anew once, and given up after that."""
+        """Leave out what is too old; each such task is sampled again once, and given up after that."""
         newest = self._snapshot.round if self._snapshot is not None else 0
         old = [ready for ready in self._ready if newest - ready.round > self._max_staleness]
         self._ready = [ready for ready in self._ready if newest - ready.round <= self._max_staleness]

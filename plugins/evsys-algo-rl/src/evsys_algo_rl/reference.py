@@ -35,7 +35,7 @@ class Reference:
 
     @classmethod
     async def of(cls, ctx: RunContext) -> Reference:
-        """The run's `reference`; where it names none, the model before its first step, also where it goes on from a checkpoint."""
+        """The run's `reference`; where it names none, the model before its first step, also where it continues from a checkpoint."""
         usage = RoleUsage.of(ctx, "reference")
         if ctx.clients.reference is None:
             return cls(await StartingWeights.of(ctx), usage)
@@ -44,7 +44,7 @@ class Reference:
     async def logprobs(
         self, groups: Sequence[TaskGroup]
     ) -> tuple[dict[int, NDArray[np.float64]], Mapping[str, float]]:
-        """What the reference says of the tokens that were sampled, 0 elsewhere, by the `id` of each trained sequence; and metrics of what
+        """What the reference says of the sampled tokens, 0 elsewhere, by the `id` of each trained sequence; and metrics of what
         it finds impossible or doesn't tell.
 
         Raises:

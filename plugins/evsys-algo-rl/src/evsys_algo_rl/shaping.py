@@ -1,4 +1,4 @@
-"""What a rollout's length does to its reward. The verifier's own reward is recorded beside the shaped one."""
+"""What a rollout's length does to its reward. The verifier's own reward is recorded alongside the shaped one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LARGEST", "is_reward", "length_penalty", "overlong_penalty", "shaped
 
 
 LARGEST = 1e12
-"""Rewards beyond that, up or down, aren't trained on: losses are float32, and squares of gradients must fit, too."""
+"""Rewards beyond that, up or down, aren't trained on: losses are float32, and squares of gradients must fit as well."""
 
 CORRECT = 1.0
 """From this reward on a rollout counts as right, and its length is worth a penalty."""

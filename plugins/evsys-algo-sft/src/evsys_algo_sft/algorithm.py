@@ -5,7 +5,7 @@ The loss is the negative log-likelihood of the trained tokens, divided by how ma
     loss = - sum_t w_t log pi(token_t | tokens before) / sum_t w_t
 
 Weights w are 0 on prompts and 1 on assistant turns (or what a message's own `weight` says). Dividing by the sum over
-the batch, and not row by row, gives each token the same say, whatever the length of its row.
+the batch, and not row by row, gives each token the same say, regardless of the length of its row.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SFT(BaseAlgorithm):
 
     @property
     def rows(self) -> int:
-        """Rows that are left to train on; of many rows an estimate, by the sample that was looked at."""
+        """Rows left to train on; of many rows an estimate, by the sample that was looked at."""
         return self._rows
 
     def rows_trained(self, rows: int) -> int:
@@ -162,7 +162,7 @@ class SFT(BaseAlgorithm):
         return out
 
     def _report(self, report: RenderReport, looked_at: int) -> None:
-        """Warn of what the rows that were looked at have lost."""
+        """Warn of what the rows looked at have lost."""
         of = f"{looked_at} rows"
         if looked_at < len(self.ctx.data):
             of = f"{looked_at} rows looked at before training ({len(self.ctx.data)} in all)"

@@ -1,4 +1,4 @@
-"""Rows that are kept out of the training, and how well the model says their answers: per token, and per byte of text."""
+"""Rows kept out of the training, and how well the model says their answers: per token, and per byte of text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kept_out(contents: Sequence[Hashable], wanted: float, seed: int) -> NDArray[
 
 
 def copies_trained(held_out: Iterable[ChatMessagesRow], trained: Iterable[ChatMessagesRow]) -> int:
-    """How many rows that are kept out are nearly equal to a trained one, as `evsys data check` compares tasks with rows."""
+    """How many rows kept out are nearly equal to a trained one, as `evsys data check` compares tasks with rows."""
     from evsys_runtime.data.near_texts import NearTexts, outline
     from evsys_runtime.data.row_texts import row_texts
     from evsys_runtime.data.words import fold, words_of
@@ -75,7 +75,7 @@ class HeldOut:
 
     Args:
         rows: rendered as those that are trained.
-        tokenizer: of the model; it tells how many bytes of text the trained tokens are.
+        tokenizer: of the model; it shows how many bytes of text the trained tokens are.
     """
 
     def __init__(self, rows: Iterable[RenderedRow], tokenizer: Tokenizer) -> None:
@@ -108,7 +108,7 @@ class HeldOut:
 
 
 def _text_bytes(row: RenderedRow, tokenizer: Tokenizer) -> float:
-    """Bytes of the text that is trained, without the tokens that end a turn; weighted as their tokens are."""
+    """Bytes of the trained text, without the tokens that end a turn; weighted as their tokens are."""
     ends = np.array(sorted(tokenizer.eos_token_ids), dtype=np.int64)
     total = 0.0
     for tokens, weights in row.sequences:

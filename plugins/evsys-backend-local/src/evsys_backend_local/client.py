@@ -1,7 +1,7 @@
 """Training and sampling clients of the contract over the engine.
 
 All engine work of a run goes through one thread in the order of submission, so a step is pipelined: the loop submits
-forward/backward and the optimiser together and goes on.
+forward/backward and the optimiser together and continues.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class LocalTrainingClient:
 
         The time is right within a factor of about two, the memory, sampling included, within about 15 %. Where a step samples,
         `sampling` says how much: `answers` of at most `answer_tokens`, `at_once` of them at a time, to prompts of `prompt_tokens`
-        in all, and `readings` of the batch beside training. Both are then what it takes at most, and there are `sampled_tokens`
+        in all, and `readings` of the batch alongside training. Both are then what it takes at most, and there are `sampled_tokens`
         too, of a step.
 
         Takes about 0.1 s: it measures how fast this machine multiplies matrices now.
@@ -329,6 +329,6 @@ class LocalTrainingClient:
         return future
 
     def _settle(self, future: asyncio.Future[Any]) -> None:
-        """What teardown ended is no fault, so nobody has to look at it."""
+        """What teardown ended is no fault, so no one has to look at it."""
         if self._abort.is_set() and not future.cancelled():
             future.exception()

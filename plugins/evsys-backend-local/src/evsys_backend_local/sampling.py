@@ -47,7 +47,7 @@ class _Calls:
 
 
 def torn_down() -> BackendError:
-    """What whoever calls, or still waits, after teardown is told."""
+    """The error of calls made, or still waiting, after teardown."""
     return BackendError("this backend was torn down; its clients can't be used any more")
 
 
@@ -55,7 +55,7 @@ class SampleQueue:
     """Gathers concurrent requests for a snapshot and answers them in one engine call.
 
     Each snapshot's are gathered by themselves, so that a scoring has the same batches whatever else is sampled meanwhile. A call
-    that nobody waits for any more is ended, so that it doesn't hold up what comes after it.
+    that is not awaited any more is ended, so that it doesn't hold up what comes after it.
 
     Args:
         engine: answers.
@@ -97,7 +97,7 @@ class SampleQueue:
         self._forget(calls)
 
     def _forget(self, calls: _Calls) -> None:
-        """Hold no snapshot that nobody asks any more."""
+        """Hold no snapshot that no one asks any more."""
         if not (calls.gathering.waiting or calls.computing):
             self._calls.pop(calls.snapshot, None)
 
@@ -118,7 +118,7 @@ class SampleQueue:
         when_all_gave_up([waiting.future for waiting in batch], abort.set)
 
     def _go_on(self, calls: _Calls) -> None:
-        """After a batch: gather what waited for its end, with those whom its answers let go on."""
+        """After a batch: gather what waited for its end, with those whom its answers let continue."""
         calls.computing -= 1
         if calls.gathering.waiting:
             self._gather(calls)
@@ -249,7 +249,7 @@ class LocalSamplingClient:
         return [None, *await self._computed(functools.partial(engine.likeliest, snapshot, prompt, k))]
 
     async def _computed[T](self, work: Callable[..., T]) -> T:
-        """What the engine makes of `work`, which is ended where nobody waits for it any more."""
+        """What the engine makes of `work`, which is ended where nothing waits for it any more."""
         queue = self._queue
         abort = Abort(queue.abort)
         job = queue.run(asyncio.get_running_loop(), functools.partial(work, abort=abort))

@@ -60,7 +60,7 @@ class MockBackend:
         }
     )
     # `target_modules` is among them so that a file rehearsed here runs elsewhere with one word changed: the mock's one
-    # layer stands for whichever are named.
+    # layer represents whichever are named.
     honours: frozenset[str] = frozenset(
         {
             "deterministic",
@@ -121,7 +121,7 @@ class MockBackend:
 
 
 def _starting_point(fresh: LowRankModel, model: ModelSpec, restore: Checkpoint | None) -> tuple[Saved, int]:
-    """What training begins with, weights alone where it doesn't go on, and how many steps are behind it."""
+    """What training begins with, weights alone where it doesn't continue, and how many steps are behind it."""
     from evsys_backend_mock.state import FILE, Saved, read_state
 
     if restore is not None:

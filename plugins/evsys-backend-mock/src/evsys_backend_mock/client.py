@@ -134,7 +134,7 @@ class MockTrainingClient:
         targets = [self._checked(datum, i) for i, datum in enumerate(data)]
         features = Features.joined([self._features.of(np.asarray(d.tokens, dtype=np.int64)) for d in data])
         padded = _stacked(targets)
-        # Told in float32 as by every backend, so that they are the same behind a server; losses go on in float64.
+        # Told in float32 as by every backend, so that they are the same behind a server; losses continue in float64.
         found = self._model.logprobs(features, padded).astype(np.float32).astype(np.float64)
         edges = np.cumsum([len(array) for array in targets])[:-1]
         logprobs = [
@@ -159,7 +159,7 @@ class MockTrainingClient:
         return attrs.evolve(_told(forward), loss=result.loss, metrics=result.metrics)
 
     def _give_columns(self, trained: NDArray[np.int64]) -> None:
-        """Tokens that are trained for the first time get columns of their own; their moments start at zero."""
+        """Tokens trained for the first time get columns of their own; their moments start at zero."""
         new = self._model.vocabulary.missing(trained)
         if len(new) == 0:
             return
@@ -215,7 +215,7 @@ class MockTrainingClient:
 
 
 def _told(result: ForwardResult) -> ForwardResult:
-    """A result as it is told."""
+    """A result as it is reported."""
     return attrs.evolve(result, logprobs=[array.astype(np.float32) for array in result.logprobs])
 
 

@@ -123,7 +123,7 @@ class Context:
     """One growing sequence while it is sampled: what is needed for the features of its last position.
 
     Attributes:
-        last: ids of the last tokens plus 1, newest first; 0 stands for nothing.
+        last: ids of the last tokens plus 1, newest first; 0 represents nothing.
         words: hashes of the words that are complete.
     """
 

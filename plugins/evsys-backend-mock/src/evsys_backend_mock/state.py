@@ -21,7 +21,7 @@ _FORMAT = 1
 
 @attrs.frozen(kw_only=True, eq=False)
 class Saved:
-    """What training goes on from, and what a file holds: the model, as far as it is trained, the optimiser, and the running mean
+    """What training continues from, and what a file holds: the model, as far as it is trained, the optimiser, and the running mean
     of the weights, where there is one.
     """
 

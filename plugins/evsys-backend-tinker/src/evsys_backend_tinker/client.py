@@ -41,7 +41,7 @@ class TinkerTrainingClient:
         facts: for the record.
         max_length: longest sequence, where the server tells.
         one_seed: the server derives the seed of each sample of a call itself.
-        together: sampling calls that are made together are computed together.
+        together: sampling calls made together are computed together.
         first: optimiser steps behind the weights that it started from.
         log: of the run.
         submits_ahead: calls are submitted in order, so that a step may be while the one before it is under way.

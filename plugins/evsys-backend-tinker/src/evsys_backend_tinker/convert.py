@@ -32,7 +32,7 @@ _INPUTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("dro", "gspo"), (*_POLICY, "weights")),
 }
 """What a server's losses read; it refuses what it doesn't know. The last two have a mask, which only servers of ours take: the penalty of
-`dro` acts where the advantage is 0, too, and `gspo` counts a sequence's tokens."""
+`dro` acts where the advantage is 0 as well, and `gspo` counts a sequence's tokens."""
 
 _FACTORS = ("weights", "advantages")
 """What the terms of a loss of advantages are multiplied with."""
@@ -127,7 +127,7 @@ def forward_result(
 ) -> ForwardResult:
     """What a forward pass gave.
 
-    A server that doesn't tell the loss gets it computed from its logprobs. So are the metrics of losses, whatever it tells of them: the
+    A server that doesn't tell the loss gets it computed from its logprobs. So are the metrics of losses, whatever it reports them: the
     client merges what is told of a batch's parts weighted by their examples, which isn't the batch's and rounds even one part's.
 
     Raises:

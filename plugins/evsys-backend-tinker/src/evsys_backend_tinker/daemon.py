@@ -14,7 +14,7 @@ def in_daemon_thread[T](call: Callable[[], T], name: str) -> Future[T]:
     """Run a call in a thread of its own, with the caller's context variables.
 
     A client that can't reach its server blocks for five minutes; a thread of a pool would hold up the end of the process for
-    as long, even where nobody waits for the call any more.
+    as long, even where nothing waits for the call any more.
     """
     future: Future[T] = Future()
     context = contextvars.copy_context()

@@ -28,7 +28,7 @@ def installed_version() -> tuple[int, int] | None:
 
 
 def require_tinker() -> None:
-    """See that the client is there, in a version that is known to work.
+    """See that the client is there, in a version known to work.
 
     Raises:
         PluginLoadError: it isn't; says how to install it.

@@ -14,7 +14,7 @@ __all__ = ["Meter"]
 
 @attrs.define(kw_only=True)
 class Meter:
-    """Counts of one run. `price` is the model's, None where nobody knows it: costs are unknown then, never 0."""
+    """Counts of one run. `price` is the model's, None where no one knows it: costs are unknown then, never 0."""
 
     price: Price | None = None
     trained_tokens: int = 0

@@ -78,7 +78,7 @@ def look_at(api: JsonApi, model: str | None, *, version: str, seconds: float = S
     Args:
         api: the server, with the user's key.
         model: the base model that is wanted; None asks for none.
-        version: of the client, which servers are told.
+        version: of the client, which is sent to servers.
         seconds: bounds all of it.
 
     Raises:

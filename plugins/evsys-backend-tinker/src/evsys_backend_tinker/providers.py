@@ -20,7 +20,7 @@ class Provider:
         deterministic: the same requests give the same bits, if the engine behind it does.
         top_prompt_logprobs: it gives the likeliest tokens of a prompt's positions.
         own_lora: it takes `lora_alpha` and single layers as `target_modules`, which the protocol has no place for.
-        own_losses: losses that it takes beside those of every such server.
+        own_losses: losses that it takes alongside those of every such server.
         batches: it computes sampling calls together that it was told belong together.
         one_seed: a call for several samples takes one seed, from which the server derives that of each sample.
         unsupported: why the official client can't train there; None if it can.

@@ -48,8 +48,8 @@ def left_states(
 def best_states(experiments: Path) -> set[str]:
     """The states of the best and the selected checkpoints of all runs in a folder of experiments. Blocks.
 
-    A run that was cut off has its best checkpoint in `run_result.json`, too; one that is under way has none there yet, and what it
-    needs is younger than what anybody deletes.
+    A run cut off has its best checkpoint in `run_result.json` as well; one that is under way has none there yet, and what it
+    needs is younger than what anyone deletes.
     """
     found: set[str] = set()
     for path in experiments.glob("*/runs/*/run_result*.json"):

@@ -263,7 +263,7 @@ class Run:
             ) from as_cause(error)
 
     async def _compare(self, client: TinkerTrainingClient, start: SavedState | None) -> None:
-        """See that a restored model is the one that was saved."""
+        """See that a restored model is the saved one."""
         if start is None or start.check is None:
             return
         distance = await client.differs_from(start.check)

@@ -61,7 +61,7 @@ class TinkerSampler:
         meter: counts tokens.
         one_seed: the server derives the seed of each sample of a call itself.
         together: tell the server which calls were made together, so that it computes them as a run in process does.
-        log: is told of what the client says.
+        log: is notified of what the client says.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class TinkerSampler:
         )
 
     async def _call(self, make: Callable[[Any], Any], tokens: int, key: str | None = None) -> Any:
-        """What a call gives. One with a key waits for those that are made together with it."""
+        """What a call gives. One with a key waits for those made together with it."""
         outcome = asyncio.get_running_loop().create_future()
         asked = Asked(make=make, tokens=tokens, key=key or "", outcome=outcome)
         if self._gathering is None or key is None:
@@ -203,7 +203,7 @@ class TinkerSampler:
                 await self._snapshot.renew(generation, error)
 
     async def _unless_lost(self, drawn: Coroutine[Any, Any, list[Any]], generation: int) -> list[Any]:
-        """What is drawn. Where another call finds that all is lost, this one's session is closed, and it may never hear of it."""
+        """What is drawn. If another call finds that all is lost, this one's session is closed, and it may never hear of it."""
         drawing = asyncio.ensure_future(drawn)
         lost = asyncio.ensure_future(self._snapshot.lost(generation))
         try:

@@ -75,7 +75,7 @@ class GoneError(Exception):
 
 
 class AbandonedError(Exception):
-    """A session that nobody wants any more."""
+    """A session that is not wanted any more."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -102,7 +102,7 @@ class Session:
         """Connect: fetches the server's configuration and makes the session.
 
         Raises:
-            AbandonedError: the session was closed before it was open; it is closed on the server, too.
+            AbandonedError: the session was closed before it was open; it is closed on the server as well.
         """
         service = tinker().ServiceClient(
             user_metadata=dict(self.metadata) or None, base_url=self.base_url, api_key=self.key
@@ -113,7 +113,7 @@ class Session:
         with self._lock:
             self._service, self._session_id = service, holder.get_session_id()
             over = self._over
-        if over:  # whoever wanted it has given up meanwhile, and nobody would end it
+        if over:  # whoever wanted it has given up meanwhile, and no one would end it
             self.close("interrupted", "given up while it was opened", seconds=10.0)
             raise AbandonedError("the session was given up while it was opened")
 
@@ -133,7 +133,7 @@ class Session:
         )
 
     def from_state(self, path: str, *, with_optimizer: bool) -> Any:
-        """A training client that goes on from a state."""
+        """A training client that continues from a state."""
         name = "create_training_client_from_state" + ("_with_optimizer" if with_optimizer else "")
         return resolve(getattr(self._service, name)(path))
 
@@ -213,7 +213,7 @@ def status_of(error: BaseException) -> int | None:
 def is_lost(error: BaseException) -> bool:
     """True where the server doesn't know the model or the session any more, or the client refuses all further calls.
 
-    What was trained since the last state is gone then, and nothing but making the model anew helps.
+    What was trained since the last state is gone then, and nothing but making the model again helps.
     """
     if status_of(error) in GONE:
         return True
@@ -231,7 +231,7 @@ def is_rejected(error: BaseException) -> bool:
 
 
 def as_cause(error: Exception) -> Exception:
-    """An error of the client as the cause of ours. Where in the client it was raised is nothing that anybody can change."""
+    """An error of the client as the cause of ours. Where in the client it was raised is nothing that anyone can change."""
     cause: BaseException | None = error
     while cause is not None:
         cause.__traceback__, cause = None, cause.__cause__

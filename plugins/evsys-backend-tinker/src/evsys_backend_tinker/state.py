@@ -101,7 +101,7 @@ def checkpoint_resource(path: str) -> str:
 
 
 def set_ttl(api: JsonApi, path: str, ttl: int | None, *, seconds: float) -> str | None:
-    """Say anew how long a state stays. Blocks; returns what went wrong.
+    """Say again how long a state stays. Blocks; returns what went wrong.
 
     Raises:
         UnreachableError: the server didn't answer.

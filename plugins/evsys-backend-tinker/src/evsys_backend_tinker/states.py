@@ -39,11 +39,11 @@ class States:
         final_ttl: the same for the last one, from the end of the run, and for the best one, as long as it is that.
         keep: older states than the last so many are deleted, but for the best one; None deletes none.
         log: of the run.
-        resumed: the address that a run goes on from which was cut off: its last state then, and one like any other once there is another.
+        resumed: the address that a run continues from which was cut off: its last state then, and one like any other once there is another.
 
     Attributes:
         latest: the address of the last one.
-        best: the address of the best one, where somebody has said which that is.
+        best: the address of the best one, where someone has said which that is.
     """
 
     server: Server
@@ -69,7 +69,7 @@ class States:
         address: dict[str, str] = {}
 
         def make(model: Any) -> Any:
-            # Where the first answer to a save is lost, its second is refused: the name is taken, by itself.
+            # If the first answer to a save is lost, its second is refused: the name is taken, by itself.
             address["path"] = f"tinker://{model.model_id}/weights/{name}"
             return model.save_state(name, ttl_seconds=self.ttl)
 
@@ -93,7 +93,7 @@ class States:
             await self._set_ttl(self._paths[-1], self.final_ttl)
 
     async def keep_best(self, path: str) -> None:
-        """This state is the best by now: it stays for `final_ttl`, at once, since nobody knows how this process ends.
+        """This state is the best by now: it stays for `final_ttl`, at once, since no one knows how this process ends.
 
         What was the best before is one like any other again.
         """

@@ -44,7 +44,7 @@ class Call:
         convert: the outcome as evsys has it.
         changes: it changes the model, so it is repeated with it.
         steps: optimiser steps that it does.
-        again: asked when the model is made again: is a call that is done wanted anew, as a snapshot in use is?
+        again: asked when the model is made again: is a call that is done wanted again, as a snapshot in use is?
         blocking: `make` blocks until the outcome is there; calls behind it wait, since its place in the order isn't known before.
         what: its name in messages.
     """
@@ -75,7 +75,7 @@ class Stream:
         reopen: makes the model again from the last state; blocks.
         waiting: waits for outcomes.
         replay_steps: optimiser steps that may be repeated; with more since the last state, a loss ends the run.
-        log: is told of a model that is made again.
+        log: is notified of a model that is made again.
 
     Attributes:
         generation: how often the model was made again.
@@ -282,9 +282,9 @@ class Stream:
         await self.renewed(generation, error)
 
     def _refuse(self, call: Call, error: Exception) -> None:
-        """A call failed. Where it was to change the model, those behind it are taken back: nothing is built on a gap.
+        """A call failed. If it was to change the model, those behind it are taken back: nothing is built on a gap.
 
-        The client goes on after a refusal, but a server may wait for ever for the refused call's place in the order to be
+        The client continues after a refusal, but a server may wait for ever for the refused call's place in the order to be
         filled. So the model is made again before anything else is done with it.
         """
         behind = [one for one in self._since if one.number > call.number]
@@ -292,7 +292,7 @@ class Stream:
         self.steps -= call.steps + sum(one.steps for one in taken_back)
         self._since = [one for one in self._since if one is not call and one not in taken_back]
         self._unsaved = sum(one.steps for one in self._since)
-        if self._barrier is call:  # nobody waits for it any more, so neither does what stands behind it
+        if self._barrier is call:  # nothing waits for it any more, so neither does what is behind it
             self._barrier = None
         for one in taken_back:
             self._fail(one, BackendError(f"{one.what}: {_NOT_DONE}", refused=said(error)))
@@ -360,7 +360,7 @@ class Stream:
             one.repeating.add_done_callback(looked_at)
 
     async def _back_off(self) -> None:
-        """Let time pass before the model is made once more without a call done since: 1, 2, 4 and 8 seconds.
+        """Let time pass before the model is made again without a call done since: 1, 2, 4 and 8 seconds.
 
         Up to half of it is left out by chance, so that runs which lost their models together don't come back together.
         """
@@ -369,7 +369,7 @@ class Stream:
             await self.waiting.clock.sleep(seconds * random.uniform(0.5, 1.0))
 
     async def _make_model(self) -> None:
-        """Make the model from the last state: once more where another one was saved meanwhile, of which it knows nothing."""
+        """Make the model from the last state: again where another one was saved meanwhile, of which it knows nothing."""
         states = None
         while states != self._states:
             states = self._states
@@ -412,7 +412,7 @@ class Stream:
             outcome = await self._awaited(call, inflight)
         except Exception as error:
             if self.is_past(generation) or self.closed is not None:
-                return  # the model was lost once more, and the call is made with the next one
+                return  # the model was lost again, and the call is made with the next one
             if _is_loss(error):
                 await self.renewed(generation, error)
             else:

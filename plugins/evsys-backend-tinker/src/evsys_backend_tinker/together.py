@@ -2,7 +2,7 @@
 
 In process, calls that come together are computed as one batch, on which their last bits depend. The protocol sends each by itself, and a
 server can't know what belongs together. One of ours is told before: by the digests of the calls, in their order. A call that fails is never part of a
-batch in process, so the server is told of that, too, and doesn't wait for it.
+batch in process, so the server is told of that as well, and doesn't wait for it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ __all__ = ["HEALTH", "Kind", "Waiting", "looked_at"]
 Kind = Literal["connect", "create", "train", "save", "sample", "close"]
 HEALTH = "/api/v1/healthz"
 
-_FIRST_WORD = 30.0  # seconds of waiting after which the log is told; then after twice as many, and so on
+_FIRST_WORD = 30.0  # seconds of waiting before the first log line; the next after twice as many, and so on
 _PROBE_SECONDS = 5.0
 
 
@@ -37,10 +37,10 @@ class Waiting:
         api: the server, for asking whether it answers.
         deadlines: by kind of call.
         dead_after: seconds without an answer after which the server is taken to be down.
-        log: is told of long waits, and of a server that stops and starts to answer.
+        log: is notified of long waits, and of a server that stops and starts to answer.
         every: seconds between two looks.
         clock: what measures time.
-        breaker: is told whether the server answers, where somebody wants to know.
+        breaker: is told whether the server answers, where someone wants to know.
     """
 
     api: JsonApi
@@ -62,7 +62,7 @@ class Waiting:
         return self._silent_since is not None
 
     async def for_call(self, future: asyncio.Future[Any], kind: Kind) -> Any:
-        """The call's result. The call itself goes on where the wait is given up: whoever submitted it decides what becomes of it.
+        """The call's result. The call itself continues where the wait is given up: whoever submitted it decides what becomes of it.
 
         Raises:
             BackendError: it took too long, or the server has stopped to answer.
@@ -76,7 +76,7 @@ class Waiting:
     async def _until_done(self, future: asyncio.Future[Any], kind: Kind) -> Any:
         started, word = self.clock.now(), _FIRST_WORD
         deadline = getattr(self.deadlines, kind)
-        future.add_done_callback(looked_at)  # where the wait is given up, nobody wants to know how it ended
+        future.add_done_callback(looked_at)  # where the wait is given up, no one wants to know how it ended
         while not future.done():
             waited = self.clock.now() - started
             if waited >= deadline:
@@ -104,7 +104,7 @@ class Waiting:
         return await self._until_done(future, kind)
 
     async def look(self) -> None:
-        """Ask the server whether it is there, unless somebody has just asked.
+        """Ask the server whether it is there, unless someone has just asked.
 
         Raises:
             BackendError: it hasn't answered for `dead_after` seconds.
@@ -163,7 +163,7 @@ class Waiting:
         return f"it answers {answer.reason}" if answer.status >= 500 else None
 
     def _tell_of_wait(self, kind: Kind, waited: float) -> None:
-        """Tell of a wait, once for all calls of a kind that wait beside each other."""
+        """Tell of a wait, once for all calls of a kind that wait alongside each other."""
         now = self.clock.now()
         if (
             now - self._told.get(kind, float("-inf")) >= waited / 4
@@ -177,6 +177,6 @@ class Waiting:
 
 
 def looked_at(future: asyncio.Future[Any]) -> None:
-    """Nobody needs to await every call: a failure is told where it is awaited, and is no fault where it isn't."""
+    """No one needs to await every call: a failure is raised where it is awaited, and otherwise ignored."""
     if not future.cancelled():
         future.exception()

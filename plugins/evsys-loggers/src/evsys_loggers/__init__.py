@@ -1,1 +1,1 @@
-"""Callbacks that log runs to TensorBoard, Weights & Biases, MLflow and trackio, beside the record."""
+"""Callbacks that log runs to TensorBoard, Weights & Biases, MLflow and trackio, alongside the record."""

@@ -20,7 +20,7 @@ from evsys_runtime.config.root import enclosing_project
 __all__ = ["CONCLUSION", "RunFacts", "flat"]
 
 CONCLUSION = "conclusion"
-"""What stands in the place of a run's id for what an experiment as a whole came to."""
+"""What is in the place of a run's id for what an experiment as a whole came to."""
 
 
 @attrs.frozen(kw_only=True)

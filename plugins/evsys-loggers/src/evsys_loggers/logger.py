@@ -26,8 +26,8 @@ __all__ = ["RunLogger"]
 class RunLogger:
     """A callback that writes each run to a service, and the conclusion of the experiment as one run more.
 
-    Everything that may take long goes on in a thread; a hook only puts a record into its queue. What fails there is raised by the
-    next hook, once for each kind of failure, so that it becomes a warning in the result; training goes on, and so does the logger.
+    Everything that may take long continues in a thread; a hook only puts a record into its queue. What fails there is raised by the
+    next hook, once for each kind of failure, so that it becomes a warning in the result; training continues, and so does the logger.
     """
 
     name: ClassVar[str]

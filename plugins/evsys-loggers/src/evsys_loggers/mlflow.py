@@ -56,7 +56,7 @@ class MlflowLogger(RunLogger):
         require("mlflow", "sqlalchemy", "alembic", logger=self.name)
 
     def open(self, run: RunFacts) -> Sink:
-        """Make the run, or go on with it."""
+        """Make the run, or continue with it."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
@@ -114,7 +114,7 @@ class _MlflowRun:
         self._names: dict[str, str] = {}
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Log the configuration as params, which MLflow lets nobody change later."""
+        """Log the configuration as params, which MLflow lets no one change later."""
         from mlflow.entities import Param
 
         params = [Param(self._named(path), str(value)[:_LONGEST]) for path, value in flat(config)]

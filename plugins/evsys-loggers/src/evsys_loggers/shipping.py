@@ -22,13 +22,13 @@ _MOST_HELD = 100_000
 _INTERRUPTED: tuple[str, Mapping[str, str | float]] = ("cancelled", {"status": "cancelled"})
 
 _LAST_SECONDS = 5.0
-"""How long the end of a process, or of a run that was interrupted, waits for what is still to be written."""
+"""How long the end of a process, or of an interrupted run, waits for what is still to be written."""
 
 
 class Shipper:
     """Takes records at once and writes them in batches.
 
-    A batch that fails is kept and tried again, after longer and longer waits, and once more at the end. `failures` has a
+    A batch that fails is kept and tried again, after longer and longer waits, and again at the end. `failures` has a
     line for each way in which that went wrong, for whoever takes them next.
 
     Args:
@@ -58,7 +58,7 @@ class Shipper:
         self._records.append(record)
 
     def failure(self) -> StoreError | None:
-        """The oldest failure that nobody took yet."""
+        """The oldest failure that no one took yet."""
         return self._failures.popleft() if self._failures else None
 
     def close(self, status: str, facts: Mapping[str, str | float]) -> None:

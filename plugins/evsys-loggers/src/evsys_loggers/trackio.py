@@ -54,7 +54,7 @@ class TrackioLogger(RunLogger):
         require("trackio", logger=self.name)
 
     def open(self, run: RunFacts) -> Sink:
-        """Make the run, or go on with it: trackio finds it by its name."""
+        """Make the run, or continue with it: trackio finds it by its name."""
         trackio = _library(None if self.config.directory is None else run.files)
         known = run.remembered().get("id")
         made = trackio.init(

@@ -54,7 +54,7 @@ class WandbLogger(RunLogger):
             )
 
     def open(self, run: RunFacts) -> Sink:
-        """Make the run, or go on with it: all attempts have one id."""
+        """Make the run, or continue with it: all attempts have one id."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 

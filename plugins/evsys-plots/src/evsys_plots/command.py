@@ -29,7 +29,7 @@ def plot(*, experiment: str, records: Path | None, out: Path | None, as_json: bo
     """Draw the plots of EXPERIMENT: learning curves, arms against the baseline, differences task by task, cost against score.
 
     EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or `last-1` for the one before.
-    It need not have ended. Where a plot can't be drawn, the others are, and the exit code is 1.
+    It need not have ended. If a plot can't be drawn, the others are, and the exit code is 1.
     """
     from evsys_plots.draw import draw
 

@@ -1,4 +1,4 @@
-"""Learning curves: what training measured at each step, and scores of benchmark entries as training goes on."""
+"""Learning curves: what training measured at each step, and scores of benchmark entries as training continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST = (
     *("reward", "entropy", "held_out_nll", "nll", "margin", "accuracy", "grad_norm", "length_mean"),
     *("truncated_share", "kl_sampler_trainer"),
 )
-"""Metrics that are looked at before others, so that they have a panel where there are many."""
+"""Metrics looked at before others, so that they have a panel where there are many."""
 
 MOST_POINTS = 500
 MOST_BANDS = 8
@@ -397,7 +397,7 @@ def _draw_scores(
 
 
 def _models(material: Material, benchmark: str, metric: str) -> dict[str, float]:
-    """API models that were scored beside the arms."""
+    """API models that were scored alongside the arms."""
     found: dict[str, float] = {}
     for run in material.runs:
         for e in run.evaluations:

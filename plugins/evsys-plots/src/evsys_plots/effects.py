@@ -35,7 +35,7 @@ MOST_PANELS = 9
 
 
 def effects(material: Material) -> Iterator[Plot]:
-    """Each arm's effect with its interval, beside no effect and the smallest that counts."""
+    """Each arm's effect with its interval, alongside no effect and the smallest that counts."""
     conclusion = material.conclusion
     comparisons: Sequence[Mapping[str, Any]] = conclusion.get("comparisons") or ()
     if not comparisons:

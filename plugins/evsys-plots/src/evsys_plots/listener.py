@@ -18,7 +18,7 @@ SWITCH = "EVSYS_PLOTS"
 
 
 async def evsys_experiment_finished(result: ExperimentResult) -> None:
-    """Write `plots/` beside the conclusion, in a thread. What fails becomes a warning of the result, and ends nothing. Where
+    """Write `plots/` alongside the conclusion, in a thread. What fails becomes a warning of the result, and ends nothing. Where
     there is no record there is nothing to draw from.
 
     Raises:

@@ -37,7 +37,7 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """What one line or one mark of a plot stands for: an arm, or a stage of it, with its repeats."""
+    """What one line or one mark of a plot represents: an arm, or a stage of it, with its repeats."""
 
     label: str
     runs: tuple[Run, ...]
@@ -75,7 +75,7 @@ class Material:
 
     @property
     def compared(self) -> dict[str, list[ArmResult]]:
-        """The results of the arms that are compared, all stages of them: neither equal runs nor those that try a winner anew."""
+        """The results of the compared arms, all stages of them: neither equal runs nor those that try a winner again."""
         found: dict[str, list[ArmResult]] = {}
         for result in self.results:
             if result.purpose == "candidate":
@@ -84,7 +84,7 @@ class Material:
 
     @property
     def best(self) -> tuple[str, ...]:
-        """The baseline, where it is an arm, and the arms that were compared with it, those with the largest effects first."""
+        """The baseline, where it is an arm, and the arms compared with it, those with the largest effects first."""
         compared = self.conclusion.get("comparisons") or ()
         scored = [one for one in compared if one.get("effect") is not None]
         arms = [str(one["arm"]) for one in sorted(scored, key=lambda one: -one["effect"])]

@@ -79,7 +79,7 @@ def _scored(
 
 
 def _draw(axes: Axes, costs: Sequence[float], score: MetricValue, place: int | None) -> Any:
-    """The mark of an arm, with bars where it stands out; what stands for it in the legend is the mark alone."""
+    """The mark of an arm, with bars where it stands out; what represents it in the legend is the mark alone."""
     x, y = sum(costs) / len(costs), score.value
     assert y is not None
     if place is None:

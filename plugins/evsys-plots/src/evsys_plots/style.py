@@ -1,7 +1,7 @@
 """How plots look: sheets, colours that colour-blind people tell apart, and texts that stay as they are.
 
 Nothing of matplotlib's state for interactive use is touched: figures are objects, drawn by Agg and as SVG, under settings of
-their own, whatever the user's matplotlibrc says.
+their own, regardless of the user's matplotlibrc says.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 """Okabe and Ito's palette (2008), without its yellow, which is hard to see on white."""
 
 MOST_LOOKS = 14
-"""Arms that are told apart by their looks. Of more, a few stand out, and the others are grey."""
+"""Arms distinguished by their looks. Of more, a few stand out, and the others are grey."""
 
 STANDING_OUT = 7
 FAINT = "#c4c4c4"
@@ -135,7 +135,7 @@ def looks(labels: Sequence[str], best: Sequence[str]) -> dict[str, int | None]:
 
     Args:
         labels: what is drawn, in its order.
-        best: those of it that matter most, the first most; where nobody knows, all have looks of their own.
+        best: those of it that matter most, the first most; where no one knows, all have looks of their own.
     """
     shown = labels
     if len(labels) > MOST_LOOKS and best:
@@ -183,7 +183,7 @@ def mark(place: int | None) -> dict[str, Any]:
 
 
 def key(figure: Figure, entries: Mapping[str, Any]) -> None:
-    """The legend, beside what is drawn, for which the figure grows; entries are texts with what they stand for."""
+    """The legend, alongside what is drawn, for which the figure grows; entries are texts with what they represent."""
     if not entries:
         return
     labels = [shortened(label) for label in entries]
@@ -196,12 +196,12 @@ def key(figure: Figure, entries: Mapping[str, Any]) -> None:
 
 
 def plain(text: str) -> str:
-    """A text that is drawn as it is: a `$` begins no formula."""
+    """A text drawn as it is: a `$` begins no formula."""
     return text.replace("$", r"\$")
 
 
 def shortened(text: str) -> str:
-    """A name, cut in the middle where it is long; its ends tell arms apart."""
+    """A name, cut in the middle where it is long; its ends distinguish arms."""
     if len(text) > LONGEST:
         half = (LONGEST - 1) // 2
         text = f"{text[:half]}…{text[-half:]}"

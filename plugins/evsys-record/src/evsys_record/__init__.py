@@ -1,4 +1,4 @@
-"""The record of experiments on disk: files that are appended to or atomically replaced, and how they are read.
+"""The record of experiments on disk: files appended to or atomically replaced, and how they are read.
 
 `open(path)` gives the experiments of a project to read; see `reader`. `ask` queries all of them by an index.
 `files` and `jsonl` are the two ways of writing, `experiment_record` and `run_record` the tree under `.evsys/`. Nothing there

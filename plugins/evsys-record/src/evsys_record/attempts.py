@@ -56,7 +56,7 @@ def lineage(attempts: Sequence[Attempt], head: int | None = None) -> dict[int, i
 
 
 def superseded(result: Record, attempts: Sequence[Attempt]) -> bool:
-    """True for the result of an attempt that a later one went on from, or started over: it is not a result of the run any more."""
+    """True for the result of an attempt that a later one continued from, or started over: it is not a result of the run any more."""
     newest = max((attempt.n for attempt in attempts), default=0)
     return bool(result) and result.get("attempt", 1) < newest
 
@@ -64,7 +64,7 @@ def superseded(result: Record, attempts: Sequence[Attempt]) -> bool:
 def live(records: Iterable[Record], attempts: Sequence[Attempt]) -> Iterator[Record]:
     """The records of the live lineage, streaming: each step once, although a crash may have written it twice.
 
-    A record of an attempt that was left behind, or of a step after the one from which a later attempt went on, is
+    A record of an attempt that was left behind, or of a step after the one from which a later attempt continued, is
     passed over. Records without a step belong to their attempt as a whole. Without attempts everything is live.
     """
     line = lineage(attempts)
@@ -85,7 +85,7 @@ def _counts(record: Record, line: Mapping[int, int | None]) -> bool:
 def read_live(path: Path, attempts: Sequence[Attempt], key: Key) -> Iterator[Record]:
     """The live records of a file, where a later attempt may also have repeated something at an earlier step.
 
-    An evaluation that was cut off is scored again after a resume, at its own step: of two live records with the same
+    An evaluation cut off is scored again after a resume, at its own step: of two live records with the same
     `key` that of the later attempt stands. The file is read twice, and only what was repeated is held in memory.
     """
     redone = _redone(path, attempts, key) if len(lineage(attempts)) > 1 else {}

@@ -102,7 +102,7 @@ class CheckpointFiles:
         """Make the folder a checkpoint: everything in it reaches the disk, then it gets its name, then its line.
 
         What the run has on record so far reaches the disk before, so that no checkpoint outlives the lines of its steps.
-        The name is the step. Where another attempt has that name, it is `<step>-a<attempt>`: nothing is replaced.
+        The name is the step. If another attempt has that name, it is `<step>-a<attempt>`: nothing is replaced.
 
         Raises:
             StoreError: the disk is full, ...
@@ -158,7 +158,7 @@ class CheckpointFiles:
         return max(self.complete(attempts), key=lambda entry: (entry.step, entry.attempt), default=None)
 
     def recover(self) -> list[Path]:
-        """Tidy up after a process that was killed: call it before a new attempt, with the experiment's lock.
+        """Tidy up after a killed process: call it before a new attempt, with the experiment's lock.
 
         Folders that never became checkpoints are removed and returned; a checkpoint that was whole but has no line
         yet gets it.

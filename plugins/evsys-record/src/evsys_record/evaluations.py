@@ -49,7 +49,7 @@ def with_evaluations(found: History, experiments: Path, *, since: str | None, li
         found: the history.
         experiments: the folder of the project's experiments.
         since: a moment that `moment_of` made.
-        limit: the most that are listed; None lists all.
+        limit: the listed most; None lists all.
     """
     past = (each.past for each in evaluations_on_record(evaluations_beside(experiments)))
     listed = [each for each in past if since is None or each.moment >= since]

@@ -39,13 +39,13 @@ from evsys_record.slugs import slug
 __all__ = ["PLOTS", "RUNNING", "ExperimentRecord"]
 
 RUNNING = "running"
-"""The status of an experiment that hasn't ended; its lock tells whether a process is at it."""
+"""The status of an experiment that hasn't ended; its lock shows whether a process is at it."""
 
 PLOTS = "plots"
-"""The folder of pictures beside the conclusion."""
+"""The folder of pictures alongside the conclusion."""
 
 PROPOSALS = "proposals.jsonl"
-"""The arms that were added to those of the file, in the order in which that was decided."""
+"""The arms added to those of the file, in the order in which that was decided."""
 
 
 class ExperimentRecord:
@@ -83,7 +83,7 @@ class ExperimentRecord:
             moment: seconds since 1970, now by default. The folder's name is in UTC.
 
         Raises:
-            ConfigError: a secret's value stands in what is kept as it is: the config, the name, the hypothesis.
+            ConfigError: a secret's value is in what is kept as it is: the config, the name, the hypothesis.
             StoreError: the folder can't be written.
         """
         redactor = redactor or Redactor.from_environment()
@@ -113,7 +113,7 @@ class ExperimentRecord:
 
     @classmethod
     def open(cls, directory: Path, redactor: Redactor | None = None) -> ExperimentRecord:
-        """Open a record, for reading or to go on with it.
+        """Open a record, for reading or to continue with it.
 
         Raises:
             StoreError: there is no experiment in this folder.
@@ -158,7 +158,7 @@ class ExperimentRecord:
         write_json(self.directory / "experiment.json", self._redactor.tree({**self.facts, **facts}))
 
     def reopen(self, **facts: Any) -> None:
-        """Go on with an experiment that ended, or was cut off: it runs again. Call it with the lock held.
+        """Continue with an experiment that ended, or was cut off: it runs again. Call it with the lock held.
 
         What was concluded before stays, as `conclusion.<n>.json`, `.md` and `plots.<n>`. `facts` are added to experiment.json.
         """
@@ -217,7 +217,7 @@ class ExperimentRecord:
         Args:
             result: how the experiment ended.
             conclusion: the text.
-            to_resume: the runs that whoever resumes it goes on with; None where that isn't known.
+            to_resume: the runs that whoever resumes it continues with; None where that isn't known.
         """
         self.lock.refuse_if_lost()
         path = self.directory / "conclusion.json"
@@ -233,7 +233,7 @@ class ExperimentRecord:
         }
         told = {name: getattr(result, name) for name in kept}
         left = None if to_resume is None else list(to_resume)
-        # With its hash, an edit by hand is noticed by whoever reads the conclusion later.
+        # With its hash, an edit by hand is noticed by the one who reads the conclusion later.
         self.note(
             **told,
             not_started=not_started,
@@ -303,7 +303,7 @@ class ExperimentRecord:
         return sorted(records, key=lambda record: order.get(record.run_id, len(order)))
 
     def recover(self) -> None:
-        """Tidy up what a killed process left, before going on with the experiment. Call it with the lock held."""
+        """Tidy up what a killed process left, before continuing with the experiment. Call it with the lock held."""
         sweep(self.directory)
         for run in self.runs():
             sweep(run.directory)

@@ -117,19 +117,19 @@ def sync_file(path: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """A free name beside `path` that no reader lists: it starts with a dot and ends in `.tmp`."""
+    """A free name alongside `path` that no reader lists: it starts with a dot and ends in `.tmp`."""
     return path.with_name(f".{path.name[:80]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 
 def sweep(directory: Path, *, older_than: float = 0.0) -> list[Path]:
     """Remove what killed processes left under temporary names in this folder, not below it.
 
-    Only for a folder that nobody else writes to now, or with an age in seconds that no writing takes.
+    Only for a folder that no one else writes to now, or with an age in seconds that no writing takes.
     """
     limit = time.time() - older_than
     swept = []
     for path in directory.glob(".*.tmp"):
-        with contextlib.suppress(OSError):  # somebody else swept it, or it stays for the next time
+        with contextlib.suppress(OSError):  # someone else swept it, or it stays for the next time
             if path.stat().st_mtime <= limit:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
                 swept.append(path)
@@ -234,7 +234,7 @@ def read_json(path: Path, *, hint: str | None = None) -> dict[str, Any]:
 def open_for_append(path: Path) -> int:
     """A descriptor whose writes go to the end. A last line that was never finished is closed off first.
 
-    Safe beside other writers: what is appended to close a line is at worst an extra line that readers skip.
+    Safe alongside other writers: what is appended to close a line is at worst an extra line that readers skip.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)

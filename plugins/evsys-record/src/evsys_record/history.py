@@ -76,13 +76,13 @@ class Question:
         statuses: of the experiments, or of the runs where `runs` are asked for.
         outcomes: verdicts of the experiment or outcomes of its arms.
         tags: it has them all.
-        algorithms: names, in full or without the distribution; `*` stands for anything.
+        algorithms: names, in full or without the distribution; `*` represents anything.
         models: likewise, in full or what follows the last `/`.
         since: a moment that `moment_of` made.
         words: each is the beginning of a word in what the record says (`like`: a part of it).
         parent: id of the experiment whose children are asked for.
         runs: list runs instead of experiments.
-        limit: the most that are listed; None lists all.
+        limit: the listed most; None lists all.
         sort: one of `SORTS`.
         reverse: the other way around.
     """

@@ -1,9 +1,9 @@
 """The index of past experiments: a SQLite file that is a copy of what the record's files say, and never more than that.
 
 No record depends on it. Who asks for the history, or whether a run was there before, looks first which records changed
-(`changes`), reads those, and leaves a new index beside the old one, which it then replaces, as everything whole in the record
-is. So the file that is there is always whole and never changes: nobody waits for anybody, there are no locks, and it works on
-every disk. Two that leave one at the same time cost nothing but a record to be read again. Where it can't be left, it stays
+(`changes`), reads those, and leaves a new index alongside the old one, which it then replaces, as everything whole in the record
+is. So the file that is there is always whole and never changes: nothing waits for anyone, there are no locks, and it works on
+every disk. Two that leave one at the same time cost nothing but a record to be read again. If it can't be left, it stays
 in memory.
 """
 
@@ -28,7 +28,7 @@ _ABANDONED_SECONDS = 3600.0
 
 
 def index_path(experiments: Path) -> Path:
-    """Where the index of a folder of experiments is: beside `.evsys/experiments`, and inside of a folder elsewhere."""
+    """Where the index of a folder of experiments is: alongside `.evsys/experiments`, and inside of a folder elsewhere."""
     if experiments.parent.name == ".evsys":
         return experiments.parent / "index.sqlite"
     return experiments / ".index.sqlite"
@@ -115,7 +115,7 @@ class Index:
         self._tell(f"the index {self.path} is damaged ({exc}); it is made again from the records")
 
     def _opened(self) -> sqlite3.Connection | None:
-        """The index that is kept; None where there is none. Nobody writes to the file, so nothing need be locked."""
+        """The index that is kept; None where there is none. No one writes to the file, so nothing need be locked."""
         if not self.path.is_file():
             return None
         database = sqlite3.connect(

@@ -1,4 +1,4 @@
-"""What stands in the index of past experiments, and how a record gets into it."""
+"""What is in the index of past experiments, and how a record gets into it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CREATE INDEX run_identity ON run (identity);
 CREATE INDEX label_value ON label (kind, value);
 """
 _MEANING = 5
-"""Counts what stands in the columns, where that changes and their names don't."""
+"""Counts what is in the columns, where that changes and their names don't."""
 
 _WORDS = {"fts5": "CREATE VIRTUAL TABLE said USING fts5(words);", "like": "CREATE TABLE said (words TEXT);"}
 
@@ -80,7 +80,7 @@ def empty() -> sqlite3.Connection:
 
 
 def version() -> int:
-    """Changes with the tables and with what stands in them, so that no older index is ever misread."""
+    """Changes with the tables and with what is in them, so that no older index is ever misread."""
     fields = (*PastExperiment.__annotations__, *PastRun.__annotations__)
     return zlib.crc32("\n".join((str(_MEANING), _TABLES, _WORDS[full_text()], *fields)).encode()) & 0x7FFFFFFF
 
@@ -287,7 +287,7 @@ def _storable(value: Any) -> Any:
 
 
 def _labels(past: PastExperiment) -> Iterator[tuple[str, str]]:
-    """What an experiment can be found by: names also without what stands before their last `/`."""
+    """What an experiment can be found by: names also without what is before their last `/`."""
     yield from (("tag", tag) for tag in past.tags)
     yield from (("cites", cited) for cited in past.cites)
     outcomes = [past.verdict, *(comparison.outcome for comparison in past.comparisons)]

@@ -94,7 +94,7 @@ class JsonlWriter:
             os.fsync(self._descriptor)
 
     def _continue(self, descriptor: int, line: bytes, written: int) -> int:
-        """Write on in a line. If that fails, take back its beginning, unless somebody wrote behind it."""
+        """Write on in a line. If that fails, take back its beginning, unless someone wrote behind it."""
         try:
             return os.write(descriptor, line[written:])
         except OSError:
@@ -102,7 +102,7 @@ class JsonlWriter:
             if os.fstat(descriptor).st_size == end:
                 os.ftruncate(descriptor, end - written)
             os.close(descriptor)
-            self._descriptor = None  # the next record opens the file anew, which closes off what is left
+            self._descriptor = None  # the next record opens the file again, which closes off what is left
             raise
 
     def sync(self) -> None:
@@ -151,7 +151,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
 def read_jsonl(path: Path, *, missing_ok: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the records of a file, one at a time.
 
-    Lines end at a line feed and nowhere else: other line separators may stand inside text. Blank lines, a torn last
+    Lines end at a line feed and nowhere else: other line separators may be inside text. Blank lines, a torn last
     line, and torn lines that a later writer closed off are skipped. A last line without a line feed counts when it is
     whole.
 

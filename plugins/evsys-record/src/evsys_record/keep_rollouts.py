@@ -1,4 +1,4 @@
-"""Which training rollouts go on file. `local_logger` sets it in the experiment file."""
+"""Which training rollouts continue file. `local_logger` sets it in the experiment file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KeepRollouts:
     errors: bool = option(True, "keep failed ones regardless of the other settings")
 
     def keeps(self, step: int, rollout: Rollout) -> bool:
-        """True when this training rollout goes on file."""
+        """True when this training rollout continues file."""
         if self.errors and rollout.error is not None:
             return True
         if self.every < 1 or step % self.every:

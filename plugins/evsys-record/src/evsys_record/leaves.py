@@ -44,10 +44,10 @@ _IGNORED_LEAVES = frozenset(
 _IGNORED_PLACES = tuple(sorted({leaf.partition(".")[0] for leaf in _IGNORED_LEAVES}))
 
 _PLACE_OF_ENTRY = frozenset({"path", "id", "tags", "n_concurrent", "hash", "tasks", "name"})
-"""Keys of a benchmark entry that change no score: the hash of its tasks, which is compared apart, stands for where they lie."""
+"""Keys of a benchmark entry that change no score: the hash of its tasks, which is compared apart, represents where they lie."""
 
 _LONGEST = 200
-"""Characters of a value's JSON text, beyond which its hash stands for it."""
+"""Characters of a value's JSON text, beyond which its hash represents it."""
 
 
 def arm_leaves(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def benchmark_leaves(entries: Any) -> dict[str, Any]:
 
 
 def short_leaves(run: Mapping[str, Any]) -> dict[str, str]:
-    """The values of a run as JSON texts; rows that stand in the file itself, and whatever is long, by their hash."""
+    """The values of a run as JSON texts; rows that are in the file itself, and whatever is long, by their hash."""
     data = run.get("data")
     if isinstance(data, Mapping) and data.get("rows"):
         run = {**run, "data": {**data, "rows": _short(data["rows"])}}

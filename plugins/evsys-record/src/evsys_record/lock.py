@@ -1,6 +1,6 @@
 """One process at a time on an experiment; who comes second is told who holds it.
 
-The lock is the kernel's (`flock`), so it ends with its process, however that dies. Beside it the file says who holds
+The lock is the kernel's (`flock`), so it ends with its process, however that dies. Alongside it the file says who holds
 it, and the file's time is renewed while it is held: this protects against other machines that share the folder, and
 carries the lock alone where the file system has no `flock`. A holder that fell silent for a minute, or is known to be
 dead, is replaced.
@@ -68,7 +68,7 @@ class Holder:
 
     @property
     def dead(self) -> bool:
-        """True when it certainly runs no more; False when it runs or nobody here can know."""
+        """True when it certainly runs no more; False when it runs or no one here can know."""
         if self.host != socket.gethostname() or self.boot != _boot():
             return False  # another machine, even if it has this one's name, or a container with numbers of its own
         started = _process_started(self.pid)
@@ -124,7 +124,7 @@ class ExperimentLock:
             )
 
     def holder(self) -> Holder | None:
-        """Who holds the lock now, this process included; None when nobody does."""
+        """Who holds the lock now, this process included; None when no one does."""
         for path in (self._lock_file, self._lease_file):
             holder = _read(path)
             if holder is not None and not holder.dead and (holder.same_machine or not self._silent(path)):
@@ -203,7 +203,7 @@ class ExperimentLock:
         with contextlib.suppress(FileExistsError):
             _create(path, _text(me))
             return path
-        holder = _read(path)  # None: somebody is just writing it, or was killed then
+        holder = _read(path)  # None: someone is just writing it, or was killed then
         if not (holder and holder.dead) and not self._silent(path):
             raise self._refusal(holder)
         claim = path.with_name(f".lease.{holder.token if holder else 'empty'}")
@@ -230,7 +230,7 @@ class ExperimentLock:
             _create(probe, b"")
             present = probe.stat().st_mtime
             probe.unlink()
-        except OSError:  # a reader of somebody else's record
+        except OSError:  # a reader of someone else's record
             present = time.time()
         try:
             return present - path.stat().st_mtime > self._lease_seconds
@@ -293,7 +293,7 @@ def _boot() -> str | None:
 
 
 def _process_started(pid: int) -> str | None:
-    """Start of a process in ticks since boot, Linux only. What stands before the last bracket may hold anything."""
+    """Start of a process in ticks since boot, Linux only. What is before the last bracket may hold anything."""
     text = _system_text(Path(f"/proc/{pid}/stat"))
     return text.rpartition(")")[2].split()[19] if text else None
 

@@ -1,7 +1,7 @@
 """The ledger of looks: a file of the project that every look at a question is appended to, and that outlives the folders of experiments.
 
-A look is reserved before an experiment concludes, so that two that conclude at once get a number each, and written once more with what it came to.
-The last line of each look counts. What a reservation leaves that was killed counts as a look: nobody knows what was seen.
+A look is reserved before an experiment concludes, so that two that conclude at once get a number each, and written again with what it came to.
+The last line of each look counts. What a reservation leaves that was killed counts as a look: no one knows what was seen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAUSE_SECONDS = 0.02
 
 
 def ledger_path(experiments: Path) -> Path:
-    """Where the ledger of a folder of experiments is: beside `.evsys/experiments`, and inside of a folder elsewhere."""
+    """Where the ledger of a folder of experiments is: alongside `.evsys/experiments`, and inside of a folder elsewhere."""
     if experiments.parent.name == ".evsys":
         return experiments.parent / "looks.jsonl"
     return experiments / ".looks.jsonl"
@@ -99,7 +99,7 @@ class LookLedger:
 
     @contextmanager
     def locked(self) -> Iterator[LookLedger]:
-        """The ledger as it is now, which nobody else changes meanwhile.
+        """The ledger as it is now, which no one else changes meanwhile.
 
         Raises:
             StoreError: another process has it for too long, or the folder isn't writable.

@@ -37,7 +37,7 @@ class Ledger:
 
     @classmethod
     def of(cls, index: Index, key: str | None = None) -> Ledger:
-        """What an index has, and the ledger beside its experiments.
+        """What an index has, and the ledger alongside its experiments.
 
         Args:
             index: of the experiments on record, as of now.

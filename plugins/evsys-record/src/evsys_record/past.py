@@ -59,7 +59,7 @@ class Mark:
 
 
 EXPERIMENT_STATUSES = (*get_args(Status), "running", "crashed", "unreadable")
-"""How an experiment ended; `running` while somebody holds its lock, `crashed` where its process is gone and never said how it
+"""How an experiment ended; `running` while someone holds its lock, `crashed` where its process is gone and never said how it
 ended, `unreadable` where its files don't say.
 """
 
@@ -78,9 +78,9 @@ class LookPlace:
 @attrs.frozen(kw_only=True)
 class PastExperiment:
     """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
-    baseline with the interval of that, which is that of the winner once more where it was confirmed. `moment` is when it began, by its folder's name where its files don't tell, UTC.
+    baseline with the interval of that, which is that of the winner again where it was confirmed. `moment` is when it began, by its folder's name where its files don't tell, UTC.
 
-    `claim` is what was claimed of the arms, with its `margin`; null in records of earlier versions. `failed` names the runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was gone on with, the oldest first. `retracted` is why its conclusion doesn't
+    `claim` is what was claimed of the arms, with its `margin`; null in records of earlier versions. `failed` names the runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was resumed, the oldest first. `retracted` is why its conclusion doesn't
     hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
 
     `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
@@ -293,7 +293,7 @@ class Scored:
 
 @attrs.frozen(kw_only=True)
 class ShownRun:
-    """A run in `evsys show`. `result` is all of run_result.json; what is printed has it, and `files`, of a run that was asked for by
+    """A run in `evsys show`. `result` is all of run_result.json; what is printed has it, and `files`, of a run asked for by
     name.
     """
 
@@ -306,7 +306,7 @@ class ShownRun:
 
 @attrs.frozen(kw_only=True)
 class Superseded:
-    """What an experiment had concluded before it was gone on with, in the file that holds all of it."""
+    """What an experiment had concluded before it was resumed, in the file that holds all of it."""
 
     file: str
     verdict: str | None

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 RUNNING = "running"
-"""What experiment.json says until an experiment ends; its lock tells whether that is still so."""
+"""What experiment.json says until an experiment ends; its lock shows whether that is still so."""
 
 STARTED, PLANNED = "started", "planned"
 """States of runs without a result: the newest attempt hasn't ended, or there was none. The experiment's status tells more."""
@@ -108,13 +108,13 @@ def _experiment(folder: Path) -> ReadExperiment:
     conclusion = _optional(folder / "conclusion.json") if facts["finished"] is not None else {}
     tree = _optional(folder / "resolved.json")
     resolved = {str(arm["run_id"]): arm for arm in tree.get("arms", ())}
-    # A run that was added to confirm a winner is that arm once more.
+    # A run added to confirm a winner is that arm again.
     of_arm = {str(arm.get("arm")): {"run": arm.get("run")} for arm in resolved.values()}
     planned = {
         str(arm["run_id"]): {**resolved.get(str(arm["run_id"]), of_arm.get(str(arm.get("arm")), {})), **arm}
         for arm in facts.get("arms") or ()
     }
-    if facts["finished"] is not None:  # while it goes on their turn may come
+    if facts["finished"] is not None:  # while it continues their turn may come
         for run_id, ended in (facts.get("not_started") or {}).items():
             planned.setdefault(run_id, {})["not_started"] = {**ended}
     before = list(set_aside(folder))
@@ -236,7 +236,7 @@ def _marks(facts: Tree, conclusion: Tree, resolved: Tree) -> Iterator[tuple[str,
 
 
 def _label(arm: Tree) -> str | None:
-    """What a resolved arm is told apart by: its name, with its stage where it has one."""
+    """What a resolved arm is distinguished by: its name, with its stage where it has one."""
     name, stage = _text(arm.get("arm")), arm.get("stage")
     return name if name is None or stage is None else f"{name}.{stage}"
 
@@ -265,7 +265,7 @@ def _cited(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: Tree)
 
 
 def read_run(folder: Path, experiment: ReadExperiment) -> ReadRun:
-    """What the files of a run say, through its newest attempt: the result of an attempt that another went on from is history."""
+    """What the files of a run say, through its newest attempt: the result of an attempt that another continued from is history."""
     try:
         return _run(folder, experiment)
     except _ODD as exc:

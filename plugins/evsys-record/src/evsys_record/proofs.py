@@ -1,4 +1,4 @@
-"""Names of proofs: entries that are scored again on the selected checkpoint alone."""
+"""Names of proofs: entries scored again on the selected checkpoint alone."""
 
 from __future__ import annotations
 

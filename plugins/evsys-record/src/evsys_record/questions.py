@@ -1,4 +1,4 @@
-"""The question that a record asks, whatever its arms, entries and files are called, and the looks that were taken at it.
+"""The question that a record asks, regardless of its arms, entries and files are called, and the looks taken at it.
 
 Everything is read from the record's trees, so that a running experiment and one of an earlier version are treated alike.
 """
@@ -40,10 +40,10 @@ type Tree = Mapping[str, Any]
 
 @attrs.frozen(kw_only=True)
 class AskedQuestion:
-    """What is asked, told apart by what can't be renamed.
+    """What is asked, distinguished by what can't be renamed.
 
     `metric` is the kind of the success metric; `baseline` says what the baseline is made of. The margin, the values of numbers and the seeds
-    don't tell questions apart: the next attempt at a question changes these first. `simulated` questions are apart from real ones.
+    don't distinguish questions: the next attempt at a question changes these first. `simulated` questions are apart from real ones.
     `entry_hash` is that of the entry's rows, which is all that older records have of the tasks; `contents` is what newer ones have.
     """
 
@@ -163,7 +163,7 @@ def asked_question(
 
 
 def _arms(resolved: Tree) -> dict[str, list[Tree]]:
-    """The configs of each arm that is compared: one, or one a stage."""
+    """The configs of each compared arm: one, or one a stage."""
     found: dict[str, dict[object, Tree]] = {}
     for arm in resolved.get("arms") or ():
         if arm.get("purpose") is None and isinstance(arm.get("run"), Mapping):

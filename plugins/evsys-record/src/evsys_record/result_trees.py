@@ -30,7 +30,7 @@ def result_tree(result: Any) -> dict[str, Any]:
 
 
 def read_as[T](cls: type[T], tree: Mapping[str, Any]) -> T:
-    """The object that was written as `tree`.
+    """The object written as `tree`.
 
     Raises:
         ConfigError: the tree isn't of this shape; every problem with its path.

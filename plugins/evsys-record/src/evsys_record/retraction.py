@@ -1,6 +1,6 @@
 """Conclusions that were overturned later: when, and why.
 
-A retraction is a line that is appended to `retractions.jsonl` in the folder of the experiment that it is about. Nothing that was
+A retraction is a line appended to `retractions.jsonl` in the folder of the experiment that it is about. Nothing that was
 concluded is changed by it, and the newest line counts.
 """
 

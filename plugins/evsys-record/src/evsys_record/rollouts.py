@@ -85,5 +85,5 @@ def _turn(tree: Mapping[str, Any]) -> Turn:
 
 
 def _numbers(values: Sequence[float | None]) -> tuple[Any, ...]:
-    """Null stands for a number that wasn't finite."""
+    """Null represents a number that wasn't finite."""
     return tuple(float("nan") if value is None else value for value in values)

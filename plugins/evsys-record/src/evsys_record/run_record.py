@@ -1,4 +1,4 @@
-"""The record of one run: its folder, its attempts, and everything that is appended while it goes on."""
+"""The record of one run: its folder, its attempts, and everything that is appended while it continues."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ class RunRecord:
     def link_training_data(self, entry: StoredRows) -> None:
         """Keep the rows that this run trains on: a hard link to them.
 
-        Where links fail (another disk, a file system without them) a pointer file says where the rows are.
+        If links fail (another disk, a file system without them) a pointer file says where the rows are.
         """
         self._refuse_sealed()
         path = make_directory(self.directory / "data") / "training_data.jsonl"
@@ -316,7 +316,7 @@ class RunRecord:
     def seal(self) -> None:
         """Give a run up that can't be ended: all that it would add (lines, facts, checkpoints) is refused with a `StoreError`.
 
-        How it ended may still be written, and the log goes on.
+        How it ended may still be written, and the log continues.
         """
         with self._lock:
             self._sealed = True

@@ -58,7 +58,7 @@ _HEADER = re.compile(
     [^\s"'\\,;&<>\]})][^\s"'\\,;&<>]*"""
 )
 """What it cuts must leave JSON whole: a backslash belongs to a quote, or with its letter to white space; a quote and a
-closing bracket end the text that the header stands in.
+closing bracket end the text that the header is in.
 """
 
 _BEARER = re.compile(r"(?i)(?<=\bbearer )[\w.~+/=-]{8,}")
@@ -113,7 +113,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def could_be_no_word(text: str) -> bool:
-    """True for text that nobody writes by chance: long, without spaces, of letters and digits."""
+    """True for text that no one writes by chance: long, without spaces, of letters and digits."""
     return _RANDOM.fullmatch(text) is not None
 
 
@@ -185,7 +185,7 @@ class Redactor:
         return obj
 
     def text(self, text: str) -> str:
-        """`text` without secrets that are known by their value, their place or their shape.
+        """`text` without secrets known by their value, their place or their shape.
 
         A line of JSON stays one: no replacement reaches over a quote or splits an escape.
         """
@@ -213,7 +213,7 @@ class Redactor:
         return obj if fields is None else self.tree(fields, name)
 
     def leaked(self, text: str) -> dict[str, int]:
-        """Names of the secrets whose value stands in `text`, and where it begins. Only values that can't be ordinary
+        """Names of the secrets whose value is in `text`, and where it begins. Only values that can't be ordinary
         words count.
         """
         found = {name: text.index(value) for value, name in self._telling if value in text}

@@ -55,7 +55,7 @@ def compact(found: Shown) -> Shown:
 
 
 def _conclusion(past: PastExperiment, folder: Path) -> Conclusion | None:
-    """None while an experiment goes on, also where it had ended before."""
+    """None while an experiment continues, also where it had ended before."""
     if past.problem is not None or past.finished is None:
         return None
     path = folder / "conclusion.json"
@@ -63,7 +63,7 @@ def _conclusion(past: PastExperiment, folder: Path) -> Conclusion | None:
 
 
 def _superseded(past: PastExperiment, folder: Path) -> Iterator[Superseded]:
-    """The conclusions that stand beside the one that holds."""
+    """The conclusions that are alongside the one that holds."""
     for number in range(1, len(past.superseded) + 1):
         name = f"conclusion.{number}.json"
         tree = read_json(folder / name)

@@ -28,7 +28,7 @@ class Tail:
         self.offset = self._end() if offset is None else offset
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """The lines that were completed since the last call.
+        """The lines completed since the last call.
 
         Raises:
             StoreError: the file can't be read, or a line isn't a JSON object.

@@ -1,4 +1,4 @@
-"""Everything that is used of Harbor, in one place. Importing this module imports Harbor, which takes half a second."""
+"""Everything used of Harbor, in one place. Importing this module imports Harbor, which takes half a second."""
 
 from evsys_runtime.config.agents import quiet_harbor
 

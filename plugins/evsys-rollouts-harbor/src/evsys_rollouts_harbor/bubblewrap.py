@@ -43,7 +43,7 @@ _ENVIRONMENT = {
     "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
 }
 _MOST_OUTPUT = 16 * 1024 * 1024
-"""Bytes that are kept of each of a command's two outputs."""
+"""Bytes kept of each of a command's two outputs."""
 
 WORKDIR = "/app"
 
@@ -173,7 +173,7 @@ class BwrapEnvironment:
         env: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> Execution:
-        """Run a shell command. It is over when its first process is; what that left running goes on.
+        """Run a shell command. It is over when its first process is; what that left running continues.
 
         Args:
             command: what the shell is given.

@@ -31,7 +31,7 @@ __all__ = ["Settings", "environment_config", "instruction_text"]
 _HERE = "evsys_rollouts_harbor"
 
 BACKSTOP_SECONDS = 5.0
-"""How long after its own deadline Harbor ends an agent of evsys that goes on in spite of it."""
+"""How long after its own deadline Harbor ends an agent of evsys that continues in spite of it."""
 
 _AGENT_FIELDS = frozenset(
     "base_url env exclude_logs extra_allowed_hosts include_logs load_trajectory mcp_servers model_api_format "

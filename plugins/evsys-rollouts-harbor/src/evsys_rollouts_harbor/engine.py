@@ -144,7 +144,7 @@ class HarborEngine:
 
 
 def _require_harbor() -> None:
-    """See that Harbor is there, in a version that is known to work; nothing of it is imported."""
+    """See that Harbor is there, in a version known to work; nothing of it is imported."""
     try:
         installed = version("harbor")
     except PackageNotFoundError:

@@ -11,7 +11,7 @@ class Gate:
     """Used on one event loop. A trial is expected before it starts, arrives when its agent could act, and leaves when it ends.
 
     Trials are set up one after another, so their agents would come to the model one by one. One that never arrives, since its
-    environment failed, holds nobody up once it has left.
+    environment failed, holds no one up once it has left.
     """
 
     def __init__(self) -> None:

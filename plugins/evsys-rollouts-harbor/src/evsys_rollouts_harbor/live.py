@@ -197,7 +197,7 @@ class LiveRollout:
         return whole
 
     def with_judging(self, rollout: Rollout) -> Rollout:
-        """A rollout whose score tells what all verdicts took, those of earlier attempts and of steps included."""
+        """A rollout whose score shows what all verdicts took, those of earlier attempts and of steps included."""
         if self.judging is None:
             return rollout
         return attrs.evolve(rollout, score=attrs.evolve(rollout.score, usage=self.judging))
@@ -245,7 +245,7 @@ class LiveRollout:
 
     @asynccontextmanager
     async def reached(self, harness: HarnessAgent | None) -> AsyncIterator[None]:
-        """Let the rollout have an address while the block goes on, on the caller's loop.
+        """Let the rollout have an address while the block continues, on the caller's loop.
 
         `harness` has it from the start if its params ask for it, or if they name no model and the rollout's has an address.
         """

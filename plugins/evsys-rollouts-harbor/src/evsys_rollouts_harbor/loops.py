@@ -28,7 +28,7 @@ class OtherLoop:
         self._context = context or copy_context()
 
     async def run[T](self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What the coroutine that `make` makes there gives or raises. One that is cancelled here is cancelled there, and its end
+        """What the coroutine that `make` makes there gives or raises. One cancelled here is cancelled there, and its end
         is waited for.
 
         Raises:
@@ -88,7 +88,7 @@ class _Crossing:
             self._own.call_soon_threadsafe(
                 self._settle, failure, None if failure is not None else task.result()
             )
-        except RuntimeError:  # the loop that waited is closed, so nobody does
+        except RuntimeError:  # the loop that waited is closed, so no one does
             return
 
     def _settle(self, failure: BaseException | None, result: Any) -> None:
@@ -101,6 +101,6 @@ class _Crossing:
 
 
 def _retrieve(outcome: asyncio.Future[Any]) -> None:
-    """Look at the exception, so that asyncio doesn't tell of one whose waiter has left."""
+    """Look at the exception, so that asyncio doesn't report one whose waiter has left."""
     if not outcome.cancelled():
         outcome.exception()

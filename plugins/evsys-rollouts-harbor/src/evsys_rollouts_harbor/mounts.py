@@ -2,7 +2,7 @@
 
 Each command mounts again what the sandbox shows, on the folders that earlier commands left. While it does, the root of this
 machine is still there, so a symlink in such a place, or in a folder above it, would lead mounts elsewhere: past the folders that
-only the verifier has, or to paths of this machine, where bubblewrap then makes folders and files. The kernel lets nobody rename or
+only the verifier has, or to paths of this machine, where bubblewrap then makes folders and files. The kernel lets no one rename or
 remove what something is mounted on, therefore every folder above a mount is a mount too.
 """
 
@@ -41,7 +41,7 @@ class Mount:
 
 
 def system_mounts() -> list[Mount]:
-    """What every sandbox shows of this machine, beside `/usr`."""
+    """What every sandbox shows of this machine, alongside `/usr`."""
     programs = [
         Mount(Path("/", name).resolve(), f"/{name}") for name in _PROGRAMS if Path("/", name).is_dir()
     ]

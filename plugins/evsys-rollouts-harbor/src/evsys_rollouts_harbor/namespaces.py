@@ -24,7 +24,7 @@ _KILL_SECONDS = 5.0
 class Namespaces:
     """Namespaces of users and processes, and of the network where it isn't shared.
 
-    They are entered through descriptors opened once, so that a process number that was given anew can't lead elsewhere.
+    They are entered through descriptors opened once, so that a process number given again can't lead elsewhere.
 
     Args:
         network: share this machine's network.

@@ -15,7 +15,7 @@ __all__ = ["Bubblewrap", "Nowhere"]
 
 
 class Nowhere(BaseEnvironment):  # type: ignore[misc]  # Harbor has no types
-    """Nothing can be executed here; what Harbor does to its folders in any environment is done by nobody."""
+    """Nothing can be executed here; what Harbor does to its folders in any environment is done by no one."""
 
     @staticmethod
     def type() -> str:
@@ -152,7 +152,7 @@ class Bubblewrap(BaseEnvironment):  # type: ignore[misc]  # Harbor has no types
         """Run a shell command.
 
         Raises:
-            RolloutError: it should be run as somebody else: a sandbox has one user.
+            RolloutError: it should be run as someone else: a sandbox has one user.
             RuntimeError: its time was over.
         """
         someone = self._resolve_user(user)

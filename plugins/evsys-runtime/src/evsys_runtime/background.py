@@ -1,4 +1,4 @@
-"""Blocking work beside the event loop: that of plugins, which may be abandoned, and what must not be left half done.
+"""Blocking work alongside the event loop: that of plugins, which may be abandoned, and what must not be left half done.
 
 Each call has a thread of its own. Those of the loop's executor (`asyncio.to_thread`) are few and shared by all runs: a plugin
 that hangs in some of them would hold up the work of runs that have nothing to do with it.
@@ -20,7 +20,7 @@ __all__ = ["in_background", "to_the_end"]
 async def in_background[**P, T](function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Like `asyncio.to_thread`, but whoever is cancelled waits no longer: Ctrl-C ends a run whose transform hangs.
 
-    The thread itself can't be ended. It goes on until the process ends, and what it gives then is dropped.
+    The thread itself can't be ended. It continues until the process ends, and what it gives then is dropped.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
@@ -35,7 +35,7 @@ async def in_background[**P, T](function: Callable[P, T], /, *args: P.args, **kw
             told: tuple[Callable[[Any], None], object] = (outcome.set_result, call())
         except BaseException as exc:  # handed on to whoever waits, as an executor does
             told = (outcome.set_exception, exc)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no one waits any more
             loop.call_soon_threadsafe(settle, *told)
 
     threading.Thread(target=work, name=f"evsys {getattr(function, '__name__', 'work')}", daemon=True).start()
@@ -43,7 +43,7 @@ async def in_background[**P, T](function: Callable[P, T], /, *args: P.args, **kw
 
 
 async def to_the_end[**P, T](function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Like `asyncio.to_thread`, for short work whose result somebody has to take care of.
+    """Like `asyncio.to_thread`, for short work whose result someone has to take care of.
 
     A cancellation meanwhile is put off: the result comes back all the same, and the next `await` is cancelled.
     """

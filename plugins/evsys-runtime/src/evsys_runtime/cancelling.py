@@ -11,13 +11,13 @@ __all__ = ["abandon", "own_task_cancelled"]
 
 
 def own_task_cancelled() -> bool:
-    """True where somebody cancelled this task; False where what it awaits, a plugin or a call, was cancelled by itself."""
+    """True where someone cancelled this task; False where what it awaits, a plugin or a call, was cancelled by itself."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 def abandon(pending: Awaitable[Any]) -> None:
-    """Let go of something submitted whose outcome nobody will look at, so that nothing complains about it later."""
+    """Let go of something submitted whose outcome no one will look at, so that nothing complains about it later."""
     if inspect.iscoroutine(pending):
         pending.close()
     elif isinstance(pending, asyncio.Future):

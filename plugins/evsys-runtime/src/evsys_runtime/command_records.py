@@ -59,7 +59,7 @@ def run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     found = _folders(experiments, "experiment.json")
     if named == "last":
         meant = found[-1:]
-    elif named in found:  # it may be how another one begins, too
+    elif named in found:  # it may be how another one begins as well
         meant = [named]
     else:
         meant = [name for name in found if name.startswith(named)]

@@ -102,7 +102,7 @@ def json_or_text(text: str) -> Any:
 
 
 def named_texts(texts: Iterable[str], *, option: str = "--param") -> list[tuple[str, str]]:
-    """Names and values of an option that is given as `NAME=VALUE`, maybe several times.
+    """Names and values of an option given as `NAME=VALUE`, maybe several times.
 
     Raises:
         click.BadParameter: one has no name, or no sign.

@@ -1,7 +1,7 @@
 """Calls that come together are taken together.
 
 Calls that arrive while the event loop works through what is ready are one batch. So what makes it up depends on the program alone,
-never on time: a wave of rollouts that is started together is a batch, wherever it is computed.
+never on time: a wave of rollouts started together is a batch, wherever it is computed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Gathering[T]:
 
 
 def when_all_gave_up(outcomes: Sequence[asyncio.Future[Any]], then: Callable[[], object]) -> None:
-    """Call `then` once all outcomes of a batch are cancelled, so that nobody waits for it any more."""
+    """Call `then` once all outcomes of a batch are cancelled, so that is not awaited it any more."""
     waited_for = len(outcomes)
 
     def ended(outcome: asyncio.Future[Any]) -> None:

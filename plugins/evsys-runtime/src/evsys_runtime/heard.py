@@ -18,7 +18,7 @@ class Heard:
     _keys: set[tuple[str, int, str | None]] = attrs.field(factory=set)
 
     def hear(self, evaluation: EvaluationResult) -> None:
-        """Note one, when it is told."""
+        """Note one, when it is reported."""
         self._keys.add(_key(evaluation))
 
     def missed(self, ctx: RunContext, evaluations: Iterable[EvaluationResult]) -> Iterator[EvaluationResult]:

@@ -1,4 +1,4 @@
-"""Lines at the bottom of a terminal that are drawn anew in place, one for each thing under way; what stays goes above them."""
+"""Lines at the bottom of a terminal drawn again in place, one for each thing under way; what stays goes above them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LiveLines:
         self._height = 0
 
     def show(self, name: str, text: str) -> None:
-        """Draw the line of `name` anew, or a new one."""
+        """Draw the line of `name` again, or a new one."""
         self._texts[name] = visible(text).replace("\n", " ")
         self._draw()
 
@@ -43,7 +43,7 @@ class LiveLines:
         self._draw(f"{visible(text, styles=True)}\n")
 
     def end(self) -> None:
-        """Leave the lines where they are, so that what is written next comes below; works where nobody looks any more."""
+        """Leave the lines where they are, so that what is written next comes below; works where no one looks any more."""
         if self._height:
             self._texts.clear()
             self._height = 0
@@ -82,7 +82,7 @@ def current_live_lines() -> LiveLines | None:
 
 
 def use_live_lines(table: LiveLines | None) -> None:
-    """Make a table that of this context, and of the tasks that are started from it."""
+    """Make a table that of this context, and of the tasks started from it."""
     _current.set(table)
 
 

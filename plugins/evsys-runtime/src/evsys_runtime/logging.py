@@ -45,7 +45,7 @@ type Event = MutableMapping[str, Any]
 class Console:
     """The stream for people: standard error, looked up at each line, or `stream`.
 
-    Nobody may read it any more (`2>&1 | head`, a terminal that was closed). What is logged isn't worth a run, so from the
+    No one may read it any more (`2>&1 | head`, a closed terminal). What is logged isn't worth a run, so from the
     first line that can't be written on the console is left alone.
     """
 
@@ -100,7 +100,7 @@ def configure(
         console_level: from which level on events are shown to people; None shows none.
         file_level: the same for the file.
         stream: where they are shown; None is standard error.
-        told: events that are shown in another way.
+        told: events shown in another way.
         redactor: knows the secrets; by default those of the environment.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The sampler `cmaes`: an evolution strategy, played anew from the history each time it is asked.
+"""The sampler `cmaes`: an evolution strategy, played again from the history each time it is asked.
 
 Optuna's own sampler of that name keeps its state with the trials of a study. Here the package that it calls is asked and told again from
 the first arm on, with one seed: the same history comes to the same state.

@@ -1,4 +1,4 @@
-"""The search `optuna`: Optuna's samplers, asked anew from the history each time."""
+"""The search `optuna`: Optuna's samplers, asked again from the history each time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ DRAWS = 1_000
 class Optuna:
     """Proposes what a sampler of Optuna makes of the arms so far.
 
-    The study is in memory, and made anew from the history each time it is asked: nothing else is kept, so a search that was
-    interrupted goes on where it was. An arm that failed, or has no score, is the worst one.
+    The study is in memory, and made again from the history each time it is asked: nothing else is kept, so a search that was
+    interrupted continues where it was. An arm that failed, or has no score, is the worst one.
     """
 
     name: ClassVar[str] = "optuna"
@@ -87,7 +87,7 @@ class Optuna:
 
         optuna.logging.set_verbosity(
             optuna.logging.WARNING
-        )  # else it tells of each study, which is one an arm
+        )  # else it reports each study, which is one an arm
         study = optuna.create_study(direction="maximize", sampler=self._sampler(len(history), number))
         study.add_trials(list(_trials(history, space)))
         trial = study.ask()
@@ -100,7 +100,7 @@ class Optuna:
     def _sampler(self, asked: int, number: int) -> Any:
         import optuna
 
-        # Another seed each time: one that began anew would draw the same as before.
+        # Another seed each time: one that began again would draw the same as before.
         seed = random.Random(f"{self.config.seed}/{asked}/{number}").getrandbits(31)
         if self.config.sampler == "random":
             return optuna.samplers.RandomSampler(seed=seed)

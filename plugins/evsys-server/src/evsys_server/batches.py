@@ -1,6 +1,6 @@
 """Sample requests that a client wants computed together.
 
-The last bits of a sample may depend on what is computed beside it, and requests come one by one, in any order. So a client that wants the
+The last bits of a sample may depend on what is computed alongside it, and requests come one by one, in any order. So a client that wants the
 bits of a run in process says beforehand which requests make up a batch. They wait until all of them are there, and go to the
 backend at once, in the order that the client named. One that was refused never comes: once the client says so, the others go without it,
 as they do in process, where a call that is refused was never part of a batch.
@@ -64,7 +64,7 @@ class _Batch:
         return self.size - self.without.total() - len(self.drawings)
 
     def take(self, drawing: Drawing) -> int:
-        """Put a request that is waited for in its place."""
+        """Put a request waited for in its place."""
         place = self.free[drawing.key].pop()
         self.drawings[place] = drawing
         return place
@@ -157,7 +157,7 @@ class Batches:
 
     def _waiting_for(self, sampling: SamplingSession, drawing: Drawing) -> _Batch | None:
         """The batch that a request belongs to. The latest one: who named an earlier one and comes again has given that up."""
-        if not self._open:  # as it is where nobody names batches
+        if not self._open:  # as it is where no one names batches
             return None
         key = drawing.key
         return next(

@@ -52,8 +52,8 @@ class Saved:
 
     Attributes:
         path: its address, `tinker://RUN/KIND/NAME`.
-        run: the model that was trained.
-        kind: `weights` with the optimiser, to go on, or `sampler_weights`.
+        run: the trained model.
+        kind: `weights` with the optimiser, to continue, or `sampler_weights`.
         name: among those of the run.
         spec: the whole model spec, so a resume forgets nothing.
         seed: of the model.
@@ -185,7 +185,7 @@ class CheckpointStore:
             )
         before = self._saved.get(draft.path)
         unique = (
-            f"{draft.name}.{secrets.token_hex(4)}"  # so that a replacement has a folder beside the old one
+            f"{draft.name}.{secrets.token_hex(4)}"  # so that a replacement has a folder alongside the old one
         )
         folder = self._root / draft.run.replace(":", ".") / draft.kind / unique
         make_directory(folder.parent)
@@ -262,13 +262,13 @@ class CheckpointStore:
     def _discard(self, saved: Saved) -> None:
         folder = self._root / saved.folder
         gone = temporary_name(folder)
-        with contextlib.suppress(FileNotFoundError):  # somebody cleaned up by hand
+        with contextlib.suppress(FileNotFoundError):  # someone cleaned up by hand
             folder.rename(gone)  # in one go, so that half a checkpoint is never found
         shutil.rmtree(gone, ignore_errors=True)
 
 
 async def _to_its_end[T](writing: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives. Who is cancelled meanwhile waits for its end: a thread that goes on writing would bring
+    """What a coroutine gives. Who is cancelled meanwhile waits for its end: a thread that continues writing would bring
     back what is removed.
     """
     task = asyncio.get_running_loop().create_task(writing)
@@ -277,12 +277,12 @@ async def _to_its_end[T](writing: Coroutine[Any, Any, T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait((task,))
         if not task.cancelled():
-            task.exception()  # nobody waits for it any more
+            task.exception()  # nothing waits for it any more
         raise
 
 
 def _seal(folder: Path, manifest: Mapping[str, Any], *, durable: bool) -> None:
-    """Write the manifest, last. Where it is to be durable, what a backend wrote survives a power cut too."""
+    """Write the manifest, last. If it is to be durable, what a backend wrote survives a power cut too."""
     if durable:
         with storing(folder):
             for path in folder.rglob("*"):

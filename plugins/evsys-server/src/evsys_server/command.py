@@ -135,7 +135,7 @@ async def _serve(
         if as_json:
             document = {**ready, "backend": options["backend"], "models": list(options["models"])}
             document["key"] = made_key
-            print_json(document, compact=True)  # on one line: nobody can wait for the end of this output
+            print_json(document, compact=True)  # on one line: no one can wait for the end of this output
         else:
             models = ", ".join(options["models"])
             echo(f"Serving {models} on {base_url} (OpenAI clients: {base_url}/v1). Ctrl-C stops.")

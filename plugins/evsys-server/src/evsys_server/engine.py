@@ -1,4 +1,4 @@
-"""The backend behind the server: made anew by its kind for each model that is trained or restored."""
+"""The backend behind the server: made again by its kind for each model that is trained or restored."""
 
 from __future__ import annotations
 

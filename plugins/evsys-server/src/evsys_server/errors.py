@@ -20,7 +20,7 @@ type Category = Literal["user", "server", "unknown"]
 
 
 class RefusedError(Exception):
-    """A request that is refused at once: the HTTP status, and why."""
+    """A request refused at once: the HTTP status, and why."""
 
     def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What the client is told: what happened, files by their names alone. Where they lie is nobody's business but the server's."""
+    """The message for the client: what happened, files by their names alone. Where they lie is no one's business but the server's."""
     text = reason_of(error)
     if isinstance(error, RefusedError):
         return text  # our own words, with what the client asked for

@@ -214,7 +214,7 @@ class Handlers:
 
 
 class _UnreadError(RefusedError):
-    """A body that was read in part."""
+    """A body read in part."""
 
     def __init__(self, error: BodyError) -> None:
         hint = "; send fewer examples at a time" if error.status == 413 else ""

@@ -17,11 +17,11 @@ class Limits:
         sample_bytes: longest body of a sample request, or of a batch's names; then 413.
         document_bytes: longest body of anything else; then 413.
         sessions: sessions that last at once; then 429.
-        outstanding: requests whose answers nobody has fetched yet; then 429.
+        outstanding: requests whose answers no one has fetched yet; then 429.
         sampling: sample requests that are drawn or wait for it at once, each of as many samples as it asks for; then 429.
         waiting: training requests of one model that wait for their turn; then 429.
         waiting_bytes: bytes of those.
-        models: models that are trained at once; then 400.
+        models: models trained at once; then 400.
         live_samplers: snapshots kept in memory; others are restored when they are asked.
         unnamed_samplers: snapshots without a name that a session keeps on disk; the least recently used goes first.
         poll_seconds: how long a request for an answer is held; clients ask again.

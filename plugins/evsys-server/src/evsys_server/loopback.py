@@ -18,10 +18,10 @@ type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @web.middleware
 async def loopback_only(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Refuse what a web page of somebody else may have sent.
+    """Refuse what a web page of someone else may have sent.
 
     The listening address isn't enough: a page may post to it from the user's browser, which then names the page as the
-    origin, or may let its own name lead to it, which then stands in `Host`.
+    origin, or may let its own name lead to it, which then is in `Host`.
     """
     hosts = request.headers.getall("Host", [])
     if len(hosts) != 1 or not _is_loopback_url(f"//{hosts[0]}"):

@@ -73,7 +73,7 @@ class TrainedModel:
         return json_answer({"type": "create_model", "model_id": self.id})
 
     async def load(self, path: str, *, with_optimizer: bool) -> Answer:
-        """Go on from a checkpoint, as it was trained: what was here before is let go."""
+        """Continue from a checkpoint, as it was trained: what was here before is let go."""
         saved = self.store.find(path)
         if saved.spec.name != self.spec.name:
             raise RefusedError(
@@ -151,7 +151,7 @@ class TrainedModel:
         return await self.store.save(draft, self.client, overwrite=overwrite)
 
     async def save_for_session(self, name: str) -> Saved:
-        """Write what its session samples from, and nobody else."""
+        """Write what its session samples from, and no one else."""
         path = f"{SCHEME}{self.id}/sampler_weights/.{name}"  # a name that no client can choose
         draft = attrs.evolve(self._draft(path, "sampler_weights", name), session=self.session_id)
         return await self.store.save(draft, self.client, overwrite=True, durable=False)

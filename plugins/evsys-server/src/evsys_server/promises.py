@@ -73,7 +73,7 @@ class Promise:
                 self._waiting.set_result(None)
 
     async def fulfil(self, work: Awaitable[Answer]) -> None:
-        """Wait for the work and end as it ends. Only a cancellation that was asked for passes: nobody would settle it otherwise."""
+        """Wait for the work and end as it ends. Only a cancellation asked for passes: no one would settle it otherwise."""
         try:
             self.settle(await work)
         except PLUGIN_FAILURES as exc:  # what a backend raises is the client's answer
@@ -86,7 +86,7 @@ class Promise:
             self._fail(error, "server")
 
     def _fail(self, error: BaseException, category: Category) -> None:
-        # Requests that are computed together fail with one error, which is one thing to tell.
+        # Requests computed together fail with one error, which is one thing to tell.
         if category == "server" and self.log is not None and not vars(error).get(_TOLD):
             vars(error)[_TOLD] = True
             self.log.error("request.failed", request=self.id, reason=reason_of(error), exc_info=error)
@@ -120,7 +120,7 @@ class Promises:
 
     @property
     def outstanding(self) -> int:
-        """Promises whose answer nobody has fetched yet."""
+        """Promises whose answer no one has fetched yet."""
         return len(self._promises) - len(self._fetched)
 
     def find(self, id: str) -> Promise | None:

@@ -21,7 +21,7 @@ from evsys_server.sessions import Session
 __all__ = ["Rest"]
 
 OWNER = "local"
-"""Nobody else's: this server knows one user."""
+"""No one else's: this server knows one user."""
 
 MOST_LISTED = 1000
 _TYPES = {"weights": "training", "sampler_weights": "sampler"}
@@ -216,7 +216,7 @@ def _words(session: Session) -> dict[str, str] | None:
 
 
 def _page[T](request: web.Request, items: Sequence[T]) -> tuple[Sequence[T], dict[str, int]]:
-    """The part of a list that a request asks for, with what the client goes on by."""
+    """The part of a list that a request asks for, with what the client continues by."""
     try:
         offset = max(0, int(request.query.get("offset", "0")))
         limit = min(MOST_LISTED, max(0, int(request.query.get("limit", "20"))))

@@ -38,7 +38,7 @@ class Samplers:
     Args:
         engine: restores what isn't in memory.
         store: where checkpoints lie.
-        most_live: snapshots in memory beside the base models; the least recently used goes first.
+        most_live: snapshots in memory alongside the base models; the least recently used goes first.
     """
 
     def __init__(self, engine: Engine, store: CheckpointStore, *, most_live: int = 8) -> None:
@@ -86,7 +86,7 @@ class Samplers:
                 await self._close(live)
 
     async def _hold(self, source: str) -> _Live:
-        """The snapshot of a source with one user more, so that nobody closes it from now on."""
+        """The snapshot of a source with one user more, so that no one closes it from now on."""
         if source not in self._live:
             lock = self._locks.setdefault(source, asyncio.Lock())
             async with lock:
@@ -106,7 +106,7 @@ class Samplers:
         try:
             await self._make_room()
             client = await prepared.client.sampling_client()
-        except BaseException:  # nobody else knows of it
+        except BaseException:  # no one else knows of it
             await self._engine.release(prepared)
             raise
         self._live[source] = _Live(client=client, prepared=prepared)
@@ -130,7 +130,7 @@ class Samplers:
             await self._close(live)
 
     async def drop_owner(self, owner: str) -> None:
-        """Forget the snapshots of a model that is unloaded: all of them, also where one can't be closed, which is raised then."""
+        """Forget the snapshots of an unloaded model: all of them, also where one can't be closed, which is raised then."""
         failed: BaseException | None = None
         for source in [name for name, live in self._live.items() if live.owner == owner]:
             try:

@@ -1,4 +1,4 @@
-"""Requests that sample: each gets a promise at once, and all are drawn beside each other."""
+"""Requests that sample: each gets a promise at once, and all are drawn alongside each other."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _encoded(result: SampleResult, wanted: _Wanted) -> bytes:
 
 
 def _stops(value: object, ends: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Stop texts and ids: nothing said means the model's own ends, ids alone replace those, texts come beside them."""
+    """Stop texts and ids: nothing said means the model's own ends, ids alone replace those, texts come alongside them."""
     if value is None:
         return (), ends
     found = [value] if isinstance(value, str) else value

@@ -70,7 +70,7 @@ class Service:
             )
 
     def start(self, promise: Promise, work: Awaitable[Answer]) -> None:
-        """Work on a promise beside everything else, until its session ends."""
+        """Work on a promise alongside everything else, until its session ends."""
         task = asyncio.get_running_loop().create_task(promise.fulfil(work))
         own = self._tasks.setdefault(promise.session_id, set())
         own.add(task)
@@ -78,13 +78,13 @@ class Service:
 
     @property
     def working(self) -> int:
-        """Promises that are worked on beside the models' turns."""
+        """Promises worked on alongside the models' turns."""
         return sum(map(len, self._tasks.values()))
 
     async def end(self, session: Session, status: Mapping[str, Any]) -> None:
         """End a session: what it waits for fails, what it holds is freed. Its checkpoints stay.
 
-        Goes on when who asked for it goes away.
+        Continues when who asked for it goes away.
         """
         if session.status is not None:
             return
@@ -139,7 +139,7 @@ class Service:
             self._tidy(self.store.expire)
 
     async def end_all(self) -> None:
-        """End all sessions, so that whoever waits is told."""
+        """End all sessions, so that waiting callers get an error."""
         for session in self.sessions.lasting():
             await self.end(session, {"type": "cancelled", "detail": "the server was stopped"})
         if self._ending:

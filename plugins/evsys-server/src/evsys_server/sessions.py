@@ -41,9 +41,9 @@ class Session:
         id: as the server made it.
         fields: what the client said of itself.
         created: seconds since 1970.
-        seen: when it was last heard of, on a clock that only goes on.
+        seen: when it was last heard of, on a clock that only continues.
         status: `None` while it lasts, else how it ended, as the wire says it.
-        models: ids of the models that were made in it, in order.
+        models: ids of the models made in it, in order.
         samplers: its sampling sessions by id, the last used at the end.
     """
 
@@ -65,7 +65,7 @@ class Sessions:
     """All sessions of a server.
 
     Args:
-        clock: seconds on a clock that only goes on.
+        clock: seconds on a clock that only continues.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:

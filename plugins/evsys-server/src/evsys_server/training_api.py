@@ -102,7 +102,7 @@ class TrainingApi:
         return promise
 
     def forward_backward(self, body: bytes) -> Promise:
-        """A pass over a batch. What is wrong with it is told by its answer, so that the order of requests goes on."""
+        """A pass over a batch. What is wrong with it is reported by its answer, so that the order of requests continues."""
         address = read_address(body)
         if address is None:
             raise RefusedError(400, "the body names no model and no sequence id")

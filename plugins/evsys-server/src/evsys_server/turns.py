@@ -25,8 +25,8 @@ class _Turn:
 class Turns:
     """A queue that waits for the next sequence id.
 
-    A client may give up between two ids, and a dispatch may get lost for good. Then nobody waits for ever: after
-    `patience` seconds without the missing id, what came after it fails and the order goes on behind it.
+    A client may give up between two ids, and a dispatch may get lost for good. Then nothing waits for ever: after
+    `patience` seconds without the missing id, what came after it fails and the order continues behind it.
 
     Args:
         first: the first id.

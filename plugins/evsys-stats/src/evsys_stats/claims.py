@@ -55,7 +55,7 @@ def name_of_test(paired: Paired, effect: float, *, both_sides: bool = False) -> 
 
 
 def boundaries(margin: float) -> tuple[float, ...]:
-    """The effects that are tested with a margin: an interval agrees with each of these tests."""
+    """The effects tested with a margin: an interval agrees with each of these tests."""
     return (0.0,) if margin == 0 else (-margin, 0.0, margin)
 
 

@@ -1,6 +1,6 @@
 """Corrections for several comparisons in one experiment: p-values and intervals that hold for all of them together.
 
-All are single-step, so that a p-value and the interval beside it say the same: a corrected p-value is at most the level exactly if the interval leaves
+All are single-step, so that a p-value and the interval alongside it say the same: a corrected p-value is at most the level exactly if the interval leaves
 out no effect. Step-down p-values (Holm 1979) are smaller for all but the best arm, but have no intervals that agree with them.
 """
 

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _ROUNDING = 1e-12
-"""A spread below this part of the residuals' squares is a zero that was computed."""
+"""A spread below this part of the residuals' squares is a computed zero."""
 
 _FARTHEST = 2.0**20
 """An interval that ends nowhere within so many standard errors has no end."""

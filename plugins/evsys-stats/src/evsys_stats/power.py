@@ -1,6 +1,6 @@
 """What a comparison could have seen: the smallest effect that it detects, and how many tasks would settle it.
 
-A standard error is estimated from the differences that came up. Where fewer units (tasks, or clusters) differ than the test
+A standard error is estimated from the differences that came up. If fewer units (tasks, or clusters) differ than the test
 needs for significance, that estimate is not evidence, zero least of all; what counts then is the design: its number of units,
 and the share of them that would have to differ.
 """

@@ -132,7 +132,7 @@ def errors_with(
     *,
     trained: bool = True,
 ) -> tuple[float, Seeds]:
-    """As `two_way_errors`, with a deviation between runs that is known from others; one run a side is enough.
+    """As `two_way_errors`, with a deviation between runs known from others; one run a side is enough.
 
     The squared error by seed is the squared deviation times 1/S + 1/T. Of it and that by task, both count the sampling of rollouts, whose
     part is subtracted.
@@ -171,7 +171,7 @@ def recipe_claim(
     """What may be said of the recipes behind a comparison of their training runs, `checkpoint`.
 
     Three tests, of which the least certain speaks: the two-way t over seeds and tasks; the exact permutation of seeds where both
-    arms have some and its floor isn't above `corrected_level`; and the comparison of these very runs, since nobody knows more
+    arms have some and its floor isn't above `corrected_level`; and the comparison of these very runs, since no one knows more
     about a recipe than about the runs that he has. The p-value is the largest of theirs, the interval holds all of theirs,
     so that the two agree.
 
@@ -184,7 +184,7 @@ def recipe_claim(
         level: of the interval.
         corrected_level: of one comparison after correction for all.
         largest: the largest difference that there can be, beyond which no interval goes; None where that isn't known.
-        errors: by a deviation that is known from other runs, see `errors_with`; None for that of these runs.
+        errors: by a deviation known from other runs, see `errors_with`; None for that of these runs.
     """
     total, seeds = errors or two_way_errors(arm, baseline, clusters)
     error, effect = math.sqrt(total), checkpoint.effect

@@ -32,7 +32,7 @@ def t_quantile(probability: float, freedom: float) -> float:
 def studentized_maximum(count: int, freedom: int, level: float) -> float:
     """What the largest of `count` independent |t| that share their error of `freedom` degrees exceeds with probability `level`.
 
-    It holds for correlated ones, too (Sidak 1967). With one it is Student's quantile. Source: Stoline & Ury 1979, "Tables of the studentized
+    It holds for correlated ones as well (Sidak 1967). With one it is Student's quantile. Source: Stoline & Ury 1979, "Tables of the studentized
     maximum modulus distribution".
     """
     errors = [

@@ -101,7 +101,7 @@ class PrintProgress:
         self._about = _about(estimate)
         steps = "an open number of steps" if total_steps is None else _steps(total_steps)
         left = estimate.get("steps", total_steps) if estimate and total_steps is not None else total_steps
-        if left != total_steps:  # it goes on, and what is estimated is the rest
+        if left != total_steps:  # it continues, and what is estimated is the rest
             steps += f", {left:.0f} of them left"
         if self._table is not None:
             self._table.show(ctx.run_id, f"{steps}{_expected(estimate)}")
@@ -227,7 +227,7 @@ class PrintProgress:
     def _line(self, text: str) -> None:
         """Write a line that stays: above the table, below the live line of training, in place of that of scorings.
 
-        Terminals are kept in files, too, so what a plugin or a service says of a failure is shown without secrets.
+        Terminals are kept in files as well, so what a plugin or a service says of a failure is shown without secrets.
         """
         text = visible(self._redactor.text(text))
         if self._table is not None:

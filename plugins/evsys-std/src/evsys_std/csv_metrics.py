@@ -32,7 +32,7 @@ _SCORE_COLUMNS = (
 class CsvMetrics:
     """Writes `metrics.csv`, a row a step, and `scores.csv`, a row for each metric of each scoring, into a run's folder.
 
-    A resumed run goes on in the same files; `attempt` tells the rows of a step that was trained twice apart.
+    A resumed run continues in the same files; `attempt` tells the rows of a step that was trained twice apart.
     """
 
     name: ClassVar[str] = "csv_metrics"
@@ -139,7 +139,7 @@ class Table:
         self._release = weakref.finalize(self, os.close, self._descriptor)
 
     def _take_up(self) -> None:
-        """Go on with what an earlier attempt wrote, or start."""
+        """Continue with what an earlier attempt wrote, or start."""
         if self.path.exists():
             with storing(self.path, "read"):
                 text = self.path.read_bytes().decode("utf-8", errors="replace")

@@ -27,8 +27,8 @@ _LOOK_SECONDS = 0.1
 class EarlyStopping:
     """Asks a run to stop once its monitored metric hasn't improved for so many judgements.
 
-    Scores are judged in the order of their steps, whenever they arrive. Where a run is `deterministic`, a step waits for the
-    scores before it, so that every rerun stops at the same step; elsewhere training goes on meanwhile.
+    Scores are judged in the order of their steps, whenever they arrive. If a run is `deterministic`, a step waits for the
+    scores before it, so that every rerun stops at the same step; elsewhere training continues meanwhile.
     """
 
     name: ClassVar[str] = "early_stopping"

@@ -84,7 +84,7 @@ def _listing(root: Path) -> str:
 
 
 class InMemoryStore:
-    """Datasets that are given as parameters; for tests and small experiments."""
+    """Datasets given as parameters; for tests and small experiments."""
 
     name: ClassVar[str] = "in_memory"
     conformance: ClassVar[Mapping[str, Any]] = {
@@ -103,7 +103,7 @@ class InMemoryStore:
         self.config = self.Config(**fields)
 
     async def pull(self, ref: str) -> Iterable[Row]:
-        """Copies of the rows, so nobody changes what the next one pulls.
+        """Copies of the rows, so no one changes what the next one pulls.
 
         Raises:
             StoreError: no dataset of this name.

@@ -27,7 +27,7 @@ __all__ = ["Bounds", "Part", "SandboxError", "TimeLeft", "pool", "run_program", 
 
 START_SECONDS = 60.0
 MOST_OUTPUT = 4 << 20
-"""Bytes that are read of what a process writes; more is too much."""
+"""Bytes read of what a process writes; more is too much."""
 
 
 @cache

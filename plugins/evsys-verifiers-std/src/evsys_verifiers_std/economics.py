@@ -41,13 +41,13 @@ class CostPerTask(_PerTask):
     name: ClassVar[str] = "cost_per_task"
 
     def of(self, rollout: Rollout) -> float:
-        """The price of its tokens, 0 where it used none, NaN where nobody knows the price."""
+        """The price of its tokens, 0 where it used none, NaN where no one knows the price."""
         usage = rollout.usage
         return math.nan if usage.without_price else usage.cost_usd or 0.0
 
 
 class TimePerTask(_PerTask):
-    """Seconds of one attempt at a task, from its start to its answer, beside all others in flight."""
+    """Seconds of one attempt at a task, from its start to its answer, alongside all others in flight."""
 
     name: ClassVar[str] = "time_per_task"
 

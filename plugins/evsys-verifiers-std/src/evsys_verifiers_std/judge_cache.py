@@ -1,4 +1,4 @@
-"""Verdicts that were paid for once: kept by the content of the question, the model and the number of the vote."""
+"""Verdicts paid for once: kept by the content of the question, the model and the number of the vote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JudgeCache:
         self._root = (cache_root() if root is None else root) / "judgements"
 
     def get(self, key: str) -> str | None:
-        """What the judge said, None where nobody has asked. A file that can't be read, or isn't whole, is none."""
+        """What the judge said, None where no one has asked. A file that can't be read, or isn't whole, is none."""
         try:
             kept = json.loads(self._path(key).read_text(encoding="utf-8"))
         except (OSError, ValueError):

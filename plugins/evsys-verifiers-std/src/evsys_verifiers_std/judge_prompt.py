@@ -43,7 +43,7 @@ class UnreadableVerdictError(Exception):
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """All that a judge is told. `task` and `reference` are left out where they are None."""
+    """All that a judge receives. `task` and `reference` are left out where they are None."""
 
     rubric: str
     answer: str

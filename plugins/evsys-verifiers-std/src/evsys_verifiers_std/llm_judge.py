@@ -85,7 +85,7 @@ class _Vote:
 class LlmJudge(Configured):
     """A model's score of the answer by a rubric, from 0 to 1. Several votes are joined to one.
 
-    What judging took is in the `usage` of the score, apart from the model's own. Where the judge fails, or more than half of
+    What judging took is in the `usage` of the score, apart from the model's own. If the judge fails, or more than half of
     its votes can't be read, there is no score. Clients are those of the registry that is current when this one is made.
     """
 

@@ -33,8 +33,8 @@ class MathEqualParams:
 class MathEqual(Configured):
     r"""1.0 when the answer is mathematically equal to what is expected: `1/2`, `\frac{1}{2}` and `0.5` are.
 
-    The answer is what stands in `\boxed{}`, else in LaTeX marks, else the last number. Reading and comparing is math-verify's
-    (on SymPy), in a process of its own that is stopped at the deadline.
+    The answer is what is in `\boxed{}`, else in LaTeX marks, else the last number. Reading and comparing is math-verify's
+    (on SymPy), in a process of its own stopped at the deadline.
     """
 
     name: ClassVar[str] = "math_equal"

@@ -37,7 +37,7 @@ class NumericParams:
 class Numeric(Configured):
     """1.0 when the number in the answer is the expected one.
 
-    Where the expectation has a unit, the answer needs one that measures the same, and is converted. Where it has none,
+    If the expectation has a unit, the answer needs one that measures the same, and is converted. Where it has none,
     units in the answer don't matter.
     """
 

@@ -23,7 +23,7 @@ type Mark = Literal[".", ","]
 MOST_DIGITS = 1_000
 MOST_EXPONENT = 1_000
 MOST_BITS = 100_000
-"""Beyond these a text is not a number that anybody wrote on purpose, and exact arithmetic would take long."""
+"""Beyond these a text is not a number that anyone wrote on purpose, and exact arithmetic would take long."""
 
 
 class Quantity(NamedTuple):
@@ -73,7 +73,7 @@ _SCALE_WORD = re.compile(r"[\s-]?(thousand|million|billion|trillion)s?\b", re.IG
 _SCALE_LETTER = re.compile(r"([kK]|M|B|[Mm]n|[Bb]n)\b")
 
 _REST = 200
-"""Characters after a number that are looked at for its unit."""
+"""Characters after a number looked at for its unit."""
 
 _MINUS = "\u2212\ufe63\uff0d-"
 _SIGN = rf"[+{_MINUS}]"
@@ -146,7 +146,7 @@ def quantities_in(text: str, mark: Mark = ".") -> Iterator[Quantity]:
 
 
 def _scale(match: re.Match[str], rest: str) -> tuple[int, int] | None:
-    """The power of ten that a word or letter after a number stands for, and its length; None if there is none.
+    """The power of ten that a word or letter after a number represents, and its length; None if there is none.
 
     A letter counts if it touches the number and is not a unit (`5K` are kelvins), or if the number is an amount of money.
     """
@@ -223,7 +223,7 @@ def expected_quantities(expected: Any, mark: Mark = ".") -> list[Expected]:
 
 
 def exact(number: float) -> Fraction:
-    """A float by its shortest text: 0.1 stands for a tenth, not for the nearest binary fraction.
+    """A float by its shortest text: 0.1 represents a tenth, not for the nearest binary fraction.
 
     Raises:
         ValueError: it isn't finite.

@@ -1,4 +1,4 @@
-"""Processes for code that nobody trusts: in a bubblewrap sandbox, or with limits alone where that is allowed."""
+"""Processes for code that no one trusts: in a bubblewrap sandbox, or with limits alone where that is allowed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A filter of system calls for the sandbox: no new process, and nothing that keeps memory that no limit counts.
 
-A limit of processes alone holds nobody whose user is root outside, which a sandbox's user often is.
+A limit of processes alone holds no one whose user is root outside, which a sandbox's user often is.
 """
 
 from __future__ import annotations

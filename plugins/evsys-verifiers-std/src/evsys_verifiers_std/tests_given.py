@@ -17,7 +17,7 @@ _CALL_KEYS = frozenset({"args", "kwargs", "returns"})
 
 
 class Settings(Protocol):
-    """Where tests may come from beside the task."""
+    """Where tests may come from alongside the task."""
 
     @property
     def tests(self) -> Any:
@@ -144,7 +144,7 @@ _DEFINING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, 
 
 
 def _check_code(where: str, code: ast.Module, entry_point: str | None) -> None:
-    """Refuse code that does nothing, or only defines what nobody calls."""
+    """Refuse code that does nothing, or only defines what no one calls."""
     doing = [
         part
         for part in code.body

@@ -180,7 +180,7 @@ def _factors(text: str) -> Iterator[_Factor]:
             continue
         name = match["name"]
         if name is None or (name in _ENGLISH and not joined):
-            return  # a power of nothing, or the sentence that goes on
+            return  # a power of nothing, or the sentence that continues
         if name.casefold() in _WORDS and raised == 1:
             raised = _WORDS[name.casefold()]
             continue

@@ -172,7 +172,7 @@ class RegexMatch(Configured):
         )
 
     def oracle(self, expected: Any, params: Mapping[str, Any]) -> None:
-        """None: a pattern doesn't tell what it matches."""
+        """None: a pattern doesn't show what it matches."""
         return
 
     def check(self, expected: Any) -> None:

@@ -1,4 +1,4 @@
-"""Ending a computation that nobody waits for any more: a flag that is looked at between small pieces of work."""
+"""Ending a computation that is not awaited any more: a flag looked at between small pieces of work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EXITING = threading.Event()
 
 
 class AbortedError(Exception):
-    """A computation ended early because it was asked to. Internal: whoever set the flag knows, nobody else sees it."""
+    """A computation ended early because it was asked to. Internal: whoever set the flag knows, no one else sees it."""
 
 
 class Abort:

@@ -34,7 +34,7 @@ class Arrays:
         versions: of the library, for the record.
         workers: threads that share a batch, where nothing else is asked for; None is one a CPU.
         out_of_memory: what is raised where there is no memory left.
-        free_bytes: memory that is left; None where nobody knows.
+        free_bytes: memory that is left; None where no one knows.
         wait: return when everything asked for is computed.
         put: a numpy array as one of this table.
         host: an array of this table as numpy's.

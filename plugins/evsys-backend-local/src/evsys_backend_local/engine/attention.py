@@ -53,7 +53,7 @@ class Attention:
         xp = self.xp = ws.xp
         self.masks = [xp.put(block.mask) for block in pack.blocks]
         self.outside = [xp.put(block.outside) for block in pack.blocks]
-        #: Where it isn't None, the keys are a view of rows from there on instead of a copy.
+        #: If it isn't None, the keys are a view of rows from there on instead of a copy.
         self.first = [_first_key(block) for block in pack.blocks]
         sizes = [shape.heads * (block.end - block.start) * block.keys for block in pack.blocks]
         self.offsets = np.concatenate([[0], np.cumsum(sizes)]).tolist()

@@ -1,6 +1,6 @@
 """Token-by-token decoding of many samples at once, with the prompts' keys and values shared by their samples.
 
-Samples stand in slots ``[groups, slots]``; the slots of one group continue the same prompt and read one copy of its
+Samples are in slots ``[groups, slots]``; the slots of one group continue the same prompt and read one copy of its
 keys and values. When enough samples have finished, the others move together.
 """
 
@@ -46,11 +46,11 @@ class PromptCache:
 
 @attrs.frozen(kw_only=True)
 class Slots:
-    """Which sample stands where.
+    """Which sample is where.
 
     Attributes:
         prompts: ``[groups]`` prompt of each group.
-        samples: ``[groups, slots]`` sample of each slot, -1 where nobody stands.
+        samples: ``[groups, slots]`` sample of each slot, -1 where no one stands.
     """
 
     prompts: IntArray
@@ -65,7 +65,7 @@ def arrange(prompt_of: IntArray, samples: IntArray) -> Slots:
         samples: the samples that take part, ascending.
     """
     prompts, counts = np.unique(prompt_of[samples], return_counts=True)
-    # A group costs about a tenth of a slot (its prompt is read once more), an idle slot as much as a busy one.
+    # A group costs about a tenth of a slot (its prompt is read again), an idle slot as much as a busy one.
     best = min(
         (int(size) for size in np.unique(counts)),
         key=lambda size: float((-(-counts // size)).sum() * (size + 0.1)),
@@ -195,7 +195,7 @@ class Decoder:
         rows = self.slots.samples.size
         per_group = self.slots.samples.shape[1]
         positions = np.repeat(self.cache.lengths[self.slots.prompts] + self.generated, per_group)
-        # Who has finished stands there until slots are arranged anew, perhaps beyond the end of its context.
+        # Who has finished is there until slots are arranged again, perhaps beyond the end of its context.
         at = self.xp.put(np.minimum(positions, len(self.rope[0]) - 1))
         cos, sin = self.rope[0][at][:, None], self.rope[1][at][:, None]
         x = ws.take("decode_x", rows, shape.dim)

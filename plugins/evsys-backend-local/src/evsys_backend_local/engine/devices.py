@@ -20,7 +20,7 @@ _OR_CPU = "or leave `device` out: the CPU computes without torch"
 
 
 def require_device(device: Device) -> None:
-    """See that a device that was asked for by name is there.
+    """See that a device asked for by name is there.
 
     Raises:
         PluginLoadError: torch isn't installed, is broken, or finds no GPU.

@@ -105,7 +105,7 @@ class Engine:
         return Trainable(self.weights, lora)
 
     def create_full(self) -> Trainable:
-        """A copy of the base weights, all of them trained. Takes five times their memory, and once more a worker.
+        """A copy of the base weights, all of them trained. Takes five times their memory, and again a worker.
 
         Raises:
             NotEnoughMemoryError: that isn't free.
@@ -186,7 +186,7 @@ class Engine:
     def sample(
         self, model: Trainable | Snapshot, requests: Sequence[SampleRequest], *, abort: Abort | None = None
     ) -> list[SampleOutput]:
-        """Answer requests in one batch; see :class:`SampleRequest`. A snapshot stays fixed while training goes on.
+        """Answer requests in one batch; see :class:`SampleRequest`. A snapshot stays fixed while training continues.
 
         A prompt that begins as an earlier one of the same snapshot did isn't computed again from its start.
         """

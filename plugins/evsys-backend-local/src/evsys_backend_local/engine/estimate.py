@@ -33,7 +33,7 @@ _STEP_SECONDS = 3e-4
 #: Bytes of a sampled sequence for each token that it may choose: logits, and what is drawn from, in float64.
 _CHOICE_BYTES = 16
 
-#: Prompts that are answered at a time, for the estimate of what sampling needs.
+#: Prompts answered at a time, for the estimate of what sampling needs.
 PROMPTS = 16
 
 
@@ -42,7 +42,7 @@ def measure_roof(
 ) -> float:
     """Float32 operations per second and core of a matrix product (1024 x 576 x 1536), best of what fits the time.
 
-    Of a GPU, operations per second of it all. By the wall's clock it is what this machine gives now; by ``time.thread_time``, what it gives when nobody else computes.
+    Of a GPU, operations per second of it all. By the wall's clock it is what this machine gives now; by ``time.thread_time``, what it gives when no one else computes.
     """
     rng = np.random.default_rng(0)
     x = xp.put(rng.random((1024, 576), np.float32))
@@ -108,7 +108,7 @@ class Sampled:
         answers: how many.
         answer_tokens: of each.
         at_once: how many are sampled at a time.
-        read_rows: rows of forward passes beside training, for a teacher or a reference.
+        read_rows: rows of forward passes alongside training, for a teacher or a reference.
     """
 
     prompt_tokens: int
@@ -198,7 +198,7 @@ def _share(shape: ModelShape) -> float:
 class Estimate:
     """Seconds of training, right within a factor of about two, and bytes at the peak of a run, within about 15 %.
 
-    Where training samples, that much holds if all answers are as long as they may be; it is less as they are shorter.
+    If training samples, that much holds if all answers are as long as they may be; it is less as they are shorter.
     """
 
     seconds: float

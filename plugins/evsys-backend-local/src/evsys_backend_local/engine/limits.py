@@ -17,7 +17,7 @@ MAX_PARAMETERS = 2_000_000_000
 """Above this many parameters a CPU is the wrong machine; loading is refused."""
 
 MAX_CONTEXT = 8192
-"""Longest sequence, whatever the model could do: training keeps a row of activations for each token."""
+"""Longest sequence, regardless of the model could do: training keeps a row of activations for each token."""
 
 MAX_TREE_ROWS = 8192
 """Most rows that are computed together: sequences with a common beginning, or one long sequence."""
@@ -27,7 +27,7 @@ PREFIX_CACHE_MB = 256
 
 
 class InvalidInputError(BackendError, ValueError):
-    """What was asked for can't be computed, whatever the model: a token that it doesn't have, a temperature below 0."""
+    """What was asked for can't be computed, regardless of the model: a token that it doesn't have, a temperature below 0."""
 
 
 class ContextTooLongError(InvalidInputError):

@@ -100,7 +100,7 @@ class SampleRequest:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Sample:
-    """One continuation. ``logprobs`` are the model's own at temperature 1, whatever the sampling settings."""
+    """One continuation. ``logprobs`` are the model's own at temperature 1, regardless of the sampling settings."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -271,7 +271,7 @@ class _Wave:
         return chosen
 
     def _record(self, samples: IntArray, chosen: IntArray) -> IntArray:
-        """Append the drawn tokens; returns the samples that go on, ascending."""
+        """Append the drawn tokens; returns the samples that continue, ascending."""
         alive: list[int] = []
         for sample, token in zip(samples.tolist(), chosen.tolist(), strict=True):
             own = self.tokens[sample]

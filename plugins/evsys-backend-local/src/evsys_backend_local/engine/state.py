@@ -1,7 +1,7 @@
 """Saves and restores what is trained: adapters in the PEFT layout, whole models by Hugging Face names, the optimiser.
 
 A folder holds `adapter_model.safetensors` with `adapter_config.json`, or `model.safetensors` when the whole model is
-trained, and `optimizer.safetensors` for going on.
+trained, and `optimizer.safetensors` for continuing.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class DaemonExecutor(Executor):
             thread.start()
         _EXECUTORS.add(self)
         _THREADS.update(self._threads)
-        # Threads hold the queue alone, so that they end when nobody holds the executor any more.
+        # Threads hold the queue alone, so that they end when no one holds the executor any more.
         weakref.finalize(self, _end, self._tasks, count).atexit = False
 
     def submit[T, **P](self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -98,7 +98,7 @@ def _run(future: Future[Any], call: Callable[[], Any]) -> None:
         return
     try:
         result = call()
-    except BaseException as error:  # whoever waits gets it, a loss's SystemExit too; the thread goes on
+    except BaseException as error:  # whoever waits gets it, a loss's SystemExit too; the thread continues
         future.set_exception(error)
     else:
         future.set_result(result)

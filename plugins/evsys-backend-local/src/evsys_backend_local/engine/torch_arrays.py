@@ -59,7 +59,7 @@ def torch_arrays(name: str | torch.device) -> Arrays:
     def free_bytes() -> int | None:
         if not on_gpu:
             return memory.available_bytes()
-        # What torch holds in reserve is free for it, too.
+        # What torch holds in reserve is free for it as well.
         reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0] + reserve)
 

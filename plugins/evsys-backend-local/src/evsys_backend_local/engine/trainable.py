@@ -50,7 +50,7 @@ class Trainable:
         adam: optimiser state.
         version: optimiser steps of this run behind the weights; whoever restores a run sets it. The optimiser may have
             done more, in a run that these weights come from.
-        average: running mean of the parameters, flat like ``params``; None until somebody asks for it.
+        average: running mean of the parameters, flat like ``params``; None until someone asks for it.
     """
 
     def __init__(self, weights: BaseWeights, lora: LoraParams | None) -> None:

@@ -33,7 +33,7 @@ _PROCESS = threading.RLock()
 
 @cache
 def _process_blas() -> tuple[ThreadpoolController, dict[str, Any]]:
-    """The controller, and what the process's BLAS was before anybody limited its threads."""
+    """The controller, and what the process's BLAS was before anyone limited its threads."""
     controller = ThreadpoolController()
     libraries = [entry for entry in controller.info() if entry.get("user_api") == "blas"]
     return controller, dict(libraries[0]) if libraries else {}

@@ -1,4 +1,4 @@
-"""LoRA adapters in the layout of PEFT: `adapter_config.json` beside `adapter_model.safetensors`.
+"""LoRA adapters in the layout of PEFT: `adapter_config.json` alongside `adapter_model.safetensors`.
 
 The layout is that of https://github.com/huggingface/peft; adapters written here load there, and the other way round.
 """

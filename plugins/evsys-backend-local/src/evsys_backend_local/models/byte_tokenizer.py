@@ -9,12 +9,12 @@ from pathlib import Path
 from evsys_runtime.rendering.templates import CHATML
 from evsys_runtime.rendering.tokenizers import ByteTokenizer
 
-#: Bytes that stand for themselves in byte-level vocabularies; the others get characters from 256 on, in order.
+#: Bytes that represent themselves in byte-level vocabularies; the others get characters from 256 on, in order.
 _PRINTABLE = frozenset([*range(33, 127), *range(161, 173), *range(174, 256)])
 
 
 def byte_characters() -> list[str]:
-    """The character that stands for each byte in byte-level vocabularies (the table of GPT-2)."""
+    """The character that represents each byte in byte-level vocabularies (the table of GPT-2)."""
     others = iter(range(256, 512))
     return [chr(byte if byte in _PRINTABLE else next(others)) for byte in range(256)]
 

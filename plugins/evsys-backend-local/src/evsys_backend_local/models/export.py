@@ -244,7 +244,7 @@ def merge_adapter(weights: BaseWeights, lora: LoraParams) -> None:
 
 @contextmanager
 def _staging(out: Path, weights: BaseWeights, dtype: str) -> Iterator[Path]:
-    """A temporary folder beside ``out``, with enough room."""
+    """A temporary folder alongside ``out``, with enough room."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         needed = weights.shape.parameters * (4 if dtype == "float32" else 2) + _SPARE_BYTES

@@ -20,7 +20,7 @@ from evsys_backend_local.models.safetensors import SafetensorsFile
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-#: Element types that are widened to float32.
+#: Element types widened to float32.
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 

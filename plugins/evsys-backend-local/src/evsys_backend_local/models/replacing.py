@@ -1,7 +1,7 @@
 """A folder takes the place of another: whoever looks finds the old one or the new one, whole.
 
-What is to come is made in a temporary folder beside. While its process lives the kernel holds a lock on a file in there (`flock`), so
-that a temporary folder whose lock is free was left by a process that was killed. Where there is no `flock` such a folder stays.
+What is to come is made in a temporary folder alongside. While its process lives the kernel holds a lock on a file in there (`flock`), so
+that a temporary folder whose lock is free was left by a killed process. Where there is no `flock` such a folder stays.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def workplace(out: Path) -> Iterator[Path]:
 
 
 def put_in_place(folder: Path, out: Path) -> None:
-    """Make ``folder``, a `workplace`, be ``out``; what is there moves beside ``folder``, and goes with the temporary folder.
+    """Make ``folder``, a `workplace`, be ``out``; what is there moves alongside ``folder``, and goes with the temporary folder.
 
     If that fails the old one is back. Of a process that is killed between both moves `give_back` puts it back.
     """
@@ -74,7 +74,7 @@ def told(folder: Path) -> str:
 
 
 def _left(home: Path, name: str | None) -> Path | None:
-    """Clear a temporary folder if nobody holds it; the folder that was gone and is back."""
+    """Clear a temporary folder if no one holds it; the folder that was gone and is back."""
     held = _free_lock(home)
     if held is None:
         return None
@@ -83,7 +83,7 @@ def _left(home: Path, name: str | None) -> Path | None:
         if name is not None and own != name:
             return None
         out, back = home.parent / own, None
-        # Both are there only between the moves: a folder that somebody removed later doesn't come back.
+        # Both are there only between the moves: a folder that someone removed later doesn't come back.
         if not out.exists() and (home / _OLD).is_dir() and (home / _NEW).is_dir():
             (home / _OLD).rename(out)
             back = out
@@ -139,6 +139,6 @@ def _free_lock(home: Path) -> tuple[int, str] | None:
         if name and Path(name).name == name:
             return descriptor, name
     except OSError:
-        pass  # somebody holds it
+        pass  # someone holds it
     os.close(descriptor)
     return None

@@ -53,7 +53,7 @@ def load_base(name: str | Path, dtype: DTypeLike = "float32") -> BaseWeights:
 
 
 def shared_base(name: str | Path, xp: Arrays | None = None) -> BaseWeights:
-    """Base weights that nobody writes to: the same object for all who hold those of one model, as its files are now.
+    """Base weights that no one writes to: the same object for all who hold those of one model, as its files are now.
 
     Args:
         name: as for `load_base`.

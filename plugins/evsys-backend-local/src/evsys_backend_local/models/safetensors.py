@@ -154,7 +154,7 @@ def write_safetensors(
     Args:
         path: the file.
         arrays: what goes in.
-        metadata: texts beside them.
+        metadata: texts alongside them.
         kind: element type to convert to, `F32`, `F16` or `BF16`; None keeps each array's own.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A breaker for each service: where one fails for long, nobody asks it in vain, and what needs it stops before money is burnt.
+"""A breaker for each service: where one fails for long, no one asks it in vain, and what needs it stops before money is burnt.
 
 All calls of a process to one address share a breaker, as they share a limiter. It is closed while calls succeed now and then. Where
 none has for `open_after` seconds, it opens: calls fail at once and say why, and only one at a time is let through after a
@@ -33,7 +33,7 @@ PROBE_SECONDS = 60.0
 """How long the service may take to answer whether it is back."""
 
 type Probe = Callable[[], Awaitable[str | None]]
-"""Asks the service once more; what is wrong with it, None where it answered."""
+"""Asks the service again; what is wrong with it, None where it answered."""
 
 
 class ServiceDownError(BackendError):
@@ -93,7 +93,7 @@ class Breaker:
 
     @property
     def has_given_up(self) -> bool:
-        """True where the service has stayed away for as long as anybody waits for it."""
+        """True where the service has stayed away for as long as anyone waits for it."""
         return self._open and self._last - self._since >= self.settings.give_up_after
 
     def check(self) -> None:
@@ -111,7 +111,7 @@ class Breaker:
 
     @contextmanager
     def attempt(self) -> Iterator[Breaker]:
-        """Make a request inside, and say how it went; where nobody does, it counts for nothing.
+        """Make a request inside, and say how it went; where no one does, it counts for nothing.
 
         Raises:
             ServiceDownError: see `check`.
@@ -177,7 +177,7 @@ class Breaker:
             _outages_here(self)
 
     def error(self) -> ServiceDownError:
-        """Why nobody asks the service."""
+        """Why no one asks the service."""
         seconds = self.clock.now() - self._since
         error = ServiceDownError(
             f"{self.service} wasn't asked: it has failed for {seconds:,.0f} s, at last with: {self._reason}",
@@ -190,10 +190,10 @@ class Breaker:
     # --- looking again --------------------------------------------------------------------------------------------
 
     async def look_again(self) -> None:
-        """Wait for the cool-down to pass, and ask the service once more, unless a call does."""
+        """Wait for the cool-down to pass, and ask the service again, unless a call does."""
         await self.clock.sleep(max(0.0, self._probe_at - self.clock.now()))
         probe = self._probe
-        if probe is None or self._is_in_vain():  # a call asks it just now, or nobody here can
+        if probe is None or self._is_in_vain():  # a call asks it just now, or no one here can
             await self.clock.sleep(self.settings.cool_down)
             return
         with self.attempt():
@@ -233,7 +233,7 @@ class Outages:
     def note(self, breaker: Breaker) -> None:
         """A breaker opened, stayed open or closed; from any thread."""
         self._met.add(breaker)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no one waits any more
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def change(self, *, before: bool) -> None:
@@ -280,7 +280,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_breaker(service: str, settings: BreakerSettings | None = None) -> Breaker:
-    """The breaker of a service, the same for all who name it; it is forgotten when nobody holds it any more.
+    """The breaker of a service, the same for all who name it; it is forgotten when no one holds it any more.
 
     Who names it first gives the settings.
     """

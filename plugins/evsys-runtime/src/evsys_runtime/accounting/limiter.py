@@ -158,7 +158,7 @@ class Limiter:
             self._queue[0].wake()
 
     def _wait_of(self, ticket: _Ticket) -> float | None:
-        """Seconds until it is worth looking again, 0 when the ticket may go, None when somebody else must end first."""
+        """Seconds until it is worth looking again, 0 when the ticket may go, None when someone else must end first."""
         limits = self._limits
         if self._queue[0] is not ticket:
             return None
@@ -196,7 +196,7 @@ def shared_limiter(service: str, limits: Limits) -> Limiter:
     """The limiter of a service, the same for all who name it; where they ask for different bounds, the tightest hold.
 
     It is a fact of the process, not of an experiment: a provider counts the calls of an account, whoever makes them.
-    It is forgotten when nobody holds it any more.
+    It is forgotten when no one holds it any more.
     """
     with _shared_lock:
         limiter = _shared.get(service)

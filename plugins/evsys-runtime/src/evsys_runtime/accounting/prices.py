@@ -37,7 +37,7 @@ class Price:
     `cached` is the price of prompt tokens that the service had seen before; None charges them like the others. `training` is that
     of tokens that the service trains on; None where it isn't known. `as_of` is
     the day on which the price was listed, `source` says where; without both it is unverified. `file` is what says so, None for
-    a price that was given by hand.
+    a price given by hand.
     """
 
     prompt: float
@@ -49,7 +49,7 @@ class Price:
     file: str | None = None
 
     def doubts(self, model: str, today: dt.date) -> Iterator[str]:
-        """What is to be said of costs by this price: that it is old, or that nobody says where it is from."""
+        """What is to be said of costs by this price: that it is old, or that no one says where it is from."""
         if self.file is None:
             return
         what = f"the price of {model!r} in {self.file}"
@@ -61,7 +61,7 @@ class Price:
             yield f"{what} is unverified: it has no {' and no '.join(f'`{name}`' for name in lacking)}"
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
-        """US dollars for one call. `cached_tokens` are those of the prompt that were cached."""
+        """US dollars for one call. `cached_tokens` are those of the cached prompt."""
         cached = self.prompt if self.cached is None else self.cached
         fresh_tokens = max(0, prompt_tokens - cached_tokens)
         return (

@@ -124,7 +124,7 @@ def _subject(comparisons: Iterable[Tree]) -> str | None:
 def _confirmed(
     section: Section, evidence: Evidence, first: str, subject: str | None
 ) -> tuple[str, str | None]:
-    """The verdict where a winner was tried once more: its fresh runs decide."""
+    """The verdict where a winner was tried again: its fresh runs decide."""
     conclusion = evidence.conclusion
     confirmed = conclusion["confirmed"]
     question = question_of(evidence, confirmed["benchmark"])

@@ -1,4 +1,4 @@
-"""Each arm beside the baseline, recomputed from the rewards: sides, paired test, and the same with missing samples at either extreme."""
+"""Each arm alongside the baseline, recomputed from the rewards: sides, paired test, and the same with missing samples at either extreme."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_TASKS = 10
 
 @attrs.frozen(kw_only=True)
 class Compared:
-    """An arm beside the baseline: `checkpoint` compares the models that were trained, `recipe` their recipes, if there are runs enough.
+    """An arm alongside the baseline: `checkpoint` compares the trained models, `recipe` their recipes, if there are runs enough.
 
     `invalid` says why the two can't be compared.
     """

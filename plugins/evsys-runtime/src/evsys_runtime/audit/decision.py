@@ -83,7 +83,7 @@ def claim_outcomes(
 ) -> Outcomes:
     """The outcomes that a claim about an arm can have: `supported` at the level after correction, `refuted` by its boundary.
 
-    A claim about all arms falls with one, so there refuting is corrected, too. `better` isn't supported of an arm that is held back by the
+    A claim about all arms falls with one, so there refuting is corrected as well. `better` isn't supported of an arm that is held back by the
     noise floor.
     """
     if on_claimed_side(question.claim, question.margin, test.effect):
@@ -138,7 +138,7 @@ def verdict_of(
 
 
 def confirmed_verdict(first: str, again: Compared, outcome: str, others: Sequence[str], *, won: bool) -> str:
-    """The verdict where a winner was tried once more.
+    """The verdict where a winner was tried again.
 
     Args:
         first: the verdict of the runs that chose it.

@@ -1,4 +1,4 @@
-"""Hashes on record beside the files that they are of: configuration, question, rows, tasks, verifiers, checkpoints, and the record itself."""
+"""Hashes on record alongside the files that they are of: configuration, question, rows, tasks, verifiers, checkpoints, and the record itself."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _check_hashes(part: Section, evidence: Evidence) -> None:
 
 
 def _check_question(part: Section, evidence: Evidence) -> None:
-    """The question that was put on record before the first step, and every place that repeats it."""
+    """The question put on record before the first step, and every place that repeats it."""
     asked = dict(evidence.facts.get("preregistered") or {})
     if not asked:
         part.unchecked("preregistered", "this version put no question on record")

@@ -57,7 +57,7 @@ class Section:
         )
 
     def within(self, name: str, recorded: float | None, lowest: float, highest: float) -> None:
-        """Check that a number lies in the range that recomputing it leaves; None stands for an infinite one."""
+        """Check that a number lies in the range that recomputing it leaves; None represents an infinite one."""
         value = recorded
         if value is None:
             value = lowest if lowest == -math.inf else highest

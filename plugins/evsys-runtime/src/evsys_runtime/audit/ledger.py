@@ -1,4 +1,4 @@
-"""The ledger of looks beside the experiments on disk: what it has of this experiment, and of the looks before it."""
+"""The ledger of looks alongside the experiments on disk: what it has of this experiment, and of the looks before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of a conclusion beside those that follow from the rewards."""
+"""The numbers of a conclusion alongside those that follow from the rewards."""
 
 from __future__ import annotations
 

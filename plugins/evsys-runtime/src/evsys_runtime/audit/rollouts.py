@@ -1,4 +1,4 @@
-"""Results of runs beside their rollouts: rewards, counts and metrics of every scoring."""
+"""Results of runs alongside their rollouts: rewards, counts and metrics of every scoring."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Side:
 
 
 def arm_runs(evidence: Evidence, purpose: str) -> dict[str, list[ArmRun]]:
-    """The runs of each arm that have a result, in the order of the plan; the key of an arm without any is there, too."""
+    """The runs of each arm that have a result, in the order of the plan; the key of an arm without any is there as well."""
     found: dict[str, list[ArmRun]] = {}
     stages: dict[tuple[str, int], list[Run]] = {}
     for run in evidence.runs:

@@ -33,7 +33,7 @@ _PLACEHOLDER = r"(?<!\{)\{([^{}]+)\}"
 
 @attrs.frozen(kw_only=True)
 class _Place:
-    """What may stand somewhere in a file: mappings of these classes, which `owner` defines.
+    """What may be somewhere in a file: mappings of these classes, which `owner` defines.
 
     `plugin` is the kind of plugin that they name, if they name one; `nodes` are the values that the file may have there.
     """
@@ -210,7 +210,7 @@ class Aliases:
         return value if same else made
 
     def _below(self, place: _Place, field: ConfigField | None, name: str) -> _Place:
-        """What may stand under a name in a place."""
+        """What may be under a name in a place."""
         nodes = _inside(place.nodes, name)
         if field is None:
             return _Place(classes=())

@@ -21,7 +21,7 @@ _UNNAMED = frozenset({"name", "tags"})
 
 @attrs.frozen(kw_only=True, eq=False)
 class Origins:
-    """Where the values of an arm stand in the file: `base` and, for each axis, a path inside the run and its place."""
+    """Where the values of an arm are in the file: `base` and, for each axis, a path inside the run and its place."""
 
     base: str
     axes: tuple[tuple[str, str], ...] = ()
@@ -94,6 +94,6 @@ class Digests:
     def _part(self, value: Any) -> str:
         known = self.known.get(id(value))
         if known is None:
-            # The value is kept beside its text, so that its identity can't be given to another.
+            # The value is kept alongside its text, so that its identity can't be given to another.
             known = self.known[id(value)] = (trees.canonical(value), value)
         return known[0]

@@ -179,7 +179,7 @@ class Arms:
         return problems
 
     def _beside(self, key: str, raw: Any, problems: Sequence[Problem]) -> list[Problem]:
-        """What is wrong with a part beside the keys that were refused, and apart from their being gone."""
+        """What is wrong with a part alongside the refused keys, and apart from their being gone."""
         path = f"$.{key}"
         rest = trees.without(raw, [paths.parse(problem.path)[1:] for problem in problems])
         if rest is raw:
@@ -263,7 +263,7 @@ class Arms:
         return self._counted[key]
 
     def _roles(self, parts: Mapping[str, _Part]) -> Problems:
-        """What is wrong with second models, beside what is wrong with each by itself."""
+        """What is wrong with second models, alongside what is wrong with each by itself."""
         algorithm, backend, model = (parts.get(key) for key in ("algorithm", "backend", "model"))
         named = {
             name: part for name in ROLES if (part := parts.get(name)) is not None and part.raw is not None

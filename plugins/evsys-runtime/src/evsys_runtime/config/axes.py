@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 NOT_SET = -1
-"""Stands for the value of an axis in an arm that it doesn't apply to."""
+"""Represents the value of an axis in an arm that it doesn't apply to."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,7 +49,7 @@ class Condition:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Axis:
-    """One axis. `path` leads into a run, `place` and `places` are where the axis and its values stand in the file.
+    """One axis. `path` leads into a run, `place` and `places` are where the axis and its values are in the file.
 
     Of a range, which has a `scale`, the values are its ends and one between them.
     """

@@ -82,7 +82,7 @@ class Benchmarks:
     _rewards: tuple[float, float] = _ANY_REWARD
 
     def check(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
-        """Report what is wrong with one entry that stands at `place` and was made from `tree`."""
+        """Report what is wrong with one entry that is at `place` and was made from `tree`."""
         for path, hint in later_keys("benchmark", tree, place):
             self.reader.add(path, NOT_YET, hint)
         self._scored, self._rewards = (), _ANY_REWARD
@@ -120,7 +120,7 @@ class Benchmarks:
             )
 
     def _models(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
-        """API models to compare with: their clients can be made, and results can tell them apart."""
+        """API models to compare with: their clients can be made, and results can distinguish them."""
         seen: set[str] = set()
         for where, label, spec in entry.model_specs:
             only_named = isinstance(trees.get(tree, paths.parse(where)), str)
@@ -156,7 +156,7 @@ class Benchmarks:
             self._tasks(entry, self.root / path, path, f"{place}.path")
 
     def _stored(self, entry: BenchmarkConfig, place: str) -> None:
-        """Tasks by id or name are the project's own, or were pulled before: no store serves them while a run goes on.
+        """Tasks by id or name are the project's own, or were pulled before: no store serves them while a run continues.
 
         A `path` next to an `id` is read if neither has it.
         """
@@ -286,7 +286,7 @@ class Benchmarks:
     def _instructions(
         self, entry: BenchmarkConfig, scored: Sequence[HarborTask], found: Tasks, name: str, where: str
     ) -> None:
-        """Nobody says twice who the model is."""
+        """No one says twice who the model is."""
         if entry.system_prompt is not None:
             both = [task.task_id for task in scored if _has_system_message(task)]
             message = "it has a system message, and the entry sets 'system_prompt' too"

@@ -90,7 +90,7 @@ class Plugins:
         return Built(plugin=plugin, problems=unset)
 
     def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
-        """What is wrong with a plugin that is only named at `path` and built by somebody else."""
+        """What is wrong with a plugin that is only named at `path` and built by someone else."""
         try:
             self.registry.get(kind, name)
         except PluginError as exc:
@@ -98,7 +98,7 @@ class Plugins:
         return ()
 
     def listens(self, callback: Any, name: str, path: str) -> tuple[Problem, ...]:
-        """What is wrong with the hooks of a callback that is named at `path`."""
+        """What is wrong with the hooks of a callback named at `path`."""
         from evsys import HookManager
 
         try:
@@ -108,7 +108,7 @@ class Plugins:
         return ()
 
     def _plain(self, kind: str, name: str, params: Mapping[str, Any], path: str) -> Any:
-        """A plugin whose params are what the file says, the quick way where that was seen to be right before."""
+        """A plugin whose params are what the file says, the quick way where seen to be right before."""
         template = self._templates.get((kind, name))
         if template is not None and (plugin := template.build(params)) is not None:
             return plugin
@@ -149,7 +149,7 @@ class Plugins:
 def complaints(look: Callable[[], Iterable[object]], path: str, unable: str) -> list[Problem]:
     """What a plugin says is wrong when it is asked to `look`, as problems at `path`; where it fails, that it is `unable` to.
 
-    A `Problem` of its own stands where it says, a path in the run.
+    A `Problem` of its own is where it says, a path in the run.
     """
     try:
         return [one if isinstance(one, Problem) else Problem(path=path, message=str(one)) for one in look()]

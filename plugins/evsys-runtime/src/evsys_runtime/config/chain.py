@@ -59,7 +59,7 @@ _OF_THE_CHAIN = ("name", "benchmark")
 
 @attrs.frozen(kw_only=True)
 class _Part:
-    """What a stage sets in the run, and where each of its values stands in the recipe."""
+    """What a stage sets in the run, and where each of its values is in the recipe."""
 
     name: str
     values: Mapping[str, Any]
@@ -157,7 +157,7 @@ def recipe_of(reader: Reader) -> Recipe:
 
 
 def stage_name(given: Any, index: int, *, default: str = "stage") -> str:
-    """The name of a stage as it stands in names of runs; `index` counts from 0."""
+    """The name of a stage as it is in names of runs; `index` counts from 0."""
     return slug(given) if isinstance(given, str) and given else f"{default}-{index + 1}"
 
 
@@ -218,7 +218,7 @@ def recipe_values(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(key: str, given: Any, reader: Reader) -> None:
-    """What is wrong with a recipe beside the data and algorithms in it, which are looked at with the arms."""
+    """What is wrong with a recipe alongside the data and algorithms in it, which are looked at with the arms."""
     entries = given if key == "stages" else trees.get(given, ("datasets",))
     root = "$.stages" if key == "stages" else "$.continual.datasets"
     hollow = [_hollow(key, entry) for entry in entries] if isinstance(entries, list) else entries

@@ -64,7 +64,7 @@ def check_select(
         return CheckpointSelection()
     asked = select.checkpoint == "best" or select.by is not None
     broken = bool(reader.report.problems)
-    if broken and not judging.benchmarks:  # an entry can't be read, so nobody knows which there are
+    if broken and not judging.benchmarks:  # an entry can't be read, so no one knows which there are
         return CheckpointSelection()
     refuse = reader.add if asked else None
     chosen = _named(select.by, judging, reader) if select.by is not None else _default(judging)

@@ -15,7 +15,7 @@ __all__ = ["MAX_ALIASED", "MAX_DEPTH", "Node", "Pair", "compose"]
 MAX_DEPTH = 100
 """Deepest nesting of lists and mappings."""
 MAX_ALIASED = 100_000
-"""How many values the aliases of a file may add to those that are written in it."""
+"""How many values the aliases of a file may add to those written in it."""
 
 _NEL = "\x85"
 

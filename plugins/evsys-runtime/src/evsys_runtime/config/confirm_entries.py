@@ -1,4 +1,4 @@
-"""Which benchmark entries a run is scored on: one that is kept for the confirmation is nobody else's."""
+"""Which benchmark entries a run is scored on: one that is kept for the confirmation is no one else's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def deciding_entry(plan: Plan) -> str | None:
 def is_scored(plan: Plan, arm: ArmConfig, entry: BenchmarkConfig) -> bool:
     """Whether a run is scored on an entry.
 
-    Runs that confirm a winner are on the one that decides, and on those that are scored beside the training, which may have a
+    Runs that confirm a winner are on the one that decides, and on those that are scored alongside the training, which may have a
     part in how it goes.
     """
     deciding = deciding_entry(plan)

@@ -1,4 +1,4 @@
-"""`confirm` and `control`: whether a winner can be tried once more, and the baseline be repeated, as the file asks for."""
+"""`confirm` and `control`: whether a winner can be tried again, and the baseline be repeated, as the file asks for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_confirm(
         confirm: the block.
         claim: what the experiment claims.
         judging: the benchmark entries and what is decided by them, as far as that could be made.
-        compared: the arms beside the baseline; None where that isn't known beforehand.
+        compared: the arms alongside the baseline; None where that isn't known beforehand.
         reader: takes the problems.
     """
     if judging.success is None:
@@ -94,7 +94,7 @@ def check_control(judging: Judging, arms: Sequence[str], reader: Reader) -> None
 
 
 def _check_apart(entry: BenchmarkConfig, success: SuccessMetric, reader: Reader) -> None:
-    """What an entry has to be that is kept for the confirmation."""
+    """What an entry has to be kept for the confirmation."""
     if entry.metric_names and success.metric not in entry.metric_names:
         hint = f"add it to the metrics of {entry.label!r}"
         message = f"{entry.label!r} has no metric {success.metric!r}, by which the winner is chosen"

@@ -132,7 +132,7 @@ def parse(text: str, source: str = "<text>") -> Document:
 
 
 def parse_value(text: str, source: str) -> Any:
-    """The value that a piece of YAML stands for: a scalar, or a list or mapping in flow style.
+    """The value that a piece of YAML represents: a scalar, or a list or mapping in flow style.
 
     Raises:
         ConfigError: it can't be parsed or accepted. Its problems have no line, since there is no file.
@@ -280,6 +280,6 @@ class _Builder:
     def _problem(self, path: str, position: Position, message: str, hint: str) -> None:
         line, column = position
         problem = Problem(path=path, message=message, hint=hint, source=self.source, line=line, column=column)
-        if problem not in self.seen:  # an alias is built once for each place it stands in
+        if problem not in self.seen:  # an alias is built once for each place it is in
             self.seen.add(problem)
             self.problems.append(problem)

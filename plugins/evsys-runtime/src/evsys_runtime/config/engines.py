@@ -25,7 +25,7 @@ def why_harbor(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) 
 
 
 def auto_engine(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) -> str:
-    """The name of the engine where nobody names one: `direct`, or `harbor` for what needs a place to act."""
+    """The name of the engine where no one names one: `direct`, or `harbor` for what needs a place to act."""
     return "direct" if why_harbor(environment, tasks, harness=harness) is None else "harbor"
 
 

@@ -37,7 +37,7 @@ from evsys_runtime.config.scalars import describe
 __all__ = ["MAX_ARMS", "arms_of_matrix", "base_run", "nobody_has", "set_by"]
 
 MAX_ARMS = 100_000
-"""More arms than anybody means; a matrix beyond this is refused before it is built."""
+"""More arms than anyone means; a matrix beyond this is refused before it is built."""
 
 _LOOKED_AT = 1_000
 """Arms of a matrix that has too many, in which other problems are looked for."""
@@ -54,7 +54,7 @@ def arms_of_matrix(
         document: the file, which has a matrix.
         report: takes the problems.
         matrix: its usable part.
-        refused: names of axes that are left out of it, and are reported already.
+        refused: names of axes left out of it, and are reported already.
     """
     before = len(report.problems)
     base = base_run(document, report)
@@ -201,7 +201,7 @@ class _Grid:
 
 
 def nobody_has(condition: Condition, tree: Mapping[str, Any], document: Document) -> Problem:
-    """What is wrong with a condition that reads what no arm has; `tree` is an arm as others are, too."""
+    """What is wrong with a condition that reads what no arm has; `tree` is an arm as others are as well."""
     name = ".".join(map(str, condition.path))
     hint = closest(name, sorted(_dotted_paths(tree)))
     return document.problem(condition.place, f"no arm has {name!r}", hint)

@@ -36,7 +36,7 @@ class Harness:
     trains: bool = False
 
     def scoring(self, entry: BenchmarkConfig) -> BenchmarkConfig:
-        """An entry with the parts of this harness that it does not name itself. Its `system_prompt: ""` stands for none."""
+        """An entry with the parts of this harness that it does not name itself. Its `system_prompt: ""` represents none."""
         prompt = self.system_prompt if entry.system_prompt is None else entry.system_prompt
         return attrs.evolve(
             entry,
@@ -47,7 +47,7 @@ class Harness:
 
     @property
     def parts(self) -> str:
-        """What it has beside defaults, in words; empty if nothing."""
+        """What it has alongside defaults, in words; empty if nothing."""
         told = [
             "" if self.agent is None else f"the agent {_agent(self.agent)}",
             "" if self.environment is None else _place(self.environment),
@@ -93,7 +93,7 @@ def harness_of(run: RunConfig, algorithm: Any) -> Harness:
 
 
 def run_harness(registry: Registry, run: RunConfig) -> Harness:
-    """As `harness_of`, of an algorithm that is built for this."""
+    """As `harness_of`, of an algorithm built for this."""
     return harness_of(run, registry.build("algorithm", run.algorithm.kind, resolve(run.algorithm.params)))
 
 

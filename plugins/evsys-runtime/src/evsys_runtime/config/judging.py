@@ -111,7 +111,7 @@ def check_metadata(
 
 
 def _check_size(reader: Reader, label: str, size: Size, compared: int) -> None:
-    """Tell where a verdict is out of reach before anything is trained for it."""
+    """Show where a verdict is out of reach before anything is trained for it."""
     if size.tasks < MIN_TASKS:
         tasks = f"{size.tasks} task{'s' * (size.tasks != 1)}"
         message = f"{size.source} holds {tasks}, and nothing can be decided on fewer than {MIN_TASKS}"
@@ -174,7 +174,7 @@ def _entry(raw: Any, place: str) -> _Entry:
 
 
 def _check_rest(checks: Benchmarks, rest: BenchmarkConfig, entry: _Entry) -> None:
-    """Report what is wrong with an entry beside the keys that were refused, and apart from their being gone."""
+    """Report what is wrong with an entry alongside the refused keys, and apart from their being gone."""
     found = Report()
     reader = attrs.evolve(checks.reader, report=found)
     apart = Benchmarks(reader=reader, plugins=checks.plugins, root=checks.root)

@@ -2,7 +2,7 @@
 
 Whoever builds one of the former deletes its line.
 
-Plugins that are planned are in `known.json` of core, beside those that can be installed.
+Plugins that are planned are in `known.json` of core, alongside those that can be installed.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def try_metric(
     Args:
         plugin: the metric.
         name: what the file calls it.
-        path: where it stands in the file.
+        path: where it is in the file.
         samples: how many samples each task has.
         rewards: the lowest and highest reward.
 

@@ -1,4 +1,4 @@
-"""Names of numbers that a callback waits for: whether there will be such numbers while a run goes on."""
+"""Names of numbers that a callback waits for: whether there will be such numbers while a run continues."""
 
 from __future__ import annotations
 

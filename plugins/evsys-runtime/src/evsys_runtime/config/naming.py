@@ -116,7 +116,7 @@ class Namer:
 
 def _text(value: Any) -> str:
     if isinstance(value, int | float) and value < 0:
-        return f"minus-{_text(-value)}"  # a sign beside a hyphen is lost in portable names, and -1 would pass for 1
+        return f"minus-{_text(-value)}"  # a sign alongside a hyphen is lost in portable names, and -1 would pass for 1
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, bool):

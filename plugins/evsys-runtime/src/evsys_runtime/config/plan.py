@@ -37,7 +37,7 @@ MIN_TASKS = 10
 
 @attrs.frozen(kw_only=True)
 class SuccessMetric:
-    """What decides: a metric of a benchmark entry, by the entry's label. `declared` is False where nobody said which
+    """What decides: a metric of a benchmark entry, by the entry's label. `declared` is False where no one said which
     way is better, and `max` is assumed.
     """
 
@@ -78,7 +78,7 @@ class CheckpointSelection:
 
     @property
     def scored_again(self) -> str | None:
-        """The entry that is scored again on the selected weights alone, since it selected them; None if there is none."""
+        """The entry scored again on the selected weights alone, since it selected them; None if there is none."""
         return self.proven if self.proof in ("fresh_samples", "held_out_tasks") else None
 
 
@@ -86,7 +86,7 @@ class CheckpointSelection:
 class ArmConfig:
     """One arm at one repeat, or one `stage` of it there.
 
-    `tree` is the arm as plain values, placeholders unresolved; arms share the parts that are equal, so nobody may change
+    `tree` is the arm as plain values, placeholders unresolved; arms share the parts that are equal, so no one may change
     it. `digest` is the hash of what makes it this run (not its name and tags, the same for all repeats). `seed_override`
     takes the place of the experiment's `base_seed`. `deterministic` is what the file says, else what the backend promises.
     `after` is the run that has to be complete before this one begins. `purpose` is why it is run: to be compared, to show how far equal
@@ -155,5 +155,5 @@ class Plan:
 
     @property
     def looked_at(self) -> tuple[ArmConfig, ...]:
-        """The arms, with a search those that were looked at in place of the ones that it is going to choose."""
+        """The arms, with a search those looked at in place of the ones that it is going to choose."""
         return self.arms if self.search is None else (*self.search.probes, *self.arms)

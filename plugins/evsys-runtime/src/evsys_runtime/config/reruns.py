@@ -47,7 +47,7 @@ def anew(
 
 def scoring(arm: ArmConfig, weights_of: str, *, repeat: int, purpose: Purpose) -> ArmConfig:
     """A run that scores what the run `weights_of` ended with, or for `BASE_MODEL` untrained weights, with the seeds of `repeat`."""
-    # Its tree says so, too: it is another run than one that trains with these seeds.
+    # Its tree says so as well: it is another run than one that trains with these seeds.
     tree: Mapping[str, object] = {**arm.tree, "weights_of": weights_of}
     return attrs.evolve(
         arm, repeat=repeat, purpose=purpose, weights_of=weights_of, tree=tree, stage=None, after=None

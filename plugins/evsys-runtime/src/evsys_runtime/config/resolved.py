@@ -50,7 +50,7 @@ class Resolver:
         """`{kind, params}` of a plugin: its qualified name, and all its params."""
         memo = (kind, name, id(params))
         if memo not in self._params:
-            # The params are kept beside what became of them, so that their identity can't be given to others.
+            # The params are kept alongside what became of them, so that their identity can't be given to others.
             self._params[memo] = params, self._all_params(kind, name, params)
         entry = self.registry.find(kind, name)
         return {"kind": entry.qualified, "params": self._params[memo][1]}
@@ -74,7 +74,7 @@ class Resolver:
             return value
         memo = (id(value), kind)
         if memo not in self._parts:
-            # The value is kept beside what became of it, so that its identity can't be given to another.
+            # The value is kept alongside what became of it, so that its identity can't be given to another.
             self._parts[memo] = value, self._value(value, kind)
         return self._parts[memo][1]
 
@@ -110,7 +110,7 @@ class Resolver:
             return full
         keys = _keys(config)
         if not keys.keys() >= params.keys():
-            return given  # by a name whose field isn't known, so that nothing secret slips in beside it
+            return given  # by a name whose field isn't known, so that nothing secret slips in alongside it
         asked = {keys[key]: given[key] for key, value in params.items() if placeholders.mentions(value)}
         return {**full, **asked}
 

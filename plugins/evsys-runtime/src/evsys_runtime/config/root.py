@@ -37,7 +37,7 @@ def _is_a_projects(state: Path) -> bool:
         return {entry.name for entry in state.iterdir()} != {"server"}
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # it is there, though nobody may look into it
+    except OSError:  # it is there, though no one may look into it
         return True
 
 

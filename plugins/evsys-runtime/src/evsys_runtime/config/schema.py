@@ -140,7 +140,7 @@ class _Plugins:
         return _pointer(name)
 
     def searches(self) -> list[dict[str, Any]]:
-        """The searches of the definition of one, each of which may have a referee beside it."""
+        """The searches of the definition of one, each of which may have a referee alongside it."""
         return list(self.definitions.get(_key("search plugin"), {}).get("oneOf", ()))
 
     def names(self, kind: str) -> str:
@@ -201,7 +201,7 @@ class _Plugins:
         return [entry.name, entry.qualified] if found == entry else [entry.qualified]
 
     def _embedded(self, params: dict[str, Any], title: str) -> dict[str, Any]:
-        """A plugin's schema as a definition of the whole: its own definitions beside it, its references adapted."""
+        """A plugin's schema as a definition of the whole: its own definitions alongside it, its references adapted."""
         own = params.get("$defs", {})
         for name, definition in own.items():
             self.definitions[_key(f"{title} {name}")] = _moved(definition, title)

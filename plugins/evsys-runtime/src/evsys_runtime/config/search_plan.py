@@ -34,7 +34,7 @@ class PlannedSearch:
     Attributes:
         spec: the file's block.
         space: what it chooses from.
-        size: the arms that it proposes at most; None where nobody knows.
+        size: the arms that it proposes at most; None where no one knows.
         probes: arms with each value of each axis, which were looked at; they aren't run.
         stops: whether it may stop arms in their training.
     """
@@ -85,7 +85,7 @@ def refuse_search_alone(tree: Mapping[str, Any], reader: Reader) -> None:
 
 
 def check_baseline(tree: Mapping[str, Any], reader: Reader) -> bool:
-    """Whether the baseline is one that a search can have: its arms are named while it goes on."""
+    """Whether the baseline is one that a search can have: its arms are named while it continues."""
     metadata = tree.get("metadata")
     asked = metadata.get("baseline", BASE_MODEL) if isinstance(metadata, Mapping) else BASE_MODEL
     if isinstance(metadata, Mapping) and metadata.get("contrast") is not None:

@@ -35,7 +35,7 @@ def space_of_matrix(
         document: the file, which has a matrix and a search.
         report: takes the problems.
         matrix: its usable part.
-        refused: names of axes that are left out of it, and are reported already.
+        refused: names of axes left out of it, and are reported already.
     """
     before = len(report.problems)
     base = base_run(document, report)
@@ -66,7 +66,7 @@ def space_of_matrix(
 
 
 def _refuse_twins(axis: Axis, document: Document, report: Report) -> None:
-    """A choice that stands there twice would be two arms that are one."""
+    """A choice that is there twice would be two arms that are one."""
     seen: set[Any] = set()
     for value, place in zip(axis.values, axis.places, strict=True) if axis.scale is None else ():
         key = (

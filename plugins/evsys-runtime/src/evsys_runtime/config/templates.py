@@ -1,7 +1,7 @@
 """Building one plugin thousands of times: what was accepted for a field once needn't be read again.
 
 A grid over params gives each arm params of its own, made of few values. A plugin that keeps its Config as `config` has
-made it from the fields anew, so the Config's own validators and hooks, and the plugin's, have run on the values together.
+made it from the fields again, so the Config's own validators and hooks, and the plugin's, have run on the values together.
 What they leave to check is that each value has the right type, and that is known for values which were accepted before.
 Whatever isn't plainly right this way is left to the ordinary one to read and to explain.
 """
@@ -73,7 +73,7 @@ class Template:
         return plugin if type(getattr(plugin, "config", None)) is self.config else None
 
     def learn(self, params: Mapping[str, Any]) -> None:
-        """Note the values of params that were read in the ordinary way and found right."""
+        """Note the values of params read in the ordinary way and found right."""
         for key, raw in params.items():
             if key in self.fields and (key, id(raw)) not in self.accepted:
                 # The raw value is kept, so that its identity can't be given to another.

@@ -16,7 +16,7 @@ __all__ = ["check_transform"]
 def check_transform(
     plugins: Plugins, kind: str, params: Mapping[str, Any], path: str, root: Path
 ) -> Iterator[Problem]:
-    """What is wrong with a transform whose spec stands at `path`.
+    """What is wrong with a transform whose spec is at `path`.
 
     A transform may offer `files`, the files that it reads, and `transforms`, specs of those that it calls: mappings by the
     place in its params.

@@ -84,9 +84,9 @@ def load_experiment(
         overrides: `path=value` texts, see `overrides`.
         registry: where plugins are looked up, and where the project's own are registered; by default a registry of the
             project: what is installed and what was registered before.
-        has_store: the caller brings a data store, beside what the file names.
+        has_store: the caller brings a data store, alongside what the file names.
         records: a record is going to be written; without it, the folder of the records needn't be writable.
-        project_root: what paths of the file start from; by default that is found from where the file is, without a file from
+        project_root: what paths of the file start from; by default found from where the file is, without a file from
             the working directory.
         benchmark: what is scored in place of the file's `metadata.benchmark`.
 
@@ -337,7 +337,7 @@ def _axis(values: Any) -> Iterator[Any]:
 
 
 def _bounded(values: Mapping[str, Any], arms: CheckedArms, reader: Reader) -> None:
-    """More runs than anybody means are refused, however few arms they repeat."""
+    """More runs than anyone means are refused, however few arms they repeat."""
     runs = values.get("n_repeats", 1) * len(arms)
     if runs > MAX_ARMS:
         message = f"{len(arms):,} arms repeated make {runs:,} runs; at most {MAX_ARMS:,} are accepted"

@@ -53,7 +53,7 @@ def split_reasoning(text: str, *, tags: Tags = THINK, opened: bool = False) -> t
     """Reasoning and content of an answer.
 
     Reasoning is each block that opens at the start of the text or of a line, and, if the prompt opened it, the text up to the first
-    closing tag. A block that never closes is reasoning to its end: an answer that was cut off in its thoughts has no content.
+    closing tag. A block that never closes is reasoning to its end: an answer cut off in its thoughts has no content.
 
     Returns:
         The blocks, separated by an empty line, or None if all are empty; and the text without them, unchanged if there are none.

@@ -12,7 +12,7 @@ __all__ = ["wait_for"]
 def wait_for(value: Any) -> Any:
     """The result of an awaitable; any other value as it is.
 
-    Where a loop runs already, the awaitable gets a loop and a thread of its own, and this thread waits for it.
+    If a loop runs already, the awaitable gets a loop and a thread of its own, and this thread waits for it.
     """
     if not inspect.isawaitable(value):
         return value

@@ -1,12 +1,12 @@
-"""Data by content: an id stands for bytes that never change, a name for the id that it got last.
+"""Data by content: an id represents bytes that never change, a name for the id that it got last.
 
 ```
 <root>/datasets/<id>/rows.jsonl  manifest.json     the rows; their hash, count and lineage, `complete` written last
 <root>/datasets/names.jsonl                        appended to: {"name", "id", "time"}, the last line of a name counts
 ```
 
-An entry is written in a folder that nobody lists and gets its name when it is whole. Any number of processes may write
-and read at once. Where `<root>` can't be written, another folder takes what is new, and both are read.
+An entry is written in a folder that no one lists and gets its name when it is whole. Any number of processes may write
+and read at once. If `<root>` can't be written, another folder takes what is new, and both are read.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class DatasetCache:
         id: str | None = None,
         ingredients: Mapping[str, Any] | None = None,
     ) -> CachedData:
-        """`store` rows, and let the name `ref` stand for them from now on."""
+        """`store` rows, and let the name `ref` represent them from now on."""
         entry = self.store(rows, lineage, label=ref, id=id, ingredients=ingredients)
         self.name(ref, entry.id)
         return entry
@@ -256,7 +256,7 @@ class DatasetCache:
         raise AssertionError  # the last folder gave one, or raised
 
     def name(self, ref: str, entry_id: str) -> None:
-        """Let a name stand for an id from now on."""
+        """Let a name represent an id from now on."""
         if self.names().get(ref) != entry_id:
             append_record(self.directory / "names.jsonl", {"name": ref, "id": entry_id, "time": now()})
 
@@ -275,7 +275,7 @@ class DatasetCache:
         return entry
 
     def find(self, ingredients: Mapping[str, Any]) -> CachedData | None:
-        """The entry that was made from exactly these ingredients."""
+        """The entry made from exactly these ingredients."""
         key = digest(ingredients)
         return next((entry for entry in self.entries() if entry.key == key), None)
 

@@ -32,7 +32,7 @@ class ColumnUse:
 
     Attributes:
         unused: in how many rows the words of a column reached no message.
-        used: columns that were used in some row.
+        used: columns used in some row.
     """
 
     unused: Counter[str] = attrs.field(factory=Counter)

@@ -68,7 +68,7 @@ class MatchedRow:
 
 @attrs.frozen(kw_only=True)
 class FlaggedTask:
-    """A task that is in the rows, how, and what says so. `answer` is True where one of `rows_matched` rows has its answer, too."""
+    """A task that is in the rows, how, and what says so. `answer` is True where one of `rows_matched` rows has its answer as well."""
 
     task_id: str
     match: Match

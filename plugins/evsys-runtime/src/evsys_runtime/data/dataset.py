@@ -32,7 +32,7 @@ class MaterializedDataset:
     Attributes:
         shape: which type the rows have.
         dropped: how many rows were left out, by reason.
-        not_read: how many rows a limit left unread; None where nobody counted them.
+        not_read: how many rows a limit left unread; None where no one counted them.
         lineage: where the rows came from: the source, then each transform.
         warnings: what should be told with the result.
     """

@@ -39,7 +39,7 @@ def refuse_duplicate_keys(raw: bytes, row: Mapping[str, Any]) -> None:
 
 
 def _spaced(raw: bytes) -> bool:
-    """True where white space may stand between a key and its colon."""
+    """True where white space may be between a key and its colon."""
     return b" :" in raw or any(space in raw for space in _SPACE)
 
 

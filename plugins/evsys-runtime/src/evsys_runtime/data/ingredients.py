@@ -1,4 +1,4 @@
-"""Why something wasn't found in a cache: what decided one entry, beside what decides the wanted one."""
+"""Why something wasn't found in a cache: what decided one entry, alongside what decides the wanted one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Difference", "differences", "nearest"]
 
 @attrs.frozen(kw_only=True)
 class Difference:
-    """One ingredient that differs. `path` is dotted; None stands for an ingredient that isn't there."""
+    """One ingredient that differs. `path` is dotted; None represents an ingredient that isn't there."""
 
     path: str
     wanted: Any

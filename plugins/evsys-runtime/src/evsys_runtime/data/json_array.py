@@ -15,7 +15,7 @@ __all__ = ["json_values"]
 _CHUNK = 1 << 18
 _SPACE = " \t\r\n"
 _LONGEST_TOKEN = 16
-"""A decoding error this near to the end of what was read may be a value that goes on."""
+"""A decoding error this near to the end of what was read may be a value that continues."""
 
 
 def json_values(stream: BinaryIO) -> Iterator[tuple[int, Any]]:
@@ -24,7 +24,7 @@ def json_values(stream: BinaryIO) -> Iterator[tuple[int, Any]]:
     A value that is JSON but can't be a row's text comes as `BadRow`.
 
     Raises:
-        BadRow: the file is not JSON; its `line` says where. What follows can't be told apart, so nothing is skipped.
+        BadRow: the file is not JSON; its `line` says where. What follows can't be distinguished, so nothing is skipped.
     """
     cursor = _Cursor(stream)
     try:
@@ -84,7 +84,7 @@ class _Cursor:
                 return ""
 
     def take(self, count: int) -> None:
-        """Go on, counting lines."""
+        """Continue, counting lines."""
         self.line += self._text.count("\n", self._at, self._at + count)
         self._at += count
 
@@ -107,7 +107,7 @@ class _Cursor:
             except (ValueError, RecursionError) as exc:
                 raise bad_json(exc) from exc
             if end == len(self._text) and not isinstance(found, dict | list | str) and self._fill():
-                continue  # a number may go on in the next chunk
+                continue  # a number may continue in the next chunk
             break
         line, source = self.line, self._text[self._at : end]
         self.take(end - self._at)

@@ -42,7 +42,7 @@ scan = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).ra
 
 
 def _plain(value: Any) -> Any:
-    """Values that stand for JSON ones: other mappings, and numpy scalars, recognised without importing numpy."""
+    """Values that represent JSON ones: other mappings, and numpy scalars, recognised without importing numpy."""
     if isinstance(value, Mapping):
         return dict(value)
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
@@ -78,7 +78,7 @@ def decode_row(raw: bytes) -> dict[str, Any]:
     except BadRow:
         raise
     except (ValueError, RecursionError) as exc:
-        if raw.startswith(codecs.BOM_UTF8):  # files that were glued together carry such marks inside
+        if raw.startswith(codecs.BOM_UTF8):  # files glued together carry such marks inside
             return decode_row(raw.removeprefix(codecs.BOM_UTF8).lstrip())
         raise bad_json(exc) from exc
     if end != len(text):

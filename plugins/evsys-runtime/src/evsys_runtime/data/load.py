@@ -316,7 +316,7 @@ def _first(rows: Iterator[Mapping[str, Any]], limit: int) -> Iterator[Mapping[st
 
 
 def _ended(rows: Iterable[Mapping[str, Any]]) -> bool:
-    """True where a source that was read in part has nothing more; one that can't say counts as having more."""
+    """True where a source read in part has nothing more; one that can't say counts as having more."""
     if not isinstance(rows, Iterator):
         return False
     try:

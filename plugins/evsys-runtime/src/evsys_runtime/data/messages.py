@@ -125,7 +125,7 @@ def conversation(value: Any, column: str, role: Role) -> tuple[Message, ...]:
 def message(item: Any, column: str, index: int) -> Message:
     """One message in any accepted spelling.
 
-    Content may be a text, null beside tool calls, or a list of text parts. Reasoning has a key of its own or stands
+    Content may be a text, null alongside tool calls, or a list of text parts. Reasoning has a key of its own or stands
     in think tags before the text, and becomes a field. Keys that carry nothing a model sees are ignored.
 
     Raises:

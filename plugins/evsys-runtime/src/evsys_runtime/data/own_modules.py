@@ -1,4 +1,4 @@
-"""The modules that a piece of code reaches in its own package and beside it, read as source text and never imported."""
+"""The modules that a piece of code reaches in its own package and alongside it, read as source text and never imported."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _WHOLE = "*"
 
 
 class OwnModules:
-    """The modules of one top-level package and of what lies beside it, parsed as they are reached and never imported."""
+    """The modules of one top-level package and of what lies alongside it, parsed as they are reached and never imported."""
 
     def __init__(self, module: str | None) -> None:
         self._top = (module or "").partition(".")[0]
@@ -128,7 +128,7 @@ class OwnModules:
         return [".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in names]
 
     def _own(self, module: str) -> bool:
-        """True for modules of the package, and for those beside it that aren't installed: the project's other files."""
+        """True for modules of the package, and for those alongside it that aren't installed: the project's other files."""
         top = module.partition(".")[0]
         if top not in self._beside:
             place = None if self._root is None or top in sys.stdlib_module_names else _place_of(top)
@@ -146,7 +146,7 @@ class OwnModules:
 
 
 def _root_of(top: str) -> Path | None:
-    """The folder that holds a top-level package; None for one that is installed, beside which anything may lie."""
+    """The folder that holds a top-level package; None for one that is installed, alongside which anything may lie."""
     place = _place_of(top)
     if place is None or _INSTALLED.intersection(place.parts) or top in sys.stdlib_module_names:
         return None

@@ -22,7 +22,7 @@ __all__ = ["SHAPES", "ParseReport", "RowProblem", "Shape", "parse_row", "parse_r
 Shape = Literal["chat", "pair", "prompt", "task"]
 _MOST_KINDS = 10
 _MOST_ROWS = 10_000
-"""Bad rows after which nobody looks for more: a file of the wrong kind has nothing else."""
+"""Bad rows after which no one looks for more: a file of the wrong kind has nothing else."""
 
 _VERIFIER_KEYS = ("name", "expected", "params")
 
@@ -176,7 +176,7 @@ def _preference(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
 
 
 def _pair(rest: dict[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """A preference pair; a prompt beside it is put in front of each side that doesn't begin with it already."""
+    """A preference pair; a prompt alongside it is put in front of each side that doesn't begin with it already."""
     chosen = msg.conversation(rest.pop("chosen"), "chosen", "assistant")
     rejected = msg.conversation(rest.pop("rejected"), "rejected", "assistant")
     given = rest.pop("prompt", None)

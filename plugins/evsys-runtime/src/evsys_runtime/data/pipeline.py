@@ -1,7 +1,7 @@
 """Rows through transforms: lazily, every failure with the transform and the row it happened at, every row counted.
 
 Transforms get the rows of the one before. A transform that changes rows it was given does no harm to anyone else,
-since every reading makes its rows anew; `check_mutation` finds such transforms.
+since every reading makes its rows again; `check_mutation` finds such transforms.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Stage:
         return self.reader_failed if self._before is None else self._before.source_failed
 
     def start(self, before: Stage | None) -> None:
-        """Begin anew, behind `before`."""
+        """Begin again, behind `before`."""
         self.rows_out = self.taken = self.unread = 0
         self.source_ended = self.reader_failed = self.ended = self.cut_short = False
         self._before = before
@@ -181,7 +181,7 @@ def apply(
 def left_unread(stages: Sequence[Stage], *, source_ended: bool = False) -> int | None:
     """Account for rows when a reader stops before the end: how many it left unread, None where the source has more.
 
-    `source_ended` says that the source hasn't, although nobody asked it for another row. A transform that takes all rows before it gives one (`shuffle`) has the others ready; they are counted here, and are
+    `source_ended` says that the source hasn't, although no one asked it for another row. A transform that takes all rows before it gives one (`shuffle`) has the others ready; they are counted here, and are
     not among those that it left out.
     """
     for stage in stages:

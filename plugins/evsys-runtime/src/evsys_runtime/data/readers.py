@@ -31,7 +31,7 @@ _SKIP_HINT = "correct it, or set `on_bad_row: skip` to leave such rows out and c
 class ReadReport:
     """What reading found, kept up to date row by row.
 
-    `line` is the physical line, counted from 1, at which the row that was handed out last begins. `skipped` counts
+    `line` is the physical line, counted from 1, at which the row handed out last begins. `skipped` counts
     rows by the kind of their problem, and `problems` has the first `most_problems` of them: line, kind, message.
     """
 
@@ -44,7 +44,7 @@ class ReadReport:
     most_problems: int = 10
 
     def place(self) -> str:
-        """`file:line` of the row that was handed out last."""
+        """`file:line` of the row handed out last."""
         return f"{self.source}:{self.line}" if self.line is not None else self.source
 
 
@@ -244,4 +244,4 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",
 }
-"""Which format a suffix stands for."""
+"""Which format a suffix represents."""

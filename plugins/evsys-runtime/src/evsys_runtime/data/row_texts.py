@@ -10,7 +10,7 @@ from evsys.types import ChatMessagesRow, HarborTask, Message, PromptExample
 __all__ = ["Part", "expected_texts", "row_texts", "task_texts", "texts_in"]
 
 type Part = Literal["question", "answer", "aside"]
-"""What is asked or given, what is answered, and what stands beside an answer: reasoning and arguments of tool calls."""
+"""What is asked or given, what is answered, and what is alongside an answer: reasoning and arguments of tool calls."""
 
 
 def row_texts(row: Any) -> list[tuple[Part, str]]:

@@ -1,7 +1,7 @@
 """The source behind a function or class: its own, and that of what it names inside its package.
 
 Everything is read from source text, never from values at run time: a module's memo or registry may change while a
-run goes on, and its hash must not.
+run continues, and its hash must not.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PYTHON = "python " + ".".join(map(str, sys.version_info[:2]))
 def source_hash(obj: Any) -> str:
     """Hash of what a function or class does, as far as its source tells; instances count as their class.
 
-    In it are its source, everything of its own top-level package, and of modules that lie beside that, that this source
+    In it are its source, everything of its own top-level package, and of modules that lie alongside that, that this source
     names or imports, directly or through others (functions, classes, constants, decorators), and the plain values that a
     closure or `functools.partial` holds. So are all statements of these modules that act as the module is imported
     (`TABLE["k"] = 1`, `RULES.append(f)`, `@rule(0.5)`), and in a project those of its other modules that act on something of
     them: any of these may change what the source reads. It doesn't matter whether an import was executed yet. Code of installed
     packages isn't in it: it is the business of the versions in the record.
 
-    Where there is no source (a lambda, the interactive prompt, `exec`) it is the byte code with the Python version, so
+    If there is no source (a lambda, the interactive prompt, `exec`) it is the byte code with the Python version, so
     it changes with Python. What is compiled counts as its name and the version of its distribution.
 
     A class, and a function that closes over nothing, is read once a process, since what runs is what was imported.

@@ -1,4 +1,4 @@
-"""What the tasks of a benchmark ask, whatever the benchmark, its file and its tasks are called."""
+"""What the tasks of a benchmark ask, regardless of the benchmark, its file and its tasks are called."""
 
 from __future__ import annotations
 

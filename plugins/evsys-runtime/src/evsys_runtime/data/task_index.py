@@ -33,7 +33,7 @@ Tasks that are equal or nearly equal count once, so copies of a task make none o
 
 @attrs.frozen(kw_only=True)
 class Entry:
-    """A benchmark entry: its label, its split and the tasks that are scored."""
+    """A benchmark entry: its label, its split and the scored tasks."""
 
     name: str
     split: str

@@ -19,7 +19,7 @@ _MOST_LABELS = 20
 def limited[T: HarborTask](
     tasks: Sequence[T], limit: int | None, by: LimitBy = "sample", keys: Sequence[str] = ()
 ) -> Sequence[T]:
-    """The tasks that are scored, in their order.
+    """The scored tasks, in their order.
 
     A sample is the same in every run: tasks are drawn in the order of their ids' hashes. Each group gets a share of the limit in
     proportion to its size, rounded by the largest remainder. Tasks with the same values of `keys` form a group; without `keys`

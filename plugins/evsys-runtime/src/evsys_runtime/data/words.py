@@ -8,7 +8,7 @@ import unicodedata
 __all__ = ["fold", "whole", "words_of"]
 
 _ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-"""Characters of scripts that are written without spaces: each counts as a word."""
+"""Characters of scripts written without spaces: each counts as a word."""
 
 _MARKS = "\u0300-\u036f\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 """Marks that belong to the letter before them, which are no letters to `re`."""

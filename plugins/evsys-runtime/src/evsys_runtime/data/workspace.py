@@ -91,7 +91,7 @@ class Workspace:
         return self._caches[kind]
 
     def results(self) -> ResultStore:
-        """The scored rollouts that are kept for later; a folder of this user takes its place where the project is read-only."""
+        """The scored rollouts kept for later; a folder of this user takes its place where the project is read-only."""
         own, instead = cache_folders(self.root, "results")
         there = next(folder for folder in (own, *own.parents) if folder.exists())
         return ResultStore(own if os.access(there, os.W_OK) else instead)

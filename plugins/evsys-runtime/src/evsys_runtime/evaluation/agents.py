@@ -67,7 +67,7 @@ class FunctionAgent:
         self._by_name = self._named_arguments()
 
     def _named_arguments(self) -> frozenset[str] | None:
-        """The arguments that are passed by name; None where they are passed in order."""
+        """The arguments passed by name; None where they are passed in order."""
         parameters = inspect.signature(self._function).parameters
         own = [name for name in parameters if name not in self._params]
         if set(own) <= {*_ARGUMENTS}:
@@ -95,7 +95,7 @@ class FunctionAgent:
 
 
 class HarnessAgent:
-    """An agent of Harbor's by its import path. The engine `harbor` makes one for each trial; nobody else can run it.
+    """An agent of Harbor's by its import path. The engine `harbor` makes one for each trial; no one else can run it.
 
     Args:
         import_path: `module:Class`.

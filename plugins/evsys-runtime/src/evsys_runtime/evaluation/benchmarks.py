@@ -56,10 +56,10 @@ class BoundBenchmark:
     """One benchmark entry, ready to be scored any number of times.
 
     `environment` is where agents act, with `${NAME}` in its params not put in yet. `inference` answers instead of the trained
-    model where the entry names a client, `models` are scored beside it. `reward_range` is what the verifiers declare, None
-    where one doesn't. `benchmark_hash` covers the tasks that are scored, `verifier_hash` the source of every verifier that
+    model where the entry names a client, `models` are scored alongside it. `reward_range` is what the verifiers declare, None
+    where one doesn't. `benchmark_hash` covers the scored tasks, `verifier_hash` the source of every verifier that
     they name, or that those call. `warnings` are what verifiers and clients have to say of results.
-    `agent_spec`, `engine_spec` and `inference_spec` are what agent, engine and client were made from; None where nobody named
+    `agent_spec`, `engine_spec` and `inference_spec` are what agent, engine and client were made from; None where no one named
     them. `max_turns` is how many answers agents are told that they have.
     """
 
@@ -299,7 +299,7 @@ def with_harness(
 def _bound(
     problems: list[Problem], entry: BenchmarkConfig, path: str, make: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """What `make` makes; where it can't, None, and the problem is noted without values that `${NAME}` stands for."""
+    """What `make` makes; where it can't, None, and the problem is noted without values that `${NAME}` represents."""
     try:
         return make(*arguments, path=path)
     except ConfigError as exc:
@@ -403,7 +403,7 @@ def _content_hash(
     tasks: Sequence[HarborTask],
     scored: Sequence[HarborTask],
 ) -> str:
-    """Of the tasks that are scored: of the whole file, and of how much of it."""
+    """Of the scored tasks: of the whole file, and of how much of it."""
     whole = content_hash or digest(list(tasks))
     if entry.limit is None or entry.limit >= len(tasks):
         return whole

@@ -57,14 +57,14 @@ class EntryRollouts:
         step: int,
         model: str | None,
     ) -> None:
-        """Fill `rollouts`, in the order in which they finish; each goes on record at once.
+        """Fill `rollouts`, in the order in which they finish; each continues record at once.
 
         Args:
             rollouts: gets them; what it holds when something raises has been made.
             benchmark: the entry.
             snapshot: of the model, unless the entry has a client of its own.
             step: optimiser steps behind it.
-            model: the name of an API model that is scored in its place.
+            model: the name of an API model scored in its place.
 
         Raises:
             BudgetExceeded: nothing is left to pay for more.
@@ -114,7 +114,7 @@ class EntryRollouts:
         snapshot: SamplingClient | None,
         scored: tuple[int, str | None],
     ) -> AsyncIterator[Rollout]:
-        """The engine's rollouts, or those that are known from the cache; `scored` is the step, and the API model's name."""
+        """The engine's rollouts, or those known from the cache; `scored` is the step, and the API model's name."""
         if self.cache is None:
             return benchmark.engine.run(benchmark.tasks, policy, limits)
         step, model = scored

@@ -1,6 +1,6 @@
 """Scores benchmark entries on snapshots of the model, in the loop and after it, by one and the same code.
 
-`submit` starts a scoring beside the training and returns. A scoring never raises into training, unless the record can't be
+`submit` starts a scoring alongside the training and returns. A scoring never raises into training, unless the record can't be
 written: what fails, is given up or is cut off becomes an `EvaluationResult` that says so.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Evaluator"]
 
 IN_FLIGHT = 2
-"""Snapshots that are scored at once; each is a copy of what is trained."""
+"""Snapshots scored at once; each is a copy of what is trained."""
 
 SILENT_SECONDS = 3600.0
 """Time beyond that of one rollout after which a scoring is given up, where no rollout has ended."""
@@ -59,7 +59,7 @@ class Evaluator:
     """A core `Evaluate` over bound benchmark entries.
 
     A snapshot's entries are scored one after another, so that no entry's samples depend on what else is scored; `in_flight`
-    snapshots are scored side by side, beside the training.
+    snapshots are scored side by side, alongside the training.
 
     Args:
         benchmarks: the entries, in order.
@@ -72,18 +72,18 @@ class Evaluator:
         deterministic: sample in fixed waves, so that each scoring has the same bits.
         score_untrained: score every entry at step 0 too.
         selecting: the entry by whose scores a checkpoint is going to be selected; None if the last one counts.
-        known: scorings made before: of shared starting weights, or by the attempts that this one goes on from.
+        known: scorings made before: of shared starting weights, or by the attempts that this one continues from.
         expected_seconds: how long a scoring of an entry took elsewhere.
         make_model: makes the model client of a scoring; by default the snapshot behind the renderer.
         timeout_seconds: longest time of one rollout.
         directory: the run's folder, where engines may keep files of rollouts; None keeps none.
         endpoints: where agents reach the model over HTTP, see `Policy`.
-        cache: knows rollouts that were made before; None makes all anew.
+        cache: knows rollouts that were made before; None makes all again.
         share: calls its second argument, which scores the untrained weights, unless another run does: then it waits, and gives
             that run's result.
         in_flight: how many snapshots may be scored at once; `submit` waits beyond that.
         silent_seconds: a scoring in which no rollout ends for as long as one may take and so many seconds more has failed.
-        hung: is told of what is given up, just before that.
+        hung: is notified of what is given up, just before that.
         charge: gets what each rollout and its verdict used; a `BudgetExceeded` of it ends a scoring, which is then missing.
     """
 
@@ -168,7 +168,7 @@ class Evaluator:
     async def submit(self, step: int, snapshot: SamplingClient) -> None:
         """Start to score what is due at `step`, and return; the snapshot is closed when all of it is scored.
 
-        Where as many snapshots as are allowed are being scored, this waits until one of them is done.
+        If as many snapshots as are allowed are being scored, this waits until one of them is done.
 
         Raises:
             StoreError: an earlier scoring couldn't be put on record.
@@ -228,7 +228,7 @@ class Evaluator:
     ) -> Sequence[EvaluationResult]:
         """Score entries on the trained weights, unless one was scored at this very step; all results, by step.
 
-        Waits for what was submitted before, too.
+        Waits for what was submitted before as well.
 
         Args:
             step: optimiser steps behind the weights.
@@ -278,7 +278,7 @@ class Evaluator:
             self._asking.remove(benchmark)
 
     async def close(self, reason: str) -> None:
-        """Cut off what is still being scored: no task goes on, every snapshot is closed.
+        """Cut off what is still being scored: no task continues, every snapshot is closed.
 
         Entries that were submitted and aren't scored are recorded as missing with `reason`; listeners aren't told. Safe to
         call twice, and where nothing is being scored.
@@ -429,7 +429,7 @@ class Evaluator:
     ) -> bool:
         """Put a result on record; nothing is awaited, so it works after Ctrl-C.
 
-        False, and nothing is done, where it comes from a task that went on after `close` had recorded its entry as missing.
+        False, and nothing is done, where it comes from a task that continued after `close` had recorded its entry as missing.
         """
         key = (result.step, benchmark.name)
         late = self._ended_by is not None and key not in self._pending
@@ -458,7 +458,7 @@ class Evaluator:
     def _cut_off(
         self, benchmark: BoundBenchmark, result: EvaluationResult, by: asyncio.CancelledError
     ) -> None:
-        """Keep what a scoring came to that is cancelled; the cancellation goes on whatever happens here."""
+        """Keep what a scoring came to that is cancelled; the cancellation continues whatever happens here."""
         try:
             self._keep(benchmark, result)
         except StoreError as error:
@@ -471,7 +471,7 @@ class Evaluator:
 
 
 def _for_free(_usage: Usage) -> None:
-    """Charge nobody."""
+    """Charge no one."""
 
 
 def _scorings(benchmark: BoundBenchmark, start: int, end: int) -> int:

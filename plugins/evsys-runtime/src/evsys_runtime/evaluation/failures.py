@@ -1,4 +1,4 @@
-"""A failure as data: attributed once, told in one line, the traceback kept beside it."""
+"""A failure as data: attributed once, described in one line, the traceback kept alongside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BOUNDARIES: tuple[tuple[type[EvsysError], str], ...] = (
 
 
 def boundary_of(error: BaseException, default: str) -> str:
-    """The boundary that an error crossed; `default` for one that nobody attributed."""
+    """The boundary that an error crossed; `default` for one that no one attributed."""
     if isinstance(error, RunError):
         return error.boundary
     return next((name for cls, name in _BOUNDARIES if isinstance(error, cls)), default)
@@ -46,7 +46,7 @@ def failure_of(error: BaseException, default: str = "evaluation") -> Failure:
 
 
 def _message(error: BaseException) -> str:
-    """What an error says, with its place where it has one; its hint stands beside."""
+    """What an error says, with its place where it has one; its hint is alongside."""
     if not isinstance(error, EvsysError):
         return f"{type(error).__name__}: {error}"
     place = ":".join(

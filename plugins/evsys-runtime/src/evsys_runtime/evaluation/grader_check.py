@@ -1,4 +1,4 @@
-"""Grades the graders: before a model is asked, each benchmark is scored with answers that are made without one.
+"""Grades the graders: before a model is asked, each benchmark is scored with answers made without one.
 
 A grader is a verifier on the tasks of a benchmark that name it. One that gives full marks to whatever is said, or none to
 the right answer, would make every number of the experiment worthless, so it is a fault.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_TASKS", "SECONDS", "GraderCheck", "GraderFault", "VerifierCheck", "check_grader"]
 
 MOST_TASKS = 32
-"""Tasks of a benchmark that are tried, drawn by the seed, some of each verifier."""
+"""Tasks of a tried benchmark, drawn by the seed, some of each verifier."""
 
 SECONDS = 10.0
 """Longest time for one benchmark."""
@@ -67,7 +67,7 @@ _LONGEST_REASON = 200
 
 @attrs.frozen(kw_only=True)
 class GraderFault:
-    """A grader that can't tell answers apart: which tasks show it, and what is wrong."""
+    """A grader that can't distinguish answers: which tasks show it, and what is wrong."""
 
     benchmark: str
     verifier: str
@@ -245,7 +245,7 @@ class _Check:
         return self.bound[key]
 
     async def _make_answers(self, tried: _Tried, started: float) -> bool:
-        """False where the verifier takes too long to tell what is right."""
+        """False where the verifier takes too long to show what is right."""
         tried.answers = {"empty": "", "constant": CONSTANT, "echo": echo_of(tried.task)}
         verifier, expected = self._verifier(tried.spec), tried.spec.expected
         deadline = asyncio.timeout(self._left(started))
@@ -396,7 +396,7 @@ def _faults(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -> 
 
 
 def _blind(tried: Sequence[_Tried], high: float) -> list[_Tried]:
-    """The tasks on which everything passes. Where no answer is known to be wrong, that counts only if it is so on every task."""
+    """The tasks on which everything passes. If no answer is known to be wrong, that counts only if it is so on every task."""
     passing = [one for one in tried if _passes_everything(one, high)]
     sure = [one for one in passing if any(answer in one.answers for answer in WRONG)]
     return passing if len(passing) == len(tried) else sure

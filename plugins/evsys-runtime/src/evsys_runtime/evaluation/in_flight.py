@@ -1,4 +1,4 @@
-"""Work beside the training: so many at once, waited for or ended, and never left behind."""
+"""Work alongside the training: so many at once, waited for or ended, and never left behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InFlight:
             self._check()
 
     async def end(self, seconds: float) -> int:
-        """Cancel what is under way, wait for it, and say how much of it still goes on after `seconds`."""
+        """Cancel what is under way, wait for it, and say how much of it still continues after `seconds`."""
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()

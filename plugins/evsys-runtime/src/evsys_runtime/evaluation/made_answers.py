@@ -84,7 +84,7 @@ async def _told(method: Any, expected: Any, params: Mapping[str, Any]) -> str | 
 
 
 def _text(expected: Any) -> str | None:
-    """An expectation as somebody would answer it: the first of several, other values as JSON."""
+    """An expectation as someone would answer it: the first of several, other values as JSON."""
     if isinstance(expected, list | tuple) and expected:
         expected = expected[0]
     if expected is None or isinstance(expected, str):

@@ -28,7 +28,7 @@ class Progress:
         self._stride = max(1, self.total // MOST_TOLD)
 
     def counts(self, rollout: Rollout) -> bool:
-        """Count a rollout; True when it is time to tell of it."""
+        """Count a rollout; True when it is time to report it."""
         missing = self._missing[rollout.task_id] = self._missing.get(rollout.task_id, 0) - 1
         if missing:
             return False
@@ -40,7 +40,7 @@ class Progress:
 async def advancing(
     seconds: float, hung: Callable[[str], None] = lambda _what: None
 ) -> AsyncGenerator[Callable[[], None]]:
-    """A block that must go on: what it is given is to be called whenever something ended. `hung` is told just before it's given up.
+    """A block that must continue: what it is given is to be called whenever something ended. `hung` is told just before it's given up.
 
     Raises:
         RolloutError: nothing ended for `seconds`; the block was cancelled.

@@ -55,7 +55,7 @@ class RecordingModel:
     """A core `InferenceClient` around another, for one rollout.
 
     Each call gets a seed of its own, derived from the rollout's and the call's number, unless the agent chose one. The policy's
-    prompts go on from its own answers, token by token.
+    prompts continue from its own answers, token by token.
 
     Args:
         model: who answers.
@@ -223,7 +223,7 @@ def has_address(policy: Policy, model: RecordingModel) -> bool:
 async def reachable(policy: Policy, model: RecordingModel) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
     """What gives a rollout an address of its own, when first asked; it raises a `RolloutError` where there is none to have.
 
-    The address is good for as long as the block goes on.
+    The address is good for as long as the block continues.
     """
     endpoints = policy.endpoints if has_address(policy, model) else None
     once = asyncio.Lock()

@@ -1,8 +1,8 @@
-"""Scored rollouts that were made before: a scoring that is repeated costs nothing, and one that changed is made anew.
+"""Scored rollouts that were made before: a scoring that is repeated costs nothing, and one that changed is made again.
 
 Only whole rollouts with a score are kept: none that crashed, ran out of time, or couldn't be judged. What comes from the
 cache keeps its own usage, which metrics of cost and time need, and is marked, so that nothing is counted as spent twice. A
-scoring that an earlier attempt at the same run was cut off in counts as the run's own: nobody has counted it yet.
+scoring that an earlier attempt at the same run was cut off in counts as the run's own: no one has counted it yet.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ResultCache:
     ) -> AsyncGenerator[Rollout]:
         """What `benchmark.engine.run` yields, as far as it is known from the cache; the rest is made and kept.
 
-        In fixed waves a sampler's answers depend on what is sampled beside, so there it is all or nothing.
+        In fixed waves a sampler's answers depend on what is sampled alongside, so there it is all or nothing.
 
         Args:
             benchmark: what is scored.
@@ -266,7 +266,7 @@ class ResultCache:
 
 
 def _may_mix(benchmark: BoundBenchmark, limits: RolloutLimits) -> bool:
-    """True where rollouts of the cache and new ones may stand side by side."""
+    """True where rollouts of the cache and new ones may be side by side."""
     alone = benchmark.inference is not None or not limits.wave
     return alone and benchmark.environment is None and not isinstance(benchmark.agent, HarnessAgent)
 

@@ -1,6 +1,6 @@
 """What decides a scoring: everything that a rollout and its score depend on, as JSON values that can be compared.
 
-A scoring that can't be told whole has no key, and the reason why: it is made anew each time.
+An evaluation that can't be fully identified has no key, and the reason why: it is made again each time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Trained", "ingredients", "plugin_facts", "rollout_keys", "why_not"]
 
 @attrs.frozen(kw_only=True)
 class Trained:
-    """Whose weights are scored: the model and the backend that made them, and where they stand if nobody can read them.
+    """Whose weights are scored: the model and the backend that made them, and where they stand if no one can read them.
 
     `place` is (experiment, run, attempt). `registry` is where plugins are looked up.
     """
@@ -97,7 +97,7 @@ def ingredients(
         "verifiers": dict(benchmark.verifier_sources),
         "max_turns": limits.max_turns,
         "timeout_seconds": limits.timeout_seconds,
-        # In fixed waves a sampler's last bits depend on what is sampled beside; a folder's files are not part of its task.
+        # In fixed waves a sampler's last bits depend on what is sampled alongside; a folder's files are not part of its task.
         "wave": limits.n_concurrent if together else None,
         "tasks": benchmark.benchmark_hash if together or brings_tests else None,
         "rollouts": [source_hash(run_rollout), source_hash(Rollout)],
@@ -117,7 +117,7 @@ def rollout_keys(tasks: Sequence[HarborTask], num_samples: int) -> dict[tuple[st
 
 
 def plugin_facts(registry: Registry, kind: str, spec: PluginSpec | None) -> dict[str, Any] | None:
-    """A plugin by its name, version, source and params; the values that `${NAME}` stands for only as a hash."""
+    """A plugin by its name, version, source and params; the values that `${NAME}` represents only as a hash."""
     if spec is None:
         return None
     entry = registry.find(kind, spec.kind)

@@ -80,7 +80,7 @@ def missing_result(
 
 
 def in_task_order(result: EvaluationResult, benchmark: BoundBenchmark) -> EvaluationResult:
-    """A result that was read from a file, with its tasks in the benchmark's order, which sums depend on in their last bits."""
+    """A result read from a file, with its tasks in the benchmark's order, which sums depend on in their last bits."""
     ids = [task.task_id for task in benchmark.tasks]
 
     def ordered[T](by_task: Mapping[str, T]) -> dict[str, T]:

@@ -1,4 +1,4 @@
-"""Rollouts that are tried again after what may pass, for engines that have no retries of their own."""
+"""Rollouts tried again after what may pass, for engines that have no retries of their own."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ __all__ = ["TrainingRollouts"]
 class TrainingRollouts:
     """A core `Rollouts`.
 
-    Rollouts that were cut short, ran out of time or failed are yielded like all others, and go on record, in a thread: to
+    Rollouts that were cut short, ran out of time or failed are yielded like all others, and continue record, in a thread: to
     write thousands of tokens takes longer than to take them.
 
     Args:
@@ -88,7 +88,7 @@ class TrainingRollouts:
             sampling: how. A rollout's seed comes from the run's, `step`, `sampling.seed` if given, and its place among
                 `tasks`; so calls for parts of a step need different `sampling.seed`s.
             limits: bounds of the engine.
-            step: optimiser steps done before; the rollouts go on record under the step that they are for, `step + 1`.
+            step: optimiser steps done before; the rollouts continue record under the step that they are for, `step + 1`.
 
         Raises:
             RolloutError: the engine failed. A rollout that fails is yielded.

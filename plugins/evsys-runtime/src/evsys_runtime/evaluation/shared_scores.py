@@ -15,11 +15,11 @@ class SharedScores:
     """Scores by what they depend on.
 
     Of the arms that said that they want a score (`enter`), the one that comes first in the plan makes it, even where another is
-    there earlier: so each time the same arm has it on record, and pays for it. Where none said so, the first that comes makes it.
-    Where that arm is cut off, the next one tries.
+    there earlier: so each time the same arm has it on record, and pays for it. If none said so, the first that comes makes it.
+    If that arm is cut off, the next one tries.
 
     Args:
-        retry_failed: it tries, too, where the scoring was carried out and failed.
+        retry_failed: it tries as well, where the scoring was carried out and failed.
     """
 
     def __init__(self, *, retry_failed: bool = True) -> None:

@@ -135,7 +135,7 @@ def _decided(
 def _as_it_ran(
     session: Session, conclusion: Conclusion, arms: Sequence[ArmResult], alike: Sequence[str]
 ) -> Conclusion:
-    """With what went on in the runs; without a verdict where they can't carry one."""
+    """With what continued in the runs; without a verdict where they can't carry one."""
     health = {arm.run_id: arm.health for arm in arms if arm.health}
     cut_off = sum((arm.cut_off for arm in arms), Usage())
     conclusion = attrs.evolve(conclusion, health=health, cut_off=cut_off, selection=_selection(session, arms))

@@ -52,7 +52,7 @@ from evsys_runtime.training.checkpoints import find_checkpoint
 __all__ = ["OUTPUT_DIR", "ascore"]
 
 OUTPUT_DIR = ".evsys/evaluations"
-"""Where these records lie in a project: beside experiments, since they conclude nothing."""
+"""Where these records lie in a project: alongside experiments, since they conclude nothing."""
 
 
 async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
@@ -77,7 +77,7 @@ async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
         seed: the seed that samples are derived from.
         quiet: no log lines on standard error.
         skip_grader_check: don't try the benchmarks' verifiers first.
-        no_cache: score everything anew, and keep no result for later.
+        no_cache: score everything again, and keep no result for later.
         watchdog: when it is given up, as an experiment's run is.
 
     Returns:
@@ -200,7 +200,7 @@ class _Scoring:
     evaluator: Evaluator | None = None
 
     async def result(self, label: str) -> ArmResult:
-        """Score, and make a result of it; of what never comes back, too."""
+        """Score, and make a result of it; of what never comes back as well."""
         seconds = self.watch.settings.floor_seconds / 2
         try:
             with loop_watched(seconds, dump=self.watch.dump, tell=self._tell_blocked):

@@ -65,7 +65,7 @@ EARLY_ENDS: tuple[type[BaseException], ...] = (asyncio.CancelledError, KeyboardI
 
 
 class Experiment:
-    """An experiment that is known to be valid and hasn't started.
+    """An experiment known to be valid and hasn't started.
 
     Args:
         cfg: what an experiment file holds, as a mapping or as an `ExperimentConfig`; its file; or a plan that `load_experiment` made.
@@ -81,7 +81,7 @@ class Experiment:
         plan: the experiment as it was checked.
         result: how it ended, as soon as that is on record; also where `run` raised, as after Ctrl-C.
         record: where it is put on record, as soon as it is.
-        resumes: the experiment on record that this one goes on with; None for a new one.
+        resumes: the experiment on record that this one continues with; None for a new one.
         forks: the folder of the experiment that this one branches off from; None for one that begins at its beginning.
         nothing_to_do: that one was complete, so `run` gave the result that it has on record.
     """
@@ -144,11 +144,11 @@ class Experiment:
         registry: Registry | None = None,
         **options: Unpack[OptionKeys],
     ) -> Self:
-        """Read an experiment on record, to go on with it: `run` keeps what is done and makes the rest.
+        """Read an experiment on record, to continue with it: `run` keeps what is done and makes the rest.
 
         Args:
             directory: the experiment's folder.
-            overrides: `path=value` texts that set `budget`, `watchdog` or `max_concurrent_arms` anew, or whose values were
+            overrides: `path=value` texts that set `budget`, `watchdog` or `max_concurrent_arms` again, or whose values were
                 secret when it was launched, so that they aren't on record.
             registry: where plugins are looked up, by default in what is installed and the project's own.
             **options: as for the class; by default as it was launched.
@@ -174,7 +174,7 @@ class Experiment:
         """Read an experiment on record, to make a new one that begins where it stands, whatever has changed since.
 
         Its parent is the one on record, which stays as it is. Runs of the same name branch off from its last complete
-        checkpoints; everything is scored anew.
+        checkpoints; everything is scored again.
 
         Args:
             directory: the experiment's folder.
@@ -200,7 +200,7 @@ class Experiment:
         *,
         forks: bool,
     ) -> tuple[Self, Unfinished]:
-        """An experiment planned anew from its record, and what the record says of how it was launched."""
+        """An experiment planned again from its record, and what the record says of how it was launched."""
         given = Options(**options)
         refuse_misfits(given)
         unfinished = Unfinished.read(
@@ -226,7 +226,7 @@ class Experiment:
         Raises:
             RuntimeError: an event loop runs in this thread already; `await experiment.arun()` there.
             KeyboardInterrupt, SystemExit: it was ended early. `Abandoned`, which is a KeyboardInterrupt, at the second Ctrl-C:
-                what didn't end at once was left, and the record may say that it goes on until it is resumed.
+                what didn't end at once was left, and the record may say that it continues until it is resumed.
         """
         try:
             result = run_to_end(
@@ -252,7 +252,7 @@ class Experiment:
         """Run to the end, inside a running event loop."""
         # Another project's code may have become `src` since this one was read.
         import_project_code(self.plan.project_root, self.plan.registry)
-        # Clients that verifiers make while the run goes on look for the project's prices.
+        # Clients that verifiers make while the run continues look for the project's prices.
         with use_registry(self.plan.registry), use_scope(DataScope(project_root=self.plan.project_root)):
             return await self._arun(time.monotonic())
 
@@ -391,7 +391,7 @@ class Experiment:
         return self.result
 
     def _end(self, session: Session, seconds: float, ended_by: BaseException) -> None:
-        """Put the end on record of an experiment that can't go on."""
+        """Put the end on record of an experiment that can't continue."""
         try:
             self.result = conclude_and_write(session, seconds, self._flagged, ended_by=ended_by)
         except StoreError as error:  # a full disk ends both; what came first is what to tell
@@ -406,7 +406,7 @@ def _planned(
     overrides: Sequence[str] = (),
     project_root: Path | None = None,
 ) -> Plan:
-    """The plan of an experiment that is run with these options; one that is planned already is checked once more, with them."""
+    """The plan of an experiment run with these options; one that is planned already is checked again, with them."""
     before = None
     if isinstance(cfg, Plan):
         before, cfg = cfg, cfg.document

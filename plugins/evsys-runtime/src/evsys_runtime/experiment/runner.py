@@ -134,7 +134,7 @@ async def _score(
 
 @attrs.frozen(kw_only=True)
 class _Elsewhere:
-    """Stands for weights that an injected runner keeps; the model client beside it does the sampling."""
+    """Represents weights that an injected runner keeps; the model client alongside it does the sampling."""
 
     version: int
 

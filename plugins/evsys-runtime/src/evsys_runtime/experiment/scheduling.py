@@ -42,7 +42,7 @@ async def run_arms(session: Session) -> list[RunResult]:
 
     Raises:
         ServiceDownError: one stayed down for too long. The arms under way have failed, and their records say so.
-        BaseException: this was cancelled, or an arm can't even be recorded. No arm goes on after it.
+        BaseException: this was cancelled, or an arm can't even be recorded. No arm continues after it.
     """
 
     def put_on_record(words: str) -> None:
@@ -146,7 +146,7 @@ class _Arms:
     async def _some_ended(self, given_up: asyncio.Task[ServiceDownError], *, down: bool) -> None:
         """Take the results of arms as they end, and with `fail_fast` end all others at the first that failed.
 
-        Where a service was `down`, so that no arm was started, it returns too once none is.
+        If a service was `down`, so that no arm was started, it returns too once none is.
 
         Raises:
             ServiceDownError: a service stays down; so all arms end.
@@ -195,7 +195,7 @@ class _Arms:
                 )
 
     def _leave(self, arm: ArmConfig) -> None:
-        """Go on without an arm that a plugin keeps from ending."""
+        """Continue without an arm that a plugin keeps from ending."""
         reason = f"{self.session.why_ended}, and a plugin didn't let it end within {DRAIN_SECONDS:g} s"
         self.session.log.warning("run.left_running", run_id=run_id_of(arm), reason=reason)
         if (watch := self.session.watched.get(run_id_of(arm))) is not None:
@@ -204,7 +204,7 @@ class _Arms:
         self._without_record(arm, RunResult(status="cancelled", run_id=run_id_of(arm), stop_reason=reason))
 
     def _left(self, arm: ArmConfig) -> RunResult:
-        """The result of an arm that was cancelled, or never begun."""
+        """The result of an cancelled arm, or never begun."""
         run_id = run_id_of(arm)
         recorded = self.session.results.get(run_id)
         if recorded is not None and recorded.run is not None:

@@ -6,7 +6,7 @@ advantages by the global denominator. Each takes `(data, logprobs, **params)`, w
 
 Notation: lp = log pi(token) of the policy being trained, q = the sampler's logprob (`loss_inputs["logprobs"]`),
 r = exp(lp - q), A = advantage, m = mask (`weights`; absent means 1 everywhere).
-A position with m * A = 0 contributes exactly nothing, whatever its logprobs are.
+A position with m * A = 0 contributes exactly nothing, regardless of its logprobs.
 """
 
 from __future__ import annotations

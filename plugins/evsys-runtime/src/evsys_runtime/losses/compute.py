@@ -151,7 +151,7 @@ def _numpy_loss(
     try:
         result = function(data, leaves, **params)
     except (TapeError, ValueError) as error:
-        # numpy tells of an assignment into a plain array in its own words, with ours as the cause.
+        # numpy reports an assignment into a plain array in its own words, with ours as the cause.
         refused = error if isinstance(error, TapeError) else error.__cause__
         if not isinstance(refused, TapeError):
             raise

@@ -137,7 +137,7 @@ class ChatTemplateRenderer:
     ) -> list[tuple[list[int], list[float]]]:
         """Training sequences as `(tokens, weights)` of equal length.
 
-        One sequence, as long as each prompt continues what stands before it. Where the template rewrites earlier turns
+        One sequence, as long as each prompt continues what is before it. Where the template rewrites earlier turns
         (thinking is dropped from history), each turn is a sequence of its own, behind the prompt it is sampled from.
 
         Args:

@@ -88,7 +88,7 @@ class ControlTexts:
 
 @attrs.frozen(kw_only=True)
 class Masks:
-    """Characters that stand for the control texts in the data of one rendering.
+    """Characters that represent the control texts in the data of one rendering.
 
     Args:
         chars: the character of each text.

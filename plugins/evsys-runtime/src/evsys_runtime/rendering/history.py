@@ -1,7 +1,7 @@
-"""A conversation that goes on from what the model itself said, token by token.
+"""A conversation that continues from what the model itself said, token by token.
 
 An agent sends back what the model said as text, and text tokenised again may split in another way than the model split it. The
-prompt would then not go on from the tokens that were sampled: they couldn't be trained as one sequence, and the model would
+prompt would then not continue from the sampled tokens: they couldn't be trained as one sequence, and the model would
 read what it never wrote. So the answers are kept as they were sampled, found again by what they say, and put in.
 """
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["Conversation", "HistoryRenderer"]
 
 MOST_KEPT = 16
-"""Answers whose tokens are kept: an agent goes on from one of its last ones."""
+"""Answers whose tokens are kept: an agent continues from one of its last ones."""
 
 MOST_ASKED = 64
 """Prompts that may wait for an answer."""
 
 
 class Conversation(PolicyClient):
-    """The policy as one rollout has it: each prompt goes on from the rollout's own answers.
+    """The policy as one rollout has it: each prompt continues from the rollout's own answers.
 
     Args:
         client: the policy, which all rollouts share.
@@ -59,7 +59,7 @@ class Conversation(PolicyClient):
 
 @attrs.frozen(kw_only=True)
 class _Asked:
-    """A conversation that was rendered: by the renderer alone, and as it was sent. `place` is its digest where that was taken."""
+    """A rendered conversation: by the renderer alone, and as it was sent. `place` is its digest where that was taken."""
 
     messages: Sequence[Message]
     place: bytes | None

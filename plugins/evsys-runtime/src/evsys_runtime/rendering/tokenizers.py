@@ -131,7 +131,7 @@ class TokenizersTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> TokenizersTokenizer:
-        """Read `tokenizer.json`, and what names the end tokens in the JSON files beside it.
+        """Read `tokenizer.json`, and what names the end tokens in the JSON files alongside it.
 
         Raises:
             DataError: there is no readable tokenizer, or nothing says which token ends a turn.
@@ -270,7 +270,7 @@ def _named_tokens(folder: Path) -> dict[str, str]:
 def _renamed(tokenizer: tokenizers.Tokenizer, names: Mapping[str, str]) -> tokenizers.Tokenizer:
     """A copy of a tokenizer in which some added tokens have other texts and the same ids.
 
-    The vocabulary gets the new texts, too: some models would find a piece such as `</s>` there.
+    The vocabulary gets the new texts as well: some models would find a piece such as `</s>` there.
     """
     import tokenizers
 

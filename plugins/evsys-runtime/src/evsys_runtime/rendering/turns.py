@@ -101,7 +101,7 @@ class TrainingSequences:
         self._masks = masks
         self._background = background
         self._growing = _GrowingTokens(tokenizer, controls, masks)
-        self._agreed = 0  # leading tokens of the last sequence that are known to be those of the text
+        self._agreed = 0  # leading tokens of the last sequence known to be those of the text
         self.done: list[tuple[list[int], list[float]]] = []
 
     def continue_with(self, text: Prefix, background: float) -> bool:

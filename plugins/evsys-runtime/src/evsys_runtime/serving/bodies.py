@@ -29,7 +29,7 @@ async def read_bytes(request: web.Request, most: int, *, part_seconds: float = P
 
     Args:
         request: the request.
-        most: longest body in bytes, whatever the application allows.
+        most: longest body in bytes, regardless of the application allows.
         part_seconds: longest silence within it.
 
     Raises:

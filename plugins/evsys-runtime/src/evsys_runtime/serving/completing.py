@@ -33,14 +33,14 @@ class Choice:
 
 @attrs.frozen(kw_only=True)
 class Exchange:
-    """A request that was answered.
+    """An answered request.
 
     Attributes:
         model: who answered.
         request: what was asked.
         prompt: the tokens that the model saw.
         choices: the answers, with the sampler's own tokens and logprobs.
-        scope: the variable parts of the path that was asked.
+        scope: the variable parts of the asked path.
         headers: those of the request, names in lower case, without the key.
         id: of the answer, as the client sees it.
     """
@@ -113,13 +113,13 @@ def _max_tokens(model: ServedModel, request: ChatRequest, prompt_tokens: int) ->
 def of_sampler(
     client: SamplingClient, prompt_tokens: int, max_tokens: int, param: str = "messages"
 ) -> Iterator[None]:
-    """What a sampling client does; where it refuses, or tells of a context that is too short by the fact `limit`, that is the answer.
+    """What a sampling client does; where it refuses, or reports a context that is too short by the fact `limit`, that is the answer.
 
     Args:
         client: who is asked.
         prompt_tokens: what it is given.
         max_tokens: what it may answer.
-        param: where the prompt stands in the request.
+        param: where the prompt is in the request.
     """
     try:
         with boundary("backend", type(client).__name__):

@@ -34,7 +34,7 @@ class Connections:
     """The connections of a server.
 
     A full server makes room by closing the oldest connection that has no request in work, so half-open and idle ones keep
-    nobody out. If each has a request in work, the newcomer is closed.
+    no one out. If each has a request in work, the newcomer is closed.
 
     Args:
         most: how many are open at once.

@@ -1,4 +1,4 @@
-"""A bound on the requests that are served at once and that wait for it."""
+"""A bound on the requests served at once and that wait for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Gate:
 
     Args:
         running: requests served at once.
-        waiting: requests that wait beside those.
+        waiting: requests that wait alongside those.
     """
 
     def __init__(self, running: int, waiting: int) -> None:

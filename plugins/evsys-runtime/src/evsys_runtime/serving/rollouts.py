@@ -70,7 +70,7 @@ class Recording(Protocol):
     overflowed: bool
 
     def begin(self, chosen: int | None = None, n: int = 1) -> tuple[int, int]:
-        """A call of the model for `n` answers begins: its number and its seed, into which one goes that was chosen for it.
+        """A call of the model for `n` answers begins: its number and its seed, into which one goes chosen for it.
 
         Raises:
             RolloutError: the rollout has had its answers.
@@ -120,7 +120,7 @@ class RolloutEndpoints:
 
     @asynccontextmanager
     async def open(self, recording: Recording) -> AsyncIterator[Endpoint]:
-        """An address for as long as the block goes on; what is asked there afterwards, or still then, is refused.
+        """An address for as long as the block continues; what is asked there afterwards, or still then, is refused.
 
         Raises:
             ConfigError: no server can be started on this machine.

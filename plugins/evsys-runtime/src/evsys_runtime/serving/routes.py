@@ -46,7 +46,7 @@ class Bounds:
 
     Attributes:
         running: requests sampled at once.
-        waiting: requests that wait beside those; more are sent away with status 429.
+        waiting: requests that wait alongside those; more are sent away with status 429.
         body_bytes: longest body; a longer one is refused with status 413.
         timeout_seconds: longest time of one request, waiting included; then status 504.
     """
@@ -193,7 +193,7 @@ class _Chat:
 
     @asynccontextmanager
     async def _inside(self) -> AsyncIterator[None]:
-        """A place among the requests that are answered, for no longer than a request may take."""
+        """A place among the answered requests, for no longer than a request may take."""
         try:
             async with asyncio.timeout(self._bounds.timeout_seconds) as deadline, self._gate.enter():
                 yield

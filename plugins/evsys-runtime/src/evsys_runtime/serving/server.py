@@ -1,4 +1,4 @@
-"""A chat-completions server on this machine, for as long as somebody needs it."""
+"""A chat-completions server on this machine, for as long as someone needs it."""
 
 from __future__ import annotations
 

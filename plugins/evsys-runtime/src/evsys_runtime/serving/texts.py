@@ -37,7 +37,7 @@ class _Answered:
 
     @property
     def told_tokens(self) -> int:
-        """The tokens that its choices tell of, likeliest ones among them."""
+        """The tokens that its choices report, likeliest ones among them."""
         own = len(self.prompt) if self.request.echo else 0
         tokens = sum(own + len(sequence.tokens) for sequence in self.result.sequences)
         return tokens * (1 + (self.request.logprobs or 0))

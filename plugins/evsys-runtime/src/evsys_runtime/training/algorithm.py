@@ -91,7 +91,7 @@ class BaseAlgorithm:
             yield _unknown_rate(model.name)
 
     def validate_roles(self, model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterable[str]:
-        """What can be known to be wrong with second models. Token by token they are compared with the model that is trained."""
+        """What can be known to be wrong with second models. Token by token they are compared with the trained model."""
         from evsys_runtime.training.roles import same_tokenizers
 
         return same_tokenizers(model, roles)
@@ -141,7 +141,7 @@ class BaseAlgorithm:
         return min((limit for limit in limits if limit is not None), default=None)
 
     async def rendered[T](self, ctx: RunContext, items: Iterable[T]) -> list[T]:
-        """All items, which take time to make: thousands take seconds, in which others may go on and the run is seen to live."""
+        """All items, which take time to make: thousands take seconds, in which others may continue and the run is seen to live."""
         import asyncio  # here, so that `evsys schema` stays quick
 
         found: list[T] = []
@@ -207,12 +207,12 @@ class BaseAlgorithm:
 
     def foreseen(self, step_idx: int) -> Foreseen | None:
         """What a step takes at most, where its batch isn't built ahead (`prefetch`) because answers are sampled for it; None
-        where nobody knows. The time and memory that are told before training rest on it.
+        where no one knows. The estimates of time and memory before training rest on it.
         """
         return None
 
     def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
-        """Numbers to record beside the loop's own."""
+        """Numbers to record alongside the loop's own."""
         return {}
 
     def measures(self, step: int) -> bool:
@@ -220,16 +220,16 @@ class BaseAlgorithm:
         return type(self).measure is not BaseAlgorithm.measure
 
     async def measure(self, step: int, *, last: bool) -> Mapping[str, float]:
-        """Numbers to record beside those of the step, that take passes over the model.
+        """Numbers to record alongside those of the step, that take passes over the model.
 
         Args:
             step: optimiser steps behind the weights.
-            last: no step follows, unless somebody asks for a stop before.
+            last: no step follows, unless someone asks for a stop before.
         """
         return {}
 
     def state(self) -> Mapping[str, Any]:
-        """What the next batches depend on beside their step, as JSON values; stored with each checkpoint.
+        """What the next batches depend on alongside their step, as JSON values; stored with each checkpoint.
 
         Taken after the `step_metrics` of a step. With `prefetch` it is taken when the batch of that step was built, since
         the next batch may be in the making: what `step_metrics` changes is then lost when a run resumes.
@@ -237,7 +237,7 @@ class BaseAlgorithm:
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave; called after `setup` when a run resumes."""
+        """Continue from what `state` gave; called after `setup` when a run resumes."""
 
     @property
     def goes_back(self) -> bool:
@@ -252,7 +252,7 @@ class BaseAlgorithm:
         """What to do after `train` returned the status `collapsed`; None ends the run there.
 
         By default back to the best checkpoint from before the trouble, if `on_collapse` asks for that and it wasn't done too
-        often. Also called without `setup`, when resuming a run that was interrupted at that moment: use the result only.
+        often. Also called without `setup`, when resuming a run interrupted at that moment: use the result only.
 
         Args:
             result: of the training.
@@ -273,7 +273,7 @@ class BaseAlgorithm:
     # --- the algorithm itself --------------------------------------------------------------------------------------
 
     async def train(self, ctx: RunContext) -> RunResult:
-        """Train until done, or until somebody asks for a stop."""
+        """Train until done, or until someone asks for a stop."""
         from evsys_runtime.training.loop import TrainingLoop
 
         return await TrainingLoop(self).run(ctx)

@@ -1,4 +1,4 @@
-"""Asking a model, a second one or the one that is trained: calls side by side, and what they take."""
+"""Asking a model, a second one or the trained one: calls side by side, and what they take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["all_of", "used"]
 
 
 async def all_of[T](calls: Iterable[Awaitable[T]]) -> list[T]:
-    """The results of calls that run side by side; where one fails, nobody waits for the others any more."""
+    """The results of calls that run side by side; where one fails, nothing waits for the others any more."""
     waiting = list(calls)
     if len(waiting) == 1:
         return [await waiting[0]]
@@ -30,7 +30,7 @@ def used(client: Any, prompt_tokens: int, completion_tokens: int = 0) -> Usage:
     """Tokens with their price, as far as the client knows it; where a service has the model, what that has told of its calls.
 
     Args:
-        client: a sampling client, or a training client that was asked for a forward pass. One with `told_usage` gives what
+        client: a sampling client, or a training client asked for a forward pass. One with `told_usage` gives what
             its calls took since it was asked last.
         prompt_tokens: that it read.
         completion_tokens: that it drew.

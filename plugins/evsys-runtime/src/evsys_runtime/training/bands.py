@@ -45,7 +45,7 @@ class Band:
             raise ValueError("a band is left for at least one step")
 
     def holds(self, value: float | None) -> bool:
-        """True for a value in the band. None stands for one that isn't finite, which is in no band."""
+        """True for a value in the band. None represents one that isn't finite, which is in no band."""
         if value is None:
             return False
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)

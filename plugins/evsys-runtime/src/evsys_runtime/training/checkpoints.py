@@ -25,7 +25,7 @@ ROLES = "roles"
 """The key of a checkpoint's loop under which the usage of second models is kept."""
 
 _NUMBER = "evsys:number"
-"""The one key of a mapping that stands for a number which JSON lacks."""
+"""The one key of a mapping that represents a number which JSON lacks."""
 
 PEFT_CONFIG = "adapter_config.json"
 """What makes a folder an adapter in the layout of PEFT."""
@@ -36,7 +36,7 @@ class RunCheckpoints:
 
     Args:
         files: the run's checkpoint folders.
-        model: what is trained; stored whole beside each checkpoint.
+        model: what is trained; stored whole alongside each checkpoint.
         attempt: the attempt that saves.
         attempts: every attempt so far, which tells live checkpoints from abandoned ones.
         restored: what this attempt started from, as `restorable` made it.
@@ -66,7 +66,7 @@ class RunCheckpoints:
         Args:
             step: optimiser steps behind the weights.
             client: saves weights and optimiser.
-            loop: JSON values that the loop and the algorithm go on from.
+            loop: JSON values that the loop and the algorithm continue from.
 
         Raises:
             StoreError: it can't be written.
@@ -140,7 +140,7 @@ def _each(tree: Any, change: Callable[[Any], Any]) -> Any:
 def find_checkpoint(model: ModelSpec, project_root: Path) -> Checkpoint | None:
     """The checkpoint that a model starts from: another run's, so no step of this run is behind it.
 
-    `load_checkpoint_path` goes on with the optimiser's state, `init_from_checkpoint` takes the weights alone. Both name
+    `load_checkpoint_path` continues with the optimiser's state, `init_from_checkpoint` takes the weights alone. Both name
     a checkpoint folder, relative to the project root; `init_from_checkpoint` also an adapter's, in the layout of PEFT,
     which the backend checks. An address (`scheme://...`) is the backend's own to understand.
 

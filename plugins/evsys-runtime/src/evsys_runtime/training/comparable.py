@@ -1,4 +1,4 @@
-"""What a second model says of tokens that were sampled by the first, made fit to be compared with it.
+"""What a second model says of tokens sampled by the first, made fit to be compared with it.
 
 A teacher or a reference may find impossible what the model has said: minus infinity, by which one token would outweigh all others, or
 make all weights NaN. And a service may not say. Both are rare, and counted.
@@ -77,7 +77,7 @@ def comparable(
     """Make every logprob of a second model a number that can be compared.
 
     Args:
-        theirs: [n] each, of the tokens that were sampled; NaN where it didn't say.
+        theirs: [n] each, of the sampled tokens; NaN where it didn't say.
         ours: the sampler's own, [n] each.
         who: says it, for messages.
 

@@ -33,7 +33,7 @@ class Foreseen:
         answers: how many are sampled.
         answer_tokens: of the longest of them.
         at_once: how many are sampled at a time.
-        readings: how often the model itself reads what is trained, beside training: for a teacher or a reference.
+        readings: how often the model itself reads what is trained, alongside training: for a teacher or a reference.
     """
 
     data: Sequence[Datum]
@@ -45,7 +45,7 @@ class Foreseen:
 
     @property
     def sampling(self) -> Mapping[str, int]:
-        """All but the data, by name: what a client's `estimate` takes beside data and steps."""
+        """All but the data, by name: what a client's `estimate` takes alongside data and steps."""
         return attrs.asdict(self, filter=lambda field, _: field.name != "data")
 
 
@@ -65,7 +65,7 @@ def foresee(
         count: answers of each.
         most: tokens of an answer at most.
         limit: tokens of a prompt and its answer at most; None is no limit.
-        at_once: answers that are sampled at a time; by default all.
+        at_once: answers sampled at a time; by default all.
         readings: see `Foreseen`.
     """
     rooms = [most if limit is None else min(most, limit - len(prompt)) for prompt in prompts]
@@ -93,7 +93,7 @@ def foresee_rollouts(
     limit: int | None,
     readings: int = 0,
 ) -> Foreseen | None:
-    """The work of a step that works on each task `count` times, as `foresee`. What an agent reads beside its task isn't known.
+    """The work of a step that works on each task `count` times, as `foresee`. What an agent reads alongside its task isn't known.
 
     Args:
         tasks: of the step.

@@ -253,7 +253,7 @@ class LossTrend:
         return [] if self._first is None else [self._first, *self._last]
 
     def load(self, state: Sequence[float]) -> None:
-        """Go on from what a checkpoint has."""
+        """Continue from what a checkpoint has."""
         self._first = state[0] if state else None
         self._last = deque(state[1:], maxlen=_LOSSES_KEPT)
 
@@ -264,7 +264,7 @@ class LossTrend:
             self._last.append(loss)
 
     def warning(self) -> str | None:
-        """What to tell where each of the last losses is well above the first; None else."""
+        """What to show where each of the last losses is well above the first; None else."""
         if self._first is None or len(self._last) < _LOSSES_KEPT:
             return None
         lowest = min(self._last)

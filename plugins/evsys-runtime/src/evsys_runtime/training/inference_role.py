@@ -110,7 +110,7 @@ class _Asked:
         self._told = _Snapshot(client, kind)
 
     async def sampling_client(self) -> _Snapshot:
-        """Always the same: nobody trains it."""
+        """Always the same: no one trains it."""
         return _Snapshot(self._client, self._kind)
 
     async def forward(self, data: Sequence[Datum]) -> ForwardResult:
@@ -150,7 +150,7 @@ class _Asked:
 
 
 class _Snapshot:
-    """A core `SamplingClient` that only tells how likely tokens are."""
+    """A core `SamplingClient` that only shows how likely tokens are."""
 
     version = 0
 
@@ -195,7 +195,7 @@ class _Snapshot:
         )
 
     async def close(self) -> None:
-        """End the calls that are under way: those beside one that failed, which nobody waits for any more."""
+        """End the calls that are under way: those alongside one that failed, which nothing waits for any more."""
         for call in tuple(self._calls):
             call.cancel()
 
@@ -207,10 +207,10 @@ def _read_in_one(datum: Datum) -> list[int] | None:
 
 
 def _as_told(client: Any, told: Usage, tokens: int) -> Usage:
-    """What a call took: by the service's counts; where it tells none, at a price that nobody knows; where its client never does, as
+    """What a call took: by the service's counts; where it tells none, at a price that is unknown; where its client never does, as
     many tokens as were sent, at the client's price.
     """
     if told.tokens:
-        return attrs.evolve(told, seconds=0.0)  # calls run side by side, and beside the training
+        return attrs.evolve(told, seconds=0.0)  # calls run side by side, and alongside the training
     cost = None if told.unpriced else sampling_cost(client, tokens, 0)
     return Usage(prompt_tokens=tokens, cost_usd=cost, unpriced=int(cost is None))

@@ -2,7 +2,7 @@
 
 A step is: build the batch, check it, write down the intent, submit forward/backward and optimiser together, wait for
 both, check what came, write down that it is done, record metrics, tell listeners, then start to score and save where it is
-time. Scoring goes on beside the steps that follow. Steps are counted from 1 in everything that is recorded: step n means that n optimiser steps are done.
+time. Scoring continues alongside the steps that follow. Steps are counted from 1 in everything that is recorded: step n means that n optimiser steps are done.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Built(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """A step that is submitted, or about to be: its batch, and what it comes back with."""
+    """A submitted step, or about to be: its batch, and what it comes back with."""
 
     built: _Built
     adam: AdamParams
@@ -273,7 +273,7 @@ class TrainingLoop:
         return bool(every and step % every == 0) or self._may_be_selected(step)
 
     def _only_to_select(self, step: int) -> bool:
-        """True for a checkpoint that nobody asked for: it may go once a better one is known."""
+        """True for a checkpoint that was not requested: it may go once a better one is known."""
         every = self.algorithm.config.save_every
         return self._may_be_selected(step) and not (every and step % every == 0) and step != self._limit
 
@@ -301,7 +301,7 @@ class TrainingLoop:
 
         The client says that it takes calls in order (`submits_ahead`), and nothing needs the weights between both steps: no
         checkpoint, no score, no measurement, and no budget, which might end the run there. Nor is the run deterministic: a stop that
-        somebody asks for then comes after the same step whatever trains it.
+        someone asks for then comes after the same step whatever trains it.
         """
         ctx, algorithm, step = self.ctx, self.algorithm, index + 1
         return (
@@ -479,7 +479,7 @@ class TrainingLoop:
         )
 
     def _state(self) -> Mapping[str, Any]:
-        """The algorithm's state as it is now, whatever the algorithm goes on to change in it."""
+        """The algorithm's state as it is now, regardless of the algorithm continues to change in it."""
         with self._attributed():
             return copy.deepcopy(dict(self.algorithm.state()))
 
@@ -493,7 +493,7 @@ class TrainingLoop:
             self.ctx.log.warning("training.odd", what=message)
 
     async def _drop_ahead(self) -> None:
-        """Give up what nobody wants any more: a batch that is being made, a step that is submitted."""
+        """Give up what no one wants any more: a batch that is being made, a submitted step."""
         behind, self._behind = self._behind, None
         ahead, self._ahead = self._ahead, None
         for task in (behind, ahead):

@@ -1,6 +1,6 @@
 """The order in which rows are trained: one seeded permutation an epoch, and names for batches.
 
-Where a row stands is a function of its position alone, so a resumed run needs nothing but a number to go on with
+If a row stands is a function of its position alone, so a resumed run needs nothing but a number to continue with
 exactly the rows that an uninterrupted run would take.
 """
 

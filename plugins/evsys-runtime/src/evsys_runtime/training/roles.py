@@ -1,4 +1,4 @@
-"""Second models of a run, as an algorithm gets them: there, and with the tokens of the model that is trained."""
+"""Second models of a run, as an algorithm gets them: there, and with the tokens of the trained model."""
 
 from __future__ import annotations
 

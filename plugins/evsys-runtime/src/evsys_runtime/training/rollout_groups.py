@@ -53,7 +53,7 @@ async def run_groups(
     A rollout that failed is a member of its group like any other. See `TrainingRollouts.collect` for the arguments.
 
     Raises:
-        PluginContractError: the run makes no rollouts, or the engine gave one that nobody had asked for, or too few.
+        PluginContractError: the run makes no rollouts, or the engine gave one that no one had asked for, or too few.
     """
     if ctx.rollouts is None:
         raise PluginContractError("this run makes no rollouts: ctx.rollouts is None")
@@ -125,7 +125,7 @@ def nothing_learnable(
 
 
 def out_of_turns(rollouts: Sequence[Rollout], max_turns: int | None) -> str | None:
-    """What to tell where agents were cut short; None where none was."""
+    """What to show where agents were cut short; None where none was."""
     if not any("refused_calls" in rollout.metadata for rollout in rollouts):
         return None
     return f"agents asked for more than {max_turns or MOST_TURNS} answers (max_turns), and were cut short"
@@ -152,7 +152,7 @@ def spent(rollouts: Sequence[Rollout]) -> Usage:
     """What rollouts took, tokens and money of the model and of judging, summed at once: adding up hundreds of `Usage` one by one
     would be felt in each step.
 
-    Rollouts run side by side, and beside the training, so their seconds don't add up to any.
+    Rollouts run side by side, and alongside the training, so their seconds don't add up to any.
     """
     return _summed([rollout.usage for rollout in rollouts]) + judged(rollout.score for rollout in rollouts)
 

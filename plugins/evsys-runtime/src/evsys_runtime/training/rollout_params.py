@@ -1,4 +1,4 @@
-"""`RolloutParams`: what an algorithm that learns from rollouts lets a file set of them, beside what every training does."""
+"""`RolloutParams`: what an algorithm that learns from rollouts lets a file set of them, alongside what every training does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RolloutParams"]
 
 @attrs.frozen(kw_only=True, slots=False)  # two bases with slots can't be inherited from
 class RolloutParams:
-    """Who acts in a run's rollouts, where, and for how long. To inherit beside `TrainingParams`."""
+    """Who acts in a run's rollouts, where, and for how long. To inherit alongside `TrainingParams`."""
 
     max_turns: int | None = option(
         None,

@@ -1,4 +1,4 @@
-"""From a conversation to the sequences that are trained, and what a model says of those."""
+"""From a conversation to the trained sequences, and what a model says of those."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class StartingWeights:
     async def of(cls, ctx: RunContext) -> StartingWeights:
         """Those of a run.
 
-        A run that goes on from a checkpoint has trained weights by now, so the starting ones are prepared once more.
+        A run that continues from a checkpoint has trained weights by now, so the starting ones are prepared again.
         """
         restored = ctx.checkpoints.restored
         if restored is None or restored.step == 0:

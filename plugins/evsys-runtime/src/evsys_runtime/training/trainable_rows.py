@@ -214,7 +214,7 @@ class TrainableRows[T: Rendered, R: DropReport](Sequence[T]):
 class TrainableOrder:
     """The places of rows in their seeded order, without those that can't be trained.
 
-    What stands at a position is a function of the position alone. To find it at once, the order remembers how many places it passed for
+    What is at a position is a function of the position alone. To find it at once, the order remembers how many places it passed for
     how many rows; without that it looks at all rows before.
 
     Args:

@@ -1,6 +1,6 @@
 """From a rollout to what is trained: the sampler's own tokens and logprobs, in as few sequences as its turns allow.
 
-Nothing is tokenised here. A turn goes on with a sequence where its prompt begins with all of that sequence, token for token;
+Nothing is tokenised here. A turn continues with a sequence where its prompt begins with all of that sequence, token for token;
 else it begins a new one: a template rewrote the history, the agent dropped some of it, or talks to the model about two things
 in turn. Each sampled token is in exactly one sequence, and what others said (prompts, users, tools) is masked.
 """
@@ -35,7 +35,7 @@ Reason = Literal[
 ]
 """Why a rollout can't be trained on:
 
-* `no_turns`: the agent never asked the model, or nobody saw the answers
+* `no_turns`: the agent never asked the model, or no one saw the answers
 * `token_ids_refused`: the agent left token ids of its own that can't be right
 * `no_prompt`, `no_tokens`, `no_logprobs`: a turn lacks one of these, or has an empty one
 * `length_mismatch`: a turn has more or fewer logprobs than tokens
@@ -53,7 +53,7 @@ class RejectedRolloutError(RolloutError):
 
 class Span(NamedTuple):
     """What one turn said: places `start` to `end` of its sequence, its number in `Rollout.turns`, and the optimiser steps
-    behind the weights that said it, None where nobody knows.
+    behind the weights that said it, None where no one knows.
     """
 
     start: int
@@ -68,7 +68,7 @@ class Trajectory:
 
     Attributes:
         tokens: [N], prompts and everything between the turns included.
-        logprobs: [N], the sampler's, of the tokens that it sampled; 0 where `mask` is False, which nobody may read.
+        logprobs: [N], the sampler's, of the tokens that it sampled; 0 where `mask` is False, which no one may read.
         spans: what is the model's own, in order.
         task_id: of the rollout.
         sample_index: of the rollout.
@@ -110,7 +110,7 @@ class Trajectory:
 
     @cached_property
     def versions(self) -> NDArray[np.int64]:
-        """[N], optimiser steps behind the weights that sampled each token; -1 where it wasn't sampled, or nobody knows."""
+        """[N], optimiser steps behind the weights that sampled each token; -1 where it wasn't sampled, or no one knows."""
         return self._spread([-1 if span.version is None else span.version for span in self.spans])
 
     @cached_property
@@ -262,7 +262,7 @@ class _Row:
 
 
 def _continued(rows: Sequence[_Row], prompt: NDArray[np.int64]) -> _Row | None:
-    """The row that a prompt goes on with: of several the longest, of equal ones the last."""
+    """The row that a prompt continues with: of several the longest, of equal ones the last."""
     found = [row for row in reversed(rows) if row.continued_by(prompt)]
     return max(found, key=lambda row: len(row.tokens), default=None)
 

@@ -79,7 +79,7 @@ async def forward_backward(
     """Add a loss's gradient to what the client has accumulated.
 
     Args:
-        client: of the model that is trained.
+        client: of the trained model.
         capabilities: what its backend declares.
         data: the batch.
         loss_fn: a loss's name or a callable.

@@ -42,7 +42,7 @@ class WarningCounts:
         return list(self._counts.items())
 
     def load(self, counts: Iterable[Sequence[object]]) -> None:
-        """Go on from what a checkpoint counted."""
+        """Continue from what a checkpoint counted."""
         self._counts = Counter({str(text): int(str(n)) for text, n in counts})
 
     def lines(self) -> tuple[str, ...]:

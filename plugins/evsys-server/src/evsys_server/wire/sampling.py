@@ -14,7 +14,7 @@ __all__ = ["encode_sample", "read_sample"]
 
 _STOP, _LENGTH = 0, 1
 NO_LOGPROB = -99999.0
-"""Stands in a cell of the likeliest tokens that nothing is known about, with token 0."""
+"""Is in a cell of the likeliest tokens that nothing is known about, with token 0."""
 
 type _Tops = Sequence[Mapping[int, float] | None]
 

@@ -211,7 +211,7 @@ def _completion(body: Mapping[str, Any], choice: object, *, token_ids: bool) -> 
 def _token_fields(
     body: Mapping[str, Any], choice: Mapping[str, Any]
 ) -> tuple[list[int], list[int], list[float]]:
-    """Token ids and logprobs, of equal length or refused: one that is filled up would train what nobody sampled."""
+    """Token ids and logprobs, of equal length or refused: one that is filled up would train what no one sampled."""
     prompt, tokens = body.get("prompt_token_ids"), choice.get("token_ids")
     entries = (choice.get("logprobs") or {}).get("content")
     if not isinstance(prompt, list) or not isinstance(tokens, list) or not isinstance(entries, list):

@@ -86,7 +86,7 @@ class OpenAICompatibleConfig:
 class OpenAICompatible:
     """A core `InferenceClient` over a service. Answers come whole, never streamed.
 
-    Raises ValueError for params that can't work. All clients of a service in this process share its limits. Built anew where an experiment names it, it holds connections
+    Raises ValueError for params that can't work. All clients of a service in this process share its limits. Built again where an experiment names it, it holds connections
     only while calls are under way.
     """
 
@@ -181,7 +181,7 @@ class OpenAICompatible:
         )
 
     def sampling_cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """US dollars of so many tokens; None where nobody knows the price."""
+        """US dollars of so many tokens; None where no one knows the price."""
         return self._prices.cost(self.model, prompt_tokens, completion_tokens, 0)
 
     def _allowed(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class OpenAICompatible:
 
 
 def _faults(config: OpenAICompatibleConfig) -> Iterator[str]:
-    """What can't work, whatever the service is. An address whose `${NAME}` isn't set is told by whoever puts it in."""
+    """What can't work, regardless of the service. An address whose `${NAME}` isn't set is reported when it is substituted."""
     address = urlsplit(config.base_url)
     is_address = address.scheme in ("http", "https") and address.hostname
     if not is_address and "${" not in config.base_url:

@@ -23,9 +23,9 @@ class Asha:
     """Stops an arm at a rung unless it is among the best of those that came so far (Li et al. 2018, the stopping variant).
 
     Rungs lie at `min_steps`, and each `reduction_factor` times further on. At a rung an arm is judged by its first score there, which the
-    success metric's entry makes in training (`run_every`): it goes on where it is among the best 1/`reduction_factor` of all arms that
-    have a score on that rung. No arm waits for others; one that is better than all before it always goes on. Arms with equal scores
-    share the places that are left for them, first come, first served: a score of few tasks has many ties, and going on with all of
+    success metric's entry makes in training (`run_every`): it continues where it is among the best 1/`reduction_factor` of all arms that
+    have a score on that rung. No arm waits for others; one that is better than all before it always continues. Arms with equal scores
+    share the places left for them, first come, first served: a score of few tasks has many ties, and continuing with all of
     them would save nothing.
     """
 
@@ -72,7 +72,7 @@ class Asha:
         return () if validate is None else validate(space)
 
     def keep(self, history: Sequence[Entry], n: int, step: int, score: float) -> bool:
-        """Whether arm `n` goes on after a score in its training."""
+        """Whether arm `n` continues after a score in its training."""
         rung = self._rung(step)
         if rung is None:
             return True
@@ -98,7 +98,7 @@ class Asha:
         return len(ahead) + (0 if self.config.noise_floor else len(equal)) < places
 
     def _rung(self, step: int) -> int | None:
-        """The number of the last rung that is reached after so many steps; None before the first."""
+        """The number of the last rung reached after so many steps; None before the first."""
         config = self.config
         reached, at = 0, config.min_steps
         while at <= step and (config.rungs is None or reached < config.rungs):

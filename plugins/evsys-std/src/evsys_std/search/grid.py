@@ -17,7 +17,7 @@ from evsys_std.search.space import Arm, Entry, key_of, spread, tried
 __all__ = ["Grid"]
 
 MOST = 100_000
-"""More arms than anybody means."""
+"""More arms than anyone means."""
 
 
 class Grid:
@@ -49,7 +49,7 @@ class Grid:
         return list(islice((arm for arm in arms if key_of(arm) not in there), 1))
 
     def size(self, space: Sequence[SearchAxis]) -> int:
-        """How many combinations there are; past the most that are accepted, at least so many."""
+        """How many combinations there are; past the accepted most, at least so many."""
         values = [len(spread(axis, self.config.points)) for axis in space]
         if not any(axis.when for axis in space):
             return math.prod(values)

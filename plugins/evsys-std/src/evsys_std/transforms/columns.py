@@ -24,7 +24,7 @@ __all__ = [
 type Row = Mapping[str, Any]
 
 MISSING: Any = object()
-"""Stands for a column that a row doesn't have; None is a value."""
+"""Represents a column that a row doesn't have; None is a value."""
 
 
 def getter(column: str) -> Callable[[Row], Any]:
@@ -51,7 +51,7 @@ def as_text(value: Any) -> str:
 
 
 def content_of(value: Any) -> bytes:
-    """Bytes that are equal for equal values, whatever the order of columns inside; a text can't equal anything else.
+    """Bytes that are equal for equal values, regardless of the order of columns inside; a text can't equal anything else.
 
     Raises:
         DataError: there is something inside that JSON can't hold.

@@ -18,7 +18,7 @@ __all__ = ["Dedupe"]
 class Dedupe:
     """Leaves out rows whose key was seen before; rows without the key are kept.
 
-    The index holds a hash of 128 bits for each distinct key: about 100 bytes of memory a row, whatever its length.
+    The index holds a hash of 128 bits for each distinct key: about 100 bytes of memory a row, regardless of its length.
     """
 
     name: ClassVar[str] = "dedupe"

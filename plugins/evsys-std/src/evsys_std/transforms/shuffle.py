@@ -21,7 +21,7 @@ __all__ = ["Shuffle", "permutation", "stored"]
 class Shuffle:
     """Puts all rows into a random order.
 
-    Few rows wait in memory; many wait in a file beside the dataset, and memory holds two numbers a row: its place in
+    Few rows wait in memory; many wait in a file alongside the dataset, and memory holds two numbers a row: its place in
     the file and its place in the order, sixteen bytes.
     """
 

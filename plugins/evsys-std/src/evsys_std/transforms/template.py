@@ -19,7 +19,7 @@ __all__ = ["Template"]
 class Template:
     """Writes a column from a template such as `Question: {question}`.
 
-    Only names of columns stand in braces (`{a.b}` reaches into a nested one); literal braces are `{{` and `}}`.
+    Only names of columns are in braces (`{a.b}` reaches into a nested one); literal braces are `{{` and `}}`.
     """
 
     name: ClassVar[str] = "template"

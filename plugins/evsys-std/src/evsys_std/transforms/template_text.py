@@ -25,7 +25,7 @@ class CompiledTemplate:
 
         Args:
             row: where values come from.
-            if_missing: what stands for a missing value; None refuses it.
+            if_missing: what represents a missing value; None refuses it.
 
         Raises:
             RowProblem: the row lacks a column.

@@ -1,1 +1,1 @@
-"""What runs beside a model's code: nothing here imports anything but Python's own library and this folder."""
+"""What runs alongside a model's code: nothing here imports anything but Python's own library and this folder."""

@@ -1,6 +1,6 @@
 """Values as lines of JSON and back, between code that isn't trusted and code that is.
 
-What comes back is made of Python's own types anew, so that nothing of the sender's runs where it is compared. An object that
+What comes back is made of Python's own types again, so that nothing of the sender's runs where it is compared. An object that
 is not a plain value crosses as a number under which its owner knows it.
 """
 
@@ -62,7 +62,7 @@ def _rarer(value: Any, remember: Callable[[Any], int]) -> Any:
 
 
 def decode(tree: Any, recall: Callable[[int], Any]) -> Any:
-    """The value of JSON values. `recall` gives what stands for the object of a number.
+    """The value of JSON values. `recall` gives what represents the object of a number.
 
     Raises:
         ValueError: they are none that `encode` gives.

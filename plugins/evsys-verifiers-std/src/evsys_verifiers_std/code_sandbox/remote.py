@@ -31,7 +31,7 @@ class Solution:
         Raises:
             Exception: what the model's code raised, where Python has it.
             SolutionError: it raised something else, or what it tells is not a value.
-            SolutionEndedError: nobody is there any more.
+            SolutionEndedError: no one is there any more.
         """
         return self._read(())
 

@@ -1,4 +1,4 @@
-"""The process with the tests in it. What it tells of them goes through a pipe that the model's code doesn't have."""
+"""The process with the tests in it. What it reports them goes through a pipe that the model's code doesn't have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ type Part = tuple[str, Callable[[], None]]
 
 
 def main(given: int, results: int, asking: int, hearing: int) -> None:
-    """Take the job from `given`, test what answers on `asking` and `hearing`, and tell of each test on `results`."""
+    """Take the job from `given`, test what answers on `asking` and `hearing`, and report each test on `results`."""
     with os.fdopen(given, "rb") as file:
         job = from_line(file.readline())
     limit(job["bounds"])
@@ -59,7 +59,7 @@ def _offered(entry_point: str | None, known: list[Any], solution: Solution) -> d
 
 
 def _test(index: int, test: Any, names: dict[str, Any], entry_point: str | None, told: IO[bytes]) -> None:
-    """Announce the parts of a test, run them, and tell how each ended."""
+    """Announce the parts of a test, run them, and show how each ended."""
 
     def tell(part: int, error: str | None) -> None:
         told.write(as_line({"test": index, "part": part, "error": error}))

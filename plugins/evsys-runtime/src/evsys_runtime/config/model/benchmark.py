@@ -166,7 +166,7 @@ def _api_model(model: str | PluginSpec) -> tuple[str, PluginSpec]:
 
 
 def _served(model: str) -> PluginSpec:
-    """The client of a model that is asked for where the usual variables say."""
+    """The client of a model asked for where the usual variables say."""
     params = {"model": model, "base_url": "${OPENAI_BASE_URL}"}
     params |= {"api_key_env": "OPENAI_API_KEY"} if os.environ.get("OPENAI_API_KEY") else {}
     return PluginSpec(kind="openai_compatible", params=params)

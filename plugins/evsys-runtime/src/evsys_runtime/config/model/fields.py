@@ -35,7 +35,7 @@ def key(
         ge: smallest value; `gt` excludes it.
         gt: see `ge`.
         le: largest value.
-        choices: the values that are accepted.
+        choices: the accepted values.
         min_len: fewest characters.
         plugin: the kind of plugin that its `{kind, params}` names.
         aliases: other names for it; see `evsys.option`.

@@ -89,7 +89,7 @@ async def _outcome(attempt: ArmAttempt) -> RunResult:
 
 
 async def _roll_back(attempt: ArmAttempt, retreat: Retreat) -> ArmAttempt:
-    """The attempt that goes on from the best checkpoint."""
+    """The attempt that continues from the best checkpoint."""
     taken = await in_background(go_back, attempt.record, retreat, attempt.best, attempt.benchmarks)
     attempt.log.warning("run.went_back", step=taken.step, how=retreat.kind, attempt=attempt.record.attempt)
     following = ArmAttempt.begin(attempt.session, attempt.arm, attempt.record, taken)

@@ -1,4 +1,4 @@
-"""The backends of one arm: the model that it trains and those beside it, made ready, and torn down whatever happens."""
+"""The backends of one arm: the model that it trains and those alongside it, made ready, and torn down whatever happens."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class BestCheckpoint:
     """Follows one run, as a listener, and knows its best checkpoint so far.
 
     A backend whose client has `keep_state(state)` is told of each new one, so that it doesn't let go of it, and at the beginning of an
-    attempt which it is by then, so that it can let go of that once there is a better one. Checkpoints that were saved for the
+    attempt which it is by then, so that it can let go of that once there is a better one. Checkpoints saved for the
     selection alone are removed once they are neither the best nor the last.
 
     Attributes:
@@ -66,7 +66,7 @@ class BestCheckpoint:
         benchmarks: Sequence[BoundBenchmark],
         selection: CheckpointSelection = LAST,
     ) -> BestCheckpoint:
-        """It as an attempt finds it that goes on with a run: from the live lines of the record. Blocking.
+        """It as an attempt finds it that continues with a run: from the live lines of the record. Blocking.
 
         Raises:
             StoreError: the record can't be read.

@@ -45,7 +45,7 @@ def rows_of(
     pull: Pull | None = None,
     follow: Callable[[Callable[[], int]], None] | None = None,
 ) -> MaterializedDataset:
-    """The typed rows of an arm, read anew; blocking.
+    """The typed rows of an arm, read again; blocking.
 
     Args:
         session: whose arm it is.

@@ -24,11 +24,11 @@ _OF_ANY_LENGTH = ("data", "first_loss")
 """The stages that runs of different length share: a listener, which is not part of an identity, may end a run early."""
 
 MOST_ROWS = 256
-"""Rows that stand for the order of all."""
+"""Rows that represent the order of all."""
 
 
 def stages_of(record: RunRecord, fingerprint: str) -> dict[str, str | int | None]:
-    """The hash of each stage of a run that was trained, None where there is nothing to hash; and its number of `steps`.
+    """The hash of each stage of a trained run, None where there is nothing to hash; and its number of `steps`.
 
     Args:
         record: the run's.

@@ -10,12 +10,12 @@ from evsys.types import ArmResult, RunContext
 __all__ = ["LAST_WORD_SECONDS", "Listening"]
 
 LAST_WORD_SECONDS = 10.0
-"""How long the listeners of a run that is cut off may take to hear of its end."""
+"""How long the listeners of a run cut off may take to hear of its end."""
 
 
 @attrs.define(kw_only=True, eq=False)
 class Listening:
-    """The listeners of one attempt; nobody hears anything before there is a context to tell them.
+    """The listeners of one attempt; no one hears anything before there is a context to tell them.
 
     An attempt that goes back behind a collapse is replaced by another one, which has listeners of its own once its model is loaded.
     Until then these stay: where that fails, they are the ones to hear how the run ended. `left` is what the attempt came to, where

@@ -58,7 +58,7 @@ async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
     data = await rows.load(algorithm, begins, roles)
     gone = await _make_up(attempt, algorithm, begins.model, data)
     start = attempt.taken.restored or attempt.restore
-    if attempt.trained is not None:  # scoring alone needs nobody beside the model
+    if attempt.trained is not None:  # scoring alone needs no one alongside the model
         roles = ()
     prepared = partial(_prepared, attempt, algorithm, begins.model, data)
     async with prepared(start, roles=roles) as (client, scores, ctx):
@@ -168,7 +168,7 @@ async def _select(
 
 
 def _lost_steps(attempt: ArmAttempt) -> list[int]:
-    """Steps before the one from which this attempt goes on whose scores are still to be made."""
+    """Steps before the one from which this attempt continues whose scores are still to be made."""
     shared = attempt.session.untrained
     wanted = any(shared.known(key) is None for key in untrained_keys(attempt.session, attempt.arm))
     return attempt.taken.lost(attempt.benchmarks, untrained=wanted)
@@ -184,7 +184,7 @@ async def _prepared(
     *,
     roles: Sequence[ArmRole] = (),
 ) -> AsyncIterator[tuple[TrainingClient, ArmScores, RunContext]]:
-    """A model that is loaded, with what scores it and the models beside it; all of it is gone after the block, however
+    """A loaded model, with what scores it and the models alongside it; all of it is gone after the block, however
     that ends.
     """
     attempt.watch.awaits("backend", attempt.arm.run.backend.kind)

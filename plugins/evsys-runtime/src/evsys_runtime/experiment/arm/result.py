@@ -1,4 +1,4 @@
-"""What an arm came to, as a result; and which of its rollouts are kept beside that."""
+"""What an arm came to, as a result; and which of its rollouts are kept alongside that."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def arm_result(
         seconds: how long it took, with those before it.
         identity: of the run; None where it didn't come to know its rows.
         record: of the run.
-        cut_off: what was used by work that was cut off and made again.
-        warnings: beside those of the run's own.
+        cut_off: what was used by work cut off and made again.
+        warnings: alongside those of the run's own.
     """
     health, unread = _health(session, arm, record)
     used = sum((e.usage + e.judged for e in result.evaluations), result.usage)
@@ -77,7 +77,7 @@ def arm_result(
         failure=result.failure,
         attempt=attempt,
         seconds=seconds,
-        # Scorings run beside the training and each other: their seconds add up to more than passed here.
+        # Scorings run alongside the training and each other: their seconds add up to more than passed here.
         usage=attrs.evolve(used, seconds=min(used.seconds, seconds)),
         cut_off=cut_off,
         run_dir=str(record.directory),
@@ -90,7 +90,7 @@ def _health(
     session: Session, arm: ArmConfig, record: RunRecord
 ) -> tuple[tuple[OutOfBand, ...], tuple[str, ...]]:
     """What left the bands that the algorithm declares, and what to warn of where that can't be known; nothing is raised, as a
-    run that failed ends here, too.
+    run that failed ends here as well.
     """
     kind = arm.run.algorithm.kind
     try:

@@ -1,6 +1,6 @@
-"""A run whose training collapsed goes on from an earlier checkpoint, as an attempt with a parent. What collapsed stays in the record.
+"""A run whose training collapsed continues from an earlier checkpoint, as an attempt with a parent. What collapsed stays in the record.
 
-Both sides are there: `run.json` says from which step of which attempt the new one went on, journal, metrics and checkpoints have
+Both sides are there: `run.json` says from which step of which attempt the new one continued, journal, metrics and checkpoints have
 the attempt that they are of, and what the one that was left behind came to is `run_result.<attempt>.json`.
 """
 
@@ -38,7 +38,7 @@ def way_back(algorithm: Algorithm, result: RunResult, retreats: int) -> Retreat 
 def go_back(
     record: RunRecord, retreat: Retreat, best: BestCheckpoint, benchmarks: Sequence[BoundBenchmark]
 ) -> TakenUp:
-    """Begin an attempt that goes on from the best checkpoint before the collapse, or starts over where there is none. Blocking.
+    """Begin an attempt that continues from the best checkpoint before the collapse, or starts over where there is none. Blocking.
 
     Raises:
         StoreError: the record can't be written or read.

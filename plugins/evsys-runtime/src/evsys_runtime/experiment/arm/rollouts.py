@@ -31,7 +31,7 @@ async def training_rollouts(
     record: RunRecord,
     warnings: list[str],
 ) -> AsyncIterator[TrainingRollouts | None]:
-    """The `ctx.rollouts` of a run, for as long as the block goes on; None for an algorithm whose rows are no tasks.
+    """The `ctx.rollouts` of a run, for as long as the block continues; None for an algorithm whose rows are no tasks.
 
     They are made in the run's harness, see `harness_of`. After the block all rollouts are on record; where it failed and
     they can't be, `warnings` says so.

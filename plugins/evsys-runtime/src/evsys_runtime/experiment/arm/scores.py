@@ -1,4 +1,4 @@
-"""The scores of one arm: of its starting weights, beside its training, of what it trained, and of API models beside them."""
+"""The scores of one arm: of its starting weights, alongside its training, of what it trained, and of API models alongside them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ArmScores:
 
     @asynccontextmanager
     async def while_running(self, warnings: list[str], why_ended: Callable[[], str]) -> AsyncIterator[None]:
-        """However the block ends, no scoring goes on after it; what it cuts off is recorded as missing.
+        """However the block ends, no scoring continues after it; what it cuts off is recorded as missing.
 
         `warnings` gets why that couldn't be done: what ended the block is what to tell. `why_ended` says why it was cancelled.
         """
@@ -137,7 +137,7 @@ class ArmScores:
         """Start to score what is wanted of the weights that the client has, after `step` optimiser steps.
 
         Of starting weights that is where the verdict needs it and no arm has done it; where another arm is at it, its scores
-        are waited for beside the training.
+        are waited for alongside the training.
         """
         if not self.evaluator.due(step):
             return
@@ -146,7 +146,7 @@ class ArmScores:
         await self.evaluator.submit(step, snapshot)
 
     async def results(self, client: TrainingClient, steps: int, result: RunResult | None = None) -> None:
-        """Score the weights that count on every entry, and the API models beside them; see `trained`."""
+        """Score the weights that count on every entry, and the API models alongside them; see `trained`."""
         await self.trained(client, steps, result=result)
         await self.models()
 
@@ -185,12 +185,12 @@ class ArmScores:
         return attrs.evolve(result, run_id=run_id_of(self.arm), final_checkpoint=saved)
 
     async def to_select(self, client: TrainingClient, steps: int) -> None:
-        """Score the last weights on the entries that are scored during training, so that they can be selected, too."""
+        """Score the last weights on the entries scored during training, so that they can be selected as well."""
         entries = [one.name for one in self.benchmarks if one.split == "val" and one.run_every is not None]
         await self.trained(client, steps, entries=entries)
 
     async def left_behind(self, client: TrainingClient, steps: int, how: RetreatKind) -> None:
-        """Wait for the scorings of an attempt that the run goes back from; after a `branch` its last weights are scored, too.
+        """Wait for the scorings of an attempt that the run goes back from; after a `branch` its last weights are scored as well.
 
         The test isn't for that: it is looked at once, with what the run ends with.
         """

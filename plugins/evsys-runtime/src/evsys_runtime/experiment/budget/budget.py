@@ -1,6 +1,6 @@
 """What an experiment may spend: reserved by each arm before it starts, counted while it runs, settled at its end.
 
-A reservation keeps arms that start from being cut short by others beside them; what counts in the end is what is really used. Every
+A reservation keeps arms that start from being cut short by others alongside them; what counts in the end is what is really used. Every
 charge is counted at once, so a limit is passed by what was under way at most: a step, or the rollouts that run side by side.
 """
 
@@ -24,7 +24,7 @@ WARN_AT = 0.8
 """The part of a limit from which on it is warned of."""
 
 KEEP_SECONDS = 5.0
-"""After so long what was spent meanwhile goes on record; a process that is killed forgets no more than that."""
+"""After so long what was spent meanwhile continues record; a process that is killed forgets no more than that."""
 
 WAIT: Final = object()
 """An arm may start once others have settled what they reserved."""
@@ -39,7 +39,7 @@ type Amounts = dict[str, float]
 class _Account:
     """What one run has used over all its attempts, and what this attempt `wanted` and reserved, on top of what it used `before` it.
 
-    What it wanted may be more than was left to reserve. `again` is what of that it used for work that was cut off and made again.
+    What it wanted may be more than was left to reserve. `again` is what of that it used for work cut off and made again.
     """
 
     used: Amounts = attrs.field(factory=lambda: dict.fromkeys(COUNTED, 0.0))
@@ -54,7 +54,7 @@ class _Account:
         return max(0.0, self.used[name] - self.again[name])
 
     def unused(self, name: str) -> float:
-        """What is reserved and not used yet, while the run goes on."""
+        """What is reserved and not used yet, while the run continues."""
         return self._beyond(self.reserved.get(name, 0.0), name)
 
     def to_come(self, name: str) -> float | None:
@@ -70,7 +70,7 @@ class ExperimentBudget:
 
     Args:
         limits: what the experiment file allows.
-        known: what is on record of an earlier launch (see `spent`); its experiment goes on with what is left.
+        known: what is on record of an earlier launch (see `spent`); its experiment continues with what is left.
         keep: puts what is spent on record.
         tell: is told what the user should know.
         clock: seconds.
@@ -96,7 +96,7 @@ class ExperimentBudget:
             run_id: _Account(used={name: float(found[name]) for name in COUNTED}, ended=found["ended"])
             for run_id, found in known.get("runs", {}).items()
         }
-        # Kept beside the accounts, since each step and each rollout asks for them.
+        # Kept alongside the accounts, since each step and each rollout asks for them.
         self._spent = {name: sum(one.used[name] for one in self._accounts.values()) for name in COUNTED}
         self._open: dict[str, _Account] = {}
         self._warned: set[str] = set()
@@ -127,7 +127,7 @@ class ExperimentBudget:
         return float(limit) - self.spent(name) - sum(account.unused(name) for account in others)
 
     def facts(self) -> Mapping[str, Any]:
-        """It as JSON values, as it goes on record."""
+        """It as JSON values, as it continues record."""
         names = attrs.fields_dict(BudgetConfig)
         return {
             "kept": now(),
@@ -149,7 +149,7 @@ class ExperimentBudget:
 
         Args:
             run_id: the run.
-            steps: optimiser steps that are still to be made, where that is known before the data is.
+            steps: optimiser steps that are still to be made, where known before the data is.
         """
         account = self._accounts.get(run_id)
         need = self._need(account, steps)
@@ -164,7 +164,7 @@ class ExperimentBudget:
         return ArmBudget(self, run_id)
 
     def pays_for(self, runs: int, steps: int | None, *, scored: int = 0) -> bool:
-        """Whether so many further runs would be paid for that take so many steps each, and so many that are `scored` alone, beside
+        """Whether so many further runs would be paid for that take so many steps each, and so many that are `scored` alone, alongside
         those that are under way.
 
         What was cut off and made again doesn't count here, so that an experiment that was killed decides as if it hadn't been. It
@@ -178,7 +178,7 @@ class ExperimentBudget:
         return all(left[name] > 0 and need.get(name, 0.0) * runs <= left[name] for name in COUNTED)
 
     def made_again(self, run_id: str, amounts: Mapping[str, float]) -> None:
-        """Of what a run used so much was for work that was cut off with its process, and is made again."""
+        """Of what a run used so much was for work cut off with its process, and is made again."""
         if (account := self._accounts.get(run_id)) is not None:
             account.again.update(amounts)
 
@@ -266,7 +266,7 @@ class ExperimentBudget:
         return f"{text}, {_amount(name, reserved)} reserved" if reserved else text
 
     def suggest(self, name: str) -> None:
-        """Tell, once, how to go on where a limit ended something."""
+        """Tell, once, how to continue where a limit ended something."""
         self._suggest(name, self._needed(name))
 
     def _suggest(self, name: str, needed: float | None) -> None:
@@ -275,13 +275,13 @@ class ExperimentBudget:
         )
 
     def _needed(self, name: str) -> float | None:
-        """The limit that pays for the runs that are under way; None where nobody knows."""
+        """The limit that pays for the runs that are under way; None where no one knows."""
         to_come = [account.to_come(name) for account in self._open.values()] if name in COUNTED else [None]
         known = [amount for amount in to_come if amount is not None]
         return self.spent(name) + sum(known) if len(known) == len(to_come) and any(known) else None
 
     def below_spent(self, before: Mapping[str, Any]) -> list[str]:
-        """The limits that are set anew, against those `before`, to less than is spent already."""
+        """The limits that are set again, against those `before`, to less than is spent already."""
         limits = attrs.asdict(self.limits)
         return [
             name
@@ -322,7 +322,7 @@ class ArmBudget:
     def ended(self, result: ArmResult | None, *, went_back: bool) -> None:
         """The run has ended with a result, or without one.
 
-        Its work that was cut off and made again is known now, unless it went back behind a collapse: what that cost belongs to it.
+        Its work cut off and made again is known now, unless it went back behind a collapse: what that cost belongs to it.
         """
         if result is not None and not went_back:
             self._whole.made_again(self._run_id, as_amounts(result.cut_off))
@@ -351,12 +351,12 @@ class ArmBudget:
 
 
 def as_amounts(usage: Usage) -> Amounts:
-    """What of a usage is counted, beside steps."""
+    """What of a usage is counted, alongside steps."""
     return {"tokens": float(usage.tokens), "usd": usage.cost_usd or 0.0}
 
 
 def _hint(name: str, needed: float | None) -> str:
-    """How to go on; `needed` is the least limit that helps, where it is known."""
+    """How to continue; `needed` is the least limit that helps, where it is known."""
     if needed is None:
         return f"to go on, raise it: evsys resume --set budget.{name}=..."
     value = f"{math.ceil(needed * 100) / 100:.2f}" if name == "usd" else f"{math.ceil(needed)}"

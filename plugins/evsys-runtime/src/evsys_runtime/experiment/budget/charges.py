@@ -39,7 +39,7 @@ class ScoringCharges:
 
 
 def left_of(used: Usage, counted: Iterable[Usage]) -> Usage:
-    """What of all that was used isn't counted elsewhere; time isn't told, since work goes on side by side."""
+    """What of all that was used isn't counted elsewhere; time isn't given, since work continues side by side."""
     known = sum(counted, Usage(cost_usd=0.0))
     return Usage(
         prompt_tokens=max(0, used.prompt_tokens - known.prompt_tokens),

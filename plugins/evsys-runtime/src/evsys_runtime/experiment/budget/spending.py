@@ -48,7 +48,7 @@ def spent_on_record(
 
     Args:
         record: the experiment's.
-        tell: is told of a run whose files can't be read; of that the smaller amount may count.
+        tell: is notified of a run whose files can't be read; of that the smaller amount may count.
 
     Returns:
         It as `ExperimentBudget.facts` has it, as far as a later launch needs that; None where nothing was spent.
@@ -90,7 +90,7 @@ def _shown(run: RunRecord) -> _Shown:
 
 
 def _steps(run: RunRecord, shown: _Shown) -> tuple[int, int]:
-    """The steps that were done in all attempts, and the tokens trained in them."""
+    """The steps done in all attempts, and the tokens trained in them."""
     done, tokens = set(), 0
     for line in read_jsonl(run.directory / "journal.jsonl", missing_ok=True):
         shown.saw(line)

@@ -33,7 +33,7 @@ NOTHING_IN_COMMON = "nothing was scored on the same tasks by the same verifier o
 
 @attrs.frozen(kw_only=True)
 class Named:
-    """What somebody wants compared: an experiment of an index, or a run of it."""
+    """What someone wants compared: an experiment of an index, or a run of it."""
 
     index: Index
     experiment_id: str
@@ -300,7 +300,7 @@ def _difference(
 
 
 def _value(row: ComparedMetric, group: Sequence[ArmResult]) -> float | None:
-    """The metric as runs recorded it, averaged over them, where its tasks can't be told apart."""
+    """The metric as runs recorded it, averaged over them, where its tasks can't be distinguished."""
     scorings = [final_scoring(result, row.benchmark) for result in group]
     values = [e.metrics[row.metric].value for e in scorings if e is not None and row.metric in e.metrics]
     known = [value for value in values if value is not None]

@@ -1,4 +1,4 @@
-"""What trying a winner once more will take, before it is known who wins."""
+"""What trying a winner again will take, before it is known who wins."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def planned_confirm(
     chains = [chain for chain in (*takes.values(), base) if chain]
     scored = [_sum([scorings_of_run(benchmark, stage.steps) for stage in chain], 0) for chain in chains]
     known = [count for count in scored if count is not None]
-    # What was trained before is scored once; against starting weights these are scored, too.
+    # What was trained before is scored once; against starting weights these are scored as well.
     each = 1 if not seeds else max(known) if len(known) == len(scored) else None
     scorings = None if each is None else repeats * (sides * each + (baseline == BASE_MODEL))
     return PlannedConfirm(

@@ -81,7 +81,7 @@ class Designs:
         return None if question is None or not runs else self._design(question, compared=1, runs=runs)
 
     def _design(self, question: Question, *, compared: int, runs: int) -> Design:
-        """What a question can be answered to, with so many arms beside the baseline and so many runs of each."""
+        """What a question can be answered to, with so many arms alongside the baseline and so many runs of each."""
         benchmark = self._deciding(question)
         look = self._look(question)
         known = known_before(question, benchmark, self.resolved, self.evidence, runs=runs)

@@ -60,7 +60,7 @@ def _of_all_runs(arm: PlannedArm, field: str) -> float | None:
 
 
 def _of_scorings(scoring: PlannedScoring, field: str) -> float | None:
-    """Nothing for an entry that is kept for a confirmation."""
+    """Nothing for an entry kept for a confirmation."""
     return 0 if scoring.scorings == 0 else getattr(scoring, field)
 
 

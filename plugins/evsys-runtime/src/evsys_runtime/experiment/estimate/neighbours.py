@@ -19,7 +19,7 @@ _ROWS = "data.rows"
 """Where the hash of the rows stands among the differences."""
 
 MOST_OF_ARM = 3
-"""Neighbours of one arm that are told."""
+"""Neighbours of one arm that are reported."""
 
 
 def neighbours(
@@ -34,7 +34,7 @@ def neighbours(
     """
     planned: dict[str, list[Mapping[str, Any]]] = {}
     for arm in resolved["arms"]:
-        if arm.get("purpose") is not None:  # it is the baseline once more
+        if arm.get("purpose") is not None:  # it is the baseline again
             continue
         planned.setdefault(arm_label(arm), []).append(arm)
     scored_on = benchmark_leaves(resolved["benchmarks"])

@@ -161,7 +161,7 @@ def _scoring(
 
 
 def _is_free(plan: Plan, benchmark: BoundBenchmark) -> bool:
-    """Whether nobody is paid for a rollout: models that cost nothing, no environment of somebody else's, no judge."""
+    """Whether no one is paid for a rollout: models that cost nothing, no environment of someone else's, no judge."""
     backends = [("backend", arm.run.backend.kind) for arm in plan.arms]
     if benchmark.environment is not None:
         return False
@@ -181,7 +181,7 @@ def _proofs(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Iterator[BoundB
 
 
 def _scored_arms(plan: Plan, benchmark: BoundBenchmark) -> list[ArmConfig]:
-    """The runs that are scored on an entry: none where it is kept for those that confirm a winner."""
+    """The runs scored on an entry: none where it is kept for those that confirm a winner."""
     name = proven_name(benchmark.name)
     entry = next(entry for entry in plan.experiment.metadata.benchmarks if entry.label == name)
     return [arm for arm in plan.arms if is_scored(plan, arm, entry)]
@@ -196,7 +196,7 @@ def _untrained(plan: Plan, benchmark: BoundBenchmark, scored: Sequence[ArmConfig
 def _used(
     benchmark: BoundBenchmark, runs: Mapping[str, Mapping[str, Any]], evidence: Evidence
 ) -> tuple[float, float, float | None] | None:
-    """Tokens, seconds and US dollars of one rollout, by the newest scoring on record of these tasks by such models, made anew."""
+    """Tokens, seconds and US dollars of one rollout, by the newest scoring on record of these tasks by such models, made again."""
     wanted = [(run["model"]["name"], run["backend"]["kind"]) for run in runs.values()]
     for scoring in evidence.scorings(benchmark.benchmark_hash):
         past, made = scoring.arm.run, scoring.evaluation

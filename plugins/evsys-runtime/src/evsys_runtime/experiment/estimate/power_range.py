@@ -56,12 +56,12 @@ class Unknowns:
 
 @attrs.frozen(kw_only=True)
 class PlannedTest:
-    """A comparison that is planned.
+    """A planned comparison.
 
     Attributes:
         units: independent tasks, or clusters of equal size.
         runs: of each trained side.
-        trained: whether the baseline is trained, too.
+        trained: whether the baseline is trained as well.
         level: of significance of this comparison.
         of_recipe: the claim is about recipes.
         known: the run-to-run deviation that the verdict would take from the record, and its degrees of freedom; None for the runs' own.
@@ -85,7 +85,7 @@ class PlannedTest:
 
 @attrs.frozen(kw_only=True)
 class PowerRange:
-    """`safe` is the distance from the boundary of the claim that is shown with at least 80 % power over all of what isn't known,
+    """`safe` is the distance from the boundary of the claim shown with at least 80 % power over all of what isn't known,
     `best` the one at best; None if there is none. `low` and `high` are the powers at `safe`.
     """
 
@@ -129,7 +129,7 @@ def power_range(test: PlannedTest, unknowns: Unknowns, boundary: float = 0.0) ->
     Args:
         test: what is planned.
         unknowns: what isn't known.
-        boundary: the effect from which the claim is told apart.
+        boundary: the effect from which the claim is distinguished.
     """
     safe = _distance(lambda d: _lowest(test, unknowns, boundary, d), test, boundary)
     if safe is None:
@@ -276,7 +276,7 @@ def _power(test: PlannedTest, setting: _Setting, effect: float, distance: float)
 
 
 def _checkpoint_limit(test: PlannedTest, errors: _Errors, distance: float) -> float:
-    """How far a difference has to be from the boundary for these very models to be told apart."""
+    """How far a difference has to be from the boundary for these very models to be distinguished."""
     of_exact = 1.0 / test.units if test.may_be_exact else 0.0  # its continuity correction
     z = NormalDist().inv_cdf(1.0 - test.level / 2)
     return of_exact + z * math.sqrt(errors.by_task + distance**2 / test.units)

@@ -54,7 +54,7 @@ class PlannedArm:
 
 @attrs.frozen(kw_only=True)
 class PlannedSearch:
-    """A search over `axes`: the `arms` that it proposes at most, None where nobody knows; `stops` says whether it ends some early."""
+    """A search over `axes`: the `arms` that it proposes at most, None where no one knows; `stops` says whether it ends some early."""
 
     kind: str
     arms: int | None
@@ -131,7 +131,7 @@ class Design:
 
 @attrs.frozen(kw_only=True)
 class PlannedConfirm:
-    """What trying a winner once more takes at most, on top of the rest: `runs` with `seeds` fresh seeds, scored on `benchmark`.
+    """What trying a winner again takes at most, on top of the rest: `runs` with `seeds` fresh seeds, scored on `benchmark`.
 
     `fewest_seeds` may be enough, and `seeds_reason` is why, None where the file gives the number.
 
@@ -156,7 +156,7 @@ class PlannedConfirm:
 class PlannedLimit:
     """A `limit` of the budget against what the experiment is expected to use of it.
 
-    `training` and `scoring` are the known parts over all runs, None if nothing is known; time is divided by the runs that are made at once.
+    `training` and `scoring` are the known parts over all runs, None if nothing is known; time is divided by the runs made at once.
     `confirmation` is what training a winner again takes on top. `fits` is False if the known parts of training and scoring exceed the limit,
     and None if a part isn't known.
     """
@@ -189,7 +189,7 @@ class Neighbour:
 @attrs.frozen(kw_only=True)
 class Planned:
     """What `evsys plan --json` prints. Totals are over all runs but those of `confirm`, None where a part isn't known; nothing of it was trained or
-    paid for. `budget` compares them with the limits of the experiment. With a `search` one of `arms` stands for all that it may propose, with the numbers of the one that takes most.
+    paid for. `budget` compares them with the limits of the experiment. With a `search` one of `arms` represents all that it may propose, with the numbers of the one that takes most.
     """
 
     name: str
@@ -262,7 +262,7 @@ class ComparedArms:
 
 @attrs.frozen(kw_only=True)
 class Comparing:
-    """What `evsys compare --json` prints: `one` and `other` as they were named, and what stands on one side only."""
+    """What `evsys compare --json` prints: `one` and `other` as they were named, and what is on one side only."""
 
     one: ComparedSide
     other: ComparedSide

@@ -1,4 +1,4 @@
-"""What a search will take at most: its arms aren't known, so the one that takes most of those that were looked at stands for each."""
+"""What a search will take at most: its arms aren't known, so the one that takes most of those looked at represents each."""
 
 from __future__ import annotations
 

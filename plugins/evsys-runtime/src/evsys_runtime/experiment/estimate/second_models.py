@@ -20,7 +20,7 @@ _MANY = 1_000_000  # tokens: a price that isn't 0 is seen
 def second_models_usd(
     registry: Registry, run: RunConfig, steps: int | None, like: Callable[[str], Iterable[RunResult]]
 ) -> dict[str, float | None]:
-    """US dollars of each role of one training, None where nobody knows.
+    """US dollars of each role of one training, None where no one knows.
 
     Args:
         registry: of the experiment.

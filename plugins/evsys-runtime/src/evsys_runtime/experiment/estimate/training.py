@@ -36,7 +36,7 @@ _NO_DATA = "rows weren't read (--no-data)"
 
 @attrs.frozen(kw_only=True)
 class _Rows:
-    """Rows that are left to train on, and the tokens that a pass over all of them takes; None where nobody knows."""
+    """Rows left to train on, and the tokens that a pass over all of them takes; None where no one knows."""
 
     rows: int
     tokens: int | None

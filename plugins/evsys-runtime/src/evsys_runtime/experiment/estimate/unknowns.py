@@ -27,7 +27,7 @@ from evsys_runtime.experiment.verdict.question import Question
 __all__ = ["ASSUMED_DEVIATION", "Baseline", "Known", "known_before"]
 
 ASSUMED_DEVIATION = 0.05
-"""The run-to-run deviation that is assumed at most if none is on record, as a part of the range of scores."""
+"""The run-to-run deviation assumed at most if none is on record, as a part of the range of scores."""
 
 _Z_OF_ENDS = 1.2815515655446004
 """Each end of a range from the record is passed with a probability of one in ten."""
@@ -153,7 +153,7 @@ def _differences(
 def _error(comparison: Comparison, family: int) -> float | None:
     """The standard error of a comparison of models, one of so many; None where it isn't known.
 
-    Where hardly a task differs, the error that was estimated is not evidence, and the width of the interval says more.
+    If hardly a task differs, the error that was estimated is not evidence, and the width of the interval says more.
     """
     low, high = comparison.low, comparison.high
     if comparison.claim != "checkpoint" or not comparison.n_tasks or low is None or high is None:
@@ -164,7 +164,7 @@ def _error(comparison: Comparison, family: int) -> float | None:
 
 
 def _ends(variance: float, freedom: float) -> tuple[float, float]:
-    """The range of a variance that was estimated with so many degrees of freedom (Wilson & Hilferty 1931)."""
+    """The range of a variance estimated with so many degrees of freedom (Wilson & Hilferty 1931)."""
     part = 2.0 / (9.0 * freedom)
     ends = [max(0.02, 1.0 - part + sign * _Z_OF_ENDS * math.sqrt(part)) ** 3 for sign in (1.0, -1.0)]
     return variance / ends[0], variance / ends[1]
@@ -180,7 +180,7 @@ def _deviation_range(deviation: RunDeviation | None, width: float) -> tuple[floa
 def _alike(
     question: Question, benchmark: BoundBenchmark, resolved: Mapping[str, Any], evidence: Evidence
 ) -> list[PastArm]:
-    """An arm of each reliable experiment with such a model and backend that was decided by the same metric of the same tasks."""
+    """An arm of each reliable experiment with such a model and backend decided by the same metric of the same tasks."""
     wanted = [_starts(arm["run"]) for arm in resolved["arms"]]
     trained = question.baseline != BASE_MODEL
     found = {

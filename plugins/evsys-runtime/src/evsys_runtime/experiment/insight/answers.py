@@ -18,7 +18,7 @@ _DECIDED = ("win", "tie", "loss")
 
 @attrs.frozen(kw_only=True, eq=False)
 class Answers:
-    """The arms that were decided, by the question about each: when, with which outcome, and under which disqualifying marks."""
+    """The decided arms, by the question about each: when, with which outcome, and under which disqualifying marks."""
 
     known: Known
     found: Mapping[object, list[tuple[str, str, frozenset[str]]]]

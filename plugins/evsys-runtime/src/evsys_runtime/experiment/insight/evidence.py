@@ -23,7 +23,7 @@ __all__ = ["Evidence", "PastArm", "PastScoring", "arm_label"]
 
 
 def arm_label(arm: Mapping[str, Any]) -> str:
-    """What an arm of resolved.json is told apart by: its name, with its stage where it has one."""
+    """What an arm of resolved.json is distinguished by: its name, with its stage where it has one."""
     stage = arm.get("stage")
     return str(arm["arm"]) if stage is None else f"{arm['arm']}.{stage}"
 
@@ -73,7 +73,7 @@ class PastScoring:
 class Evidence:
     """The experiments of an index, dry runs apart, the newest first. Records that can't be read tell nothing.
 
-    The index tells which of them matter, so that only their files are read.
+    The index shows which of them matter, so that only their files are read.
     """
 
     def __init__(self, index: Index) -> None:

@@ -24,7 +24,7 @@ _PLACES = ", ".join("?" * len(BAD))
 
 
 def known_bad(plan: Plan, index: Index) -> tuple[str, ...]:
-    """A warning for each region of failures that is known to be bad and has arms of the plan in it, or some of what its search chooses
+    """A warning for each region of failures known to be bad and has arms of the plan in it, or some of what its search chooses
     from. Nothing is read but the index.
     """
     if not _anything_failed(index):
@@ -46,7 +46,7 @@ def _anything_failed(index: Index) -> bool:
 
 @attrs.frozen(kw_only=True)
 class KnownBad:
-    """The regions that are known to be bad, each with the way in which runs failed there."""
+    """The regions known to be bad, each with the way in which runs failed there."""
 
     classes: Sequence[tuple[Region, FailureClass]]
 

@@ -22,7 +22,7 @@ MOST_CONDITIONS = 3
 """Conditions of a region: more fit anything."""
 
 MOST_MESSAGES = 3
-"""Messages by which errors of one type at one boundary are told apart; where there are more they are one class."""
+"""Messages by which errors of one type at one boundary are distinguished; where there are more they are one class."""
 
 FEWEST = 3
 """Failures that a region is known to be bad by, at least."""
@@ -57,12 +57,12 @@ class _Bad:
 
     @property
     def said(self) -> str:
-        """What the error says whichever numbers and names stand in it."""
+        """What the error says whichever numbers and names are in it."""
         return without_names(self.message)
 
 
 def without_names(message: str) -> str:
-    """What a message says whichever numbers and names stand in it."""
+    """What a message says whichever numbers and names are in it."""
     return _NAMES_AND_NUMBERS.sub("_", message)
 
 
@@ -149,7 +149,7 @@ def _class(runs: Sequence[_Bad], completed: Completed) -> FailureClass:
 class Completed:
     """The arms that completed, each with the number of its experiment, to set those that failed against.
 
-    `configs` are the distinct ones; `having` tells which of them have a value at a path.
+    `configs` are the distinct ones; `having` shows which of them have a value at a path.
     """
 
     arms: Sequence[tuple[int, Numbers]]

@@ -93,9 +93,9 @@ def _plain[E: (Retracted, Unfinished)](entry: E) -> Worded[E]:
 
 
 def winners_of(past: PastExperiment) -> list[Comparison]:
-    """The arms that won, the best first; none where the verdict doesn't stand on them.
+    """The arms that won, the best first; none where the verdict doesn't are on them.
 
-    One that was tried anew is told by that, since the runs that had a part in the choice say too much; where it fell behind, it is none.
+    One tried again is told by that, since the runs that had a part in the choice say too much; where it fell behind, it is none.
     """
     if past.verdict not in ("SUPPORTED", "CANDIDATE"):
         return []

@@ -41,7 +41,7 @@ def levers(
     Args:
         run: its config as resolved.json has it.
         own: its values as JSON texts, by path.
-        others: those of the other arms on record that were judged by the same metric.
+        others: those of the other arms on record judged by the same metric.
         rows: how many it was trained on.
     """
     differing = [

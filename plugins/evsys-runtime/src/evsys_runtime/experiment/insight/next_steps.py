@@ -55,7 +55,7 @@ def next_steps(index: Index, *, limit: int | None = None) -> Next:
 
     Args:
         index: of the experiments on record, as of now.
-        limit: the most that are listed; None lists all.
+        limit: the listed most; None lists all.
     """
     planner = _Planner.of(index)
     steps = [
@@ -196,7 +196,7 @@ class _Planner:
             if _left_open(past):
                 continue  # it was tried; more of the same is what settles it
             if best is past.confirmed and _unfinished(past):
-                continue  # it is being tried, and goes on with a resume
+                continue  # it is being tried, and continues with a resume
             repeats = max(1, best.n_seeds)
             sides = 1 if past.baseline in (None, BASE_MODEL) else 2
             yield self._with_file(
@@ -224,7 +224,7 @@ class _Planner:
                 settling = None
             arm = best if settling is None else settling.arm
             question = self.known.arm_question(past, arm)
-            if question in seen:  # it was asked again since, beside other arms
+            if question in seen:  # it was asked again since, alongside other arms
                 continue
             seen.add(question)
             again = past.confirmed
@@ -260,7 +260,7 @@ class _Planner:
         return left is not None and arm not in {each.arm for each in left}
 
     def to_try(self) -> Iterator[NextStep]:
-        """Values next to those of a winner that nobody tried."""
+        """Values next to those of a winner that no one tried."""
         regions = [
             each.region
             for each in failure_classes(self.index, self.on_record)
@@ -283,7 +283,7 @@ class _Planner:
             ]
             for near in untried(own, tried, regions):
                 changed = frozenset({**own, near.path: f"{near.value:g}"}.items())
-                if changed in offered:  # next to a winner of another experiment, too
+                if changed in offered:  # next to a winner of another experiment as well
                     continue
                 offered.add(changed)
                 yield self._with_file(
@@ -361,7 +361,7 @@ def _unfinished(past: PastExperiment) -> bool:
 
 
 def _left_open(past: PastExperiment) -> bool:
-    """Whether the best winner was tried anew, and that doesn't tell."""
+    """Whether the best winner was tried again, and that doesn't tell."""
     again = past.confirmed
     return again is not None and again.outcome == "inconclusive" and again in winners_of(past)[:1]
 

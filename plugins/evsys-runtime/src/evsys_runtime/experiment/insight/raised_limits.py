@@ -16,7 +16,7 @@ __all__ = ["resume_command"]
 
 _NAMED = re.compile(r"\bbudget\.(usd|tokens|wall_seconds|steps|arms)\b")
 _LEAST_RAISE = 1.5
-"""A limit that stopped a run is raised at least by this factor, whatever the runs so far suggest."""
+"""A limit that stopped a run is raised at least by this factor, regardless of the runs so far suggest."""
 
 _MARGIN = {"usd": 1.2, "tokens": 1.2, "wall_seconds": 1.2}
 """What isn't known exactly in advance gets so much more than it took so far; steps and arms are."""
@@ -66,7 +66,7 @@ def _needed(name: str, budget: Mapping[str, Any], runs: Sequence[PastRun], steps
     left = sum(run.status != "completed" for run in runs)
     amounts = list(_taken(name, used, [run for run in runs if run.status == "completed"]))
     begun = list(_taken(name, used, [run for run in runs if run.folder is not None]))
-    if not amounts and begun:  # nobody knows how far the largest of them came: half of the way, say
+    if not amounts and begun:  # no one knows how far the largest of them came: half of the way, say
         amounts = [2.0 * max(begun)]
     if name == "steps" and steps is not None:
         each: float | None = float(steps)

@@ -233,7 +233,7 @@ class WhyFailed:
 
 @attrs.frozen(kw_only=True)
 class WhyParent:
-    """An arm beside the one of the parent that is nearest to it, and how both did; `one` of the differences is the parent's value."""
+    """An arm alongside the one of the parent that is nearest to it, and how both did; `one` of the differences is the parent's value."""
 
     arm: str
     parent_arm: str

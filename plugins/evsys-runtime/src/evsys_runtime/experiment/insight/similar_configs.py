@@ -32,7 +32,7 @@ _PARTS: Mapping[str, frozenset[str]] = {
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Own:
-    """An arm of the config: its values, and the numbers of those that some arm on record has, too.
+    """An arm of the config: its values, and the numbers of those that some arm on record has as well.
 
     `weights` says of each number how far its value is from the arm's, `known` whether the arm has a value at its path. `parts` are the numbers of
     each part that makes arms comparable, None where the arm has a value there that isn't on record.

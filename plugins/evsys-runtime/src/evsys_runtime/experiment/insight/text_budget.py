@@ -15,13 +15,13 @@ from evsys_runtime.experiment.insight.results import Context, Fit
 __all__ = ["BYTES_OF_TOKEN", "Whole", "fitted", "tokens_of"]
 
 BYTES_OF_TOKEN = 4
-"""Bytes of UTF-8 that are counted as one token: what tokenizers make of English and JSON, about."""
+"""Bytes of UTF-8 counted as one token: what tokenizers make of English and JSON, about."""
 
 _FOR_NOTES = 160
 """Bytes that are kept free for what is said of the rest."""
 
 _FOR_COUNTS = 20
-"""The same once most of it stands there."""
+"""The same once most of it is there."""
 
 _FOR_WORDS = 0.5
 """Of what is left once all but the least useful is named, the share that goes to telling the rest of it at length."""
@@ -52,7 +52,7 @@ def fitted(whole: Whole, tokens: int, written: Callable[[Context], str]) -> Cont
     Args:
         whole: all that is known.
         tokens: the most that may be written.
-        written: the text that is made of it.
+        written: the text made of it.
     """
     fitting = _Fitting(whole=whole, limit=tokens, written=written)
     names = fitting.affordable()
@@ -107,7 +107,7 @@ class _Fitting:
             self.named[name].append(entry)
 
     def tell(self, places: Iterator[Place], *, keep: int) -> None:
-        """Tell at length what there is room for, beside what is kept."""
+        """Tell at length what there is room for, alongside what is kept."""
         for name, place in places:
             entry = self.named[name][place]
             more = self._size(name, entry.full) - self._size(name, entry.brief)
@@ -116,7 +116,7 @@ class _Fitting:
                 self.told.append((name, place))
 
     def measure(self) -> None:
-        """Count anew what is left."""
+        """Count again what is left."""
         text = self.written(_with(self.whole, self.named, self.told, self.limit))
         self.left = self.limit * BYTES_OF_TOKEN - _FOR_COUNTS - _bytes(text)
 

@@ -1,4 +1,4 @@
-"""Values next to those of a winner that nobody tried: beyond the edge of what was, and in wide gaps."""
+"""Values next to those of a winner that no one tried: beyond the edge of what was, and in wide gaps."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def untried(
 
     Args:
         winner: its values as JSON texts.
-        tried: arms on record; those that differ from it in one number count, and of those beside it what they tried while other
-            numbers differed, too. What other experiments tried isn't tried again, but nothing is known of which is better.
+        tried: arms on record; those that differ from it in one number count, and of those alongside it what they tried while other
+            numbers differed as well. What other experiments tried isn't tried again, but nothing is known of which is better.
         known_bad: regions of failures; no value that is given lies in one.
     """
     there: dict[str, dict[float, bool]] = {}
@@ -92,7 +92,7 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 def _elsewhere(
     winner: Mapping[str, str], tried: Iterable[tuple[Tried, Sequence[str]]], path: str
 ) -> dict[float, bool]:
-    """Values that arms beside the winner had which differ from it in other numbers, too, as those of a search do: the sweep went there.
+    """Values that arms alongside the winner had which differ from it in other numbers as well, as those of a search do: the sweep went there.
 
     Each arm comes with the paths at which it differs from the winner.
     """

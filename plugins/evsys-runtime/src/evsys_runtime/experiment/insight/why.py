@@ -260,7 +260,7 @@ def _changed(
     named: str | None,
     on_record: ArmsOnRecord,
 ) -> Iterator[WhyParent]:
-    """Each arm beside the nearest of the parent's."""
+    """Each arm alongside the nearest of the parent's."""
     numbers = {folder: number for number, folder in found_by(index, Question())}
     own, other = (
         {

@@ -1,4 +1,4 @@
-"""What earlier experiments in the same folder tell of one: looked up in the index, never in all their files."""
+"""What earlier experiments in the same folder report one: looked up in the index, never in all their files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ type Earlier = Callable[[], Index | None]
 def earlier_index(
     experiments: Path, own: str | None, tell: Callable[[str], None], *, wanted: str = "earlier experiments"
 ) -> Iterator[Index | None]:
-    """The index of a folder of experiments, up to date; None where there are no others, or it can't be read, which is told.
+    """The index of a folder of experiments, up to date; None where there are no others, or it can't be read, which is reported.
 
     Args:
         experiments: the folder.
@@ -48,7 +48,7 @@ def earlier_index(
 
 @contextmanager
 def when_asked(experiments: Path, own: str | None, tell: Callable[[str], None]) -> Iterator[Earlier]:
-    """`earlier_index`, opened when somebody asks for it, and once: mostly an experiment knows by itself what it wants to know."""
+    """`earlier_index`, opened when someone asks for it, and once: mostly an experiment knows by itself what it wants to know."""
     with ExitStack() as opened:
         yield cache(lambda: opened.enter_context(earlier_index(experiments, own, tell)))
 
@@ -70,7 +70,7 @@ def looked_up(
 
 
 def ledger_of(index: Index | None, experiments: Path, key: str, tell: Callable[[str], None]) -> Ledger:
-    """The looks at questions with a key; none if they can't be read, which is told.
+    """The looks at questions with a key; none if they can't be read, which is reported.
 
     Args:
         index: of the experiments on record; None where there are none, and the ledger alone is left.

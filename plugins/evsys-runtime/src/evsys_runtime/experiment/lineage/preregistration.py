@@ -25,13 +25,13 @@ PREREGISTERED, CHANGED = "preregistered", "question_changed"
 
 
 def child_of(plan: Plan, experiment_id: str | None) -> Plan:
-    """The plan of an experiment whose parent is another one, whatever its file says."""
+    """The plan of an experiment whose parent is another one, regardless of its file says."""
     metadata = attrs.evolve(plan.experiment.metadata, parent_experiment_id=experiment_id)
     return attrs.evolve(plan, experiment=attrs.evolve(plan.experiment, metadata=metadata))
 
 
 def preregistered(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
-    """What is asked, and its `digest`; `arms` is that of the recipes that are compared, None where a search is to find them."""
+    """What is asked, and its `digest`; `arms` is that of the compared recipes, None where a search is to find them."""
     metadata, confirm = plan.experiment.metadata, plan.experiment.confirm
     asked: dict[str, Any] = {
         "hypothesis": metadata.hypothesis,
@@ -47,7 +47,7 @@ def preregistered(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str,
         },
     }
     recipes = sorted({arm.digest for arm in plan.arms if arm.purpose == "candidate"})
-    # Keys that are asked for only: the digest of a question that was asked before they existed stays what it was.
+    # Keys asked for only: the digest of a question asked before they existed stays what it was.
     if metadata.claim != "better":
         asked["claim"] = metadata.claim
     if metadata.margin is not None:
@@ -62,7 +62,7 @@ def question_changed(
 ) -> dict[str, Any] | None:
     """The experiment that asked something else of the same arms, with results there, and what has changed; None where none did.
 
-    It is the one that is forked, else the first on record with these arms. Blocking.
+    It is the forked one, else the first on record with these arms. Blocking.
 
     Args:
         experiments: the folder of all experiments.

@@ -60,10 +60,10 @@ class TakenUp:
     """What is there of a run.
 
     Attributes:
-        attempt: the newest one, which the next goes on from; None where there was none.
+        attempt: the newest one, which the next continues from; None where there was none.
         ended: the result of a run that can't be made any more complete; it is kept as it is.
         trained: what training came to, where that is over.
-        checkpoint: where training goes on, or the trained weights; None starts over.
+        checkpoint: where training continues, or the trained weights; None starts over.
         snapshots: complete checkpoints by their step.
         scored: scorings that needn't be made again.
         branched: the step at which the run branched off from another experiment's; 0 where it didn't.
@@ -112,7 +112,7 @@ class TakenUp:
 
     @property
     def counted(self) -> Iterator[Usage]:
-        """What of all that was paid for this attempt goes on with."""
+        """What of all that was paid for this attempt continues with."""
         yield from (e.usage + e.judged for e in self.scored)
         if self.trained is not None:
             yield Usage(trained_tokens=self.trained.usage.trained_tokens, cost_usd=0.0)
@@ -234,7 +234,7 @@ def _cause(record: RunRecord, attempt: int | None) -> str:
 
 
 def _retreats(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The attempts behind the newest one that went back. A fork's first is a branch, too, and has no parent."""
+    """The attempts behind the newest one that went back. A fork's first is a branch as well, and has no parent."""
     line = lineage(attempts)
     return [one for one in attempts if one.n in line and one.parent is not None and one.reason in RETREATS]
 
@@ -254,7 +254,7 @@ def _result(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> ArmResul
 
 
 def is_whole(entry: CheckpointEntry, tell: Callable[[str], None] | None = None) -> bool:
-    """True where a run can go on from a checkpoint; `tell` gets a line of one that it can't."""
+    """True where a run can continue from a checkpoint; `tell` gets a line of one that it can't."""
     try:
         entry.verify()
         restorable(entry)

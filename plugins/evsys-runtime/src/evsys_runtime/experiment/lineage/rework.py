@@ -1,6 +1,6 @@
 """What runs used that came to nothing, since their process ended before it was of use, and that is made again.
 
-It is spent. But whoever decides whether one more arm is paid for leaves it out, to decide as if nobody had ended the process.
+It is spent. But whoever decides whether one more arm is paid for leaves it out, to decide as if no one had ended the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def made_again(run: RunRecord, taken: TakenUp) -> Mapping[str, float]:
     """The amounts of a run that are used twice once it has ended, as far as its record shows them.
 
     What a run loses where it goes back behind a collapse isn't among them: that belongs to it, whoever ended the process. Its tokens
-    can't be told apart then, and none are given.
+    can't be distinguished then, and none are given.
 
     Args:
         run: the record of the run.

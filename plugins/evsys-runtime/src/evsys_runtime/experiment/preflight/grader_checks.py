@@ -40,7 +40,7 @@ async def check_graders(
         benchmarks: the same, bound.
         registry: where verifiers are looked up.
         project_root: what paths start from.
-        seed: draws the tasks that are tried.
+        seed: draws the tried tasks.
 
     Raises:
         DataError: a grader passes everything, or fails the right answer; says which tasks, and where the first of them is.
@@ -59,7 +59,7 @@ async def check_graders(
 def keep_grader_checks(
     record: ExperimentRecord, checks: Sequence[GraderCheck] | None, redactor: Redactor
 ) -> None:
-    """Put on record how graders were checked, or that they weren't, which None stands for."""
+    """Put on record how graders were checked, or that they weren't, which None represents."""
     tree = {"checked": checks is not None, "benchmarks": [attrs.asdict(check) for check in checks or ()]}
     write_json(record.directory / GRADER_CHECK, redactor.tree(tree))
 

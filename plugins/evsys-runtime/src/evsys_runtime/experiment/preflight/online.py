@@ -69,5 +69,5 @@ def _in_run(problem: Problem, place: str, where: str, plan: Plan) -> Problem:
 
 
 def _in_file(path: str, plan: Plan) -> str:
-    """Where a place of a run stands in the file, where that is known."""
+    """Where a place of a run is in the file, where that is known."""
     return path.replace("$.", "$.run.", 1) if "run" in plan.document.tree else path

@@ -53,7 +53,7 @@ class Preview:
     """The first rows of an arm.
 
     `dropped` counts those among the rows looked at that would be left out, by who leaves them out and why. `not_read` is
-    how many rows follow; None where that isn't known, since nobody read so far. `warnings` name columns that reach no message.
+    how many rows follow; None where that isn't known, since no one read so far. `warnings` name columns that reach no message.
     """
 
     rows: tuple[PreviewedRow, ...]

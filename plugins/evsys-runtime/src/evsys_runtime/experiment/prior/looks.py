@@ -1,4 +1,4 @@
-"""The looks at a question that were taken before an experiment concludes, and the level that they leave it."""
+"""The looks at a question taken before an experiment concludes, and the level that they leave it."""
 
 from __future__ import annotations
 

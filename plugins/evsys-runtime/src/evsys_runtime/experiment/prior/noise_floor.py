@@ -29,7 +29,7 @@ __all__ = ["known_noise"]
 def known_noise(
     session: Session, question: Question, results: Sequence[ArmResult], earlier: Earlier
 ) -> NoiseFloor | None:
-    """How far equal runs of the baseline fall apart; None where nobody knows. Blocking.
+    """How far equal runs of the baseline fall apart; None where no one knows. Blocking.
 
     Args:
         session: whose experiment it is.

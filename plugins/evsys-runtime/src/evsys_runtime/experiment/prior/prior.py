@@ -92,7 +92,7 @@ def _fell_back(conclusion: Conclusion) -> Iterator[str]:
 def known_before(
     session: Session, questions: Sequence[Question], results: Sequence[ArmResult], *, concludes: bool = False
 ) -> KnownBefore:
-    """What is known beside the results. Blocking; what can't be looked up is told in the session's warnings.
+    """What is known alongside the results. Blocking; what can't be looked up is listed in the session's warnings.
 
     Args:
         session: whose experiment it is.

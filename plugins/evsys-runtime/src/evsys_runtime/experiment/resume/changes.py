@@ -1,4 +1,4 @@
-"""What an experiment is made of, now and when it began: it goes on only as what it was."""
+"""What an experiment is made of, now and when it began: it continues only as what it was."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def refuse_changes(
 
 
 def as_it_began(plan: Plan, directory: Path) -> Plan:
-    """The plan of an experiment on record, without what a key selects by default that was added after it began."""
+    """The plan of an experiment on record, without what a key selects by default added after it began."""
     try:
         tree = read_json(directory / "resolved.json")
     except StoreError:  # `refuse_changes` and `odd_changes` say what can't be compared
@@ -93,7 +93,7 @@ def scored_outside_harness(record: ExperimentRecord) -> bool:
 
 
 def refuse(record: ExperimentRecord, problems: Sequence[str]) -> None:
-    """Refuse to go on with an experiment because of what changed, where something did.
+    """Refuse to continue with an experiment because of what changed, where something did.
 
     Raises:
         ConfigError: every difference.
@@ -131,7 +131,7 @@ def _benchmarks(then: Mapping[str, Any], benchmarks: Sequence[BoundBenchmark]) -
 
 def _resolved(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     planned = {arm["run_id"] for arm in now["arms"]}
-    # Arms that were added on the way are made of the same file; proposals.jsonl has them.
+    # Arms added on the way are made of the same file; proposals.jsonl has them.
     then = {**OLDER, **then, "arms": [arm for arm in then["arms"] if arm["run_id"] in planned]}
     if (then.get("confirm") or {}).get(
         "seeds", 0

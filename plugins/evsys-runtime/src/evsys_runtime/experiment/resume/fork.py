@@ -18,7 +18,7 @@ from evsys_runtime.experiment.state.session import run_id_of
 __all__ = ["branch_off"]
 
 _LEFT_BEHIND = ("data", "stop", "scorings", "tokens", "seconds", "warnings")
-"""What a checkpoint tells of the run that it is taken from and that isn't so for the branch."""
+"""Entries of a checkpoint that describe the original run and don't hold for the branch."""
 
 
 def branch_off(record: ExperimentRecord, plan: Plan) -> None:

@@ -92,7 +92,7 @@ def taken_up_session(
 
 
 def reopen(session: Session, adjusted: Sequence[str]) -> None:
-    """Put on record that the experiment goes on, and what was set anew for that; what it had concluded is set aside."""
+    """Put on record that the experiment continues, and what was set again for that; what it had concluded is set aside."""
     record, plan = session.record, session.plan
     then = resolved_then(record)
     if then is None or len(then["arms"]) < len(plan.arms):  # it was killed before, or the file is damaged
@@ -108,7 +108,7 @@ def left_to_do(session: Session) -> list[str]:
 
 
 def to_resume(session: Session) -> list[str]:
-    """The runs that whoever resumes the experiment goes on with, in the order of the plan.
+    """The runs that whoever resumes the experiment continues with, in the order of the plan.
 
     Raises:
         StoreError: the record of a run can't be read.
@@ -140,7 +140,7 @@ def known_grader_warnings(record: ExperimentRecord) -> list[str] | None:
         return None
     try:
         return [warning for check in read_json(path)["benchmarks"] for warning in check["warnings"]]
-    except (StoreError, KeyError, TypeError):  # damaged; it is written anew
+    except (StoreError, KeyError, TypeError):  # damaged; it is written again
         return None
 
 
@@ -176,7 +176,7 @@ def _count_once(session: Session) -> None:
 
 
 def _refuse_low_limits(session: Session) -> None:
-    """A limit that was set anew and is below what is spent already would pay for nothing."""
+    """A limit set again and is below what is spent already would pay for nothing."""
     budget = session.budget
     if budget is None:
         return
@@ -203,7 +203,7 @@ def _steps_needed(session: Session, spent: float) -> float | None:
 
 
 def _refuse_changed_runs(session: Session) -> None:
-    """Load the rows of each run that goes on, and compare them, and its plugins, with what it had."""
+    """Load the rows of each run that continues, and compare them, and its plugins, with what it had."""
     problems: list[str] = []
     loaded: dict[str, MaterializedDataset] = {}
     for arm in session.plan.arms:

@@ -1,4 +1,4 @@
-"""Experiments on record that can go on: which are meant, and what is needed to read them again."""
+"""Experiments on record that can continue: which are meant, and what is needed to read them again."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _JUDGED = (COMPLETE, "invalid")
 
 @attrs.frozen(kw_only=True)
 class Unfinished:
-    """An experiment that may go on: its record, its project, how it was launched.
+    """An experiment that may continue: its record, its project, how it was launched.
 
-    `overrides` are its `--set` options, `adjusted` those of them that were given to go on, `parent` the experiment that it belongs to. `complete` is True where there is
+    `overrides` are its `--set` options, `adjusted` those of them given to continue, `parent` the experiment that it belongs to. `complete` is True where there is
     nothing left to do, as far as its status tells.
     """
 
@@ -102,7 +102,7 @@ class Unfinished:
 
 
 def _refuse_without(name: str, launch: Mapping[str, Any], injected: Collection[str]) -> None:
-    """Refuse to go on without the functions and benchmarks that an experiment was launched with."""
+    """Refuse to continue without the functions and benchmarks that an experiment was launched with."""
     injects = launch.get("injects", ["train_fn"] if launch["injected"] else [])
     lacking = [option for option in injects if option not in injected]
     if lacking:
@@ -165,7 +165,7 @@ def newest_unfinished(
 
 
 def _newest_first(experiments: Path) -> Iterator[tuple[Path, Mapping[str, Any] | str]]:
-    """Records, or why one can't be read. Names begin with the time; two of one second are told apart by a number behind."""
+    """Records, or why one can't be read. Names begin with the time; two of one second are distinguished by a number behind."""
     found = {path.parent for path in experiments.glob("*/experiment.json")}
     found |= {path.parent.parent.parent for path in experiments.glob("*/runs/*/run.json")}
     for folder in sorted(found, key=lambda path: (path.name[:15], len(path.name), path.name), reverse=True):

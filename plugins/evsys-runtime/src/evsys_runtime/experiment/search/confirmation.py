@@ -1,4 +1,4 @@
-"""The confirmation: the arm that wins among several is tried once more, beside the baseline, by runs that had no part in choosing it.
+"""The confirmation: the arm that wins among several is tried again, alongside the baseline, by runs that had no part in choosing it.
 
 The best of many arms is partly lucky. Its fresh runs aren't, so they alone decide.
 """

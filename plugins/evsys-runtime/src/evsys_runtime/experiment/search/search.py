@@ -1,7 +1,7 @@
 """A search while an experiment runs: what it proposes, from what it proposes that, and what becomes of it.
 
 All that it knows is on record: the proposals with the results of their runs, and the scores in training by which arms were stopped. So an
-experiment that was cut off goes on with the same search.
+experiment cut off continues with the same search.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Searching:
         return bad
 
     def _affordable(self, session: Session, proposal: Proposal, made: Sequence[Proposal]) -> bool:
-        """Whether the budget pays for an arm beside those that wait, and for the confirmation of a winner."""
+        """Whether the budget pays for an arm alongside those that wait, and for the confirmation of a winner."""
         if session.budget is None:
             return True
         experiment = session.plan.experiment
@@ -179,7 +179,7 @@ class Searching:
         return session.budget.pays_for(repeats + waiting + confirming, steps, scored=scored)
 
     def _ended(self, session: Session, made: Sequence[Proposal], reason: str) -> None:
-        """Say why there are no more arms, and count what was proposed: once, and anew where there came more since."""
+        """Say why there are no more arms, and count what was proposed: once, and again where there came more since."""
         there = [*_proposals(session), *made]
         twins = sum("twin" in one for one in there)
         refused = sum("refused" in one for one in there)
@@ -228,7 +228,7 @@ def _proposals(session: Session) -> list[Proposal]:
 
 
 def history_of(session: Session, proposals: Sequence[Proposal] | None = None, repeat: int = 0) -> list[Entry]:
-    """What was proposed and what became of it, as a search is told.
+    """What was proposed and what became of it, as a search receives it.
 
     Args:
         session: the experiment.

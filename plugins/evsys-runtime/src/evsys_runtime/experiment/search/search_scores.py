@@ -46,8 +46,8 @@ def register_judge(session: Session, arm: ArmConfig, hooks: HookManager) -> None
 class ScoreJudge:
     """Follows one run, as a listener: asks the search at each score of the success metric, and stops the run where it says so.
 
-    What it said is on record before anything follows from it, and isn't asked again. Where a run is `deterministic`, a step waits for the
-    scores before it, so that each rerun stops at the same step; elsewhere training goes on meanwhile.
+    What it said is on record before anything follows from it, and isn't asked again. If a run is `deterministic`, a step waits for the
+    scores before it, so that each rerun stops at the same step; elsewhere training continues meanwhile.
     """
 
     session: Session
@@ -83,7 +83,7 @@ class ScoreJudge:
     # --- judging --------------------------------------------------------------------------------------------------
 
     def _judge(self, ctx: RunContext, *, before: int) -> None:
-        """Ask about each score that nobody was asked about, in the order of steps."""
+        """Ask about each score that no one was asked about, in the order of steps."""
         if ctx.stop_requested is not None:
             return
         for step, score in sorted(self._scores(ctx).items()):

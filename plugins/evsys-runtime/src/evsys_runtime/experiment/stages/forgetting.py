@@ -1,4 +1,4 @@
-"""What is left of earlier datasets: the score of each one's benchmark after each stage, and when too little is left to go on."""
+"""What is left of earlier datasets: the score of each one's benchmark after each stage, and when too little is left to continue."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _value(scoring: EvaluationResult | None, metric: str) -> MetricValue | None:
 
 
 def _left(row: _Row, values: Sequence[MetricValue | None], column: int) -> float | None:
-    """The share of what a benchmark's own stage had reached that is left after another one; None where that was nothing."""
+    """The share of what a benchmark's own stage had reached left after another one; None where that was nothing."""
     then, now = values[row.own], values[column]
     if then is None or now is None or then.value is None or now.value is None:
         return None

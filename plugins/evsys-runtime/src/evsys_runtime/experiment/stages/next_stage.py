@@ -1,4 +1,4 @@
-"""Whether an arm goes on with its next stage, and which runs of an experiment are still to come."""
+"""Whether an arm continues with its next stage, and which runs of an experiment are still to come."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def why_not_begun(
         plan: the run's.
         arm: the run.
         results: those that there are, by run; that of the one before it among them.
-        benchmarks: the entries that tell what earlier stages have left.
+        benchmarks: the entries that show what earlier stages have left.
         dry: nothing is concluded, so nothing ends early.
     """
     if arm.after is None:
@@ -46,7 +46,7 @@ def still_to_come(
     Args:
         plan: its plan.
         ended: the results that can't be made any more complete, by run.
-        benchmarks: the entries that tell what earlier stages have left.
+        benchmarks: the entries that show what earlier stages have left.
     """
     never: set[str] = set()
     found: list[str] = []

@@ -30,7 +30,7 @@ __all__ = ["grown", "next_arms"]
 
 
 def next_arms(session: Session, running: int) -> Sequence[ArmConfig]:
-    """The arms to go on with, decided by the first source that has any; they are in the session's plan and on record.
+    """The arms to continue with, decided by the first source that has any; they are in the session's plan and on record.
 
     Raises:
         StoreError: they can't be put on record.
@@ -63,7 +63,7 @@ def _resolve(session: Session, added: Sequence[ArmConfig]) -> None:
 
 
 def grown(plan: Plan, record: ExperimentRecord, sources: Sequence[ArmSource]) -> Plan:
-    """A plan with the arms that were added to it before the experiment was cut off.
+    """A plan with the arms added to it before the experiment was cut off.
 
     Raises:
         StoreError: the proposals can't be read, or are of a source that the experiment doesn't have.

@@ -106,7 +106,7 @@ def launch_facts(
     """What experiment.json says of how an experiment was launched, for whoever resumes it.
 
     Args:
-        directory: the experiment's folder, or one beside it: the project is told relative to it, so that both can move.
+        directory: the experiment's folder, or one alongside it: the project's path is relative to it, so that both can move.
         project_root: what paths of the file start from.
         overrides: the `--set` options; of those with a secret only that there is one is kept.
         options: an experiment's `Options`.

@@ -57,7 +57,7 @@ type InferenceFactory = Callable[[RunResult, RunConfig], InferenceClient | Await
 
 
 async def called(option: str, function: Any, *arguments: Any) -> Any:
-    """Call a function of the user's that was given as `option`: async in this loop, sync in a thread.
+    """Call a function of the user's given as `option`: async in this loop, sync in a thread.
 
     Raises:
         RunError: it failed; names the option, and the line of the function.

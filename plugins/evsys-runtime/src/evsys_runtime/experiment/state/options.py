@@ -46,7 +46,7 @@ class Options:
         fail_fast: stop at the first arm that fails: those under way are `cancelled`, the others `skipped`.
         quiet: nothing on standard error.
         skip_grader_check: don't try the benchmarks' verifiers before anything is trained.
-        no_cache: score everything anew, and keep no result for later.
+        no_cache: score everything again, and keep no result for later.
         store: serves data by id or name, see `EvsysStore`; None means the file's `data_store`, where it has one.
         train_fn: trains `cfg.runs` and returns a result for each, sync (then in a thread) or async; by default `run_experiment`.
         benchmark: what arms are scored on, in place of the file's `metadata.benchmark`.

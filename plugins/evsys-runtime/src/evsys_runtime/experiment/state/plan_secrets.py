@@ -28,7 +28,7 @@ _LOOKS = "this looks like a secret, and the record keeps this text"
 def refuse_secrets(plan: Plan) -> None:
     """Refuse a plan whose record would tell a secret.
 
-    Under a key that names a secret (`api_key`) one may come by `--set`, since the record hides what stands there.
+    Under a key that names a secret (`api_key`) one may come by `--set`, since the record hides what is there.
 
     Raises:
         ConfigError: each secret where it stands: line and key of the file, or the option that brought it.
@@ -82,7 +82,7 @@ def _in_the_options(plan: Plan, redactor: Redactor) -> Iterator[Problem]:
 
 
 def _by_its_looks(document: Document) -> Iterator[Problem]:
-    """Values that no variable holds, but that stand under the name of a secret or begin like the keys of a service."""
+    """Values that no variable holds, but that are under the name of a secret or begin like the keys of a service."""
     told = set()
     for path, text in _texts(document.tree):
         keys = [key for key in paths.parse(path) if isinstance(key, str)] if path != "$" else []

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 ADJUSTABLE = ("budget", "max_concurrent_arms", "watchdog")
-"""Keys of the file that say how far and how fast, and change no number: these may be set anew."""
+"""Keys of the file that say how far and how fast, and change no number: these may be set again."""
 
 _ARMS = ("run", "runs", "matrix", "base_run")
 _PURPOSES = ("run", "data", "model", "data_order")
@@ -132,7 +132,7 @@ def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[st
 
 
 def _known(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] | None:
-    """A plugin that nobody named, in full; None where none is installed under its name."""
+    """A plugin that no one named, in full; None where none is installed under its name."""
     try:
         return resolver.plugin(kind, name, NO_PARAMS) if isinstance(name, str) else None
     except PluginNotFoundError:
@@ -162,7 +162,7 @@ def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
 
 
 def arms_by_id(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Arms by their ids, so that a difference tells which; benchmarks without their hashes, which are compared before."""
+    """Arms by their ids, so that a difference shows which; benchmarks without their hashes, which are compared before."""
     # The harness follows from the run; older records don't have it.
     arms = {arm["run_id"]: {k: v for k, v in arm.items() if k != "harness"} for arm in tree["arms"]}
     unhashed = [{k: v for k, v in entry.items() if k != "hash"} for entry in tree["benchmarks"]]

@@ -31,7 +31,7 @@ class ArmRole:
 
     Attributes:
         name: `teacher` or `reference`.
-        backend: where it is; the run's own backend is made once more for it. A service's inference client where `served`.
+        backend: where it is; the run's own backend is made again for it. A service's inference client where `served`.
         model: which one.
         start: the checkpoint that its weights come from; None for those of the base model, or what the backend fetches.
         files: the hashes of that checkpoint's files.
@@ -102,7 +102,7 @@ def _manifest(role: RoleConfig, project_root: Path) -> Mapping[str, Any]:
 
 
 def _lora(kept: Mapping[str, Any]) -> LoraSpec | None:
-    """What it was trained with; None where nobody says, and the run's own is taken."""
+    """What it was trained with; None where no one says, and the run's own is taken."""
     try:
         return structure(ModelSpec, kept["manifest"]["model"]).lora
     except (KeyError, ConfigError):
@@ -110,6 +110,6 @@ def _lora(kept: Mapping[str, Any]) -> LoraSpec | None:
 
 
 def _files(kept: Mapping[str, Any], start: Checkpoint) -> Mapping[str, object]:
-    """The hash of each file; of an adapter that nobody committed, its place."""
+    """The hash of each file; of an adapter that no one committed, its place."""
     told = kept.get("files", {})
     return {name: facts["sha256"] for name, facts in told.items()} or {"directory": str(start.directory)}

@@ -1,4 +1,4 @@
-"""What an experiment's file keeps secret, and results without it: they are printed and piped into files, too."""
+"""What an experiment's file keeps secret, and results without it: they are printed and piped into files as well."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["named", "redactor_of", "refuse_secret_rows", "said", "without_secrets"]
 
 _LOOKED_AT = 256
-"""Rows that are looked at together."""
+"""Rows looked at together."""
 
 
 def redactor_of(plan: Plan) -> Redactor:

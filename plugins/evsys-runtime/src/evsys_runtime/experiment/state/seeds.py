@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Seeds", "derive", "seeds_of"]
 
 _SHARED = ("data", "evaluation")
-"""Purposes that all stages of an arm share: rows are drawn once more as they were when they are replayed, and what is scored
+"""Purposes that all stages of an arm share: rows are drawn again as they were when they are replayed, and what is scored
 after each stage is drawn alike.
 """
 

@@ -65,7 +65,7 @@ class Session:
     `run_listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once. `compared` does
     the same for API models, which the arm scores that comes so far first. `simulated` has the backends that only imitate a model.
     `repeated` has the arms of which it was told that an earlier experiment has them, each with that one.
-    `budget` is what may still be spent, None without limits; `budgets` has the part of each arm that was started. `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments. `taken_up` is what earlier
+    `budget` is what may still be spent, None without limits; `budgets` has the part of each started arm. `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments. `taken_up` is what earlier
     attempts at the runs left, by run, where the experiment is resumed, and `datasets` are rows that were loaded already.
     `stopping` says why the arms under way are ended, where one of them failed and `fail_fast` is set; `down` why they have
     failed, where a service stays down that they need.

@@ -26,7 +26,7 @@ LEAVE_SECONDS = 2.0
 """How long what is left after a second Ctrl-C may take to write down where it was."""
 
 END_SECONDS = 5.0
-"""How long tasks and threads that are left at the end may take to end, each of the two."""
+"""How long tasks and threads left at the end may take to end, each of the two."""
 
 MOST_THREADS = 256
 """Threads of `asyncio.to_thread` at once. Python's own few are soon all taken where calls of a plugin hang."""
@@ -58,7 +58,7 @@ def run_to_end[T](
     Raises:
         RuntimeError: an event loop runs in this thread already.
         KeyboardInterrupt: Ctrl-C, once the coroutine was cancelled.
-        Abandoned: Ctrl-C once more, before it was; what it does is left where it is.
+        Abandoned: Ctrl-C again, before it was; what it does is left where it is.
         Terminated: SIGTERM or SIGHUP, likewise.
     """
     try:
@@ -128,7 +128,7 @@ def _end_tasks(loop: asyncio.AbstractEventLoop, seconds: float) -> list[str]:
                 break
         _, left = loop.run_until_complete(waiting)
     if left:
-        # They are told of below; asyncio would do it once more for each, and for what they hold, when it is thrown away.
+        # They are told of below; asyncio would do it again for each, and for what they hold, when it is thrown away.
         loop.set_exception_handler(lambda _loop, _context: None)
     generators = loop.create_task(loop.shutdown_asyncgens())
     loop.run_until_complete(asyncio.wait({generators}, timeout=seconds))

@@ -30,7 +30,7 @@ TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if h
 
 
 class Terminated(SystemExit):
-    """A signal asked the process to end. Nobody who catches it needs to do more than let it pass."""
+    """A signal asked the process to end. No one who catches it needs to do more than let it pass."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -38,7 +38,7 @@ class Terminated(SystemExit):
 
 
 class Abandoned(KeyboardInterrupt):
-    """Ctrl-C came once more while the work was being ended: what doesn't end at once is left where it is."""
+    """Ctrl-C came again while the work was being ended: what doesn't end at once is left where it is."""
 
 
 @attrs.define(eq=False)
@@ -90,7 +90,7 @@ def interruptible(found: Interruption) -> Iterator[None]:
 
     def cancel() -> None:
         if task is not None:
-            task.cancel()  # here and now, as asyncio does it on Ctrl-C: what runs in tasks of its own goes on no longer
+            task.cancel()  # here and now, as asyncio does it on Ctrl-C: what runs in tasks of its own continues no longer
             loop.call_soon_threadsafe(lambda: None)  # an idle loop has to wake up for it
 
     def interrupt(_signum: int, _frame: FrameType | None) -> None:
@@ -109,7 +109,7 @@ def interruptible(found: Interruption) -> Iterator[None]:
     ours = [signum for signum in TERMINATING if main and signal.getsignal(signum) is signal.SIG_DFL]
     for signum in ours:
         signal.signal(signum, end)
-    # asyncio's own handler, which it puts in the place of Python's, would wait for every task at the second one, too.
+    # asyncio's own handler, which it puts in the place of Python's, would wait for every task at the second one as well.
     asyncios = main and _is_asyncios(runners)
     if asyncios:
         signal.signal(signal.SIGINT, interrupt)

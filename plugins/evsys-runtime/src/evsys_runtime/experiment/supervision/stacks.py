@@ -21,7 +21,7 @@ _FRAMES = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", 
 
 def tasks_where(belongs: Callable[[asyncio.Task[Any]], bool]) -> list[asyncio.Task[Any]]:
     """The tasks of every event loop that aren't done, of whatever thread; asyncio itself only tells those of one loop."""
-    # Not isinstance, which asks an object what it claims to be: that may run anybody's code.
+    # Not isinstance, which asks an object what it claims to be: that may run anyone's code.
     found = [item for item in gc.get_objects() if issubclass(type(item), asyncio.Task)]
     return sorted((task for task in found if not task.done() and belongs(task)), key=lambda t: t.get_name())
 
@@ -57,7 +57,7 @@ def thread_stack(identity: int) -> Stack:
 
 
 def place_of(stack: Stack, *, known: Callable[[FrameType], bool]) -> str | None:
-    """`file:line in function` of the innermost frame that isn't one of those nobody looks at; None where all are."""
+    """`file:line in function` of the innermost frame that isn't one of those no one looks at; None where all are."""
     frames = [item for item in stack if not known(item[0])]
     if not frames:
         return None

@@ -2,7 +2,7 @@
 
 A sign of life is a heartbeat of the algorithm, a finished step, a line of the record, rows that come in. Where none comes for
 `factor` times the median step, at least for `floor_seconds`, the stacks of the arm's tasks and of all threads go into
-its record, and its work is cancelled. Time in which the event loop itself was blocked counts for nobody: who could have moved
+its record, and its work is cancelled. Time in which the event loop itself was blocked counts for no one: who could have moved
 then? `blocking.py` looks at that from a thread.
 """
 
@@ -176,7 +176,7 @@ class Watchdog:
         self, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> tuple[T | None, BaseException | None]:
         """What came of the work; a `SystemExit` of a plugin would end the event loop, were it to leave a task, and a
-        `CancelledError` that nobody had asked for would lose its place.
+        `CancelledError` that no one had asked for would lose its place.
         """
         _watched.set(self)
         try:
@@ -270,7 +270,7 @@ class Watchdog:
 
 
 def watchdog_of(record: RunRecord, settings: WatchdogConfig, log: Log) -> Watchdog:
-    """The watchdog of a run that is recorded there; whatever goes on record is a sign of life, too."""
+    """The watchdog of a run that is recorded there; whatever continues record is a sign of life as well."""
 
     def keep(text: str) -> None:
         log.info("stacks.dumped", reason=text.partition("\n")[0], file=STACKS)

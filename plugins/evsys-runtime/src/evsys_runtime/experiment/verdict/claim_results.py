@@ -37,7 +37,7 @@ def bounded_claims(
 def claim_results(
     question: Question, compared: Sequence[Compared], comparisons: Sequence[Comparison]
 ) -> tuple[ClaimResult, ...]:
-    """What holds of each arm that could be compared: of the checkpoint that was trained, then of its recipe where that can be known."""
+    """What holds of each arm that could be compared: of the trained checkpoint, then of its recipe where that can be known."""
     found = []
     for subject in ("checkpoint", "recipe"):
         claims = [one.paired if subject == "checkpoint" else one.recipe for one in compared]
@@ -64,7 +64,7 @@ def claim_results(
 def _claim_result(
     question: Question, one: Compared, claim: Paired, p_corrected: float, family: Corrected
 ) -> ClaimResult:
-    # One arm that doesn't hold refutes a claim about all, so that is corrected, too; `better` is refuted when all arms refute it.
+    # One arm that doesn't hold refutes a claim about all, so that is corrected as well; `better` is refuted when all arms refute it.
     refuting = question.level if question.claim == "better" else question.level / family.count
     low, high = claim.interval(family.single_level, boundaries(question.margin))
     return ClaimResult(

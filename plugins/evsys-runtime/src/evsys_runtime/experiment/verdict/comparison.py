@@ -52,9 +52,9 @@ NOT_A_MEAN = "the success metric is not a mean over tasks, and this version test
 
 @attrs.frozen(kw_only=True)
 class Compared:
-    """An arm beside the baseline before correction; `invalid` says why they can't be compared at all.
+    """An arm alongside the baseline before correction; `invalid` says why they can't be compared at all.
 
-    `paired` compares the models that were trained, `recipe` the recipes, where enough of them were. `missing` are tasks that only one of
+    `paired` compares the trained models, `recipe` the recipes, where enough of them were. `missing` are tasks that only one of
     both has a score of. `deviation` is the run-to-run deviation that `recipe` takes from earlier runs, None if it has enough of its own.
     """
 

@@ -45,7 +45,7 @@ from evsys_stats.recipe import MIN_SEEDS
 __all__ = ["conclude", "test_looks"]
 
 MOST_NAMED = 5
-"""Tasks that are named in a warning."""
+"""Tasks named in a warning."""
 
 
 def conclude(
@@ -64,14 +64,14 @@ def conclude(
 
     Args:
         question: None when the experiment names nothing to decide by.
-        results: every arm at every repeat that was reached, failed ones included.
+        results: every arm at every reached repeat, failed ones included.
         planned: how many repeats of each arm that is compared were planned; by default those in `results`. An arm that was never reached
             counts in every correction.
         warnings: what weakens the conclusion, found on the way.
-        flagged: tasks of the benchmark that decides that are among training rows; the verdict is then given without them, too.
-        confirming: what was asked of the winner once more; None where nothing was. Its runs then decide, and have no part in the rest.
+        flagged: tasks of the benchmark that decides that are among training rows; the verdict is then given without them as well.
+        confirming: what was asked of the winner again; None where nothing was. Its runs then decide, and have no part in the rest.
         deviation: how far training runs of similar recipes on record differ; None where too few are known.
-        noise: how far equal runs of the baseline fall apart, here or in an earlier experiment; None where nobody knows.
+        noise: how far equal runs of the baseline fall apart, here or in an earlier experiment; None where no one knows.
         allow_leak: decide although more than `MOST_LEAKED` of the tasks are flagged; the conclusion is marked.
     """
     usage = sum((result.usage for result in results), Usage())
@@ -195,7 +195,7 @@ def _decide(
     planned: Mapping[str, int] | None,
     confirming: Confirming | None,
 ) -> _Decided:
-    """The verdict of the arms that are compared; where a winner was tried once more, of that."""
+    """The verdict of the compared arms; where a winner was tried again, of that."""
     candidates = [result for result in results if result.purpose == "candidate"]
     first = _decided(question, candidates, planned)
     if confirming is None:
@@ -250,7 +250,7 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
 def _of_these_runs_alone(
     question: Question, checkpoints: Sequence[Comparison], compared: Sequence[Compared]
 ) -> str:
-    """What holds of the models that were trained, where it isn't known whether the next run of their recipe is like them."""
+    """What holds of the trained models, where it isn't known whether the next run of their recipe is like them."""
     winners = [c.arm for c in checkpoints if c.outcome == "win"]
     if not winners:
         return ""
@@ -291,7 +291,7 @@ def test_looks(results: Sequence[ArmResult]) -> dict[str, int]:
 
 
 def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
-    """What to keep in mind; an arm that failed is told of with its failure and not once more."""
+    """What to keep in mind; a failed arm is listed with its failure only."""
     failed = {result.arm for result in results if result.failure is not None}
     lines = [
         f"{c.arm} has no score that counts: {c.reason}"
@@ -356,7 +356,7 @@ def _with_costs(
 
 
 def _settle(question: Question, decided: _Decided, confirming: Confirming | None) -> Advice | None:
-    """What would settle an open verdict; where a winner was tried once more and that is open, what would settle that."""
+    """What would settle an open verdict; where a winner was tried again and that is open, what would settle that."""
     again = decided.again
     if confirming is not None and again is not None and again.comparisons[0].outcome == "inconclusive":
         return _what_would_settle(confirming.question, again, winners=())

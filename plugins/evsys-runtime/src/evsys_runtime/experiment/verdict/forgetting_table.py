@@ -55,7 +55,7 @@ def forgetting_lines(found: Forgetting) -> list[str]:
 
 
 def _undecided(found: Forgetting) -> Iterator[str]:
-    """The tests that could not tell whether more was lost than allowed."""
+    """The tests that could not show whether more was lost than allowed."""
     for test in found.tests:
         if test.outcome != "undecided":
             continue

@@ -1,4 +1,4 @@
-"""How far equal runs of the baseline fall apart, and what that leaves of a win: an effect that equal runs show, too, is none."""
+"""How far equal runs of the baseline fall apart, and what that leaves of a win: an effect that equal runs show as well, is none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def equal_runs(question: Question, results: Sequence[ArmResult]) -> dict[str, fl
 
 
 def noise_floor(question: Question, results: Sequence[ArmResult]) -> NoiseFloor | None:
-    """What the control runs tell; None where there are none, or nothing to set them beside."""
+    """What the control runs tell; None where there are none, or nothing to set them alongside."""
     runs = equal_runs(question, results)
     controlled = any(result.purpose == "control" for result in results)
     return _floor(question, runs) if controlled and len(runs) > 1 else None

@@ -126,7 +126,7 @@ def tasks_words(comparison: Comparison) -> str:
 
 
 def expected_line(conclusion: Conclusion) -> str | None:
-    """What the best of several arms that won can be expected to do the next time; None unless it is a candidate that wasn't tried once more."""
+    """What the best of several arms that won can be expected to do the next time; None unless it is a candidate that wasn't tried again."""
     won = [c for c in conclusion.comparisons if c.outcome == "win" and c.shrunken_effect is not None]
     if conclusion.verdict != "CANDIDATE" or conclusion.confirmed is not None or not won:
         return None
@@ -138,7 +138,7 @@ def expected_line(conclusion: Conclusion) -> str | None:
 
 
 def confirmed_line(conclusion: Conclusion) -> str | None:
-    """What came of trying the winner once more, in one line; None where none was."""
+    """What came of trying the winner again, in one line; None where none was."""
     confirmed = conclusion.confirmed
     if confirmed is None:
         return None
@@ -220,7 +220,7 @@ def conclusion_markdown(  # noqa: C901, PLR0915 - the parts of a page, in order
     plots: Sequence[str] = (),
 ) -> str:
     """The whole page; `prose` is what an `evsys_write_conclusion` listener wrote, placed under the numbers, and `plots` are
-    pictures beside the page.
+    pictures alongside the page.
     """
     lines = _head(result, conclusion, hypothesis)
     if conclusion.comparisons:

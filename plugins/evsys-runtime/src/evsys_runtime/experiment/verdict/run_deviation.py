@@ -24,7 +24,7 @@ MIN_FREEDOM = 3
 """As much as four runs of one recipe tell; with less, nothing is said about other runs."""
 
 _ASSUMED_SPREAD = 0.5
-"""The squared relative spread of variances between recipes that is assumed before any is seen: that of four degrees of freedom."""
+"""The squared relative spread of variances between recipes assumed before any is seen: that of four degrees of freedom."""
 
 _ASSUMED_RECIPES = 2.0
 """The assumption counts as much as so many recipes with three degrees of freedom each."""

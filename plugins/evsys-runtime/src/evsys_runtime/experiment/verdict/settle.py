@@ -21,7 +21,7 @@ MOST_TIMES = 100
 
 
 _POINTS = 3
-"""Effects of the curve that are put into words, the largest first."""
+"""Effects of the curve put into words, the largest first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,7 +70,7 @@ def what_would_settle(
 
 
 def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
-    """A set minimum effect is what to aim at, whatever the effect happened to be this time."""
+    """A set minimum effect is what to aim at, regardless of the effect happened to be this time."""
     seen = detectable(one.paired, level)
     if not one.significant and (seen is None or seen > minimum):
         return _shown(one, minimum, level)

@@ -34,7 +34,7 @@ class Costs:
 
     @classmethod
     def of(cls, results: Sequence[ArmResult], benchmark: str) -> Costs | None:
-        """The averages over completed runs that were scored on a benchmark; None if there are none."""
+        """The averages over completed runs scored on a benchmark; None if there are none."""
         runs = [arm for arm in results if arm.status == "completed"]
         scorings = [
             each

@@ -30,7 +30,7 @@ ONCE_MORE = "once more"
 
 @attrs.frozen(kw_only=True)
 class Table:
-    """Texts: a title, which stands over the first column, the names of the others, and rows as long as all of them."""
+    """Texts: a title, which is over the first column, the names of the others, and rows as long as all of them."""
 
     title: str
     columns: tuple[str, ...]
@@ -161,7 +161,7 @@ def _group(arm: ArmResult) -> str:
 
 
 def _compared(arms: Sequence[ArmResult], benchmark: str) -> Iterator[_Line]:
-    """The API models that were scored beside the arms."""
+    """The API models that were scored alongside the arms."""
     for arm in arms:
         for e in arm.evaluations:
             if e.benchmark == benchmark and e.model is not None:
