@@ -132,7 +132,7 @@ def test_a_listener_whose_output_is_gone_is_left_out_and_the_others_still_hear(c
     assert prints.tried == 1
     assert other.steps == [3, 3, 3]
     (warning,) = hooks.warnings
-    assert "listener 'Prints': nobody takes what it writes any more" in warning
+    assert "listener 'Prints': the reader of its output has gone" in warning
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

@@ -134,7 +134,7 @@ def test_numbers_where_text_is_meant_are_refused_with_their_spelling(lab):
         ("name: evsys/tiny", "name: ''", r"\$\.run\.model\.name: Length of 'name' must be >= 1"),
         ("version: 1", "version: 2", r":1:1: \$\.version: expected 1, got 2; this evsys reads version 1"),
         ("{kind: mock}", "mock", r"\$\.run\.backend: expected a mapping, got 'mock'; write \{kind: mock\}"),
-        ("steps: 4", "steps: 4, epochs: 2", r"both 'steps' and 'epochs' say how long to train; keep one"),
+        ("steps: 4", "steps: 4, epochs: 2", r"both 'steps' and 'epochs' set the length of training; keep one"),
     ],
 )  # fmt: skip
 def test_a_value_that_can_not_be_meant_is_one_problem_at_its_place(lab, old, new, said):

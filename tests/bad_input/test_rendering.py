@@ -175,7 +175,7 @@ def test_a_model_of_an_unknown_architecture_is_refused_before_training(lab, mode
         ("lora_rank: 4", "lora_rank: 0", r"'lora_rank' must be >= 1: 0"),
         ("name: evsys/tiny", "name: evsys/tiny, renderer: nope", r":7:29: \$\.run\.model\.renderer: no renderer is called 'nope'"),
         ("name: evsys/tiny", "name: evsys/tiny, init_from_checkpoint: nope", r"\.init_from_checkpoint: there is no file nope"),
-        ("name: evsys/tiny", "name: evsys/tiny, init_from_checkpoint: a, load_checkpoint_path: b", r"both say where the weights come from"),
+        ("name: evsys/tiny", "name: evsys/tiny, init_from_checkpoint: a, load_checkpoint_path: b", r"both name a source of the weights"),
     ],
 )  # fmt: skip
 def test_what_a_model_can_not_be_asked_for_is_refused(lab, old, new, said):

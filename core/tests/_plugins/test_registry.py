@@ -146,7 +146,7 @@ def test_a_name_that_other_tools_use_says_what_to_use_instead(registry):
 def test_an_unknown_kind_names_the_closest(registry):
     for ask in (lambda: registry.find("metrics", "m"), lambda: registry.entries("metrics")):
         with pytest.raises(
-            PluginNotFoundError, match="no kind of plugin called 'metrics'; did you mean 'metric'"
+            PluginNotFoundError, match="unknown kind of plugin 'metrics'; did you mean 'metric'"
         ):
             ask()
     with pytest.raises(PluginNotFoundError, match="kinds: algorithm, backend"):

@@ -117,7 +117,7 @@ def test_an_api_model_without_an_address_is_refused(evsys, monkeypatch):
 def test_a_folder_that_is_no_checkpoint_is_refused(evsys, project):
     outcome = evsys("eval", str(project), "easy.jsonl")
     assert outcome.code == 2
-    assert "no complete checkpoint" in outcome.err
+    assert "not a complete checkpoint" in outcome.err
 
 
 @pytest.mark.usefixtures("project")

@@ -193,7 +193,7 @@ def test_what_is_not_listed_is_counted(evsys, project):
         (("--outcome", "won"), "'won' is not one of"),
         (("--sort", "size"), "'size' is not one of started, finished"),
         (("--since", "soon"), "'soon' is not a valid time; write 30m"),
-        (("--text", "?"), "there is no word to look for"),
+        (("--text", "?"), "contains no word to search for"),
         (("--parent", "goood"), "there is no experiment 'goood' in"),
         (("--records", "nowhere"), "nowhere is not a folder"),
     ],

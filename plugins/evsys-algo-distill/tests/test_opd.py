@@ -119,7 +119,7 @@ async def test_what_the_teacher_finds_impossible_leaves_the_weights_numbers(tmp_
 
 async def test_a_teacher_that_tells_of_no_token_ends_the_run(tmp_path, new_run):
     async with trained_teacher(tmp_path, steps=1) as teacher:
-        with pytest.raises(AlgorithmError, match="the teacher says of none of"):
+        with pytest.raises(AlgorithmError, match="the teacher returns no logprob for any of"):
             await learn(new_run(), Unsure(teacher, *[np.nan] * 12))
 
 

@@ -281,7 +281,7 @@ def test_preference_rows_come_in_every_spelling():
         )
         == 1
     )
-    with pytest.raises(DataError, match="no `rejected` answer beside the chosen one"):
+    with pytest.raises(DataError, match="no `rejected` answer in addition to the chosen one"):
         list(parse_rows([{"prompt": "q", "completion": "a"}], "pair"))
 
 

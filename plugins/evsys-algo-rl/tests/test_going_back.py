@@ -312,7 +312,9 @@ def test_a_loss_that_is_not_finite_is_gone_back_from_and_its_weights_are_not_sco
     assert live(folder)[0] == [*((step, 0.05) for step in (1, 2)), *((step, 0.025) for step in range(3, 9))]
     left = read_json(folder / "run_result.1.json")
     assert (left["status"], left["run"]["steps"]) == ("collapsed", 4)
-    assert left["run"]["stop_reason"] == "the loss of step 5 is nan; training can't go on from these weights"
+    assert (
+        left["run"]["stop_reason"] == "the loss of step 5 is nan; training can't continue from these weights"
+    )
     assert left["run"]["final_checkpoint"] == "checkpoints/4"
     assert [one["step"] for one in left["evaluations"]] == [0, 0]
 

@@ -113,5 +113,5 @@ def test_an_environment_needs_the_engine_that_has_them(project):
 def test_two_who_are_to_act_are_one_too_many(project):
     more = ", agent_import_path: 'src.agents:over_http'"
     agent = "agent: {import_path: 'src.agents:over_http'}"
-    with pytest.raises(ConfigError, match="both say who acts"):
+    with pytest.raises(ConfigError, match="both name the agent"):
         project.experiment(CONFIG.format(agent=agent, more=more))

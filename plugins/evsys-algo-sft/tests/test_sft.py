@@ -484,7 +484,7 @@ async def test_rows_nearly_equal_to_held_out_ones_are_reported(run):
     async with run.attempt(chat_rows(pairs)) as ctx:
         result = await SFT(batch_size=4, steps=2, learning_rate=1e-3, held_out=4).train(ctx)
     (warning,) = [text for text in result.warnings if "held-out" in text]
-    assert re.match(r"[2-4] of 4 held-out rows are nearly equal to rows that are trained on", warning)
+    assert re.match(r"[2-4] of 4 held-out rows are nearly equal to training rows", warning)
 
 
 async def test_rows_that_are_all_copies_are_not_kept_out(run):

@@ -93,8 +93,8 @@ def test_each_thing_that_is_wrong_has_its_own_message(answers: dict, model: str,
     [
         ("http://127.0.0.1:9", "nothing listens there"),
         ("http://no-such-host.invalid", "its name isn't known|URLError|reached"),
-        ("127.0.0.1:8000", "no address that starts with http"),
-        ("file:///etc/passwd", "no address that starts with http"),
+        ("127.0.0.1:8000", "not an address that starts with http"),
+        ("file:///etc/passwd", "not an address that starts with http"),
     ],
 )
 def test_a_wrong_address_is_said_at_once(address: str, why: str):

@@ -43,7 +43,7 @@ def experiment(tmp_path, registry, params="", extra="", text=None, **options):
 def test_steps_scores_and_the_end_of_each_run_are_logged_and_the_conclusion_as_one_more(tmp_path, service):
     result = experiment(tmp_path, service, extra="n_repeats: 2\n").run()
     assert result.warnings == (
-        "backend 'mock' only imitates a model: what it scores says nothing about evsys/tiny",
+        "backend 'mock' only imitates a model: its scores are not evidence about evsys/tiny",
     )
     runs = {sink.run.run: sink for sink in Service.opened}
     assert sorted(runs) == ["conclusion", "run-s0", "run-s1"]

@@ -82,7 +82,7 @@ def test_token_ids_become_turns_with_their_messages(tmp_path):
         ({"prompt_token_ids": [[1]], "completion_token_ids": [[2]], "logprobs": []}, "1 prompts, 1 completions, 0 lists"),
         ({"completion_token_ids": [[2]], "logprobs": [[-1.0]]}, "0 prompts, 1 completions"),
         ({"prompt_token_ids": [[1]], "completion_token_ids": [[2, 3]], "logprobs": [[-1.0]]}, "turn 0 has 2 tokens and 1 logprobs"),
-        ({"prompt_token_ids": [[1]], "completion_token_ids": [[2]], "logprobs": [[float("nan")]]}, "no finite numbers"),
+        ({"prompt_token_ids": [[1]], "completion_token_ids": [[2]], "logprobs": [[float("nan")]]}, "not finite numbers"),
     ],
 )  # fmt: skip
 def test_token_ids_that_do_not_fit_are_refused_and_never_filled_up(tmp_path, detail, said):

@@ -68,7 +68,7 @@ def test_a_loss_that_the_backend_doesnt_tell_is_no_loss_of_0(with_server, monkey
     async def work(client):
         model = await client.new_model()
         monkeypatch.setattr(MockTrainingClient, "forward_backward", untold)
-        with pytest.raises(FailedError, match="told no value of the loss 'cross_entropy'"):
+        with pytest.raises(FailedError, match="reported no value of the loss 'cross_entropy'"):
             await model.forward_backward([datum()])
 
     with_server(work)

@@ -77,7 +77,7 @@ def test_whole_weights_of_a_run_are_exported_over_the_model_that_its_manifest_na
     model.params.flat[...] += 0.25
     checkpoint = tmp_path / "checkpoints" / "5"
     save_weights(model, checkpoint)
-    with pytest.raises(ConfigError, match="nothing says which model.*--base"):
+    with pytest.raises(ConfigError, match="base model of these weights is unknown.*--base"):
         export_model(str(checkpoint), out)
     text = json.dumps({"manifest": {"model": {"name": "evsys/tiny"}}})
     (checkpoint / "manifest.json").write_text(text, encoding="utf-8")
@@ -320,7 +320,7 @@ def test_an_export_that_another_one_was_quicker_than_leaves_its_model_alone(
         raise OSError(errno.ENOTEMPTY, "Directory not empty")
 
     monkeypatch.setattr("evsys_backend_local.models.export.put_in_place", later)
-    with pytest.raises(StoreError, match="made by somebody else meanwhile"):
+    with pytest.raises(StoreError, match="created by another process meanwhile"):
         export_model(str(families / "qwen3"), tmp_path / "other")
 
 

@@ -270,7 +270,7 @@ def test_a_gguf_file_that_was_cut_off_is_not_taken(tmp_path, gguf_writer, small_
 def test_a_name_that_no_model_can_have_is_refused(tmp_path, gguf_writer, small_weights, model_cache, name):
     source = tmp_path / "mine.gguf"
     gguf_writer.write_model(source, small_weights)
-    with pytest.raises(ConfigError, match="no name for a model"):
+    with pytest.raises(ConfigError, match="not a valid model name"):
         fetch.fetch(name, from_file=source, progress=None)
     assert not model_cache.exists() or list(model_cache.iterdir()) == []
 

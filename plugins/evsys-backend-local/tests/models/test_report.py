@@ -50,7 +50,7 @@ def test_what_is_no_model_is_told_as_that_alone(tmp_path):
     empty.mkdir()
     for place, what in (
         (empty, "neither config.json nor a .gguf file"),
-        (tmp_path / "notes.md", "no GGUF file"),
+        (tmp_path / "notes.md", "not a GGUF file"),
     ):
         report = check_model(str(place))
         assert (report.layout, report.header, report.supported) == ("no model", None, False)
@@ -170,7 +170,7 @@ def test_a_gguf_file_alone_runs_once_it_is_fetched_and_check_says_so(
         file, small_weights, **{"tokenizer.ggml.pre": "dbrx", "tokenizer.chat_template": ""}
     )
     (problem,) = check_model(str(file)).problems
-    assert "put the model's own tokenizer.json beside" in problem
+    assert "put the model's own tokenizer.json next to" in problem
     gguf_writer.write_model(file, small_weights, **{"tokenizer.chat_template": ""})
     assert "no chat template; name a renderer" in check_model(str(file)).notes[0]
     file.write_bytes(b"GGUF, they say")

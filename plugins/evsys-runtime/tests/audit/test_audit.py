@@ -95,5 +95,5 @@ def test_tasks_that_changed_in_the_project_cannot_be_checked(record_of):
     tasks.write_text(tasks.read_text(encoding="utf-8").replace("now a", "now c"), encoding="utf-8")
     audit = audit_experiment(folder)
     (unchecked,) = not_ok(audit)
-    assert unchecked.detail == "tasks.jsonl isn't the file that was scored any more: its hash differs"
+    assert unchecked.detail == "tasks.jsonl is no longer the scored file: its hash differs"
     assert audit.passed

@@ -116,7 +116,7 @@ def test_replay_is_an_axis(load):
 REFUSED = {
     "both": (
         f"{STAGES}{CONTINUAL.replace('name: x', '')}{BARE}",
-        "$.continual: 'stages' and 'continual' both say",
+        "$.continual: 'stages' and 'continual' both define",
     ),
     "own data": (
         STAGES + BARE.replace("run:", "run:\n  data: {path: a.jsonl}"),
@@ -158,7 +158,7 @@ REFUSED = {
     ),
     "rank": (
         STAGES.replace("notes: two", "lora_rank: 8") + BARE,
-        "$.stages[1].algorithm.params.lora_rank: it begins with weights that are trained with lora_rank 32, and has 8",
+        "$.stages[1].algorithm.params.lora_rank: it starts from weights trained with lora_rank 32, and has 8",
     ),
     "backend": (
         STAGES + BARE.replace("kind: mock", "kind: remote"),
@@ -235,7 +235,7 @@ def test_two_limits_of_what_may_be_forgotten_are_refused(problems, project):
     text = CONTINUAL.replace("{path: a.jsonl}", "{path: a.jsonl, benchmark: val}")
     text = text.replace("  datasets:", "  minimum_retention: 0.5\n  maximum_loss: 0.1\n  datasets:")
     found = problems(f"{text}{RUN}metadata: {{benchmark: [{{path: data/val.jsonl, name: val}}]}}")
-    assert any("both say how much may be forgotten" in problem for problem in found), found
+    assert any("both limit how much may be forgotten" in problem for problem in found), found
 
 
 def test_benchmarks_are_those_that_datasets_name_or_are_called_like(load, project):
@@ -250,7 +250,7 @@ def test_benchmarks_are_those_that_datasets_name_or_are_called_like(load, projec
 
 def test_that_nothing_tells_what_is_forgotten_is_warned_of(load):
     assert load(CONTINUAL + RUN).warnings == (
-        "continual: no dataset has a benchmark entry, so nothing tells what is forgotten",
+        "continual: no dataset has a benchmark entry, so forgetting can't be measured",
     )
 
 

@@ -106,7 +106,7 @@ def test_unicode_line_separators_are_no_line_breaks():
     [
         (
             "a: 1\n\tb: 2\n",
-            "exp.yaml:2:1: $: not valid YAML: a tab stands where YAML allows spaces only; indent with spaces",
+            "exp.yaml:2:1: $: not valid YAML: a tab where YAML allows spaces only; indent with spaces",
         ),
         ("a: b: c\n", "exp.yaml:1:5: $: not valid YAML: mapping values are not allowed here"),
         (

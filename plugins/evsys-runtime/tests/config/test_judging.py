@@ -502,8 +502,8 @@ def test_what_needs_a_place_to_act_needs_an_engine_that_runs_it(problems, projec
     write_tasks(project / "data" / "val.jsonl", folders)
     wanted = "no rollout_engine is called 'harbor'; install it with: pip install 'evsys-sdk[harbor]'"
     for entry, why in {
-        "{path: data/suite}": "tasks that are folders need it",
-        VAL: "tasks that are folders need it",
+        "{path: data/suite}": "tasks in folders need it",
+        VAL: "tasks in folders need it",
         "{path: data/other.jsonl, environment: {kind: bwrap}}": "an environment needs it",
     }.items():
         write_tasks(project / "data" / "other.jsonl", [task(name) for name in "abcdefghij"])

@@ -91,7 +91,10 @@ def test_an_algorithm_that_cannot_say_what_it_trains_is_a_problem_beside_a_teach
 
     registry.register("algorithm", "mute", Mute)
     said = only(problems(run(algorithm="{kind: mute}")))
-    assert "$.run.algorithm.params: the algorithm can't say what it trains: RuntimeError: no idea" in said
+    assert (
+        "$.run.algorithm.params: the algorithm can't report its trained parameters: RuntimeError: no idea"
+        in said
+    )
 
 
 def test_a_role_that_nobody_uses_is_refused_where_it_stands(problems):
@@ -163,7 +166,7 @@ def test_a_service_is_a_teacher_where_its_client_tells_how_likely_tokens_are(loa
             "$.run.teacher.inference.kind: a teacher needs 'prompt_logprobs', which inference",
         ),
         ({"kind": "nobodys"}, "$.run.teacher.inference.kind"),
-        ({"more": ", backend: {kind: telling}"}, "'backend' and 'inference' both say where the model is"),
+        ({"more": ", backend: {kind: telling}"}, "'backend' and 'inference' both name a place for the model"),
         (
             {"model": "{name: evsys/tiny, init_from_checkpoint: data}"},
             "$.run.teacher.model.init_from_checkpoint: a service has its model as it is",

@@ -163,7 +163,7 @@ def test_a_choice_that_stands_there_twice_is_refused(load, problems):
 def test_a_range_without_a_search_is_refused(problems):
     (problem,) = problems(file(search=""))
     assert problem.endswith(
-        "a range can't be tried out in full; list its values, or say how to choose from it: search: {kind: random}"
+        "a range can't be tried out in full; list its values, or choose a search: search: {kind: random}"
     )
 
 
@@ -200,7 +200,7 @@ def test_zip_doesnt_go_with_a_search(problems):
 def test_a_baseline_by_name_is_refused(problems):
     head = HEAD.replace("metadata: {", "metadata: {baseline: learning_rate-0.001, ")
     (problem,) = problems(file(head=head))
-    assert "$.metadata.baseline: a search names its arms as it goes on" in problem
+    assert "$.metadata.baseline: a search names its arms as it runs" in problem
 
 
 def test_a_search_needs_something_to_go_by(problems):

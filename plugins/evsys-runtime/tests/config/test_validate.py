@@ -452,7 +452,7 @@ def test_two_agents_in_one_run_are_refused(load, problems):
     assert load(run(algorithm=algorithm))
     assert load(run(agent="{kind: chat}"))
     assert only(problems(run(algorithm=algorithm, agent="{kind: chat}"))) == (
-        "exp.yaml:8:3: $.run.agent: 'agent' and the algorithm's 'agent_import_path' both say who acts; keep one of them"
+        "exp.yaml:8:3: $.run.agent: 'agent' and the algorithm's 'agent_import_path' both name the agent; keep one of them"
     )
 
 
@@ -800,7 +800,7 @@ def test_checkpoints_to_start_from_must_be_there(load, problems):
     assert load(run(model="{name: evsys/tiny, init_from_checkpoint: data}"))
     assert load(run(model="{name: evsys/tiny, load_checkpoint_path: 'tinker://x/y'}"))
     both = "{name: evsys/tiny, load_checkpoint_path: data, init_from_checkpoint: data}"
-    assert "both say where the weights come from" in only(problems(run(model=both)))
+    assert "both name a source of the weights" in only(problems(run(model=both)))
 
 
 def test_paths_are_relative_to_the_project_and_not_to_the_working_directory(

@@ -58,7 +58,7 @@ def test_an_id_that_a_store_gave_refuses_other_bytes(cache):
     entry = cache.put("faq", ROWS, id="ds_01HX")
     assert entry.id == "ds_01HX"
     assert cache.put("faq", ROWS, id="ds_01HX") == entry
-    with pytest.raises(StoreError, match=r"ds_01HX already stands for other rows.*never changes its bytes"):
+    with pytest.raises(StoreError, match=r"ds_01HX already names other rows.*never changes its bytes"):
         cache.put("faq", [{"a": 9}], id="ds_01HX")
     assert list(cache.get("ds_01HX").rows()) == ROWS
     assert listing(cache) == ["ds_01HX", "names.jsonl"]

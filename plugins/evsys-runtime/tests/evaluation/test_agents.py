@@ -127,7 +127,7 @@ def test_what_cannot_act_is_refused(registry, module):
     module.plain = lambda task, model, tools, ctx: "x"
     module.Idle = type("Idle", (), {})
     module.Sync = type("Sync", (), {"run": lambda self, task, model, tools, ctx: "x"})
-    for name, message in (("plain", "no async function"), ("Idle", "run"), ("Sync", "no async `run`")):
+    for name, message in (("plain", "not an async function"), ("Idle", "run"), ("Sync", "no async `run`")):
         with pytest.raises(PluginContractError, match=message):
             resolve_agent(AgentConfig(import_path=f"users_agents:{name}"), registry)
 

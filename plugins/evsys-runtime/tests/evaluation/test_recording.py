@@ -317,7 +317,7 @@ def test_an_agent_that_hangs_before_any_answer_has_no_score(act):
     rollout = act(agent, timeout=0.01)
     assert rollout.timed_out
     assert rollout.score == NoScore(
-        reason="out of time before the model said anything", boundary="rollout", retryable=True
+        reason="out of time before the model answered", boundary="rollout", retryable=True
     )
 
 

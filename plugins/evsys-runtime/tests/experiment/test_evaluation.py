@@ -184,7 +184,7 @@ def test_a_model_that_doesnt_answer_is_invalid_and_on_record(scored):
 
 
 def test_a_folder_that_is_no_checkpoint_of_a_run_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="no complete checkpoint of a run"):
+    with pytest.raises(ConfigError, match="not a complete checkpoint of a run"):
         find_saved_model(tmp_path)
 
 

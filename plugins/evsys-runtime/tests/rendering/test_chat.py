@@ -182,7 +182,7 @@ class SpaceBefore(ByteTokenizer):
 
 def test_tokens_that_cannot_be_joined_are_refused():
     renderer = ChatTemplateRenderer(SpaceBefore(), CHATML)
-    with pytest.raises(DataError, match="no prefix of the conversation's tokens"):
+    with pytest.raises(DataError, match="not a prefix of the conversation's tokens"):
         renderer.render_training(talk(("user", "q"), ("assistant", "Xylophone")))
 
 

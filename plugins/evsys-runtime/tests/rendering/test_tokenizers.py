@@ -114,7 +114,7 @@ def test_a_tokenizer_without_any_end_token_is_refused_with_the_fix(tmp_path: Pat
     Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")).save(
         str(tmp_path / "tokenizer.json")
     )
-    with pytest.raises(DataError, match=r"nothing says which token ends a turn.*tokenizer_config.json"):
+    with pytest.raises(DataError, match=r"the token that ends a turn is unknown.*tokenizer_config.json"):
         load_tokenizer(tmp_path)
 
 

@@ -119,13 +119,13 @@ async def test_an_adapter_from_elsewhere_gives_starting_weights_and_no_optimiser
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}", encoding="utf-8")
     found = find_checkpoint(ModelSpec(name="m", init_from_checkpoint="adapter"), tmp_path)
     assert (found.step, found.directory, found.with_optimizer) == (0, tmp_path / "adapter", False)
-    with pytest.raises(ConfigError, match="no complete checkpoint"):
+    with pytest.raises(ConfigError, match="not a complete checkpoint"):
         find_checkpoint(ModelSpec(name="m", load_checkpoint_path="adapter"), tmp_path)
 
 
 async def test_a_folder_that_is_no_checkpoint_or_does_not_fit_is_refused_with_the_key(run, tmp_path):
     name = await _saved(run)
-    with pytest.raises(ConfigError, match=r"\$\.model\.init_from_checkpoint.*no complete checkpoint"):
+    with pytest.raises(ConfigError, match=r"\$\.model\.init_from_checkpoint.*not a complete checkpoint"):
         find_checkpoint(ModelSpec(name="evsys/tiny", init_from_checkpoint="run-s0"), tmp_path)
     for model, message in (
         (ModelSpec(name="evsys/tiny", load_checkpoint_path=name), "lora_rank 16, this run has 32"),

@@ -26,7 +26,7 @@ def test_less_likely_is_never_the_milder_verdict():
 
 
 def test_a_model_that_says_nothing_at_all_is_an_error():
-    with pytest.raises(AlgorithmError, match="the teacher says of none of 3 tokens how likely it is"):
+    with pytest.raises(AlgorithmError, match="the teacher returns no logprob for any of 3 tokens"):
         comparable([np.full(3, np.nan)], OURS, who="teacher")
 
 

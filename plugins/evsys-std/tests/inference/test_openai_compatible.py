@@ -218,8 +218,8 @@ def test_no_more_calls_are_under_way_than_allowed(asked):
         ({"base_url": "somewhere"}, "base_url 'somewhere' is not an address"),
         ({"base_url": "ftp://me:secret@x/v1"}, "base_url 'ftp://x/v1' is not an address"),
         ({"api_key_env": "NOT_SET_IN_THIS_TEST"}, "NOT_SET_IN_THIS_TEST, which api_key_env names, isn't set"),
-        ({"extra": {"stream": True}}, "'stream' can't stand in extra"),
-        ({"omit": ("messages",)}, "'messages' can't stand in omit"),
+        ({"extra": {"stream": True}}, "'stream' can't be given in extra"),
+        ({"omit": ("messages",)}, "'messages' can't be given in omit"),
     ],
 )
 def test_params_that_cant_work_are_refused_before_anything_is_sent(params, told):
@@ -231,7 +231,7 @@ def test_all_that_is_wrong_is_told_where_the_experiment_file_has_it():
     params = {"model": "m", "base_url": "x", "omit": ["messages"]}
     registry = Registry()
     registry.register("inference_client", "here", OpenAICompatible)
-    with pytest.raises(ConfigError, match=r"is not an address.*can't stand in omit") as caught:
+    with pytest.raises(ConfigError, match=r"is not an address.*can't be given in omit") as caught:
         registry.build("inference_client", "here", params, path="$.metadata.benchmark.models[0].params")
     assert [problem.path for problem in caught.value.problems] == ["$.metadata.benchmark.models[0].params"]
 

@@ -76,8 +76,8 @@ def test_the_price_of_tokens_can_be_asked_for():
     [
         ({"choices": []}, "it has no choices"),
         (echo(text="x", logprobs=None), "it returns no logprobs"),
-        (echo(-0.5), "it tells the logprobs of 1 tokens, and 3 were sent"),
-        (echo(*[-0.5] * 9), "it tells the logprobs of 9 tokens, and 3 were sent"),
+        (echo(-0.5), "it returns the logprobs of 1 tokens, and 3 were sent"),
+        (echo(*[-0.5] * 9), "it returns the logprobs of 9 tokens, and 3 were sent"),
         (echo(None, None, -1.5), "a token's logprob is None"),
         (echo(None, "x", -1.5), "a token's logprob is 'x'"),
     ],
@@ -107,5 +107,5 @@ def test_a_busy_service_is_asked_again(asked):
 
 @pytest.mark.parametrize("name", ["prompt", "echo"])
 def test_what_is_asked_cant_be_overwritten(name):
-    with pytest.raises(ValueError, match=f"{name!r} can't stand in extra"):
+    with pytest.raises(ValueError, match=f"{name!r} can't be given in extra"):
         OpenAICompatible(model="m", base_url="http://127.0.0.1:9/v1", extra={name: 1})

@@ -154,7 +154,7 @@ def test_what_a_function_raises_is_attributed_to_row_and_transform(user_code):
     ("params", "problem"),
     [
         ({}, "nothing to do"),
-        ({"function": "project_code.shout", "set": {"a": 1}}, "`function` stands alone"),
+        ({"function": "project_code.shout", "set": {"a": 1}}, "`function` can't be combined"),
         ({"function": "project_code.nothing"}, "'project_code' has no function 'nothing'"),
         ({"function": "project_code.constant"}, "something that can't be called"),
         ({"function": "no_such_module.f"}, "'no_such_module.f' can't be imported: ModuleNotFoundError"),

@@ -151,7 +151,7 @@ def _row_problems(row: Mapping[str, Any], where: str) -> Iterator[Problem]:
             yield Problem(path=f"{where}.{key}", message=message)
     source = row.get("source", "-")
     if not isinstance(source, str) or not source.strip():
-        yield Problem(path=f"{where}.source", message=f"must say where the price is listed, got {source!r}")
+        yield Problem(path=f"{where}.source", message=f"must name the source of the price, got {source!r}")
     yield from _date_problems(row, where)
 
 

@@ -135,7 +135,7 @@ def _check_tasks(part: Section, evidence: Evidence, resolved: Tree, known: str |
     if (f"sha256:{found}" if limited else whole) == known:
         part.same("tasks", known, known)
     else:
-        part.unchecked("tasks", f"{path} isn't the file that was scored any more: its hash differs")
+        part.unchecked("tasks", f"{path} is no longer the scored file: its hash differs")
 
 
 def _check_rows(part: Section, run: Run) -> None:

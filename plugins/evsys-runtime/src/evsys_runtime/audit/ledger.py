@@ -22,7 +22,7 @@ def check_ledger(section: Section, evidence: Evidence) -> None:
     experiments, own = evidence.folder.parent, evidence.folder.name
     path = _path(experiments)
     if not path.exists():
-        section.unchecked("looks", f"{path.name} isn't there, as in a record that was copied here")
+        section.unchecked("looks", f"{path.name} isn't there, as in a copied record")
         return
     lines: dict[str, list[Tree]] = {}
     for line in _lines(path):

@@ -328,7 +328,7 @@ class Arms:
         try:
             spec = adapter_of(trainer)
         except PLUGIN_FAILURES as exc:
-            message = f"the algorithm can't say what it trains: {type(exc).__name__}: {exc}"
+            message = f"the algorithm can't report its trained parameters: {type(exc).__name__}: {exc}"
             return [Problem(path="$.algorithm.params", message=message)]
         if not judges:
             return []
@@ -345,7 +345,7 @@ class Arms:
 
 def _two_agents(algorithm: PluginSpec) -> Iterable[Problem]:
     if algorithm.params.get("agent_import_path") is not None:
-        message = "'agent' and the algorithm's 'agent_import_path' both say who acts"
+        message = "'agent' and the algorithm's 'agent_import_path' both name the agent"
         yield Problem(path="$.agent", message=message, hint="keep one of them")
 
 
@@ -371,7 +371,7 @@ def _unchainable(backend: _Part, one: _Part, two: _Part) -> Iterable[Problem]:
         ("target_modules", tuple(before.targets), tuple(after.targets)),
     ):
         if theirs != ours:
-            message = f"it begins with weights that are trained with {name} {theirs!r}, and has {ours!r}"
+            message = f"it starts from weights trained with {name} {theirs!r}, and has {ours!r}"
             hint = "give all stages the same"
             yield Problem(path=f"$.algorithm.params.{name}", message=message, hint=hint)
 

@@ -146,7 +146,7 @@ def _wrong_range(axis: AxisConfig, *, ranges: bool) -> tuple[str, str] | None:
     if not ranges:
         return (
             "a range can't be tried out in full",
-            "list its values, or say how to choose from it: search: {kind: random}",
+            "list its values, or choose a search: search: {kind: random}",
         )
     if low == high:
         return f"a range has more numbers than one, this only {low}", "put it into the base run instead"

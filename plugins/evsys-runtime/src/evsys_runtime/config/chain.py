@@ -145,7 +145,7 @@ def recipe_of(reader: Reader) -> Recipe:
     if not given:
         return Recipe(key=None, document=document)
     if len(given) > 1:
-        reader.add("$.continual", "'stages' and 'continual' both say what is learnt in turn", "keep one")
+        reader.add("$.continual", "'stages' and 'continual' both define the order of training", "keep one")
     key = given[0]
     for other in _NOT_BESIDE[key]:
         if document.tree.get(other) is not None:
@@ -191,12 +191,12 @@ def check_learned(tree: Mapping[str, Any], entries: Sequence[BenchmarkConfig], r
             place = f"$.continual.datasets[{index}].benchmark"
             reader.add(place, f"no benchmark entry is called {asked!r}", hint)
     if not known:
-        reader.report.warn("continual: no dataset has a benchmark entry, so nothing tells what is forgotten")
+        reader.report.warn("continual: no dataset has a benchmark entry, so forgetting can't be measured")
     limits = [name for name in RETENTION_LIMITS if given.get(name) is not None]
     if not limits:
         return
     if len(limits) > 1:
-        message = "'maximum_loss' and 'minimum_retention' both say how much may be forgotten"
+        message = "'maximum_loss' and 'minimum_retention' both limit how much may be forgotten"
         reader.add("$.continual.minimum_retention", message, "keep 'maximum_loss'")
     limit = limits[0]
     for index, _ in datasets[:-1]:

@@ -116,7 +116,7 @@ def _syntax_error(exc: Any, source: str) -> ConfigError:
     detail = str(exc.problem or exc.context or "it can't be parsed")
     hint = next((hint for words, hint in _HINTS.items() if words in detail), None)
     if "'\\t'" in detail:
-        detail, hint = "a tab stands where YAML allows spaces only", "indent with spaces"
+        detail, hint = "a tab where YAML allows spaces only", "indent with spaces"
     if exc.context_mark and exc.context_mark.line + 1 != position[0]:
         detail = f"{detail} ({exc.context} that starts on line {exc.context_mark.line + 1})"
     return ConfigError([_problem("$", source, position, f"not valid YAML: {detail}", hint)])

@@ -32,7 +32,7 @@ def check_confirm(
     if judging.success is None:
         if not reader.report.problems:
             hint = "add metadata.success_metric, or leave 'confirm' out"
-            reader.add(_PLACE, "nothing is decided, so there is no winner to confirm", hint)
+            reader.add(_PLACE, "'confirm' needs a success_metric", hint)
         return
     if claim != "better":
         message = f"a winner is chosen and confirmed under the claim 'better' only, not {claim!r}"
@@ -56,7 +56,7 @@ def check_confirm(
         reader.add(
             f"{_PLACE}.seeds",
             f"at temperature 0 the trained models would give {label!r} the same answers once more",
-            "name another entry in confirm.benchmark, or give seeds to train anew",
+            "name another entry in confirm.benchmark, or give seeds to retrain",
         )
     if compared == 1:
         reader.report.warn(
@@ -77,7 +77,7 @@ def check_control(judging: Judging, arms: Sequence[str], reader: Reader) -> None
         return
     if success is None:
         hint = "add metadata.success_metric, or leave 'control' out"
-        reader.add("$.control", "nothing is decided, so there is no score whose noise could be told", hint)
+        reader.add("$.control", "'control' needs a success_metric", hint)
     elif not arms:
         hint = "leave 'control' out, or list the arms"
         reader.add("$.control", "there is no arm yet that could be repeated", hint)
@@ -100,5 +100,7 @@ def _check_apart(entry: BenchmarkConfig, success: SuccessMetric, reader: Reader)
         message = f"{entry.label!r} has no metric {success.metric!r}, by which the winner is chosen"
         reader.add(f"{_PLACE}.benchmark", message, hint)
     if entry.run_every is not None:
-        message = f"{entry.label!r} is scored every {entry.run_every} steps, and what confirms a winner is scored once"
+        message = (
+            f"{entry.label!r} is scored every {entry.run_every} steps, but a confirmation is scored once"
+        )
         reader.add(f"{_PLACE}.benchmark", message, "take 'run_every' out of it, or name another entry")

@@ -18,7 +18,7 @@ __all__ = ["auto_engine", "engine_kind", "engine_problems", "why_harbor"]
 def why_harbor(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) -> str | None:
     """Why rollouts of these tasks can't be run in this process alone; None where they can."""
     if any(task.path is not None for task in tasks):
-        return "tasks that are folders need it"
+        return "tasks in folders need it"
     if environment is not None:
         return "an environment needs it"
     return "an agent of Harbor's needs it" if harness else None

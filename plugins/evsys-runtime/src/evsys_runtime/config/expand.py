@@ -62,7 +62,7 @@ def expand_document(
     if len(forms) != 1:
         found = f"found {' and '.join(map(repr, forms))}" if forms else "found none of them"
         place = f"$.{forms[1]}" if forms else "$"
-        message = f"exactly one of 'run', 'runs' and 'matrix' says what is run; {found}"
+        message = f"exactly one of 'run', 'runs' and 'matrix' defines the runs; {found}"
         report.add(document.problem(place, message, "keep one" if forms else "add a 'run'"))
     if "base_run" in tree and forms and "matrix" not in forms:
         report.add(
@@ -121,7 +121,7 @@ def _refuse_twins(arms: Sequence[ArmTree], document: Document, report: Report) -
     runs: dict[str, ArmTree] = {}
     for arm in arms:
         if arm.name == BASE_MODEL:
-            message = f"an arm can't be called {BASE_MODEL!r}, which stands for the untrained model"
+            message = f"an arm can't be called {BASE_MODEL!r}, the name of the untrained model"
             report.add(document.problem(_name_place(arm), message, "give it another name"))
         twin, namesake = runs.setdefault(arm.digest, arm), names.setdefault(arm.name, arm)
         if twin is not arm:

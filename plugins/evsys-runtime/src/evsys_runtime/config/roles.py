@@ -29,7 +29,7 @@ def check_role(plugins: Plugins, role: RoleConfig, path: str, root: Path) -> Bui
     """
     problems = list(weights_problems(role.model, f"{path}.model", root))
     if role.model.load_checkpoint_path is not None:
-        message = "a model in a role isn't trained, so it has no optimiser to go on with"
+        message = "a model in a role isn't trained, so it has no optimiser state to restore"
         place = f"{path}.model.load_checkpoint_path"
         problems.append(Problem(path=place, message=message, hint="use init_from_checkpoint"))
     if role.model.renderer is not None and role.inference is None:
@@ -90,12 +90,12 @@ def role_problems(
 def _beside_a_service(role: RoleConfig, path: str) -> Iterable[Problem]:
     """Keys that a service leaves nothing to say."""
     if role.backend is not None:
-        message = "'backend' and 'inference' both say where the model is"
+        message = "'backend' and 'inference' both name a place for the model"
         yield Problem(path=f"{path}.inference", message=message, hint="keep one")
     for name in ("init_from_checkpoint", "renderer"):
         if getattr(role.model, name) is not None:
             message = "a service has its model as it is, so this would be ignored"
-            hint = f"leave it out; {path.removeprefix('$.')}.inference.params says which model is asked"
+            hint = f"leave it out; {path.removeprefix('$.')}.inference.params names the model"
             yield Problem(path=f"{path}.model.{name}", message=message, hint=hint)
 
 

@@ -80,7 +80,7 @@ class PlannedSearch:
 def refuse_search_alone(tree: Mapping[str, Any], reader: Reader) -> None:
     """A search without anything to choose from is a mistake."""
     if tree.get("search") is not None and "matrix" not in tree:
-        hint = "put what it may choose under matrix.axes, beside a base_run"
+        hint = "put what it may choose under matrix.axes, next to a base_run"
         reader.add(_PLACE, "a search varies the axes of a matrix, and there is none", hint)
 
 
@@ -89,12 +89,12 @@ def check_baseline(tree: Mapping[str, Any], reader: Reader) -> bool:
     metadata = tree.get("metadata")
     asked = metadata.get("baseline", BASE_MODEL) if isinstance(metadata, Mapping) else BASE_MODEL
     if isinstance(metadata, Mapping) and metadata.get("contrast") is not None:
-        message = "a search names its arms as it goes on, so none of them can be named beforehand"
+        message = "a search names its arms as it runs, so none can be named in advance"
         reader.add("$.metadata.contrast", message, f"leave it out, which compares all with {BASE_MODEL!r}")
         return False
     if asked == BASE_MODEL:
         return True
-    message = f"a search names its arms as it goes on, so {asked!r} can't be known to be one"
+    message = f"a search names its arms as it runs, so {asked!r} can't be known to be one"
     reader.add("$.metadata.baseline", message, f"leave it out, which compares with {BASE_MODEL!r}")
     return False
 

@@ -48,7 +48,7 @@ def side_by_side(
         return min(planned, *map(_suggested, backends.values()), DEFAULT_WIDTH)
     alone = [kind for kind, backend in backends.items() if not _shares(backend)]
     if alone and said > 1 and planned > 1:
-        message = f"backend {alone[0]!r} doesn't say that it can have several runs at once"
+        message = f"backend {alone[0]!r} doesn't declare support for several runs at once"
         reader.add("$.max_concurrent_arms", message, "write 1, or leave it out")
     return min(planned, said)
 

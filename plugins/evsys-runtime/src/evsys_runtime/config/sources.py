@@ -89,8 +89,8 @@ def _path_problems(data: SourceConfig, name: str, path: str, root: Path) -> Iter
 def weights_problems(model: ModelConfig, path: str, root: Path) -> Iterable[Problem]:
     """What is wrong with the checkpoints that a `model` block at `path` starts from."""
     if model.init_from_checkpoint and model.load_checkpoint_path:
-        message = "'init_from_checkpoint' and 'load_checkpoint_path' both say where the weights come from"
-        hint = "keep 'load_checkpoint_path' to go on with the optimiser's state, the other to start it afresh"
+        message = "'init_from_checkpoint' and 'load_checkpoint_path' both name a source of the weights"
+        hint = "keep 'load_checkpoint_path' to continue with the optimiser's state, the other to reset it"
         yield Problem(path=f"{path}.load_checkpoint_path", message=message, hint=hint)
     for key in ("init_from_checkpoint", "load_checkpoint_path"):
         name = getattr(model, key)

@@ -347,7 +347,7 @@ class DatasetCache:
             )
         if entry.content_hash != content_hash:
             raise StoreError(
-                f"{entry_id} already stands for other rows ({entry.content_hash}, now {content_hash})",
+                f"{entry_id} already names other rows ({entry.content_hash}, now {content_hash})",
                 hint="an id never changes its bytes; give the changed rows a new version",
             )
         return entry

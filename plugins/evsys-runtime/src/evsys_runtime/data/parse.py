@@ -171,7 +171,7 @@ def _beside(chosen: tuple[Message, ...], rejected: tuple[Message, ...]) -> tuple
 def _preference(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
     made = _chat(row, index)
     if made.rejected is None:
-        raise _missing(row, "rejected", "no `rejected` answer beside the chosen one")
+        raise _missing(row, "rejected", "no `rejected` answer in addition to the chosen one")
     return made
 
 

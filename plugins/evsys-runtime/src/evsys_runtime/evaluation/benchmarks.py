@@ -173,8 +173,8 @@ def _source(
             if entry.path is None or not exc.facts.get("unknown"):
                 raise
     if entry.path is None:
-        message = "the entry says neither `path` nor `id` nor `name`"
-        raise ConfigError([Problem(path=path, message=message, hint="say where its tasks are")])
+        message = "the entry has neither `path` nor `id` nor `name`"
+        raise ConfigError([Problem(path=path, message=message, hint="give the place of its tasks")])
     return project_root / entry.path, entry.path
 
 

@@ -462,7 +462,7 @@ class Evaluator:
         try:
             self._keep(benchmark, result)
         except StoreError as error:
-            by.add_note(f"What was scored until then couldn't be written down: {error}")
+            by.add_note(f"Results so far couldn't be written: {error}")
 
     def _event(self, event: str, benchmark: BoundBenchmark, **facts: Any) -> None:
         if self._log is not None:

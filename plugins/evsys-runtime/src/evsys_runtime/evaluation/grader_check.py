@@ -170,7 +170,7 @@ class _Check:
         for (name, why), tasks in self.untold.items():
             more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
             self.warnings.append(
-                f"verifier {name!r} can't tell what is right for task {tasks[0]!r}{more} of {self.benchmark.name!r}: {why}"
+                f"verifier {name!r} doesn't know the right answer for task {tasks[0]!r}{more} of {self.benchmark.name!r}: {why}"
             )
         _shuffle(ready)
         _list_labels(ready)
@@ -235,7 +235,7 @@ class _Check:
             draw.shuffle(group)
         rounds = (group[place] for place in range(total) for group in groups.values() if place < len(group))
         chosen = [tried for tried, _ in zip(rounds, range(self.most_tasks), strict=False)]
-        self._leave_out(f"not among the {self.most_tasks} that were drawn", total - len(chosen))
+        self._leave_out(f"not among the {self.most_tasks} drawn", total - len(chosen))
         return chosen
 
     def _verifier(self, spec: VerifierSpec) -> BoundVerifier:

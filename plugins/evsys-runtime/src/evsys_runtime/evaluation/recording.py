@@ -305,7 +305,7 @@ def finish_rollout(
     """The rollout of an agent that ended: what it said, what its model client recorded, and how it went.
 
     Not judged yet. It has a `NoScore` of its own where there is nothing to judge: the agent failed (`failure`), or was
-    out of time before the model said anything. A conversation that grew longer than the model's context is cut short, as one that
+    out of time before the model answered. A conversation that grew longer than the model's context is cut short, as one that
     ran out of time is, and no failure; so is one whose agent wanted more answers than it may have, whatever it made of that.
     """
     turns, refused = model.turns_of(version), model.refused
@@ -359,7 +359,7 @@ def _fault(failure: BaseException | None, told: str | None, *, silent: bool) -> 
     if told is not None:
         return told, NoScore(reason=told, boundary="rollout")
     if silent:
-        error = "out of time before the model said anything"
+        error = "out of time before the model answered"
         return error, NoScore(reason=error, boundary="rollout", retryable=True)
     return None, NoScore(reason="not scored")
 

@@ -307,7 +307,7 @@ def _why_missing(task_id: str, sample: int, lookup: _Lookup) -> str:
     if any(index == wanted_index and other.partition("/")[2] == content for index, other in parts):
         return "this sample wasn't drawn, or had no score"
     if any(other.partition("/")[2] == content for _, other in parts):
-        return "the task stood at another place of the benchmark, so its samples had other seeds"
+        return "the task was at another position of the benchmark, so its samples had other seeds"
     name = content.rpartition("/")[0]
     if any(other.partition("/")[2].rpartition("/")[0] == name for _, other in parts):
         return "the task changed"

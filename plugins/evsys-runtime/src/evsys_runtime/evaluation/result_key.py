@@ -55,7 +55,7 @@ def why_not(benchmark: BoundBenchmark, registry: Registry, trained: Trained | No
     if benchmark.inference is None and trained is None:
         return "its model has no name"
     if _is_object(benchmark.agent_spec):
-        return "its agent is an object, whose state nobody can tell"
+        return "its agent is an object of unknown state"
     acting = [("agent", benchmark.agent), ("engine", benchmark.engine), ("model client", benchmark.inference)]
     for what, plugin in acting:
         if not declared(plugin, "cacheable", True):

@@ -109,7 +109,7 @@ def find_saved_model(folder: Path) -> SavedModel:
     except (StoreError, KeyError, ValueError) as exc:
         raise ConfigError(
             f"{folder} is not a complete checkpoint of a run ({exc})",
-            hint="name a folder like .evsys/experiments/<experiment>/runs/<run>/checkpoints/<step>; for a base model, its backend, too",
+            hint="name a folder like .evsys/experiments/<experiment>/runs/<run>/checkpoints/<step>; for a base model, also its backend",
         ) from exc
 
 

@@ -110,7 +110,7 @@ class Traced:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):
             raise TapeError(
-                f"the array method .{name}() has no gradient rule; see the losses page for what has one"
+                f"the array method .{name}() has no gradient rule; see the losses page for the supported methods"
             )
         raise AttributeError(f"'Traced' object has no attribute {name!r}")
 

@@ -132,7 +132,7 @@ def load_template(name_or_folder: str | Path, *, variables: Mapping[str, Any] | 
         raise DataError(
             "the model has no chat template",
             source=str(folder),
-            hint="put one into chat_template.jinja beside tokenizer.json; base models without one need a renderer of their own",
+            hint="put one into chat_template.jinja next to tokenizer.json; base models without one need a renderer of their own",
         )
     return ChatTemplate(source, name=str(config), variables=variables)
 

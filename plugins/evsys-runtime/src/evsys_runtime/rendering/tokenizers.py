@@ -134,7 +134,7 @@ class TokenizersTokenizer:
         """Read `tokenizer.json`, and what names the end tokens in the JSON files alongside it.
 
         Raises:
-            DataError: there is no readable tokenizer, or nothing says which token ends a turn.
+            DataError: there is no readable tokenizer, or the token that ends a turn is unknown.
         """
         import tokenizers
 
@@ -156,9 +156,9 @@ class TokenizersTokenizer:
         ends = _end_ids(tokenizer, folder, named)
         if not ends:
             raise DataError(
-                "nothing says which token ends a turn",
+                "the token that ends a turn is unknown",
                 source=str(folder),
-                hint='put {"eos_token": "..."} into tokenizer_config.json beside tokenizer.json',
+                hint='put {"eos_token": "..."} into tokenizer_config.json next to tokenizer.json',
             )
         return cls(tokenizer, eos_token_ids=ends, special_tokens=named, fingerprint=_digest(raw))
 
@@ -292,7 +292,7 @@ def _renamed(tokenizer: tokenizers.Tokenizer, names: Mapping[str, str]) -> token
     before = tokenizer.get_added_tokens_decoder()
     after = copy.get_added_tokens_decoder()
     if any(after[i].content != names.get(token.content, token.content) for i, token in before.items()):
-        raise DataError("the tokenizer's control tokens can't be told from equal texts in the data")
+        raise DataError("the tokenizer's control tokens can't be distinguished from equal text in the data")
     return copy
 
 

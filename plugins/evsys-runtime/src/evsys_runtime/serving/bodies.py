@@ -50,7 +50,7 @@ async def read_bytes(request: web.Request, most: int, *, part_seconds: float = P
         _check_length(body, most)
         return bytes(body)
     except web.RequestPayloadError as exc:
-        raise BodyError(400, "the body can't be read: it isn't compressed as its headers say") from exc
+        raise BodyError(400, "the body can't be read: it isn't compressed as stated in its headers") from exc
 
 
 def _check_length(body: bytearray, most: int) -> None:

@@ -115,7 +115,7 @@ async def _sampled(model: ServedModel, request: TextRequest, prompt: list[int]) 
         result = await client.sample(prompt, sampling, request.n)
     require_all(result.sequences, request.n)
     if told and (result.prompt_logprobs is None or len(result.prompt_logprobs) != len(prompt)):
-        raise BackendError("the sampling client didn't tell the logprobs of the prompt")
+        raise BackendError("the sampling client returned no logprobs of the prompt")
     return result
 
 

@@ -112,7 +112,7 @@ def restorable(entry: CheckpointEntry) -> Checkpoint:
     """
     manifest = entry.manifest
     if "state" not in manifest:
-        raise StoreError(f"{entry.directory} says nothing of the backend's state", path=str(entry.directory))
+        raise StoreError(f"{entry.directory} has no entry for the backend's state", path=str(entry.directory))
     loop = _numbers(manifest.get("loop", {}))
     return Checkpoint(step=entry.step, directory=entry.directory, state=manifest["state"], loop=loop)
 

@@ -99,7 +99,7 @@ def comparable(
         found.append(np.where(missing, own, np.where(impossible, lowest, told)))
     if tokens and unknown == tokens:
         raise AlgorithmError(
-            f"the {who} says of none of {tokens} tokens how likely it is: its logprobs are NaN",
+            f"the {who} returns no logprob for any of {tokens} tokens: all are NaN",
             hint=f"look at the {who}'s weights and its backend",
         )
     return Comparable(logprobs=found, tokens=tokens, bounded=bounded, unknown=unknown)

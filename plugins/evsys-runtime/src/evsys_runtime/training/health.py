@@ -168,7 +168,7 @@ def check_result(step: int, forward: ForwardResult, optim: OptimResult) -> None:
     for what, value in (("loss", forward.loss), ("gradient norm", optim.grad_norm)):
         if value is not None and not math.isfinite(value):
             raise AlgorithmError(
-                f"the {what} of step {step} is {value}; training can't go on from these weights",
+                f"the {what} of step {step} is {value}; training can't continue from these weights",
                 hint="lower the learning rate, or look at the loss and its inputs; checkpoints up to here are kept",
                 not_finite=what,
             )

@@ -94,7 +94,7 @@ def _renderer(model: ModelSpec) -> Any:
     try:
         return load_renderer(model.name)
     except EvsysError as error:
-        hint = "name one that is here and has the same tokenizer, such as the model that is trained"
+        hint = "name an available model with the same tokenizer, such as the trained model"
         problem = Problem(path="$.model.name", message=f"its tokenizer is needed: {error.message}", hint=hint)
         raise ConfigError([problem]) from error
 
@@ -144,9 +144,7 @@ class _Asked:
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise BackendError(
-            f"{self._kind}: a model that a service has tells how likely tokens are, and does nothing else"
-        )
+        raise BackendError(f"{self._kind}: a model behind a service can only return logprobs")
 
 
 class _Snapshot:
@@ -191,7 +189,7 @@ class _Snapshot:
     async def sample(self, prompt: object, params: object, n: int = 1) -> Any:
         """Refused."""
         raise BackendError(
-            f"{self._kind}: a model that a service has tells how likely tokens are, and isn't sampled in a role"
+            f"{self._kind}: a model behind a service can only return logprobs, and can't be sampled in a role"
         )
 
     async def close(self) -> None:

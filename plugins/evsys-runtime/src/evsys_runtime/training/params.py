@@ -109,7 +109,7 @@ class TrainingParams:
 
     def __attrs_post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
-            raise ValueError("both 'steps' and 'epochs' say how long to train; keep one")
+            raise ValueError("both 'steps' and 'epochs' set the length of training; keep one")
 
 
 def resolve_batch_size(params: Any, rows: int | None) -> int:

@@ -28,7 +28,7 @@ class RolloutParams:
         None, "Who acts in rollouts, as `module:name`; by default `run.agent`, else a plain chat.", min_len=1
     )
     environment: str | Mapping[str, Any] | None = option(
-        None, "Where the agent acts: the kind of an environment, or its `kind` and `params`."
+        None, "Environment of the agent: its kind, or its `kind` and `params`."
     )
     n_concurrent: int = option(64, "Rollouts that run at once.", ge=1)
     timeout_seconds: float = option(600.0, "Longest time of one rollout.", gt=0)

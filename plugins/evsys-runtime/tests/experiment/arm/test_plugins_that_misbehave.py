@@ -89,7 +89,7 @@ def test_a_plugin_that_tries_to_leave_fails_its_arm_and_the_others_go_on(project
 
 def test_an_algorithm_that_exits_when_it_is_asked_what_it_trains_is_a_problem_of_the_file(project, run_text):
     project.code("plugins", algorithm("def lora(self): raise SystemExit(0)"))
-    with pytest.raises(ConfigError, match="can't say what it trains: SystemExit: 0"):
+    with pytest.raises(ConfigError, match="can't report its trained parameters: SystemExit: 0"):
         project.experiment("run:" + run_text(("kind: sft", "kind: odd")))
 
 

@@ -150,11 +150,11 @@ def test_a_hint_names_the_limit_that_is_needed_where_it_is_known():
     arm = budget.admit("a-s0", steps=80)
     with pytest.raises(BudgetExceeded) as stopped:
         arm.charge(tokens(1), steps=10)
-    assert stopped.value.hint == "to go on, raise it to 80 or more: evsys resume --set budget.steps=80"
+    assert stopped.value.hint == "to continue, raise it to 80 or more: evsys resume --set budget.steps=80"
     unknown = Told(tokens=10)
     with pytest.raises(BudgetExceeded) as stopped:
         unknown.admit("a-s0").charge(tokens(10))
-    assert stopped.value.hint == "to go on, raise it: evsys resume --set budget.tokens=..."
+    assert stopped.value.hint == "to continue, raise it: evsys resume --set budget.tokens=..."
 
 
 # --- reservations --------------------------------------------------------------------------------------------------
@@ -344,7 +344,8 @@ def test_arms_that_can_not_be_paid_for_are_not_started_and_the_others_stay(proje
     last = result.arms[2]
     assert (last.run.steps, last.run_dir) == (0, None)
     assert any(
-        "to go on, raise it to 18 or more: evsys resume --set budget.steps=18" in w for w in result.warnings
+        "to continue, raise it to 18 or more: evsys resume --set budget.steps=18" in w
+        for w in result.warnings
     )
     assert last.run.stop_reason == "not started: budget.steps: 12 of 14 spent, and it would need about 6"
     assert facts(result)["budget"]["spent"]["arms"] == 2

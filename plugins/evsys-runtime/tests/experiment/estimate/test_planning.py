@@ -588,7 +588,7 @@ def test_what_a_teacher_costs_is_unknown_until_it_is_on_record_and_scales_with_t
     (config.parent / "src/oracle.py").write_text(ORACLE, encoding="utf-8")
     (before,) = planned(config).arms
     assert (before.cost_usd, before.second_models) == (None, {"teacher": None})
-    assert "nothing on record tells what the teacher costs" in before.unknown
+    assert "no record shows the cost of the teacher" in before.unknown
     (free,) = planned(config, "run.teacher.inference.params.price=0").arms
     assert free.second_models == {"teacher": 0.0}
     (arm,) = ran(config).arms

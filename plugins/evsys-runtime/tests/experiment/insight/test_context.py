@@ -178,7 +178,7 @@ def test_a_candidate_is_told_by_the_runs_that_had_no_part_in_its_choice(tmp_path
     found = worded.full
     assert found.name.endswith("/one")
     assert found.effect == (0.01, -0.09, 0.11)
-    assert found.says.startswith("tried anew: inconclusive, +0.")
+    assert found.says.startswith("retried: inconclusive, +0.")
     assert "by the runs that chose it" in found.says
     with Index(lab.experiments) as index:
         (past,) = ask(index, Question()).experiments

@@ -159,7 +159,7 @@ def test_neighbours_of_a_winner_are_those_that_its_sweep_left_out(lab):
     steps = steps_of(lab).steps
     assert [step.kind for step in steps] == ["neighbour", "neighbour"]
     assert {step.learns for step in steps} == {
-        "whether algorithm.params.learning_rate of 0.004 is better than 0.001: the best of its sweep, 0.001, is the largest that was tried",
+        "whether algorithm.params.learning_rate of 0.004 is better than 0.001: the best of its sweep, 0.001, is the largest value tried",
         "whether algorithm.params.learning_rate of 0.00032 is better than 0.001: nothing was tried between 0.0001 and 0.001",
     }
     params = {**base["algorithm"]["params"], "learning_rate": 0.004}

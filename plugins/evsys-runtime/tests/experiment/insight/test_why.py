@@ -88,7 +88,7 @@ def changed(run, **params):
             {"outcome": "inconclusive", "effect": 0.08, "low": 0.02, "high": 0.14, "p_corrected": 0.01},
             0.1,
             (
-                "significant (p 0.01 after correction, at most 0.05), but [0.020, 0.140] doesn't tell on which side of the "
+                "significant (p 0.01 after correction, at most 0.05), but [0.020, 0.140] doesn't show on which side of the "
                 "minimum_effect 0.1 it lies"
             ),
         ),

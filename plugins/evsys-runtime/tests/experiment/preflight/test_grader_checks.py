@@ -84,7 +84,7 @@ metadata:
 """
     with pytest.raises(DataError) as caught:
         lenient.experiment(metadata=metadata).run()
-    assert "2 graders tell no right answer from a wrong one" in caught.value.message
+    assert "2 graders don't distinguish right answers from wrong ones" in caught.value.message
     assert "tasks.jsonl:2: benchmark 'val'" in caught.value.message
     assert "other.jsonl:1: benchmark 'more'" in caught.value.message
 

@@ -56,7 +56,7 @@ def test_repeats_that_were_there_before_are_pointed_out_in_one_line(project):
     again = project.experiment(extra="n_repeats: 3\n").run()
     (line,) = [line for arm in again.arms for line in told(arm)]
     assert f"was run before in {before.experiment_id} (use it: evsys show" in line
-    assert line.endswith("; of its other repeats only run.json tells")
+    assert line.endswith("; its other repeats are only in run.json")
     assert [facts(arm)["run_before"]["run_id"] for arm in again.arms] == ["run-s0", "run-s1", "run-s2"]
 
 

@@ -83,7 +83,8 @@ def test_the_record_says_what_was_decided_and_the_page_says_it_in_words(learns):
     assert tree["confirmed"]["comparison"]["p_corrected"] == tree["confirmed"]["comparison"]["p_value"]
     page = (folder / "conclusion.md").read_text(encoding="utf-8")
     assert (
-        f"The winner once more, which decides: {BEST} retrained with 1 seed, beside untrained weights" in page
+        f"Confirmation runs, which decide: {BEST} retrained with 1 seed, compared with untrained weights"
+        in page
     )
     assert f"| {BEST}, once more | 1.000" in page
     assert json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["arms"][-1] == {

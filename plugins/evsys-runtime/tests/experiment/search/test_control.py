@@ -155,7 +155,7 @@ def test_the_index_is_opened_once_by_each_experiment_that_concludes(learns, monk
     ("metadata", "text", "words"),
     [
         (METADATA.replace("baseline: slow\n  ", ""), ARMS, "the same answers each time"),
-        ("", ARMS, "whose noise could be told"),
+        ("", ARMS, "'control' needs a success_metric"),
         (METADATA, ARMS + RUN % ("slow-control", 0.1, 2), "as an arm is"),
         (METADATA.replace("slow", "fast"), ARMS, None),
     ],

@@ -93,7 +93,7 @@ def test_an_arm_is_skipped_when_the_one_it_follows_fails(project, run_text):
 
     first, second = result.arms
     assert (first.status, second.status) == ("failed", "skipped")
-    assert second.run.stop_reason == "it goes on from a-s0, which is failed"
+    assert second.run.stop_reason == "it continues from a-s0, which is failed"
 
 
 def two_arms(project, first, second):

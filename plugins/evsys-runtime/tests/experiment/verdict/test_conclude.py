@@ -101,7 +101,7 @@ def test_two_sides_on_the_floor_are_uninformative_and_no_tie(claim):
     assert (conclusion.verdict, conclusion.comparisons[0].outcome) == ("INCONCLUSIVE", "inconclusive")
     assert {each.outcome for each in conclusion.claims} == {"undecided"}
     assert conclusion.reason == (
-        "a and base_model are on the floor: every task of both scores 0.000, the worst there is, so neither is told apart"
+        "a and base_model are on the floor: every task of both scores 0.000, the worst possible, so they can't be distinguished"
     )
     assert conclusion.settle == "tasks of which base_model solves some: easier ones, or partial credit"
 
@@ -357,7 +357,7 @@ def test_a_metric_that_is_no_mean_over_tasks_is_never_decided_by_its_means():
     )
     conclusion = conclude(QUESTION, [result])
     assert conclusion.verdict == "INCONCLUSIVE"
-    assert "no mean over tasks" in conclusion.comparisons[0].reason
+    assert "not a mean over tasks" in conclusion.comparisons[0].reason
 
 
 def test_each_repeat_is_compared_with_its_own_untrained_scores():
@@ -592,7 +592,7 @@ def test_a_metric_that_is_no_mean_over_tasks_is_not_known_without_some_of_them()
     rest = conclude(question, [arm("a", ZEROS, ONES)], flagged={"t0"}).without_flagged
     assert rest is not None
     assert rest.verdict == "INCONCLUSIVE"
-    assert "no mean over tasks" in rest.reason
+    assert "not a mean over tasks" in rest.reason
 
 
 def runs(name, means, *, tasks=40, noise=0.15):

@@ -51,8 +51,8 @@ TIES = attrs.evolve(QUESTION, margin=0.2)
     [
         (again(35, 5), OPEN, "SUPPORTED", "a, the best of 2 arms, beats base when retrained"),
         (again(5, 35), run("b", 0), "REFUTED", "retrained it loses to base, as every other arm does"),
-        (again(5, 35), OPEN, "INCONCLUSIVE", "it loses to base; of b the numbers don't tell"),
-        (again(5, 35), WINS, "CANDIDATE", "it loses to base; b won, too, and was not confirmed"),
+        (again(5, 35), OPEN, "INCONCLUSIVE", "it loses to base; the numbers of b are inconclusive"),
+        (again(5, 35), WINS, "CANDIDATE", "it loses to base; b also won, but was not confirmed"),
         (again(8, 5), WINS, "CANDIDATE", "the numbers neither show nor exclude an effect: +0.075"),
         (again(None, 5), OPEN, "CANDIDATE", "it wasn't confirmed: a-s1: failed"),
     ],
@@ -158,7 +158,7 @@ def test_a_second_trial_that_fell_short_is_told_apart_from_the_first():
     warnings = concluded([OPEN], again(None, 5)).warnings
     assert not any(line.startswith("a has no score that counts") for line in warnings)
     lost, asked = again(35, 5, seeds=3)
-    assert "once more: a: " in "\n".join(
+    assert "confirmation: a: " in "\n".join(
         concluded([OPEN], ([attrs.evolve(lost[0], status="cancelled"), *lost[1:]], asked)).warnings
     )
 
@@ -180,7 +180,7 @@ def test_untrained_weights_are_never_said_to_be_trained_anew():
         "nothing is claimed about another training run of its recipe"
     )
     assert confirmed_line(conclusion).startswith(
-        "a retrained with 1 seed, beside untrained weights: a: val.mean_reward 0.125 -> 0.875"
+        "a retrained with 1 seed, compared with untrained weights: a: val.mean_reward 0.125 -> 0.875"
     )
 
 
@@ -210,7 +210,7 @@ def test_equal_runs_that_differ_as_much_as_the_arms_do_are_a_warning():
     verdict, (warning,) = told(0, 35)
     assert verdict == "SUPPORTED"
     assert warning == (
-        "once more: equal runs of base fall 0.875 apart, and a differs by +0.438: the next run may say otherwise; "
+        "confirmation: equal runs of base fall 0.875 apart, and a differs by +0.438: the next run may differ; "
         "4 training runs of each recipe tell"
     )
 

@@ -25,7 +25,7 @@ Split = Literal["val", "test"]
 class BenchmarkConfig:
     """A set of tasks and how they are scored."""
 
-    name: str | None = key("Label of the entry; alone, also the name that is looked up.", None)
+    name: str | None = key("Label of the entry; also its name in the store if no path or ID is given.", None)
     path: str | None = key(
         "File of tasks, a folder with `tasks.jsonl`, or a folder of Harbor's tasks; relative to the project root.",
         None,
@@ -63,7 +63,7 @@ class BenchmarkConfig:
     n_concurrent: int = key("Rollouts in flight.", 64, ge=1)
     engine: str | PluginSpec = key("Rollout engine by name, or `auto`.", "auto", plugin="rollout_engine")
     agent: AgentConfig | None = key("Who acts; by default the run's agent.", None, plugin="agent")
-    environment: PluginSpec | None = key("Where the agent acts.", None, plugin="environment")
+    environment: PluginSpec | None = key("Environment of the agent.", None, plugin="environment")
     inference: PluginSpec | None = key(
         "How completions are made; by default by the trained model.", None, plugin="inference_client"
     )

@@ -74,7 +74,7 @@ class MetadataConfig:
         False,
     )
     benchmark: BenchmarkConfig | tuple[BenchmarkConfig, ...] = key(
-        "What the models are scored on: one entry or a list.", factory=tuple
+        "Benchmarks of the models: one entry or a list.", factory=tuple
     )
 
     @property
@@ -96,7 +96,7 @@ class AxisConfig:
     low: int | float | None = key("The lowest number of a range, which needs a `search`.", None)
     high: int | float | None = key("The highest number of a range.", None)
     log: bool = key("Whether equal ratios of a range count alike, instead of equal distances.", False)
-    type: Literal["float", "int"] = key("What a range consists of.", "float")
+    type: Literal["float", "int"] = key("Type of the values in a range.", "float")
     when: Mapping[str, Any] = key(
         "Applies where each of these paths has the given value, or one of a list.", factory=dict
     )
@@ -109,7 +109,9 @@ class MatrixConfig:
     axes: Mapping[str, tuple[Any, ...] | AxisConfig] = key(
         "Dotted path inside a run to the list of its values, to `{values, when}`, or to a range `{low, high}`."
     )
-    base_run: Mapping[str, Any] | None = key("The run that the axes vary; may stand beside `matrix`.", None)
+    base_run: Mapping[str, Any] | None = key(
+        "The run that the axes vary; may be given next to `matrix`.", None
+    )
     name_template: str | None = key(
         "Names of the arms, such as `lr-{algorithm.params.learning_rate}`; by default made of the axes.", None
     )
@@ -123,7 +125,7 @@ class SearchConfig(PluginSpec):
     """A search by name with its parameters."""
 
     referee: float = key(
-        "The share of arms that random search proposes beside it, so that it can be told whether it is better.",
+        "Share of arms that random search proposes in addition, to measure whether this search is better.",
         0.0,
         ge=0,
         le=0.5,
@@ -134,7 +136,7 @@ class SearchConfig(PluginSpec):
 class ControlConfig:
     """Identical repeats of the baseline, which show how far apart equal arms fall."""
 
-    repeats: int = key("How many, beside the baseline's own runs.", 2, ge=1)
+    repeats: int = key("Number of control runs, in addition to the baseline's own.", 2, ge=1)
 
 
 FEWEST_SEEDS, SEEDS_BY_DEFAULT, MOST_SEEDS = 3, 4, 8
@@ -186,7 +188,7 @@ class LearnedConfig(SourceConfig):
 
     name: str | None = key("Name of its stage; by default `data-1`, `data-2` and so on.", None, min_len=1)
     benchmark: str | None = key(
-        "The benchmark entry that tells whether it is still known; by default the one of its name.", None
+        "The benchmark entry that measures retention; by default the one of its name.", None
     )
 
 
@@ -195,7 +197,7 @@ class ContinualConfig:
     """One recipe over datasets in order; each starts from the weights that the one before ended with."""
 
     datasets: tuple[LearnedConfig, ...] = key("The datasets in order.")
-    replay: float = key("Rows of earlier datasets for each row of the one that is learnt.", 0.0, ge=0, le=1)
+    replay: float = key("Rows of earlier datasets for each row of the current one.", 0.0, ge=0, le=1)
     maximum_loss: float | None = key(
         "An arm ends early once it has lost more than this of an earlier dataset's score, in units of its metric.",
         None,
@@ -237,7 +239,7 @@ class BudgetConfig:
     tokens: int | None = key("Tokens: trained, sampled and judged.", None, ge=1)
     wall_seconds: float | None = key("Seconds that pass while it runs.", None, gt=0)
     steps: int | None = key("Optimiser steps of all runs.", None, ge=1)
-    arms: int | None = key("Runs that are started; an arm counts at each repeat.", None, ge=1)
+    arms: int | None = key("Number of runs to start; each repeat of an arm counts.", None, ge=1)
 
 
 @attrs.frozen(kw_only=True)
@@ -265,7 +267,7 @@ class ExperimentConfig:
     matrix: MatrixConfig | None = key("Arms as combinations.", None)
     base_run: Mapping[str, Any] | None = key("The run that `matrix` varies.", None)
     n_repeats: int = key("Repeats of each arm, over seeds that differ and that the arms share.", 1, ge=1)
-    base_seed: int = key("What all seeds are derived from.", 0, ge=0)
+    base_seed: int = key("Seed from which all seeds are derived.", 0, ge=0)
     deterministic: bool | None = key(
         "The same bits each time; by default where the backend can promise it.", None
     )
@@ -280,20 +282,18 @@ class ExperimentConfig:
         "A recipe in stages, in place of `run.data` and `run.algorithm`.", factory=tuple
     )
     search: SearchConfig | None = key(
-        "What chooses from the axes of `matrix`, instead of all combinations.", None, plugin="search"
+        "Search that chooses from the axes of `matrix`, instead of all combinations.", None, plugin="search"
     )
-    budget: BudgetConfig | None = key("What may be spent.", None)
+    budget: BudgetConfig | None = key("Limits on spending.", None)
     watchdog: WatchdogConfig = key("When a run that doesn't move is ended.", factory=WatchdogConfig)
-    data_store: PluginSpec | None = key(
-        "Where datasets and benchmarks are pulled from.", None, plugin="data_store"
-    )
+    data_store: PluginSpec | None = key("Stores of datasets and benchmarks.", None, plugin="data_store")
     log_store: PluginSpec | None = key(
-        "Where metrics, configs and results go as well; the record in `output_dir` is always written.",
+        "Additional destinations of metrics, configs and results; the record in `output_dir` is always written.",
         None,
         plugin="log_store",
     )
     callbacks: tuple[PluginSpec, ...] = key("Listeners.", factory=tuple, plugin="callback")
-    deploy: PluginSpec | None = key("Where the winner goes.", None, plugin="deployer")
+    deploy: PluginSpec | None = key("Destination of the winner.", None, plugin="deployer")
     launcher: PluginSpec | None = key("Runs arms in other processes.", None, plugin="launcher")
     output_dir: str = key("Folder of the records, relative to the project root.", ".evsys/experiments")
 

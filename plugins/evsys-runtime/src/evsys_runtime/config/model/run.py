@@ -29,7 +29,7 @@ class SourceConfig:
     """Rows of one source, and what is done to them."""
 
     source_kind: SourceKind | None = key(
-        "How the source is read; by default what the other keys say (a path's suffix, `rows`, `hf_dataset`).",
+        "Format of the source; by default derived from the other keys (a path's suffix, `rows`, `hf_dataset`).",
         None,
     )
     path: str | None = key("File of rows, relative to the project root.", None)
@@ -51,7 +51,7 @@ class ReplayConfig:
     """Rows of other datasets between those of a run's own, in turns, each in a random order."""
 
     ratio: float = key("How many come for each row of the run's own.", gt=0, le=1)
-    datasets: tuple[SourceConfig, ...] = key("What they are drawn from.", min_len=1)
+    datasets: tuple[SourceConfig, ...] = key("Distribution to draw from.", min_len=1)
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +76,7 @@ class RoleConfig:
     """A second model of the run: a teacher or a reference."""
 
     model: ModelConfig = key("The model in this role.")
-    backend: PluginSpec | None = key("Where it runs; by default the run's backend.", None, plugin="backend")
+    backend: PluginSpec | None = key("Backend to run it on; by default the run's.", None, plugin="backend")
     inference: PluginSpec | None = key(
         "A service that has it, in place of a backend.", None, plugin="inference_client"
     )
@@ -95,7 +95,7 @@ class RunConfig:
     data: DataConfig = key("The training data.")
     model: ModelConfig = key("The model.")
     algorithm: PluginSpec = key("How it is trained; what is trained belongs here too.", plugin="algorithm")
-    backend: PluginSpec = key("Where it is trained, and nothing else.", plugin="backend")
+    backend: PluginSpec = key("Backend for its training only.", plugin="backend")
     agent: AgentConfig | None = key("Who acts in rollouts; by default a plain chat.", None, plugin="agent")
     teacher: RoleConfig | None = key("The model to learn from.", None)
     reference: RoleConfig | None = key("The model to stay close to.", None)

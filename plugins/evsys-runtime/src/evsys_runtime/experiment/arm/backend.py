@@ -106,7 +106,7 @@ class ArmBackend:
     def _mark_simulated(self, kind: str, model: ModelSpec) -> None:
         """Keep it with the result where the backend only imitates a model, so that no number passes for the model's."""
         self.session.simulated.add(kind)
-        text = f"backend {kind!r} only imitates a model: what it scores says nothing about {model.name}"
+        text = f"backend {kind!r} only imitates a model: its scores are not evidence about {model.name}"
         if text not in self.warnings:  # a run may need its backend several times, for scores that were lost
             self.warnings.append(text)
 

@@ -178,7 +178,7 @@ class ArmData:
             where, run_id = self.earlier.experiment_id, run_id_of(self.arm)
             text = f"{run_id} was run before in {where} (use it: evsys show {where} {self.earlier.run_id})"
             if self.session.plan.experiment.n_repeats > 1:
-                text += "; of its other repeats only run.json tells"
+                text += "; its other repeats are only in run.json"
             # Once an arm, and not in the run's own log: what is in the same run twice has the same numbers there.
             if (self.arm.name, where) not in self.session.repeated:
                 self.session.repeated.add((self.arm.name, where))
@@ -194,7 +194,7 @@ class ArmData:
             order = order_of(self.record, len(data))
         except (StoreError, KeyError) as error:  # a damaged line costs no score
             told = error.message if isinstance(error, StoreError) else f"a line lacks {error}"
-            self.warnings.append(f"what the run came to at each stage can't be read: {told}")
+            self.warnings.append(f"the results of the run at each stage can't be read: {told}")
             return
         self.record.note(stages=stages, order=order)
         if self.earlier is None:

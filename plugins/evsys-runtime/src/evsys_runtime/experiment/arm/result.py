@@ -99,7 +99,7 @@ def _health(
     except PluginError:  # it has ended the run, whose failure it is
         return (), ()
     except StoreError as error:
-        return (), (f"whether training stayed healthy can't be told: {error.message}",)
+        return (), (f"whether training stayed healthy is unknown: {error.message}",)
 
 
 def kept_rollouts(session: Session) -> KeepRollouts | None:

@@ -270,9 +270,7 @@ class ExperimentBudget:
         self._suggest(name, self._needed(name))
 
     def _suggest(self, name: str, needed: float | None) -> None:
-        self._warn(
-            f"spent/{name}", f"budget.{name} doesn't pay for all that is planned; {_hint(name, needed)}"
-        )
+        self._warn(f"spent/{name}", f"budget.{name} doesn't cover the plan; {_hint(name, needed)}")
 
     def _needed(self, name: str) -> float | None:
         """The limit that pays for the runs that are under way; None where no one knows."""
@@ -358,9 +356,9 @@ def as_amounts(usage: Usage) -> Amounts:
 def _hint(name: str, needed: float | None) -> str:
     """How to continue; `needed` is the least limit that helps, where it is known."""
     if needed is None:
-        return f"to go on, raise it: evsys resume --set budget.{name}=..."
+        return f"to continue, raise it: evsys resume --set budget.{name}=..."
     value = f"{math.ceil(needed * 100) / 100:.2f}" if name == "usd" else f"{math.ceil(needed)}"
-    return f"to go on, raise it to {value} or more: evsys resume --set budget.{name}={value}"
+    return f"to continue, raise it to {value} or more: evsys resume --set budget.{name}={value}"
 
 
 def _amount(name: str, value: float) -> str:

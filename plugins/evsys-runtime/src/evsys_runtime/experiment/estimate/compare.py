@@ -262,7 +262,7 @@ def _difference(
     clusters: Mapping[str, str],
 ) -> ComparedMetric:
     if not isinstance(metric, BoundMetric):
-        why = metric or "the entry's metrics aren't those that were recorded"
+        why = metric or "the entry's metrics differ from the recorded ones"
         values = [_value(row, group) for group in groups]
         return attrs.evolve(row, reason=f"no interval: {why}", one=values[0], other=values[1])
     one, other = (

@@ -50,7 +50,7 @@ def as_one(plan: Plan, arms: Sequence[PlannedArm]) -> list[PlannedArm]:
     if planned.arms is None:
         unknown = (
             *unknown,
-            f"search {planned.kind} doesn't say how many arms it proposes; these are the numbers of one",
+            f"search {planned.kind} doesn't declare how many arms it proposes; these are the numbers of one",
         )
     elif planned.arms > MOST:
         unknown = (*unknown, f"scorings, and what the verdict will see, are counted for {MOST} arms")

@@ -100,9 +100,7 @@ class Trainings:
         config = getattr(algorithm, "config", None)
         length = getattr(type(algorithm), "total_steps", None)
         if length is not BaseAlgorithm.total_steps:
-            unknown.append(
-                f"algorithm {arm.run.algorithm.kind} doesn't say before it runs how many steps it takes"
-            )
+            unknown.append(f"algorithm {arm.run.algorithm.kind} doesn't estimate its steps before it runs")
         elif found is not None or getattr(config, "steps", None) is not None:
             rows = None if found is None else found.rows
             steps, limit = resolve_steps(config, rows or 1)
@@ -115,7 +113,7 @@ class Trainings:
         for role, amount in beside.items():
             cost = None if cost is None or amount is None else cost + amount
             if amount is None:
-                unknown.append(f"nothing on record tells what the {role} costs")
+                unknown.append(f"no record shows the cost of the {role}")
         return PlannedArm(
             arm=arm.label,
             stage=None if arm.stage is None else arm.stage.label,
@@ -213,7 +211,7 @@ class Trainings:
                 break
         cost = self._cost(arm, tokens)
         if seconds is None and (steps is not None or tokens is not None):
-            unknown.append("nothing like it is on record that tells how long it takes")
+            unknown.append("no similar run is on record to estimate its duration from")
         if cost is None and tokens is None:
             unknown.append("what it costs isn't known before its tokens are")
         elif cost is None:

@@ -59,7 +59,7 @@ class KnownBad:
             own: that experiment.
             tell: gets why they can't be looked up.
         """
-        with earlier_index(experiments, own, tell, wanted="regions that are known to be bad") as index:
+        with earlier_index(experiments, own, tell, wanted="known bad regions") as index:
             if index is None or not _anything_failed(index):
                 return cls(classes=())
             return cls.among(failure_classes(index, without=own))

@@ -129,7 +129,7 @@ def _worked(
         past, (best, *others) = group[0], winners_of(group[0])
         basis = [*_grounds(past, best, usual), *known.series(past), *_also(group[1:], "also won in")]
         if others:
-            basis.append(f"{listed([each.arm for each in others], _MOST_ARMS)} won, too")
+            basis.append(f"{listed([each.arm for each in others], _MOST_ARMS)} also won")
         basis += [f"but {outcome} in {where}" for outcome, where in elsewhere.get(recipe, ())]
         said = [_cut(past.hypothesis), past.settle and f"to settle: {past.settle}"]
         yield past.verdict, _finding(past, best, basis, said)
@@ -211,7 +211,7 @@ def _grounds(past: PastExperiment, best: Comparison, usual: str | None) -> Itera
     if best is past.confirmed:
         chosen = next((each.effect for each in past.comparisons if each.arm == best.arm), None)
         by = "" if chosen is None else f", {chosen:+.2g} by the runs that chose it"
-        parts.append("confirmed" if best.outcome == "win" else f"tried anew: {best.outcome}{by}")
+        parts.append("confirmed" if best.outcome == "win" else f"retried: {best.outcome}{by}")
     parts.append(f"{best.claim or ''} {size}".strip())
     metric = "" if past.metric == usual else past.metric or ""
     against = "" if past.baseline in (None, "base_model") else f"against {past.baseline}"

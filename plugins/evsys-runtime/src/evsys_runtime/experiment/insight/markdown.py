@@ -19,12 +19,12 @@ __all__ = ["LEAST", "SECTIONS", "context_markdown"]
 SECTIONS: Mapping[str, str] = {
     "best": "Best so far",
     "retracted": "Retracted or edited: don't build on these",
-    "supported": "What worked: SUPPORTED (effect [interval at the level of its look]; recipe or checkpoint, training runs x tasks)",
-    "candidates": "What may work: CANDIDATE, the best of several and not confirmed",
+    "supported": "Worked: SUPPORTED (effect [interval at the level of its look]; recipe or checkpoint, training runs x tasks)",
+    "candidates": "Promising: CANDIDATE, the best of several and not confirmed",
     "open": "Open questions: INCONCLUSIVE",
-    "failures": "What failed",
+    "failures": "Failed",
     "unfinished": "Unfinished",
-    "refuted": "What did not work: REFUTED, no arm beats the baseline",
+    "refuted": "Did not work: REFUTED, no arm beats the baseline",
 }
 """The sections by the names that they have in the document, the most useful first, with their headings."""
 
@@ -133,5 +133,5 @@ def _fit(context: Context) -> Iterator[str]:
         yield f"Left out for want of room: {names}; `--tokens` gives more, `evsys history` lists all."
     if fit.shortened:
         names = ", ".join(f"{count} of {name}" for name, count in fit.shortened.items())
-        yield f"Told in few words: {names}; `evsys why EXPERIMENT` tells all."
+        yield f"Shortened: {names}; see `evsys why EXPERIMENT`."
     yield f"About {fit.tokens} of at most {fit.limit} tokens (4 bytes each). Next: `evsys next`; one of these: `evsys why EXPERIMENT`."

@@ -120,10 +120,10 @@ def _around(best: float, others: Mapping[float, bool], swept: Set[float]) -> Ite
     above = [value for value in others if value > best]
     if below and not above and min(swept) < best:
         step = min(best / max(below), MOST_STEP)
-        yield best * step, f"the best of its sweep, {best:g}, is the largest that was tried"
+        yield best * step, f"the best of its sweep, {best:g}, is the largest value tried"
     if above and not below and max(swept) > best:
         step = min(min(above) / best, MOST_STEP)
-        yield best / step, f"the best of its sweep, {best:g}, is the smallest that was tried"
+        yield best / step, f"the best of its sweep, {best:g}, is the smallest value tried"
     for near in (max(below, default=None), min(above, default=None)):
         if near is None or max(near, best) <= min(near, best) * GAP * (1 + 1e-9):
             continue

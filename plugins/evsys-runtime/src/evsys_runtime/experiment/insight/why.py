@@ -32,8 +32,8 @@ _REPORTED = ("leaked", "question_changed")
 
 _NO_CONCLUSION = {
     "running": "it is still running",
-    "crashed": "its process ended without a word; `evsys resume` goes on with it",
-    "cancelled": "it was cancelled; `evsys resume` goes on with it",
+    "crashed": "its process ended without a message; `evsys resume` continues it",
+    "cancelled": "it was cancelled; `evsys resume` continues it",
 }
 
 
@@ -146,7 +146,7 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
     if p is not None and p <= level and noise is not None and abs(each.effect) >= minimum:
         return f"significant ({chance}), but {noise_words(noise, each)}"
     if p is not None and p <= level:
-        return f"significant ({chance}), but {bounds} doesn't tell on which side of the minimum_effect {minimum:g} it lies"
+        return f"significant ({chance}), but {bounds} doesn't show on which side of the minimum_effect {minimum:g} it lies"
     seen = each.smallest_detectable_effect
     corrected = None not in (each.p_value, each.p_corrected) and each.p_value != each.p_corrected
     alone = ", of one arm alone" if corrected else ""
@@ -155,7 +155,7 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
     open_ = (
         f"{bounds} excludes no effect, but"
         if apart and not minimum
-        else f"{bounds} doesn't tell on which side of the minimum_effect {minimum:g} it lies:"
+        else f"{bounds} doesn't show on which side of the minimum_effect {minimum:g} it lies:"
         if apart
         else f"{bounds} holds no effect as well as one{aim or ' worth having'}:"
     )
@@ -166,10 +166,10 @@ def _weakened(found: Shown, conclusion: Conclusion, runs: Sequence[ShownRun]) ->
     past = found.experiment
     yield from (mark.says for mark in past.marks if mark.kind not in _REPORTED)
     for earlier in found.superseded:
-        yield f"it had concluded {earlier.verdict or 'nothing'} before it was gone on with ({earlier.file})"
+        yield f"it had concluded {earlier.verdict or 'nothing'} before it was resumed ({earlier.file})"
     without = conclusion.without_flagged
     if without is not None:
-        yield f"without {len(without.tasks)} tasks that are among training rows: {without.verdict}, {without.reason}"
+        yield f"without {len(without.tasks)} tasks found in training rows: {without.verdict}, {without.reason}"
     for benchmark, looks in conclusion.test_looks.items():
         if looks > len(found.runs) + 1:  # each run's end once, and the untrained weights
             yield f"the test entry {benchmark} was looked at {looks} times by {len(found.runs)} runs"

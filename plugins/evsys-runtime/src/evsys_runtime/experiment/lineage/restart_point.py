@@ -52,7 +52,7 @@ ENDED = ("completed", "collapsed")
 RETREATS = get_args(RetreatKind)
 """Reasons of attempts that went back behind a collapse."""
 
-LOST = "it was cut off, and there is no checkpoint of its step that it could be made up from"
+LOST = "it was cut off, and no checkpoint of its step exists to replay it from"
 
 
 @attrs.frozen(kw_only=True)
@@ -183,7 +183,7 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
     if before:
         times = "once" if before == 1 else f"{before} times"
         odd.append(
-            f"the run that this one branched off from had gone back {times}, so it goes on as that one would have: with the "
+            f"the run that this one branched off from had gone back {times}, so it continues as that one would have: with the "
             "lower learning rate, and with other samples"
         )
     odd += [
@@ -197,7 +197,7 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
         paid = paid_by(record)
     except (StoreError, KeyError, TypeError, ValueError) as error:
         paid = Usage()
-        odd.append(f"what was used by work that was cut off isn't known: {error}")
+        odd.append(f"usage of interrupted work is unknown: {error}")
     found = TakenUp(
         attempt=attempts[-1].n,
         branched=branched,

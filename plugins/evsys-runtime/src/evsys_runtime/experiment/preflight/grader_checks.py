@@ -69,14 +69,14 @@ def _refusal(found: Sequence[tuple[GraderFault, str, int | None]]) -> DataError:
     message = first.message
     if len(found) > 1:
         message = told_together(
-            f"{len(found)} graders tell no right answer from a wrong one:",
+            f"{len(found)} graders don't distinguish right answers from wrong ones:",
             [(place, at, fault.message) for fault, place, at in found],
         )
     return DataError(
         message,
         source=source,
         line=line,
-        hint="mend the verifier, or what the task expects of it; --skip-grader-check goes on as it is",
+        hint="fix the verifier, or the task's expected answer; --skip-grader-check runs anyway",
         faults=len(found),
     )
 

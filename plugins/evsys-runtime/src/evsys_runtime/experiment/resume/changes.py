@@ -109,7 +109,7 @@ def odd_changes(record: ExperimentRecord, plan: Plan) -> Iterator[str]:
     """What differs and may change last bits, and what couldn't be compared: a line for each."""
     path = record.directory / "resolved.json"
     if path.exists() and resolved_then(record) is None:
-        yield f"{path} is damaged: whether defaults have changed since can't be told; it is made anew"
+        yield f"{path} is damaged: whether defaults have changed since is unknown; it is rebuilt"
     then, now = record.facts["provenance"], collect(plan.project_root)
     for what in ("libraries", "environment"):
         for found in differences(now[what], then[what]):

@@ -187,7 +187,7 @@ def _refuse_low_limits(session: Session) -> None:
     needed = _steps_needed(session, budget.spent("steps")) if "steps" in low else None
     enough = "" if needed is None else f"; budget.steps={needed:.0f} pays for what is left"
     raise ConfigError(
-        f"{session.record.experiment_id} can't go on with less than is spent: {'; '.join(map(budget.words, low))}",
+        f"{session.record.experiment_id} can't continue with less than is spent: {'; '.join(map(budget.words, low))}",
         hint=f"raise {', '.join(f'budget.{name}' for name in low)} above that{enough}",
     )
 

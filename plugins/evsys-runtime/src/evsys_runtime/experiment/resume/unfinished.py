@@ -75,7 +75,7 @@ class Unfinished:
         launch = facts.get("launch")
         if launch is None:
             raise ConfigError(
-                f"{name} doesn't say how it was launched, so it can't be resumed", hint="run it again"
+                f"{name} has no record of how it was launched, so it can't be resumed", hint="run it again"
             )
         _refuse_without(name, launch, injected)
         root = Path(os.path.normpath(record.directory / launch["project_root"]))
@@ -192,8 +192,8 @@ def _overrides(
     unknown = sorted(now.keys() - set(hidden))
     if unknown:
         raise ConfigError(
-            f"{name} goes on with the settings that it has on record, so it takes no {unknown[0]}",
-            hint=f"what may be set anew is {', '.join(ADJUSTABLE)}; for anything else start a new experiment",
+            f"{name} continues with its recorded settings, so it accepts no {unknown[0]}",
+            hint=f"only these can be changed: {', '.join(ADJUSTABLE)}; for anything else start a new experiment",
         )
     absent = [option for option in hidden if option not in now]
     if absent:

@@ -280,7 +280,7 @@ def _outcome(results: Sequence[ArmResult | None], success: SuccessMetric | None)
             "status": "completed",
             "score": None,
             "steps": steps,
-            "reason": "it has no score that is a number",
+            "reason": "its score is not a number",
         }
     return {"status": "completed", "score": sum(finite) / len(finite), "steps": steps, "reason": stopped}
 

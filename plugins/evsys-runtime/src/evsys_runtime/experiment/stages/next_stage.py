@@ -35,7 +35,7 @@ def why_not_begun(
     stopped = None if dry else why_stopped(plan, arm, results, benchmarks)
     if before.status == "completed" or stopped is not None:
         return stopped
-    return f"it goes on from {before.run_id}, which is {before.status}"
+    return f"it continues from {before.run_id}, which is {before.status}"
 
 
 def still_to_come(

@@ -56,8 +56,8 @@ class BlockedLoop:
         if passed >= 2 * self.seconds and not self._told:
             self._told = True
             self.tell(
-                f"{self._words(passed)}. Nothing of this experiment can go on meanwhile, and evsys can't end such a call: "
-                "end the process if it never comes back, and put the code into a thread (`await asyncio.to_thread(...)`)"
+                f"{self._words(passed)}. Nothing else in this experiment can run meanwhile, and evsys can't end such a call: "
+                "kill the process if it never returns, and move the code to a thread (`await asyncio.to_thread(...)`)"
             )
 
     def _answer(self) -> None:

@@ -233,7 +233,7 @@ class Watchdog:
         error = stalled_at(
             boundary,
             plugin,
-            f"{self.stalled}; {STACKS} in its record says where everything was",
+            f"{self.stalled}; {STACKS} in its record has the stack traces",
             run_id=self.run_id,
             hint="where such a wait is healthy, raise `watchdog.floor_seconds`",
         )
@@ -263,7 +263,7 @@ class Watchdog:
             EvsysError: it wasn't; see `over`.
         """
         message = f"{what} of {boundary} {plugin!r} took longer than {seconds:g} s"
-        told = f"{message}; {STACKS} in its record says where everything was"
+        told = f"{message}; {STACKS} in its record has the stack traces"
         late = partial(stalled_at, boundary, plugin, told, run_id=self.run_id)
         async with limited(seconds, partial(self.dump, message), late):
             yield

@@ -256,7 +256,7 @@ def _of_these_runs_alone(
         return ""
     known = next((c.deviation for c in compared if c.deviation is not None and c.arm.arm in winners), None)
     why = (
-        "they differ too much to say so of the next run"
+        "they differ too much to expect the same of the next run"
         if known is None
         else f"the next run may not ({deviation_words(known)})"
     )
@@ -312,7 +312,7 @@ def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
     )
     if decided.again is None:
         return lines
-    return [*lines, *(f"once more: {line}" for line in _weakened(decided.again, results))]
+    return [*lines, *(f"confirmation: {line}" for line in _weakened(decided.again, results))]
 
 
 def _far_apart(comparison: Comparison, one: Compared) -> str | None:
@@ -325,7 +325,7 @@ def _far_apart(comparison: Comparison, one: Compared) -> str | None:
         return None
     return (
         f"equal runs of {name} fall {number(spreads[name])} apart, and {comparison.arm} differs by {signed(comparison.effect)}: "
-        f"the next run may say otherwise; {MIN_SEEDS} training runs of each recipe tell"
+        f"the next run may differ; {MIN_SEEDS} training runs of each recipe would decide"
     )
 
 

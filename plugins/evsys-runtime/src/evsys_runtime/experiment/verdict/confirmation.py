@@ -74,10 +74,10 @@ def confirmed_verdict(
     fell = f"{chosen}, but {tried} it {'ties with' if again.outcome == 'tie' else 'loses to'} {baseline}"
     won = [c.arm for c in others if c.outcome == "win"]
     if won:
-        return "CANDIDATE", f"{fell}; {listed(won)} won, too, and {_was(won)} not confirmed"
+        return "CANDIDATE", f"{fell}; {listed(won)} also won, but {_was(won)} not confirmed"
     left = [c.arm for c in others if c.outcome not in ("tie", "loss")]
     if left:
-        return "INCONCLUSIVE", f"{fell}; of {listed(left)} the numbers don't tell"
+        return "INCONCLUSIVE", f"{fell}; the numbers of {listed(left)} are inconclusive"
     return "REFUTED", f"{fell}, as every other arm does"
 
 
@@ -88,7 +88,7 @@ def tried_how(seeds: int) -> str:
 
 def _undecided(question: Question, again: Comparison) -> str:
     if again.effect is None:
-        return f"it can't be told whether it beats {question.baseline}: {again.reason}"
+        return f"it is unknown whether it beats {question.baseline}: {again.reason}"
     if question.noise is not None and held_by_noise(question, again):
         return f"its effect of {noise_words(question.noise, again)}"
     p = "" if again.p_value is None else f", p = {again.p_value:.2g}"

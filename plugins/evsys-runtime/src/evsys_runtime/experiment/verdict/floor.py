@@ -24,7 +24,7 @@ def floor_words(question: Question, one: Compared) -> str | None:
     worst = possible[0] if question.direction == "max" else possible[1]
     if not all(_is_at(side, worst) for side in (one.arm, one.base)):
         return None
-    return f"{one.arm.arm} and {one.base.arm} are on the floor: every task of both scores {number(worst)}, the worst there is, so neither is told apart"
+    return f"{one.arm.arm} and {one.base.arm} are on the floor: every task of both scores {number(worst)}, the worst possible, so they can't be distinguished"
 
 
 def _is_at(side: ArmScore, worst: float) -> bool:

@@ -49,7 +49,7 @@ def _of_some(found: Forgetting, place: int, column: int) -> str:
 
 def forgetting_lines(found: Forgetting) -> list[str]:
     """The matrix in Markdown, with what it says in words."""
-    lines = ["What each stage left of what was learnt before:", "", *markdown_table(forgetting_table(found))]
+    lines = ["Retention after each stage:", "", *markdown_table(forgetting_table(found))]
     notes = [*_intervals(found), *_undecided(found), *(f"- ended early: {text}" for text in found.stopped)]
     return [*lines, "", *notes] if notes else lines
 
@@ -61,7 +61,7 @@ def _undecided(found: Forgetting) -> Iterator[str]:
             continue
         seen = f"changed by {signed(test.change)} [{number(test.low)}, {number(test.high)}]"
         why = seen if test.reason is None else test.reason
-        yield f"- can't tell: {test.run} after {test.stage}, {test.benchmark}.{test.metric} against {test.limit}: {why}"
+        yield f"- unknown: {test.run} after {test.stage}, {test.benchmark}.{test.metric} against {test.limit}: {why}"
 
 
 def _intervals(found: Forgetting) -> Iterator[str]:

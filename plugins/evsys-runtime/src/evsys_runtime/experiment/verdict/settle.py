@@ -80,8 +80,8 @@ def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
     more = "" if one.paired.seeds is None else ", in as many times more training runs of each recipe,"
     if tasks is None or tasks > MOST_TIMES * n:
         return Advice(
-            words=f"another minimum_effect: {arm}'s effect of {one.paired.effect:.3g} is too near {minimum:g} to tell on which "
-            "side of it the truth lies"
+            words=f"another minimum_effect: {arm}'s effect of {one.paired.effect:.3g} is too near {minimum:g} to decide on "
+            "which side the true effect is"
         )
     tasks = max(n + 1, tasks)
     runs = None if one.paired.seeds is None else math.ceil(one.comparison.n_seeds * tasks / n)
@@ -100,7 +100,7 @@ def _at_margin(one: Open, question: Question, level: float) -> Advice:
     arm = one.comparison.arm
     if tasks is None or tasks > MOST_TIMES * n:
         return Advice(
-            words=f"another margin: {arm}'s effect of {effect:.3g} is too near the margin of {margin:g} to tell on which side of it the truth lies"
+            words=f"another margin: {arm}'s effect of {effect:.3g} is too near the margin of {margin:g} to decide on which side the true effect is"
         )
     tasks = max(n + 1, tasks)
     return Advice(
