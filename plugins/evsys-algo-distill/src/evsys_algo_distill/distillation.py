@@ -82,7 +82,7 @@ class Distillation(BaseAlgorithm):
     async def learn(
         self, answers: Sequence[Answer], student: SamplingClient
     ) -> tuple[TrainingBatch, SamplingClient, int]:
-        """What is learnt from answers: a batch, whom it was learnt from, and how many tokens they sampled beside reading.
+        """What is learnt from answers: a batch, whom it was learnt from, and how many tokens they sampled alongside reading.
 
         Args:
             answers: of this step.
@@ -142,7 +142,7 @@ class Distillation(BaseAlgorithm):
 
     @property
     def rows(self) -> int:
-        """Prompts that are left to train on; of many an estimate, by the sample that was looked at."""
+        """Prompts left to train on; of many an estimate, by the sample that was looked at."""
         return self._prompts.expected
 
     async def setup(self, ctx: RunContext) -> None:
@@ -200,7 +200,7 @@ class Distillation(BaseAlgorithm):
         return batch
 
     async def train(self, ctx: RunContext) -> RunResult:
-        """Train until done, or until somebody asks for a stop."""
+        """Train until done, or until someone asks for a stop."""
         try:
             result = await super().train(ctx)
         finally:
@@ -219,7 +219,7 @@ class Distillation(BaseAlgorithm):
         return {"spending": spending, **({} if self._trainable is None else self._trainable.state())}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on counting."""
+        """Continue counting."""
         if state:
             spent = state["spending"]
             self._student_used = Usage(**spent["student"])
