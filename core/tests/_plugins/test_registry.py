@@ -154,7 +154,7 @@ def test_an_unknown_kind_names_the_closest(registry):
 
 
 def test_a_name_that_looks_qualified_can_not_be_registered(registry):
-    with pytest.raises(ValueError, match="metric 'evsys-test-a/m': a name has no '/'"):
+    with pytest.raises(ValueError, match="metric 'evsys-test-a/m': a name can't contain '/'"):
         registry.register("metric", "evsys-test-a/m", Mean)
 
 

@@ -268,7 +268,9 @@ def test_a_holder_that_was_replaced_notices_it_and_refuses_to_write(tmp_path, mo
     other = attrs.evolve(Holder.here(), pid=4711, host="elsewhere", boot="another")
     path = leave(tmp_path, mode, other)
     assert noticed.wait(30)
-    with pytest.raises(StoreError, match="was taken over by process 4711 on elsewhere, since .* stood still"):
+    with pytest.raises(
+        StoreError, match="was taken over by process 4711 on elsewhere, since .* been suspended"
+    ):
         lock.refuse_if_lost()
     assert lock.lost
     lock.release()

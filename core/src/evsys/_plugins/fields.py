@@ -30,7 +30,7 @@ def option[T](
     """A field of an attrs Config: its default, what it means, and what it allows. None is let through by all bounds.
 
     Args:
-        default: the value when none is given, `attrs.Factory(list)` for one made again, `...` for a required field.
+        default: the value when none is given, `attrs.Factory(list)` for a new one each time, `...` for a required field.
         help: one sentence, shown by `evsys schema`.
         ge: smallest value.
         gt: value that it must be above.

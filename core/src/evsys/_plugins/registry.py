@@ -28,7 +28,7 @@ class Registry:
         deny: never these, alongside what EVSYS_PLUGINS_DENY lists; it wins over `allow`.
         entry_points: the installed entries; None scans the environment when first needed.
 
-    `warnings` reports shadowed plugins, of metadata that can't be used, and of names in `allow` and `deny` that nothing has.
+    `warnings` reports shadowed plugins, unusable metadata, and names in `allow` and `deny` that nothing has.
     """
 
     def __init__(
@@ -85,9 +85,7 @@ class Registry:
         """
         _require_kind(kind)
         if "/" in name:
-            raise ValueError(
-                f"{kind} {name!r}: a name can't contain '/', which separates a distribution from a name"
-            )
+            raise ValueError(f"{kind} {name!r}: a name can't contain '/', the end of a distribution's")
         known = self._local.get((kind, name), plugin)
         # A cell of a notebook or a reloaded module defines the same plugin again; that isn't a second plugin.
         if known is not plugin and _local_entry(kind, name, known) != _local_entry(kind, name, plugin):
@@ -219,7 +217,7 @@ def _require_kind(kind: str | None) -> None:
 
 
 def _listed(names: Iterable[str]) -> frozenset[str]:
-    """Names of plugins as they are matched: the distribution in its one spelling, what `:` or `/` is before as it is."""
+    """Names of plugins as they are matched: the distribution in its one spelling, the part after `:` or `/` as it is."""
     parts = [name.strip().partition("/") for name in names if name.strip()]
     return frozenset((a if ":" in a else normalized(a)) + slash + b for a, slash, b in parts)
 

@@ -67,7 +67,7 @@ class Scan(NamedTuple):
 
 
 def scan() -> Scan:
-    """All installed on `sys.path`, read once per process and path."""
+    """All distributions on `sys.path`, read once per process and path."""
     return _scan(tuple(sys.path))
 
 

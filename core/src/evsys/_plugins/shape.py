@@ -111,7 +111,7 @@ class ConfigField(NamedTuple):
 
     @property
     def deprecations(self) -> dict[str, str]:
-        """The names of the deprecated field, each with the version since which it is."""
+        """The deprecated names of the field, each with the version since which it is."""
         aliases, whole = self.metadata.get("aliases", ()), self.metadata.get("deprecated")
         versions = aliases if isinstance(aliases, Mapping) else {}
         since = {name: whole or versions.get(name) for name in (self.key, *self.aliases)}

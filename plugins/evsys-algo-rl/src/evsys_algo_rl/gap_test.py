@@ -47,7 +47,7 @@ class GapTest:
 
     Args:
         level: the largest probability of an alarm over the whole run, if the null hypothesis is true.
-        margin: growth of the tolerated gap; rounded up to a whole cell.
+        margin: tolerated growth of the gap; rounded up to a whole cell.
     """
 
     def __init__(self, level: float, margin: float = 0.0) -> None:

@@ -122,7 +122,7 @@ def test_a_service_that_cant_be_asked_just_now_says_nothing_of_the_file(error):
 def test_a_tokenizer_that_isnt_here_is_told_with_what_to_name_in_its_place():
     with pytest.raises(ConfigError, match=r"its tokenizer is needed") as told:
         look(role(), ModelSpec(name="none/such"))
-    assert "such as the model that is trained" in told.value.problems[0].hint
+    assert "such as the trained model" in told.value.problems[0].hint
 
 
 def test_too_few_logprobs_are_a_failure(tmp_path: Path):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_TASKS", "SECONDS", "GraderCheck", "GraderFault", "VerifierCheck", "check_grader"]
 
 MOST_TASKS = 32
-"""Tasks of a tried benchmark, drawn by the seed, some of each verifier."""
+"""Number of tasks of a benchmark to try, drawn by the seed, some of each verifier."""
 
 SECONDS = 10.0
 """Longest time for one benchmark."""

@@ -204,7 +204,7 @@ class _Arms:
         self._without_record(arm, RunResult(status="cancelled", run_id=run_id_of(arm), stop_reason=reason))
 
     def _left(self, arm: ArmConfig) -> RunResult:
-        """The result of an cancelled arm, or never begun."""
+        """The result of an arm that was cancelled or never begun."""
         run_id = run_id_of(arm)
         recorded = self.session.results.get(run_id)
         if recorded is not None and recorded.run is not None:

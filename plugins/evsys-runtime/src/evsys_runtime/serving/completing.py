@@ -40,7 +40,7 @@ class Exchange:
         request: what was asked.
         prompt: the tokens that the model saw.
         choices: the answers, with the sampler's own tokens and logprobs.
-        scope: the variable parts of the asked path.
+        scope: the variable parts of the requested path.
         headers: those of the request, names in lower case, without the key.
         id: of the answer, as the client sees it.
     """

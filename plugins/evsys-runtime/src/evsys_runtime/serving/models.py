@@ -38,7 +38,7 @@ class ServedModel:
 
 
 class Catalogue(Protocol):
-    """Finds models. `scope` has the variable parts of the asked path, so that each may have its own models."""
+    """Finds models. `scope` has the variable parts of the requested path, so that each may have its own models."""
 
     async def find(self, name: str, scope: Mapping[str, str]) -> ServedModel | None:
         """The model of this name, None where there is none."""

@@ -211,7 +211,7 @@ def test_equal_runs_that_differ_as_much_as_the_arms_do_are_a_warning():
     assert verdict == "SUPPORTED"
     assert warning == (
         "confirmation: equal runs of base fall 0.875 apart, and a differs by +0.438: the next run may differ; "
-        "4 training runs of each recipe tell"
+        "4 training runs of each recipe would decide"
     )
 
 

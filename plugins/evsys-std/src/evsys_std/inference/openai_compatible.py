@@ -164,8 +164,8 @@ class OpenAICompatible:
             echo = read_echo(answered, len(tokens))
         except UnreadableAnswerError as exc:
             raise BackendError(
-                f"{self.name} ({config.model}): {public_address(config.base_url)} doesn't say how likely given tokens "
-                f"are: {exc}",
+                f"{self.name} ({config.model}): {public_address(config.base_url)} doesn't return logprobs of given tokens: "
+                f"{exc}",
                 hint="it takes a service whose /completions honours `echo` with `logprobs`, as vLLM, SGLang and evsys serve do",
                 plugin=self.name,
             ) from exc
