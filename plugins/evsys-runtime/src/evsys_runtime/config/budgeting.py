@@ -44,13 +44,13 @@ def budget_warnings(
 
 
 def runs_to_confirm(experiment: ExperimentConfig) -> tuple[int, int]:
-    """How many runs a winner is trained by anew, and how many score it once more, when it is confirmed."""
+    """How many runs a winner is retrained in, and how many evaluate it again, when it is confirmed."""
     seeds = 0 if experiment.confirm is None else experiment.confirm.expected_seeds
     return seeds, 0 if seeds else experiment.confirming_repeats
 
 
 def first_arm_warnings(experiment: ExperimentConfig, shortest: RunConfig) -> Iterator[str]:
-    """What to warn of where a search can't propose its first arm, since the confirmation of a winner isn't paid for beside it."""
+    """What to warn of where a search can't propose its first arm, since the confirmation of a winner isn't paid for alongside it."""
     budget, (anew, scored) = experiment.budget, runs_to_confirm(experiment)
     if budget is None:
         return

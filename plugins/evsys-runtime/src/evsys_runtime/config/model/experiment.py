@@ -145,7 +145,7 @@ FEWEST_SEEDS, SEEDS_BY_DEFAULT, MOST_SEEDS = 3, 4, 8
 
 @attrs.frozen(kw_only=True)
 class ConfirmConfig:
-    """Tries the winner and the baseline once more, so that luck in choosing it doesn't count."""
+    """Tries the winner and the baseline again, so that luck in choosing it doesn't count."""
 
     seeds: int | None = key(
         "Number of fresh seeds to retrain both with; 0 evaluates the trained models again. By default 3 to 8, as many as show the "
@@ -299,5 +299,5 @@ class ExperimentConfig:
 
     @property
     def confirming_repeats(self) -> int:
-        """The repeats at which a winner is tried once more: fresh ones, or each that was trained; 0 where none is."""
+        """The repeats at which a winner is tried again: fresh ones, or each that was trained; 0 where none is."""
         return 0 if self.confirm is None else self.confirm.expected_seeds or self.n_repeats

@@ -1,4 +1,4 @@
-"""The verdict where a winner was tried once more: its fresh runs decide, and nothing else."""
+"""The verdict where a winner was tried again: its fresh runs decide, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Confirming", "confirmed_verdict", "tried_how"]
 
 @attrs.frozen(kw_only=True)
 class Confirming:
-    """What is asked once more: the question on the entry that decides, and how many runs of whom were planned.
+    """What is asked again: the question on the entry that decides, and how many runs of whom were planned.
 
     `seeds_reason` is why there are so many seeds, None where the file gives their number.
     """
@@ -48,7 +48,7 @@ def confirmed_verdict(
         confirming: what was asked.
         confirmed: what came of it.
         compared: the statistics behind it.
-        others: the first comparisons of the arms that weren't tried once more.
+        others: the first comparisons of the arms that weren't tried again.
     """
     again, baseline = confirmed.comparison, confirming.question.baseline
     chosen = f"{again.arm} was the best of {len(others) + 1} arms"

@@ -147,7 +147,7 @@ def confirmed_line(conclusion: Conclusion) -> str | None:
     each = f" with {seeds} seed{'s' * (seeds != 1)}" if seeds else ""
     why = "" if confirmed.seeds_reason is None else f" ({confirmed.seeds_reason})"
     if conclusion.baseline == BASE_MODEL:
-        return f"{arm} {how}{each}{why}, beside untrained weights: {said}"
+        return f"{arm} {how}{each}{why}, compared with untrained weights: {said}"
     return f"{arm} and {conclusion.baseline} {how}{f'{each} each' if each else ''}{why}: {said}"
 
 
@@ -233,14 +233,14 @@ def conclusion_markdown(  # noqa: C901, PLR0915 - the parts of a page, in order
         lines.append("")
     if conclusion.checkpoints:
         lines += [
-            "Of the models that were trained, and not of what their recipes would give the next time:",
+            "For the trained models, not for another run of their recipes:",
             "",
         ]
         lines += [*_list([comparison_sentence(conclusion, c) for c in conclusion.checkpoints]), ""]
     if (expected := expected_line(conclusion)) is not None:
         lines += [f"{expected}.", ""]
     if conclusion.confirmed is not None:
-        lines += [f"The winner once more, which decides: {confirmed_line(conclusion)}.", ""]
+        lines += [f"Confirmation runs, which decide: {confirmed_line(conclusion)}.", ""]
     if conclusion.noise_floor is not None:
         lines += [f"{noise_line(conclusion.noise_floor)}.", ""]
     if conclusion.without_flagged is not None:
@@ -264,7 +264,7 @@ def conclusion_markdown(  # noqa: C901, PLR0915 - the parts of a page, in order
     if conclusion.best_arm:
         lines += [f"Best arm by its own score: `{conclusion.best_arm}`.", ""]
     if conclusion.settle:
-        lines += [f"What would settle it: {conclusion.settle}.", ""]
+        lines += [f"To settle it: {conclusion.settle}.", ""]
     if prose:
         lines += [prose.strip(), ""]
     if plots:
