@@ -57,7 +57,7 @@ class MetadataConfig:
         "An arm's name, or `base_model`: the untrained model, scored at step 0.", "base_model"
     )
     claim: Literal["better", "no_worse", "equal", "worse"] = key(
-        "What is claimed of the arms: better or worse by more than `margin`, no worse by `margin` or more, "
+        "Claim about the arms: better or worse by more than `margin`, not worse by `margin` or more, "
         "or equal within `margin`.",
         "better",
     )
