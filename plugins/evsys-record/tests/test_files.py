@@ -305,7 +305,7 @@ def test_a_pipe_or_a_device_in_a_record_is_refused_at_once(tmp_path, read, kind)
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero")
-    with pytest.raises(StoreError, match="it is no regular file"):
+    with pytest.raises(StoreError, match="it is not a regular file"):
         read(path)
 
 

@@ -142,7 +142,7 @@ class InferenceClientConformance(PluginConformance):
         Skipped for one that doesn't offer it.
         """
         if not isinstance(plugin, SupportsPromptLogprobs):
-            pytest.skip("it has no prompt_logprobs, so it is no teacher")
+            pytest.skip("it has no prompt_logprobs, so it is not a teacher")
         tokens = [104, 105, 33, 104]
         found: object = run(plugin.prompt_logprobs(tokens))
         told = list(found.logprobs or ()) if isinstance(found, Completion) else []

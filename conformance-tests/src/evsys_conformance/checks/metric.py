@@ -142,7 +142,7 @@ class MetricConformance(PluginConformance):
 
     @check()
     def test_stays_in_its_value_range(self, plugin: Any, measure: Compute, samples: int) -> None:
-        """Where it declares a `value_range`, no tasks have a value outside; "rewards" is the range of those."""
+        """If it declares a `value_range`, no tasks have a value outside; "rewards" is the range of those."""
         bounds = declared(plugin, "value_range")
         if bounds is None:
             pytest.skip("declares no value_range")
@@ -152,7 +152,7 @@ class MetricConformance(PluginConformance):
             low, high = math.nan, math.nan
         require(
             low <= high,
-            "its value_range is no range",
+            "its value_range is not a range",
             seen=bounds,
             wanted="(lowest, highest), or 'rewards'",
         )

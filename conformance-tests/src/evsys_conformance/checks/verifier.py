@@ -138,7 +138,7 @@ class VerifierConformance(PluginConformance):
         numbers = isinstance(bounds, tuple | list) and all(isinstance(end, int | float) for end in bounds)
         require(
             numbers and len(bounds) == 2 and bounds[0] <= bounds[1],
-            "its reward_range is no range",
+            "its reward_range is not a range",
             seen=bounds,
             wanted=_DECLARE,
         )

@@ -54,7 +54,7 @@ class SupportsReuse(Protocol):
     blocking: bool
     """True if it computes so long that it is called in a thread."""
     warnings: Iterable[str]
-    """Texts that are reported with the results."""
+    """Texts reported with the results."""
     reward_range: tuple[float, float]
     """The least and the largest reward of a verifier."""
 

@@ -33,7 +33,7 @@ class SupportsLora(Protocol):
     """Names what is trained of the model."""
 
     def lora(self) -> LoraSpec:
-        """The matrices that are trained, and their rank."""
+        """The trained matrices, and their rank."""
 
 
 @runtime_checkable

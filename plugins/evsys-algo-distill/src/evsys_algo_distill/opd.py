@@ -86,7 +86,7 @@ class OPD(Distillation):
         return int(self.config.group_size)
 
     def teacher_limit(self, ctx: RunContext) -> int | None:
-        """The teacher's own context counts, too."""
+        """The teacher's own context counts as well."""
         limits = (self.longest_sequence(ctx), declared(ctx.clients.teacher, "max_length"))
         return min((limit for limit in limits if limit is not None), default=None)
 

@@ -52,11 +52,9 @@ class OPDParams(DistillationParams, RolloutParams):
     group_size: int = option(4, "Answers to each prompt, or rollouts of each task.", ge=1, source=COOKBOOK)
     rollouts: bool = option(
         False,
-        "Rows are tasks, as `rl` takes them: an agent works on each, and the student learns from what it said in every turn.",
+        "Rows are tasks, as for `rl`: an agent works on each, and the student learns from its output in every turn.",
     )
-    kl_coef: float = option(
-        1.0, "What the difference of logprobs is multiplied with.", gt=0, source=ON_POLICY
-    )
+    kl_coef: float = option(1.0, "Factor of the difference of logprobs.", gt=0, source=ON_POLICY)
 
     def __attrs_post_init__(self) -> None:
         DistillationParams.__attrs_post_init__(self)

@@ -185,10 +185,10 @@ def write_json(path: Path, obj: Any) -> None:
 
 
 def open_to_read(path: Path) -> BufferedReader:
-    """Open a file that somebody else may have prepared: nothing waits for a pipe that nobody writes to, or reads a device without end.
+    """Open a file that someone else may have prepared: nothing waits for a pipe that no one writes to, or reads a device without end.
 
     Raises:
-        StoreError: it can't be opened, or is no regular file.
+        StoreError: it can't be opened, or is not a regular file.
     """
     with storing(path, "read"):
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -197,7 +197,7 @@ def open_to_read(path: Path) -> BufferedReader:
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             if not stat.S_ISREG(mode):
-                raise StoreError(f"can't read {path}: it is no regular file", path=str(path))
+                raise StoreError(f"can't read {path}: it is not a regular file", path=str(path))
             return os.fdopen(descriptor, "rb")
         except BaseException:
             os.close(descriptor)

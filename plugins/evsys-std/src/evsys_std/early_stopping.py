@@ -117,7 +117,7 @@ class EarlyStopping:
             self._values[step] = float(value)
 
     def _note_known(self, ctx: RunContext) -> None:
-        """Take the scores that nobody told of: those of an earlier attempt, and those that another arm had made."""
+        """Take the scores that no one told of: those of an earlier attempt, and those that another arm had made."""
         for evaluation in declared(ctx.evaluate, "results", ()):
             if evaluation.step not in self._values:
                 self._note_scores(evaluation)

@@ -58,7 +58,7 @@ def _same_as_on_disk(section: Section, folder: Path, lines: list[Tree]) -> None:
     try:
         verdict = read_json(folder / "conclusion.json")["verdict"]
     except (StoreError, KeyError):
-        return  # it goes on, was resumed, or is damaged, which an audit of its own reports
+        return  # it continues, was resumed, or is damaged, which an audit of its own reports
     look = lines[-1].get("look")
     if lines[-1]["state"] == "concluded" and look is not None:
         section.same(f"verdict of {folder.name}", verdict, look["verdict"])

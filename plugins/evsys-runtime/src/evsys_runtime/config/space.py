@@ -22,7 +22,7 @@ __all__ = ["Space", "lies_on"]
 class Space:
     """What a search chooses from: `axes`, in an order in which each comes behind those that its conditions read.
 
-    `base` stands at `place`; `given` are the axes as the file has them, by path.
+    `base` is at `place`; `given` are the axes as the file has them, by path.
     """
 
     axes: tuple[SearchAxis, ...]
@@ -39,7 +39,7 @@ class Space:
         return Namer(list(self.given.values()), self.base, self.template, self.document, Report())
 
     def wrong(self, values: Mapping[str, Any]) -> str | None:
-        """Why values are no arm of this space; None where they are one."""
+        """Why values are not an arm of this space; None where they are one."""
         for path in values:
             if all(axis.path != path for axis in self.axes):
                 return f"there is no axis {path!r}"

@@ -34,7 +34,7 @@ class Oracle:
 
 
 async def oracle_of(verifier: BoundVerifier, expected: Any) -> Oracle | None:
-    """The right answer of a task with this verifier; None where nobody knows one. What `oracle` raises passes through."""
+    """The right answer of a task with this verifier; None where no one knows one. What `oracle` raises passes through."""
     own = declared(verifier.call, "oracle")
     if callable(own):
         said = await _told(own, expected, verifier.params)

@@ -160,7 +160,7 @@ def _params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _weights(trained: Trained | None, snapshot: SamplingClient | None, registry: Registry) -> dict[str, Any]:
     if trained is None or snapshot is None:
-        raise PluginError("there are no weights to tell apart")
+        raise PluginError("there are no weights to compare")
     content = declared(snapshot, "digest")
     return {
         "base": trained.model.name,

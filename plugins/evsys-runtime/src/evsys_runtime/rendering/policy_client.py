@@ -112,7 +112,7 @@ class PolicyClient:
 
 
 def sampling_cost(client: SamplingClient, prompt_tokens: int, completion_tokens: int) -> float | None:
-    """US dollars of a sample: 0 where the client is free, else what it says; None where nobody knows."""
+    """US dollars of a sample: 0 where the client is free, else what it says; None where no one knows."""
     if declared(client, "free", False):
         return 0.0
     cost = declared(client, "sampling_cost")

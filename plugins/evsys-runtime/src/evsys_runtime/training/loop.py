@@ -278,7 +278,7 @@ class TrainingLoop:
         return self._may_be_selected(step) and not (every and step % every == 0) and step != self._limit
 
     def _may_be_selected(self, step: int) -> bool:
-        """True for weights that are scored to select a checkpoint, so that they can be loaded again."""
+        """True for weights scored to select a checkpoint, so that they can be loaded again."""
         selects = declared(self.ctx.evaluate, "selects")
         return selects is not None and selects(step)
 

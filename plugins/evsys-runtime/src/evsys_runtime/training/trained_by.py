@@ -29,7 +29,7 @@ def capabilities_of(ctx: RunContext) -> frozenset[str]:
 
 
 def training_cost(client: TrainingClient, tokens: int) -> float | None:
-    """US dollars of a training: 0 where the client is free, else what it says; None where nobody knows."""
+    """US dollars of a training: 0 where the client is free, else what it says; None where no one knows."""
     if declared(client, "free", False):
         return 0.0
     cost = declared(client, "training_cost")

@@ -260,7 +260,7 @@ def _rendering_key(data: str, arm: ArmConfig, algorithm: Any) -> Hashable:
 
 
 def _kept(algorithm: Any, lengths: list[int], dropped: dict[str, int]) -> _Rows:
-    """Rows that are kept out of the training aren't passed; which ones is drawn, so their tokens are those of the mean row."""
+    """Rows kept out of the training aren't passed; which ones is drawn, so their tokens are those of the mean row."""
     trained = declared(algorithm, "rows_trained", lambda rows: rows)(len(lengths))
     tokens = sum(lengths)
     if trained != len(lengths):

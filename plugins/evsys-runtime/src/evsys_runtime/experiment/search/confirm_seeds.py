@@ -32,7 +32,7 @@ def confirm_seeds(
         question: what the confirmation asks, at its level.
         winner: how the winner did against the baseline.
         deviation: how far runs of similar recipes differ; None where that isn't on record.
-        sides: 2 if the baseline is trained, too, else 1.
+        sides: 2 if the baseline is trained as well, else 1.
         tasks: of the entry that decides.
         affordable: whether the budget pays for so many seeds.
     """

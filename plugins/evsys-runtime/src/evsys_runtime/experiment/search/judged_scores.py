@@ -15,7 +15,7 @@ JUDGED = "search.jsonl"
 
 @attrs.frozen(kw_only=True)
 class JudgedScore:
-    """A score in the training of arm `n`, of which more is better, None where it is no number; and whether the arm went on."""
+    """A score in the training of arm `n`, of which more is better, None where it is not a number; and whether the arm continued."""
 
     n: int
     run_id: str
