@@ -150,7 +150,8 @@ class LookSeries:
     this look may spend. `scorings` is more than 1 if a run was ended by what it scored: it could have ended at any of them, so the level
     is divided by their number. `tested` is false if there was nothing to test, and `complete` if every planned run has a score; a look that
     tested nothing, or that the same experiment completed later, spends nothing. `rebuilt`: the project's ledger of looks was missing once and was
-    made again from the experiments on record, so looks of deleted ones aren't known.
+    made again from the experiments on record, so looks of deleted ones aren't known. `similar` counts the looks of other experiments at similar
+    questions: on the same tasks, by another metric, claim, baseline or lever. They spend nothing of the level.
     """
 
     number: int
@@ -166,6 +167,7 @@ class LookSeries:
     complete: bool = True
     earlier: tuple[Look, ...] = ()
     rebuilt: bool = False
+    similar: int = 0
 
 
 @attrs.frozen(kw_only=True)

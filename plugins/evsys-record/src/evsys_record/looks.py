@@ -47,14 +47,19 @@ class Ledger:
         return cls(asked=tuple(_joined(_on_record(index, key), ledger, key)))
 
     @classmethod
-    def left(cls, experiments: Path, key: str) -> Ledger:
+    def left(cls, experiments: Path) -> Ledger:
         """What the ledger of a folder without experiments has."""
-        return cls(asked=tuple(_joined((), LookLedger(experiments), key)))
+        return cls(asked=tuple(_joined((), LookLedger(experiments), None)))
 
     def looks_at(self, question: AskedQuestion, *, apart_from: str | None = None) -> tuple[Look, ...]:
         """All looks at a question, the oldest first, apart from those of one experiment."""
         found = (each for each in self.asked if each.experiment_id != apart_from)
         return tuple(look for each in found if each.question.is_same(question) for look in each.looks)
+
+    def looks_like(self, question: AskedQuestion, *, apart_from: str) -> int:
+        """How many looks other experiments took at similar questions."""
+        found = (each for each in self.asked if each.experiment_id != apart_from)
+        return sum(len(each.looks) for each in found if each.question.is_similar(question))
 
     def series_of(self, experiment_id: str) -> tuple[Look, ...]:
         """All looks at the question of an experiment, the oldest first; none if it took none itself."""
@@ -97,18 +102,24 @@ def _on_record(index: Index, key: str | None) -> Iterator[Asked]:
 def _joined(on_record: Iterable[Asked], ledger: LookLedger, key: str | None) -> list[Asked]:
     """The looks by the records, and those that the ledger alone has: of deleted experiments, and of conclusions that are gone."""
     found = {each.experiment_id: each for each in on_record}
+    changed = []
     for experiment, looks in ledger.looks().items():
         if not looks or key not in (None, looks[-1][0].question.key):
             continue
         line, own = looks[-1][0], found.get(experiment)
-        if own is None or len(own.looks) < len(looks):
-            found[experiment] = Asked(
-                experiment_id=experiment,
-                question=line.question,
-                finished=line.time if own is None else own.finished,
-                looks=tuple(look for _, look in looks),
-            )
-    return sorted(found.values(), key=lambda each: (not each.finished, each.finished, each.experiment_id))
+        there = Asked(
+            experiment_id=experiment,
+            question=line.question,
+            finished=line.time if own is None else own.finished,
+            looks=tuple(look for _, look in looks),
+        )
+        if own is not None and own.question.key != line.question.key:
+            changed.append(there)  # one of the two was edited, so it is a look at both questions
+        elif own is None or len(own.looks) < len(looks):
+            found[experiment] = there
+    return sorted(
+        [*found.values(), *changed], key=lambda each: (not each.finished, each.finished, each.experiment_id)
+    )
 
 
 def missing_from(ledger: LookLedger, index: Index, *, apart_from: str) -> list[LedgerLine]:

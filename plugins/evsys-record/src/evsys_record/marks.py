@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 __all__ = [
     "DISQUALIFYING",
     "HACKING_SUSPECTED",
+    "LEDGER_REBUILT",
     "concluded_labels",
     "disqualifying",
     "labels",
     "marks_of",
+    "similar_label",
     "with_marks",
 ]
 
+
+LEDGER_REBUILT = "ledger of looks rebuilt"
+"""The label of a conclusion before which the ledger was missing."""
 
 HACKING_SUSPECTED = "reward_hacking_suspected"
 """The key of `extra` in a conclusion that names the runs whose guard raised an alarm."""
@@ -46,8 +51,14 @@ def concluded_labels(conclusion: Conclusion) -> tuple[str, ...]:
     }
     if series is not None and series.tested:
         found[f"look {series.number}"] = series.number > 1
-        found["ledger of looks rebuilt"] = series.rebuilt
+        found[similar_label(series.similar)] = series.similar > 0
+        found[LEDGER_REBUILT] = series.rebuilt
     return tuple(label for label, there in found.items() if there)
+
+
+def similar_label(looks: int) -> str:
+    """The label of a conclusion before which so many looks were taken at similar questions."""
+    return f"{looks} look{'s' * (looks != 1)} at similar questions"
 
 
 def disqualifying(marks: Iterable[Mark]) -> frozenset[MarkKind]:
@@ -101,9 +112,17 @@ def _marks(past: PastExperiment) -> Iterator[Mark]:
     if past.question_changed:
         says = f"the question changed after results were known: {', '.join(past.question_changed)}"
         yield Mark(kind="question_changed", label="question changed after results", says=says)
+    yield from _looks(past)
+
+
+def _looks(past: PastExperiment) -> Iterator[Mark]:
+    """The marks that follow from the looks before it."""
     if past.look is not None and past.look.of > 1:
         place = f"look {past.look.number} of {past.look.of}"
         yield Mark(kind="look", label=place, says=f"it is {place} at its question, which share one level")
+    if past.similar_looks:
+        says = f"{past.similar_looks} earlier looks had the same tasks, with another metric, claim, baseline or lever, and aren't corrected for"
+        yield Mark(kind="similar_looks", label=similar_label(past.similar_looks), says=says)
     if past.ledger_rebuilt:
         says = "the ledger of looks had been missing when it concluded, so looks of deleted experiments weren't counted"
-        yield Mark(kind="ledger_rebuilt", label="ledger of looks rebuilt", says=says)
+        yield Mark(kind="ledger_rebuilt", label=LEDGER_REBUILT, says=says)

@@ -45,6 +45,7 @@ MarkKind = Literal[
     "reward_hacking",
     "question_changed",
     "look",
+    "similar_looks",
     "ledger_rebuilt",
 ]
 
@@ -85,7 +86,7 @@ class PastExperiment:
 
     `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
     `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict: `checkpoint` or `recipe`), `edited`
-    (conclusion.json is no longer what the run wrote), and `audit_differs` (checks of the saved audit that differ), and `ledger_rebuilt` (the ledger of looks had been missing). `look` is its place among all looks at its question; None if it tested nothing.
+    (conclusion.json is no longer what the run wrote), and `audit_differs` (checks of the saved audit that differ), `ledger_rebuilt` (the ledger of looks had been missing), and `similar_looks` (how many looks at similar questions came before). `look` is its place among all looks at its question; None if it tested nothing.
     """
 
     experiment_id: str
@@ -142,6 +143,7 @@ class PastExperiment:
     look: LookPlace | None = None
     audit_differs: int = 0
     ledger_rebuilt: bool = False
+    similar_looks: int = 0
     marks: tuple[Mark, ...] = ()
     problem: str | None = None
 

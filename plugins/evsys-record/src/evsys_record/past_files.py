@@ -178,6 +178,7 @@ def _experiment(folder: Path) -> ReadExperiment:
         edited=bool(conclusion) and is_edited(folder, facts),
         audit_differs=saved_differences(folder, facts),
         ledger_rebuilt=bool((conclusion.get("looks") or {}).get("rebuilt")),
+        similar_looks=int((conclusion.get("looks") or {}).get("similar") or 0),
     )
     said = (
         *(past.experiment_id, past.name, past.description, past.hypothesis, *past.tags, past.metric),

@@ -77,11 +77,11 @@ class AskedQuestion:
         """Whether both are one question: the same key, a lever in common, and at least half of the smaller set of tasks."""
         if self.key != other.key or not self.asserted & other.asserted:
             return False
-        if self.entry_hash is not None and self.entry_hash == other.entry_hash:
-            return True
-        if self.contents is None or other.contents is None:
-            return False
-        return share_in_common(self.contents, other.contents) >= ALIKE
+        return _same_tasks(self, other)
+
+    def is_similar(self, other: AskedQuestion) -> bool:
+        """Whether the other is another question on the same tasks: by another metric, claim, baseline or lever."""
+        return self.simulated == other.simulated and not self.is_same(other) and _same_tasks(self, other)
 
 
 @attrs.frozen(kw_only=True)
@@ -95,11 +95,15 @@ class ScoredEntry:
 
     def is_same(self, other: ScoredEntry) -> bool:
         """Whether both have the same tasks, by `ALIKE`."""
-        if self.entry_hash is not None and self.entry_hash == other.entry_hash:
-            return True
-        if self.contents is None or other.contents is None:
-            return False
-        return share_in_common(self.contents, other.contents) >= ALIKE
+        return _same_tasks(self, other)
+
+
+def _same_tasks[T: (AskedQuestion, ScoredEntry)](one: T, other: T) -> bool:
+    if one.entry_hash is not None and one.entry_hash == other.entry_hash:
+        return True
+    if one.contents is None or other.contents is None:
+        return False
+    return share_in_common(one.contents, other.contents) >= ALIKE
 
 
 def scored_entries(facts: Tree) -> Iterator[ScoredEntry]:

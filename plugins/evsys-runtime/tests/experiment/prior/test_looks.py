@@ -12,12 +12,13 @@ from evsys_record.files import read_json, write_json
 from evsys_record.history import past_experiment
 from evsys_record.index import Index
 from evsys_record.look_ledger import LedgerLine, LookLedger
-from evsys_record.marks import labels
+from evsys_record.marks import concluded_labels, labels
 from evsys_record.questions import AskedQuestion
 from evsys_runtime.audit.auditing import audit_experiment
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment import conclusion as concluding
 from evsys_runtime.experiment.result_schemas import validate_result
+from evsys_runtime.experiment.verdict.prose import verdict_line
 from evsys_stats.alpha_spending import FIRST_SHARE, level_of_look
 
 METADATA = """
@@ -323,10 +324,38 @@ def test_a_ledger_that_was_deleted_is_made_again_from_the_records_with_a_mark_th
     conclusion = second.run().conclusion
     assert (conclusion.looks.number, conclusion.looks.rebuilt) == (2, True)
     assert any("ledger of looks was missing" in warning for warning in conclusion.warnings)
+    assert "(ledger of looks rebuilt)" in verdict_line(conclusion)
     assert looked(project, extra="\nbase_seed: 2\n").rebuilt
     with Index(experiment.record.directory.parent) as index:
         past = past_experiment(index, second.record.experiment_id)
     assert "ledger of looks rebuilt" in labels(past.marks)
+
+
+ANOTHER_METRIC = ("success_metric: val.mean_reward", "success_metric: val.pass_rate")
+ANOTHER_CLAIM = ("hypothesis: it learns", "hypothesis: it learns\n  claim: no_worse\n  margin: 0.5")
+
+
+@pytest.mark.parametrize("change", [ANOTHER_METRIC, ANOTHER_CLAIM], ids=["metric", "claim"])
+def test_a_look_at_a_similar_question_is_a_mark_wherever_the_verdict_is(project, change):
+    project.experiment(metadata=METADATA).run()
+    second = project.experiment(metadata=METADATA.replace(*change), extra="\nbase_seed: 1\n")
+    conclusion = second.run().conclusion
+    assert (conclusion.looks.number, conclusion.looks.similar) == (1, 1)
+    assert "1 look at similar questions" in verdict_line(conclusion)
+    assert any("1 look at similar questions came before" in warning for warning in conclusion.warnings)
+    assert "1 look at similar questions" in concluded_labels(conclusion)
+    with Index(second.record.directory.parent) as index:
+        past = past_experiment(index, second.record.experiment_id)
+    assert "1 look at similar questions" in labels(past.marks)
+
+
+def test_looks_on_other_tasks_are_not_similar(project):
+    project.experiment(metadata=METADATA).run()
+    project.tasks(
+        [(f"u{i:02d}", f"write {'abcdefgh'[i % 8]} after {i}", "abcdefgh"[i % 8]) for i in range(40)]
+    )
+    series = looked(project, ANOTHER_METRIC, extra="\nbase_seed: 1\n")
+    assert (series.number, series.similar) == (1, 0)
 
 
 def test_two_experiments_that_conclude_at_once_get_a_look_each(project):

@@ -69,17 +69,16 @@ def looked_up(
         return []
 
 
-def ledger_of(index: Index | None, experiments: Path, key: str, tell: Callable[[str], None]) -> Ledger:
-    """The looks at questions with a key; none if they can't be read, which is reported.
+def ledger_of(index: Index | None, experiments: Path, tell: Callable[[str], None]) -> Ledger:
+    """The looks at all questions; none if they can't be read, which is reported.
 
     Args:
         index: of the experiments on record; None where there are none, and the ledger alone is left.
         experiments: the folder of all experiments.
-        key: of the questions.
         tell: gets why they can't be read.
     """
     try:
-        return Ledger.left(experiments, key) if index is None else Ledger.of(index, key)
+        return Ledger.left(experiments) if index is None else Ledger.of(index)
     except (StoreError, sqlite3.Error) as exc:
         tell(f"earlier looks at this question can't be counted: {exc}")
         return Ledger(asked=())

@@ -91,7 +91,8 @@ def _series(
 ) -> LookSeries:
     record, own = session.record, session.record.experiment_id
     tell, experiments = session.warnings.append, session.record.directory.parent
-    others = ledger_of(index, experiments, question.key, tell).looks_at(question, apart_from=own)
+    known = ledger_of(index, experiments, tell)
+    others = known.looks_at(question, apart_from=own)
     of_record = complete_looks(own, list(set_aside(record.directory)))
     of_ledger = tuple(
         look
@@ -112,6 +113,7 @@ def _series(
         scorings=scorings,
         earlier=looks,
         rebuilt=ledger.rebuilt is not None,
+        similar=known.looks_like(question, apart_from=own),
     )
 
 

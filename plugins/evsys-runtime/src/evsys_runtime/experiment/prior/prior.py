@@ -10,6 +10,7 @@ import attrs
 from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor, RunDeviation
 from evsys_record.evaluations import evaluations_beside
 from evsys_record.look_ledger import LedgerLine
+from evsys_record.marks import similar_label
 from evsys_record.text import listed
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.lineage.experiments import looks_before, when_asked
@@ -73,6 +74,11 @@ class KnownBefore:
         yield from self.spent_tests
         if any(each.rebuilt for each in self.series.values()):
             yield _REBUILT
+        similar = max((each.similar for each in self.series.values()), default=0)
+        if similar:
+            yield (
+                f"{similar_label(similar)} came before, on the same tasks by another metric, claim, baseline or lever: the level isn't corrected for them"
+            )
         if self.changed:
             yield (
                 f"the question was changed after the results of {self.changed_since} were there: {'; '.join(self.changed)}"

@@ -17,7 +17,7 @@ from evsys.types import (
     LookSeries,
     NoiseFloor,
 )
-from evsys_record.marks import HACKING_SUSPECTED
+from evsys_record.marks import HACKING_SUSPECTED, LEDGER_REBUILT, similar_label
 from evsys_record.text import listed, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
@@ -63,11 +63,17 @@ def verdict_line(conclusion: Conclusion) -> str:
 
 
 def _look(conclusion: Conclusion) -> str:
-    """Which look at the question a verdict follows from, unless it is the only one."""
+    """Which look at the question a verdict follows from, unless it is the only one, and what isn't corrected for."""
     series = conclusion.looks
-    if series is None or not series.tested or series.number == 1:
+    if series is None or not series.tested:
         return ""
-    return f" (look {series.number} at this question, level {series.level:.2g} of {series.alpha:g})"
+    place = f"look {series.number} at this question, level {series.level:.2g} of {series.alpha:g}"
+    found = {
+        place: series.number > 1,
+        similar_label(series.similar): series.similar > 0,
+        LEDGER_REBUILT: series.rebuilt,
+    }
+    return "".join(f" ({remark})" for remark, there in found.items() if there)
 
 
 def _subject(conclusion: Conclusion) -> str:
