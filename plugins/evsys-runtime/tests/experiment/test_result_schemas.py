@@ -21,6 +21,7 @@ from evsys_record.attempts import Attempt
 from evsys_record.audits import AuditCheck, audit_of
 from evsys_record.citations import Retracting
 from evsys_record.differing import Difference
+from evsys_record.events import Event
 from evsys_record.lookups import Lookup, Lookups
 from evsys_record.past import (
     History,
@@ -35,6 +36,7 @@ from evsys_record.past import (
     Unreadable,
 )
 from evsys_record.result_trees import read_as, result_tree
+from evsys_record.waited import Waited
 from evsys_runtime.data.contamination import (
     BenchmarkCheck,
     DataCheck,
@@ -207,6 +209,21 @@ EXAMPLES = {
             AuditCheck(part="verdict", about="experiment", name="verdict", state="unchecked", detail="d"),
         ],
     ),
+    "wait": Waited(
+        experiment_id="e",
+        status="running",
+        reason="event",
+        cursor=2,
+        exit_code=0,
+        event=Event(
+            seq=2,
+            at="2026-01-01T00:00:00Z",
+            event="run.started",
+            run="a-s0",
+            attempt=1,
+            facts={"total_steps": 9},
+        ),
+    ),
     "why": Why(
         experiment_id="e",
         arm=None,
@@ -331,6 +348,7 @@ def paths(tree, path=()):
         "clusters",
         "breakdown",
         "extra",
+        "facts",
         "test_looks",
         "ingredients",
         "nearest",
