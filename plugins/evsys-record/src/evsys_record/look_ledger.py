@@ -76,8 +76,8 @@ class LookLedger:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file."""
-        return self.path.exists()
+        """Whether there is a file with lines; an emptied one is as good as none."""
+        return self.path.exists() and self.path.stat().st_size > 0
 
     @property
     def lines(self) -> Sequence[LedgerLine]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -316,10 +317,13 @@ def test_deleting_a_conclusion_that_was_set_aside_deletes_no_look(project):
     assert looked(project, extra="\nbase_seed: 2\n").number == 3
 
 
-def test_a_ledger_that_was_deleted_is_made_again_from_the_records_with_a_mark_that_stays(project):
+@pytest.mark.parametrize(
+    "lose", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["deleted", "emptied"]
+)
+def test_a_ledger_that_was_lost_is_made_again_from_the_records_with_a_mark_that_stays(project, lose):
     experiment = project.experiment(metadata=METADATA)
     experiment.run()
-    ledger_of(project).unlink()
+    lose(ledger_of(project))
     second = project.experiment(metadata=METADATA, extra="\nbase_seed: 1\n")
     conclusion = second.run().conclusion
     assert (conclusion.looks.number, conclusion.looks.rebuilt) == (2, True)
