@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,43 @@ def documents() -> Iterable[str]:
     """The pages that people write; those of the kinds are generated from docstrings and messages."""
     for path in PAGES:
         yield prose_of(path.read_text(encoding="utf-8"))
+
+
+def trees() -> Iterator[ast.Module]:
+    """The modules of all distributions, without their tests and examples."""
+    for folder in (
+        ROOT / "core",
+        ROOT / "evsys-cli",
+        ROOT / "conformance-tests",
+        *(ROOT / "plugins").iterdir(),
+    ):
+        for path in sorted((folder / "src").rglob("*.py")):
+            yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def docstrings() -> Iterable[str]:
+    """Of modules, classes, functions and constants."""
+    for tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                yield prose_of(str(node.value.value))
+
+
+def messages() -> Iterable[str]:
+    """Texts of three words and more that aren't docstrings: messages, hints, help. Values in them are an x."""
+    for tree in trees():
+        inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                inside |= {id(part) for part in ast.walk(node)}
+                parts = (part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+                yield from _words("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+                yield from _words(node.value)
+
+
+def _words(text: str) -> Iterable[str]:
+    return [prose_of(text)] if len(text.split()) >= 3 else []
 
 
 PAGES = [
@@ -48,6 +86,42 @@ SOURCES = [
             ", too": 0.5,
             "that is": 17.5,
             "is no": 2,
+        },
+    ),
+    Source(
+        "docstrings",
+        docstrings,
+        {
+            "tell, told": 18.5,
+            "go on": 0.5,
+            "stands": 3.5,
+            "Where ...": 6,
+            "What ...": 53,
+            "beside": 0.5,
+            "whoever, whatever": 9.5,
+            "nobody": 0.5,
+            "anew": 0.5,
+            ", too": 0.5,
+            "that is": 44,
+            "is no": 2.5,
+        },
+    ),
+    Source(
+        "messages",
+        messages,
+        {
+            "tell, told": 3,
+            "go on": 4.5,
+            "stands": 2.5,
+            "Where ...": 0.5,
+            "What ...": 1,
+            "beside": 1.5,
+            "whoever, whatever": 2,
+            "nobody": 1,
+            "anew": 1,
+            ", too": 0.5,
+            "that is": 9.5,
+            "is no": 1,
         },
     ),
 ]

@@ -31,7 +31,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
         "anew": r"\b[Aa]new\b|\bonce more\b",  # again, re-
         ", too": r", too\b",  # also
         "that is": r"\bthat (?:is|are|was|were)\b",  # a participle
-        "is no": r"\b(?:is|are) no\b(?! longer\b)",  # is not a
+        "is no": r"(?<![Tt]here )\b(?:is|are) no\b(?! longer\b)",  # is not a
     }.items()
 }
 
