@@ -141,7 +141,7 @@ class WatchedClient:
 
     def _check(self) -> None:
         if self.closed:
-            raise RuntimeError("the run was cancelled, and goes on")
+            raise RuntimeError("the run was cancelled, but continues")
 
 
 def _content(data: Sequence[Datum]) -> str:

@@ -157,7 +157,7 @@ class AgentConformance(PluginConformance):
 
         if not run(cancel()):
             breach(
-                "cancelled while it waited for the model, it went on for a second or hid it",
+                "cancelled while it waited for the model, it continued for a second or hid it",
                 wanted="CancelledError: `except Exception` lets it through, `except BaseException` and `except:` don't",
             )
 

@@ -177,7 +177,7 @@ class AlgorithmConformance(PluginConformance):
         trained = train(stop_after=2)
         require(
             trained.steps <= 3,
-            "asked to stop after its second step, it went on",
+            "asked to stop after its second step, it continued",
             seen=Words(f"{trained.steps} steps"),
             wanted="at most 3: look at `ctx.stop_requested` before each step",
         )
@@ -231,7 +231,7 @@ class AlgorithmConformance(PluginConformance):
         """Cancelled in the middle of a run, it ends as cancelled."""
         require(
             run(_cancelled(make(), subject.name, dataset, tmp_path)),
-            "cancelled in the middle of a run, it went on for a second or hid it",
+            "cancelled in the middle of a run, it continued for a second or hid it",
             wanted="CancelledError: `except Exception` lets it through, `except BaseException` and `except:` don't",
         )
 

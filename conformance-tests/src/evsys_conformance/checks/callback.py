@@ -97,7 +97,7 @@ class _Listening(EntryConformance):
         require(
             not listener.warnings,
             "told of a whole run, it fails: " + "; ".join(listener.warnings),
-            wanted="no exception: a run goes on without it, and counts a warning",
+            wanted="no exception: a run continues without it, and counts a warning",
         )
 
     @check()

@@ -198,7 +198,7 @@ class InferenceClientConformance(PluginConformance):
 
         require(
             run(cancel()),
-            "cancelled while it waited, it went on for a second or hid it",
+            "cancelled while it waited, it continued for a second or hid it",
             wanted="CancelledError",
         )
 

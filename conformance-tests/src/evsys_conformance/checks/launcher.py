@@ -143,7 +143,7 @@ class LauncherConformance(PluginConformance):
 
         require(
             run(cancel()),
-            "cancelled while an arm ran, it went on for a second or hid it",
+            "cancelled while an arm ran, it continued for a second or hid it",
             wanted="CancelledError",
         )
 

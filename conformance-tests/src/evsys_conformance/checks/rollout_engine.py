@@ -187,7 +187,8 @@ class RolloutEngineConformance(PluginConformance):
             rollouts = run(within())
         except TimeoutError:
             breach(
-                "agents that never end go on for two seconds", wanted="limits.timeout_seconds = 0.02 is kept"
+                "agents that never end continue for two seconds",
+                wanted="limits.timeout_seconds = 0.02 is kept",
             )
         for rollout in rollouts:
             require(

@@ -85,7 +85,7 @@ class BwrapEnvironment:
         )
         keep_processes: bool = option(
             False,
-            "what the agent left running goes on while the verifier runs, for tasks about services; such a process can write "
+            "processes of the agent keep running during verification, for tasks about services; such a process can write "
             "the rewards",
         )
         copy_mb: int = option(1024, "maximum size of a copy out of the sandbox, in MiB", ge=1)
